@@ -1,0 +1,362 @@
+//! The documents of the FIFO protocol, version 1.
+//!
+//! The rules: the host writes one request and reads exactly one response before it writes the next. A request that
+//! cannot be understood gets a response too, with status `error` and the fault in `hint`; it never ends the worker.
+//! Unknown fields are ignored in both directions. Fields are only ever added within a version; a change of meaning
+//! takes a new [`PROTOCOL_VERSION`].
+//!
+//! These types are only wire: nothing else in the project is serialised through them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::limits::{MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+
+/// The version of this protocol, sent in every response as `protocol`.
+///
+/// * 1: the first.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The `seq` of a response to a request whose own could not be read.
+pub const UNKNOWN_SEQ: i64 = -1;
+
+/// What the host asks for: one document on the command FIFO.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Run code in the session.
+    Execute(Execute),
+    /// Give the session a fresh interpreter; the answer is cleared.
+    Reset {
+        /// Echoed in the response.
+        seq: i64,
+    },
+    /// Put values into the session under the given names.
+    Set {
+        /// Echoed in the response.
+        seq: i64,
+        /// Name to JSON value.
+        variables: BTreeMap<String, Value>,
+    },
+    /// Describe the session.
+    Info {
+        /// Echoed in the response.
+        seq: i64,
+    },
+    /// End the worker. The one request without a response.
+    Shutdown,
+}
+
+/// One call: code to run, and limits that hold for this call alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Execute {
+    /// The code, in the language of the worker.
+    pub code: String,
+    /// Echoed in the response.
+    pub seq: i64,
+    /// Time limit of this call; the worker's own default when absent.
+    pub timeout: Option<Duration>,
+    /// Bound on the bytes of output returned per stream; the worker's own default when absent.
+    pub max_output_bytes: Option<usize>,
+}
+
+/// A request document that is well framed and yet no request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{fault}")]
+pub struct BadRequest {
+    /// The document's `seq` where it could be read, else [`UNKNOWN_SEQ`].
+    pub seq: i64,
+    /// What is wrong: the field, what was found and what was expected.
+    pub fault: String,
+}
+
+impl Request {
+    /// Reads one document. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// [`BadRequest`] names the field, what was found and what was expected.
+    pub fn parse(document: &[u8]) -> Result<Self, BadRequest> {
+        let parsed = serde_json::from_slice::<Value>(document);
+        let fields = match parsed {
+            Ok(Value::Object(fields)) => fields,
+            Ok(other) => {
+                let fault = format!("request is {}, expected a JSON object", kind(&other));
+                return Err(BadRequest { seq: UNKNOWN_SEQ, fault });
+            }
+            Err(error) => {
+                let fault = match std::str::from_utf8(document) {
+                    Ok(_) => format!("request is not valid JSON: {error}"),
+                    Err(utf8) => format!(
+                        "request is not valid UTF-8: byte 0x{:02x} at offset {}",
+                        document[utf8.valid_up_to()],
+                        utf8.valid_up_to()
+                    ),
+                };
+                return Err(BadRequest { seq: crate::frame::scan_seq(document), fault });
+            }
+        };
+        Fields::new(fields).and_then(Fields::into_request)
+    }
+}
+
+/// A request's fields, with the `seq` that every complaint about them carries.
+struct Fields {
+    seq: i64,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    fn new(fields: Map<String, Value>) -> Result<Self, BadRequest> {
+        let seq = match fields.get("seq") {
+            None => UNKNOWN_SEQ,
+            Some(value) => value.as_i64().ok_or_else(|| BadRequest {
+                seq: UNKNOWN_SEQ,
+                fault: format!("field `seq` is {}, expected a 64-bit integer", kind(value)),
+            })?,
+        };
+        Ok(Self { seq, fields })
+    }
+
+    fn into_request(mut self) -> Result<Request, BadRequest> {
+        match self.fields.get("shutdown") {
+            None | Some(Value::Bool(false)) => {}
+            Some(Value::Bool(true)) => return Ok(Request::Shutdown),
+            Some(other) => return Err(self.wrong("shutdown", other, "a boolean")),
+        }
+        let op = match self.fields.remove("op") {
+            None => "execute".to_owned(),
+            Some(Value::String(op)) => op,
+            Some(other) => return Err(self.wrong("op", &other, "a string")),
+        };
+        let seq = self.seq;
+        match op.as_str() {
+            "execute" => self.into_execute().map(Request::Execute),
+            "reset" => Ok(Request::Reset { seq }),
+            "set" => match self.fields.remove("variables") {
+                Some(Value::Object(map)) => Ok(Request::Set { seq, variables: map.into_iter().collect() }),
+                Some(other) => Err(self.wrong("variables", &other, "an object of names and values")),
+                None => {
+                    Err(self.fault("op `set` has no field `variables`, an object of names and values".into()))
+                }
+            },
+            "info" => Ok(Request::Info { seq }),
+            other => {
+                Err(self.fault(format!("unknown op `{other}`: expected `execute`, `reset`, `set` or `info`")))
+            }
+        }
+    }
+
+    fn into_execute(mut self) -> Result<Execute, BadRequest> {
+        let code = match self.fields.remove("code") {
+            Some(Value::String(code)) => code,
+            Some(other) => return Err(self.wrong("code", &other, "a string")),
+            None => return Err(self.fault("request has no field `code`, the string to run".into())),
+        };
+        let timeout = match self.fields.get("timeout") {
+            None | Some(Value::Null) => None,
+            Some(value) => match value.as_f64() {
+                Some(seconds) if seconds > 0.0 => Some(
+                    Duration::try_from_secs_f64(seconds).map_or(MAX_TIMEOUT, |limit| limit.min(MAX_TIMEOUT)),
+                ),
+                _ => return Err(self.wrong("timeout", value, "a number of seconds above 0")),
+            },
+        };
+        let max_output_bytes = match self.fields.get("max_output_bytes") {
+            None | Some(Value::Null) => None,
+            Some(value) => match value.as_u64().and_then(|bytes| usize::try_from(bytes).ok()) {
+                Some(bytes) => Some(bytes.max(MIN_MAX_OUTPUT_BYTES)),
+                None => return Err(self.wrong("max_output_bytes", value, "a number of bytes, 0 or more")),
+            },
+        };
+        Ok(Execute { code, seq: self.seq, timeout, max_output_bytes })
+    }
+
+    fn wrong(&self, field: &str, found: &Value, expected: &str) -> BadRequest {
+        self.fault(format!("field `{field}` is {}, expected {expected}", kind(found)))
+    }
+
+    fn fault(&self, fault: String) -> BadRequest {
+        BadRequest { seq: self.seq, fault }
+    }
+}
+
+/// Names a JSON value in an error: its type, and the value where it is short.
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => format!("the boolean {value}"),
+        Value::Number(value) => format!("the number {value}"),
+        Value::String(_) => "a string".to_owned(),
+        Value::Array(_) => "an array".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+/// What a call came to: one document on the response FIFO. Every field is always present.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// `ok` exactly when `outcome` is.
+    pub status: Status,
+    /// What the call wrote to standard output; for bash, all that a person would see at the terminal.
+    pub stdout: String,
+    /// What the call wrote to standard error; always empty for bash, whose terminal shows both in `stdout`.
+    pub stderr: String,
+    /// Python: the value of a trailing expression, or a traceback. Bash: null. `op` `info`: a JSON text.
+    pub result: Option<String>,
+    /// Number of calls executed so far in this worker, this one included.
+    pub execution_count: u64,
+    /// The request's `seq`, or -1 where it could not be read.
+    pub seq: i64,
+    /// The answer as it stands after this call.
+    pub answer: Answer,
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// What is left of the session's state.
+    pub state: State,
+    /// Wall-clock time of the call, in seconds.
+    pub execution_time: f64,
+    /// Bash: the status of the last command, or of the shell that ended. Else null.
+    pub exit_code: Option<i32>,
+    /// Python: the exception that ended the cell. Else null.
+    pub exception: Option<Exception>,
+    /// Null, or how many bytes of which stream were dropped.
+    pub truncated: Option<Truncated>,
+    /// A sentence on what happened and what to do, where the caller should know more than `outcome` tells.
+    pub hint: Option<String>,
+    /// [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+}
+
+impl Response {
+    /// The response to a request that could not be understood or served. The session is untouched.
+    #[must_use]
+    pub fn refused(seq: i64, fault: String) -> Self {
+        Self {
+            status: Status::Error,
+            stdout: String::new(),
+            stderr: String::new(),
+            result: None,
+            execution_count: 0,
+            seq,
+            answer: Answer::default(),
+            outcome: Outcome::Error,
+            state: State::Kept,
+            execution_time: 0.0,
+            exit_code: None,
+            exception: None,
+            truncated: None,
+            hint: Some(fault),
+            protocol: PROTOCOL_VERSION,
+        }
+    }
+}
+
+/// The coarse result that hosts of the original wire look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// The call ran to its end.
+    Ok,
+    /// Anything else; `outcome` says what.
+    Error,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The code ran to its end. A failing command is no error in bash: see `exit_code`.
+    Ok,
+    /// Python: the cell raised. Both languages: the request was refused, and `hint` names the fault.
+    Error,
+    /// The time limit was reached and the code was stopped.
+    TimedOut,
+    /// The host interrupted the call.
+    Interrupted,
+    /// The shell ended: `exit`, `exec`, `set -e`, or it was killed. A new one serves the next call.
+    Exited,
+    /// The interpreter died. A new one serves the next call.
+    Crashed,
+}
+
+impl Outcome {
+    /// The status that goes with this outcome.
+    #[must_use]
+    pub fn status(self) -> Status {
+        if self == Self::Ok { Status::Ok } else { Status::Error }
+    }
+}
+
+/// What is left of the session's state after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Everything: the same interpreter goes on.
+    Kept,
+    /// A new interpreter, with what the old one could save.
+    Restored,
+    /// A new interpreter, with the answer and, for bash, the working directory.
+    Reset,
+}
+
+/// The rollout's answer. The worker owns it: it outlives the interpreter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether the model declared the answer final.
+    pub ready: bool,
+    /// The answer's text.
+    pub content: String,
+}
+
+/// The exception that ended a Python cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exception {
+    /// The exception's class, `ValueError`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `str()` of the exception.
+    pub message: String,
+}
+
+/// Bytes that did not fit into the response, per stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Truncated {
+    /// Bytes dropped from the middle of `stdout`.
+    pub stdout: u64,
+    /// Bytes dropped from the middle of `stderr`.
+    pub stderr: u64,
+}
+
+/// The document in `rlm_context.json`, written by the host before the worker starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// The session's working directory.
+    pub fs_root: std::path::PathBuf,
+    /// What the host knows of the files there; handed to Python sessions, not interpreted.
+    #[serde(default)]
+    pub fs_metadata: Value,
+    /// Directories that a file-system jail leaves open beside `fs_root`.
+    #[serde(default)]
+    pub allowed_paths: Vec<std::path::PathBuf>,
+}
+
+/// One line of `rlm_history.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// The request's `seq`.
+    pub seq: i64,
+    /// The code that ran.
+    pub code: String,
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// What was left of the session's state.
+    pub state: State,
+    /// Status of the last command (bash).
+    pub exit_code: Option<i32>,
+    /// When the call began, in seconds since the Unix epoch.
+    pub started_at: f64,
+    /// Wall-clock time of the call, in seconds.
+    pub execution_time: f64,
+}

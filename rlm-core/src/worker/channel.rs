@@ -1,0 +1,284 @@
+//! The worker's ends of the two FIFOs.
+//!
+//! A reader of the command FIFO is open from before the ready flag until the end, without a gap: hosts open it
+//! non-blocking and take "no reader" for a dead worker. After end of file a fresh reader is opened before the old one is
+//! closed; a fresh one does not poll as hung up until a writer has come and gone, so an idle worker sleeps.
+//!
+//! The response FIFO is opened for each response. A host that has not opened its end yet is waited for by a thread,
+//! since the kernel offers no other event for it, while the worker goes on seeing signals and the session's output.
+
+use std::fs::OpenOptions;
+use std::io::{self, PipeReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::unistd::{read, write};
+
+use super::events::{Events, Stop, Wake};
+use super::serve::Interpreter;
+use crate::control::ControlDir;
+use crate::frame::{Decoder, Frame};
+use crate::limits::MAX_REQUEST_BYTES;
+
+/// Bytes read from the command FIFO at a time; also what a FIFO holds.
+const READ_BYTES: usize = 64 << 10;
+
+/// Size asked for the response FIFO when a response does not fit into the default 64 KiB.
+const LARGE_PIPE_BYTES: i32 = 1 << 20;
+
+/// Stack of the thread that waits for a host to open the response FIFO; it makes one system call.
+const OPENER_STACK_BYTES: usize = 64 << 10;
+
+/// A FIFO that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}", path.display())]
+pub struct ChannelError {
+    operation: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// What became of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The host has it, or the kernel has it for the host.
+    Done,
+    /// The host closed its end early. Nothing is left to do for this request.
+    GivenUp,
+}
+
+/// The worker's ends of the FIFOs.
+#[derive(Debug)]
+pub struct Channel {
+    commands: OwnedFd,
+    command_path: PathBuf,
+    response_path: PathBuf,
+    decoder: Decoder,
+    buffer: Vec<u8>,
+    /// Tells when the command FIFO is taken away. None where the system has no more watches to give.
+    removal: Option<Inotify>,
+}
+
+impl Channel {
+    /// Makes the FIFOs and opens the reader.
+    ///
+    /// # Errors
+    /// The control directory cannot be used.
+    pub fn open(control: &ControlDir) -> Result<Self, Stop> {
+        control.make_fifos().map_err(Stop::failed)?;
+        let command_path = control.command_fifo();
+        let commands = open_reader(&command_path)?;
+        let removal = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
+        let removal =
+            removal.filter(|watch| watch.add_watch(&command_path, AddWatchFlags::IN_ATTRIB).is_ok());
+        Ok(Self {
+            commands,
+            command_path,
+            response_path: control.response_fifo(),
+            decoder: Decoder::new(MAX_REQUEST_BYTES),
+            buffer: vec![0; READ_BYTES],
+            removal,
+        })
+    }
+
+    /// Waits for the next request document, or for what comes in its place.
+    ///
+    /// # Errors
+    /// [`Stop`] as soon as the worker has to end.
+    pub fn next_frame(
+        &mut self,
+        events: &mut Events,
+        interpreter: &mut impl Interpreter,
+    ) -> Result<Frame, Stop> {
+        loop {
+            if let Some(frame) = self.decoder.next_frame() {
+                return Ok(frame);
+            }
+            match self.read()? {
+                Read::Some => continue,
+                Read::End => {
+                    if let Some(frame) = self.decoder.end_of_stream() {
+                        return Ok(frame);
+                    }
+                }
+                Read::Nothing => {
+                    if let Some(frame) = self.decoder.stalled_garbage() {
+                        return Ok(frame);
+                    }
+                    self.wait_for_bytes(events, interpreter)?;
+                }
+            }
+        }
+    }
+
+    fn wait_for_bytes(
+        &mut self,
+        events: &mut Events,
+        interpreter: &mut impl Interpreter,
+    ) -> Result<(), Stop> {
+        loop {
+            let mut fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
+            if let Some(removal) = &self.removal {
+                fds.push(PollFd::new(removal.as_fd(), PollFlags::POLLIN));
+            }
+            interpreter.watch(&mut fds);
+            // An interrupt without a call to interrupt is nothing.
+            let Wake { interrupt: _ } = events.wait(&mut fds, None)?;
+            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+            drop(fds);
+            interpreter.tend()?;
+            if ready[0] {
+                return Ok(());
+            }
+            if let Some(removal) = &self.removal
+                && ready[1]
+            {
+                let _drained = removal.read_events();
+                if let Err(source) = self.command_path.symlink_metadata() {
+                    return Err(self.failed("serve", source));
+                }
+            }
+        }
+    }
+
+    /// Reads once without waiting.
+    fn read(&mut self) -> Result<Read, Stop> {
+        match read(&self.commands, &mut self.buffer) {
+            Ok(0) => {
+                // The order matters: the new reader is there before the old one goes.
+                self.commands = open_reader(&self.command_path)?;
+                Ok(if self.decoder.is_between_documents() { Read::Nothing } else { Read::End })
+            }
+            Ok(count) => {
+                self.decoder.push(&self.buffer[..count]);
+                Ok(Read::Some)
+            }
+            Err(Errno::EAGAIN) => Ok(Read::Nothing),
+            Err(Errno::EINTR) => Ok(Read::Some),
+            Err(errno) => Err(self.failed("read", errno.into())),
+        }
+    }
+
+    /// Writes one response: open, write, close.
+    ///
+    /// # Errors
+    /// [`Stop`] as soon as the worker has to end.
+    pub fn respond(
+        &mut self,
+        response: &[u8],
+        events: &mut Events,
+        interpreter: &mut impl Interpreter,
+    ) -> Result<Delivery, Stop> {
+        let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
+            Ok(fifo) => fifo,
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                self.wait_for_reader(events, interpreter)?
+            }
+            Err(error) => {
+                return Err(Stop::failed(ChannelError {
+                    operation: "open",
+                    path: self.response_path.clone(),
+                    source: error,
+                }));
+            }
+        };
+        // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
+        while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {}
+        self.decoder.resync();
+        if response.len() > READ_BYTES {
+            // A smaller FIFO works as well, with more system calls.
+            let _too_many_pipes = fcntl(&fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
+        }
+        let mut rest = response;
+        while !rest.is_empty() {
+            match write(&fifo, rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    let mut fds = vec![PollFd::new(fifo.as_fd(), PollFlags::POLLOUT)];
+                    interpreter.watch(&mut fds);
+                    events.wait(&mut fds, None)?;
+                    drop(fds);
+                    interpreter.tend()?;
+                }
+                Err(Errno::EPIPE) => return Ok(Delivery::GivenUp),
+                Err(errno) => return Err(self.failed("write to", errno.into())),
+            }
+        }
+        Ok(Delivery::Done)
+    }
+
+    /// Waits until the host opens the response FIFO for reading.
+    fn wait_for_reader(
+        &self,
+        events: &mut Events,
+        interpreter: &mut impl Interpreter,
+    ) -> Result<OwnedFd, Stop> {
+        let (opened, signal): (PipeReader, _) = io::pipe().map_err(Stop::failed)?;
+        let path = self.response_path.clone();
+        // Not joined where the worker stops first: the thread then ends with the process.
+        let opener = thread::Builder::new()
+            .stack_size(OPENER_STACK_BYTES)
+            .spawn(move || {
+                let fifo = loop {
+                    match open_writer(&path, OFlag::empty()) {
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        result => break result,
+                    }
+                };
+                drop(signal);
+                fifo
+            })
+            .map_err(Stop::failed)?;
+        loop {
+            let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
+            interpreter.watch(&mut fds);
+            events.wait(&mut fds, None)?;
+            let is_open = fds[0].any().unwrap_or(false);
+            drop(fds);
+            interpreter.tend()?;
+            if is_open {
+                break;
+            }
+        }
+        let fifo = opener
+            .join()
+            .map_err(|_panic| Stop::failed("the thread that opens the response FIFO panicked"))?;
+        let fifo = fifo.map_err(|source| {
+            Stop::failed(ChannelError { operation: "open", path: self.response_path.clone(), source })
+        })?;
+        fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(fifo)
+    }
+
+    fn failed(&self, operation: &'static str, source: io::Error) -> Stop {
+        Stop::failed(ChannelError { operation, path: self.command_path.clone(), source })
+    }
+}
+
+enum Read {
+    Some,
+    Nothing,
+    End,
+}
+
+fn open_reader(path: &PathBuf) -> Result<OwnedFd, Stop> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .map(OwnedFd::from)
+        .map_err(|source| Stop::failed(ChannelError { operation: "open", path: path.clone(), source }))
+}
+
+fn open_writer(path: &PathBuf, flags: OFlag) -> io::Result<OwnedFd> {
+    OpenOptions::new().write(true).custom_flags(flags.bits() | libc::O_CLOEXEC).open(path).map(OwnedFd::from)
+}

@@ -1,0 +1,175 @@
+//! Everything that a session started, and how it is ended.
+//!
+//! A worker is a subreaper: whatever its session leaves behind, `nohup`, `setsid` or double-forked, becomes the
+//! worker's own child when its parent dies. So the tree below the worker is complete at all times, and "no child left"
+//! (ECHILD) means that nothing is left at all.
+
+use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// How often the tree is signalled again while something in it lives: a fork may have been missed.
+const RESIGNAL: Duration = Duration::from_millis(10);
+
+/// The stop ladder's rungs: what every process below us gets, and how long it has to end.
+pub const STOP_LADDER: [(Signal, Duration); 3] = [
+    (Signal::SIGHUP, Duration::from_millis(250)),
+    (Signal::SIGTERM, Duration::from_millis(350)),
+    (Signal::SIGKILL, Duration::from_millis(900)),
+];
+
+/// Makes this process the parent of its orphaned descendants.
+///
+/// # Errors
+/// The kernel is older than 3.4.
+pub fn become_subreaper() -> Result<(), Errno> {
+    // SAFETY: prctl with this option takes plain integers and touches no memory of ours.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Asks for `signal` when the parent dies, and checks that `parent` had not died before.
+///
+/// # Errors
+/// `ESRCH` where the parent is dead already.
+pub fn tie_to_parent(parent: Pid, signal: Signal) -> Result<(), Errno> {
+    // SAFETY: prctl with this option takes plain integers and touches no memory of ours.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_int, 0, 0, 0) })?;
+    if nix::unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
+}
+
+/// A descriptor that polls readable once the process is dead.
+///
+/// # Errors
+/// `ESRCH` where there is no such process.
+pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes plain integers and returns a new descriptor or an error.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    // SAFETY: the kernel made this descriptor for us just now (close-on-exec), and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Reaps every dead child but `keep`, whose status its owner collects. Returns whether any child is left.
+pub fn reap_orphans(keep: Option<Pid>) -> bool {
+    loop {
+        // WNOWAIT: look first, for the owner of `keep` wants to see the status itself.
+        let id = nix::sys::wait::Id::All;
+        match nix::sys::wait::waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
+            Ok(status) => match status.pid() {
+                Some(pid) if Some(pid) == keep => return true,
+                Some(pid) => {
+                    if waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_err() {
+                        return true;
+                    }
+                }
+                None => return true,
+            },
+            Err(Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Ends every descendant of this process by the [`STOP_LADDER`] and reaps it. Returns whether all are gone: only a
+/// process in an uninterruptible system call, or one of another user, can survive.
+pub fn end_all() -> bool {
+    STOP_LADDER.iter().any(|(signal, limit)| end_all_with(*signal, *limit))
+}
+
+/// One rung: `signal` to every descendant, until none is left or `limit` has passed.
+pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    let mut signalled = Vec::new();
+    loop {
+        if !reap_orphans(None) {
+            return true;
+        }
+        for pid in below(Pid::this()) {
+            // Once each, except for SIGKILL: a process that handles SIGTERM may be cleaning up.
+            if signal == Signal::SIGKILL || !signalled.contains(&pid) {
+                signalled.push(pid);
+                if kill(pid, signal).is_ok() {
+                    // A stopped process acts on a signal only when it goes on.
+                    let _gone_already = kill(pid, Signal::SIGCONT);
+                }
+            }
+        }
+        if Instant::now() >= deadline {
+            return !reap_orphans(None);
+        }
+        wait_for_child(RESIGNAL.min(deadline.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// Waits until a child changes state, at most `limit`. SIGCHLD is blocked; it is consumed here.
+fn wait_for_child(limit: Duration) {
+    // SAFETY: an empty set is initialised by sigemptyset before it is used; both pointers are to live locals.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        let limit = libc::timespec {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_nsec: limit.subsec_nanos() as libc::c_long,
+        };
+        libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit);
+    }
+}
+
+/// Every process below `root`. One that forks meanwhile may be missed, so callers ask again.
+#[must_use]
+pub fn below(root: Pid) -> Vec<Pid> {
+    let mut found = children(root);
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        next += 1;
+        found.extend(children(pid));
+    }
+    found
+}
+
+/// The children of all threads of a process.
+fn children(pid: Pid) -> Vec<Pid> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(list) => found.extend(list.split_ascii_whitespace().filter_map(parse_pid)),
+            // A kernel without CONFIG_PROC_CHILDREN, or a task that has just ended.
+            Err(_) => return children_by_scan(pid),
+        }
+    }
+    found
+}
+
+fn children_by_scan(parent: Pid) -> Vec<Pid> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.flatten().filter_map(|entry| parse_pid(entry.file_name().to_str()?));
+    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; the fields follow the last one.
+    let (_, fields) = stat.rsplit_once(')')?;
+    parse_pid(fields.split_ascii_whitespace().nth(1)?)
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    text.parse().ok().map(Pid::from_raw)
+}
+
+/// An exit status as a shell would show it: the code, or 128 and the signal's number.
+#[must_use]
+pub fn shell_status(status: WaitStatus) -> i32 {
+    match status {
+        WaitStatus::Exited(_, code) => code,
+        WaitStatus::Signaled(_, signal, _) => 128 + signal as i32,
+        _ => -1,
+    }
+}

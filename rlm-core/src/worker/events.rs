@@ -1,0 +1,152 @@
+//! The one place where a worker waits.
+//!
+//! Whatever a worker waits for, a request, the shell, a host that opens the response FIFO, it waits in [`Events::wait`],
+//! which also sees signals and the death of the host. So nothing can keep a worker from ending, and nothing wakes an
+//! idle one.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use super::descendants;
+
+/// Why a worker ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// SIGTERM, SIGHUP or SIGQUIT.
+    #[error("ended by {0}")]
+    Signalled(Signal),
+    /// The process named by `RLM_HOST_PID` is gone.
+    #[error("ended because the host is gone")]
+    HostGone,
+    /// The host sent `{{"shutdown": true}}`.
+    #[error("ended by the host's request")]
+    Shutdown,
+    /// The worker can no longer serve: its files or the system failed.
+    #[error("cannot go on")]
+    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Stop {
+    /// A failure of the worker's own means.
+    pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::failed(std::io::Error::from(errno))
+    }
+}
+
+/// What ended a wait, beside the descriptors that became ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// SIGINT came: the host interrupts the running call.
+    pub interrupt: bool,
+}
+
+/// Signals and the host's life, as descriptors.
+#[derive(Debug)]
+pub struct Events {
+    signals: SignalFd,
+    host: Option<OwnedFd>,
+}
+
+impl Events {
+    /// The signals that a worker handles. They must be blocked from the start of the process: see [`block_signals`].
+    pub(crate) fn signals() -> SigSet {
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD] {
+            set.add(signal);
+        }
+        set
+    }
+
+    /// Watches signals, and the host where its process id is known.
+    ///
+    /// # Errors
+    /// [`Stop::HostGone`] where the host is dead already; a failure where the kernel has no descriptor left.
+    pub fn new(host: Option<Pid>) -> Result<Self, Stop> {
+        let signals = SignalFd::with_flags(&Self::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let host = match host.map(descendants::pidfd).transpose() {
+            Ok(host) => host,
+            Err(Errno::ESRCH) => return Err(Stop::HostGone),
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Self { signals, host })
+    }
+
+    /// Waits until one of `fds` is ready or the deadline has passed. Ready descriptors show in their `revents`.
+    ///
+    /// # Errors
+    /// [`Stop`] as soon as the worker has to end.
+    pub fn wait(&mut self, fds: &mut Vec<PollFd<'_>>, deadline: Option<Instant>) -> Result<Wake, Stop> {
+        let given = fds.len();
+        // SAFETY: both descriptors are owned by `self`, which outlives this call, and the entries made of them are
+        // taken off `fds` before it returns.
+        let own = unsafe {
+            [
+                Some(BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&self.signals.as_fd()))),
+                self.host.as_ref().map(|host| BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(host))),
+            ]
+        };
+        fds.extend(own.iter().flatten().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
+        let polled = poll(fds, timeout_until(deadline));
+        let signalled = fds[given].any().unwrap_or(false);
+        let host_gone = fds.get(given + 1).is_some_and(|host| host.any().unwrap_or(false));
+        fds.truncate(given);
+        match polled {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if host_gone {
+            return Err(Stop::HostGone);
+        }
+        if signalled { self.read_signals() } else { Ok(Wake::default()) }
+    }
+
+    /// Forgets an interrupt that came for a call that is over.
+    ///
+    /// # Errors
+    /// [`Stop`] where the worker has to end.
+    pub fn discard_interrupt(&mut self) -> Result<(), Stop> {
+        self.read_signals().map(|_late| ())
+    }
+
+    fn read_signals(&mut self) -> Result<Wake, Stop> {
+        let mut wake = Wake::default();
+        while let Some(info) = self.signals.read_signal()? {
+            match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
+                Ok(Signal::SIGINT) => wake.interrupt = true,
+                // Children are seen through descriptors of their own; orphans that fell to us are reaped elsewhere.
+                Ok(Signal::SIGCHLD) | Err(_) => {}
+                Ok(signal) => return Err(Stop::Signalled(signal)),
+            }
+        }
+        Ok(wake)
+    }
+}
+
+/// Blocks the signals that [`Events`] reads. Children must have their mask emptied before they execute.
+///
+/// # Errors
+/// The kernel refuses, which it does not for valid arguments.
+pub fn block_signals() -> Result<(), Errno> {
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&Events::signals()), None)
+}
+
+/// The poll timeout that ends at `deadline`, rounded up so that the deadline has passed when it ends.
+#[must_use]
+pub fn timeout_until(deadline: Option<Instant>) -> PollTimeout {
+    let Some(deadline) = deadline else { return PollTimeout::NONE };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let milliseconds = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
+    PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
+}

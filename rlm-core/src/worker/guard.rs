@@ -1,0 +1,113 @@
+//! The process that the host started: it guards the one that serves.
+//!
+//! The host may end a worker with SIGKILL, and the session may kill the worker too (`kill -9 $PPID`). Neither may leave
+//! a process behind, and nobody can clean up after himself when he is killed. So a worker is two processes that watch
+//! each other:
+//!
+//! * The *guard*, whose process id the host knows, passes signals on and waits. When the server dies, the guard, being a
+//!   subreaper above it, ends whatever the session had started, and takes the ready flag back.
+//! * The *server*, in a session of its own, gets SIGTERM when the guard dies, and then ends as it would for a SIGTERM of
+//!   the host's.
+//!
+//! Only a SIGKILL to both at once leaves something to the kernel: the shell dies by its parent-death signal, jobs on the
+//! terminal get SIGHUP, and what ignores that (`nohup`, `setsid`) survives.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, setsid};
+
+use super::descendants;
+use super::events::{self, timeout_until};
+
+/// How long the server may take to end once it was told to; then it is killed. Below
+/// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
+const SERVER_GRACE: Duration = Duration::from_millis(1700);
+
+/// Splits this process in two and runs `serve` in the child. In the parent, guards it: `clean_up` runs once it has
+/// ended, whatever ended it, and the exit status is the server's.
+///
+/// Must be called while the process has one thread.
+///
+/// # Errors
+/// The kernel cannot fork.
+pub fn guarded(serve: impl FnOnce() -> ExitCode, clean_up: impl FnOnce()) -> Result<ExitCode, Errno> {
+    events::block_signals()?;
+    seal_descriptors();
+    return_memory();
+    descendants::become_subreaper()?;
+    let guard = Pid::this();
+    // SAFETY: the process has one thread, so the child may do whatever the parent could.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            setsid()?;
+            descendants::tie_to_parent(guard, Signal::SIGTERM)?;
+            descendants::become_subreaper()?;
+            Ok(serve())
+        }
+        ForkResult::Parent { child } => {
+            let status = guard_server(child);
+            descendants::end_all();
+            clean_up();
+            Ok(ExitCode::from(u8::try_from(descendants::shell_status(status?)).unwrap_or(u8::MAX)))
+        }
+    }
+}
+
+/// Marks every descriptor beyond the standard three close-on-exec: what the host left open is not for the session.
+fn seal_descriptors() {
+    // SAFETY: the call takes plain integers; descriptors stay open and with their owners. A kernel before 5.11 refuses,
+    // and then what the host left open is inherited, as it would be without a worker in between.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Lets the allocator give large blocks back to the system as soon as they are free: one call may print 16 MiB, and the
+/// worker then sits idle for hours.
+fn return_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: both calls set a number in the allocator; no other thread runs yet.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
+    }
+}
+
+/// Passes signals on until the server has ended.
+fn guard_server(server: Pid) -> Result<WaitStatus, Errno> {
+    let signals =
+        SignalFd::with_flags(&events::Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let mut kill_at = None;
+    loop {
+        match waitpid(server, Some(WaitPidFlag::WNOHANG))? {
+            WaitStatus::StillAlive => {}
+            status => return Ok(status),
+        }
+        if kill_at.is_some_and(|deadline| Instant::now() >= deadline) {
+            kill(server, Signal::SIGKILL)?;
+            kill_at = None;
+        }
+        let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&signals), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout_until(kill_at)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        while let Some(info) = signals.read_signal()? {
+            match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
+                Ok(Signal::SIGCHLD) | Err(_) => {}
+                Ok(signal) => {
+                    // The server is not reaped, so its pid is its own: a failure means that it is dead already.
+                    let _dead_already = kill(server, signal);
+                    if signal != Signal::SIGINT && kill_at.is_none() {
+                        kill_at = Some(Instant::now() + SERVER_GRACE);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `rlm_worker.log`: what a worker has to say to people.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The worker's log, one line a message. A log that cannot be written is no reason to fail a rollout.
+#[derive(Debug)]
+pub struct Log {
+    file: Option<File>,
+}
+
+impl Log {
+    /// A log that appends to `file`, or nowhere.
+    #[must_use]
+    pub fn new(file: Option<File>) -> Self {
+        Self { file }
+    }
+
+    /// Writes one line: seconds since the epoch, process id, message.
+    pub fn line(&mut self, message: impl fmt::Display) {
+        let Some(file) = &mut self.file else { return };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let line =
+            format!("{}.{:03} [{}] {message}\n", now.as_secs(), now.subsec_millis(), std::process::id());
+        if file.write_all(line.as_bytes()).is_err() {
+            self.file = None;
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,22 @@
+//! The part of a worker that does not depend on its interpreter.
+//!
+//! A worker is two processes. The one that the host started is the [`guard`]: it does nothing but pass signals on, and
+//! clean up should the other die. The other serves: [`serve()`] takes requests from the [`channel`], hands them to an
+//! [`Interpreter`], and writes responses, answer file and history. It waits in one place, [`events`], where signals
+//! and the host's death are seen as well, so that nothing it waits for can keep it from ending.
+
+pub mod channel;
+pub mod descendants;
+pub mod events;
+pub mod guard;
+pub mod log;
+pub mod output;
+pub mod serve;
+pub mod settings;
+
+pub use channel::Channel;
+pub use events::{Events, Stop, Wake};
+pub use log::Log;
+pub use output::HeadTail;
+pub use serve::{CallReport, Interpreter, serve};
+pub use settings::Settings;

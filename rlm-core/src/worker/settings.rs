@@ -1,0 +1,193 @@
+//! What the environment tells a worker, read once by its `main`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::unistd::Pid;
+
+use crate::env;
+use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+
+/// Settings that both workers have.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Time limit of a call that brings none of its own. None: no limit.
+    pub exec_timeout: Option<Duration>,
+    /// Bound on the output returned per stream, in bytes.
+    pub max_output_bytes: usize,
+    /// The process whose end ends the worker.
+    pub host_pid: Option<Pid>,
+    /// The environment of the session, built from an allow-list.
+    pub session_env: Vec<(OsString, OsString)>,
+}
+
+/// An environment variable with a value that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("environment variable {name} is {value:?}, expected {expected}")]
+pub struct BadVariable {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What would be understood.
+    pub expected: &'static str,
+}
+
+/// The process environment, as a `main` hands it down.
+#[derive(Clone, Debug, Default)]
+pub struct Environment(Vec<(OsString, OsString)>);
+
+impl FromIterator<(OsString, OsString)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(variables: I) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+impl Environment {
+    /// The value of a variable; an empty one counts as absent.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
+    }
+
+    /// A path.
+    #[must_use]
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).map(PathBuf::from)
+    }
+
+    /// A parsed value.
+    ///
+    /// # Errors
+    /// The variable is set to something that `parse` does not understand.
+    pub fn parse<T>(
+        &self,
+        name: &'static str,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, BadVariable> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let parsed = value.to_str().and_then(|text| parse(text.trim()));
+        match parsed {
+            Some(parsed) => Ok(Some(parsed)),
+            None => Err(BadVariable { name, value: value.to_string_lossy().into_owned(), expected }),
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`BadVariable`] names the first variable that cannot be used.
+    pub fn from_environment(environment: &Environment) -> Result<Self, BadVariable> {
+        let exec_timeout = environment.parse(env::EXEC_TIMEOUT, "a number of seconds above 0", seconds)?;
+        let max_output_bytes =
+            environment.parse(env::MAX_OUTPUT_BYTES, "a number of bytes", |text| text.parse().ok())?;
+        let host_pid = environment.parse(env::HOST_PID, "a process id", |text| {
+            text.parse::<i32>().ok().filter(|pid| *pid > 0).map(Pid::from_raw)
+        })?;
+        Ok(Self {
+            exec_timeout,
+            max_output_bytes: max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).max(MIN_MAX_OUTPUT_BYTES),
+            host_pid,
+            session_env: session_environment(environment),
+        })
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0)?;
+    Some(Duration::try_from_secs_f64(seconds).unwrap_or(MAX_TIMEOUT).min(MAX_TIMEOUT))
+}
+
+/// Directories that a session finds programs in, after those of the host's own `PATH` that are among them.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Host variables that every session may see.
+const ALLOWED: [&str; 8] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+
+/// The session's environment: nothing of the host's but what is named here or in `RLM_PASS_ENV`, so that no API key
+/// reaches a session unasked.
+fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
+    let passed =
+        environment.get(env::PASS_ENV).map(|names| names.to_string_lossy().into_owned()).unwrap_or_default();
+    let passed: Vec<&str> = passed.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    let mut session: Vec<(OsString, OsString)> = Vec::new();
+    let mut set = |name: &OsStr, value: &OsStr| match session.iter_mut().find(|(key, _)| key == name) {
+        Some((_, old)) => *old = value.to_owned(),
+        None => session.push((name.to_owned(), value.to_owned())),
+    };
+    set("PATH".as_ref(), SYSTEM_PATH.as_ref());
+    for name in ["PAGER", "GIT_PAGER", "MANPAGER"] {
+        set(name.as_ref(), "cat".as_ref());
+    }
+    for (name, value) in &environment.0 {
+        let Some(text) = name.to_str() else { continue };
+        let allowed =
+            ALLOWED.contains(&text) || text.starts_with("LC_") || env::SESSION_NAMES.contains(&text);
+        if allowed || passed.contains(&text) || passed.contains(&"*") {
+            set(name, value);
+        }
+    }
+    session
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> Result<Settings, BadVariable> {
+        let environment = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Settings::from_environment(&environment)
+    }
+
+    fn names(settings: &Settings) -> Vec<&str> {
+        settings.session_env.iter().map(|(name, _)| name.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_session_sees_what_is_allowed_and_nothing_else() {
+        let host = [
+            ("HOME", "/h"),
+            ("OPENAI_API_KEY", "k"),
+            ("LC_ALL", "C"),
+            ("RLM_SUB_MODEL", "m"),
+            ("PATH", "/x"),
+        ];
+        let settings = settings(&host).unwrap();
+        assert_eq!(
+            names(&settings),
+            ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "HOME", "LC_ALL", "RLM_SUB_MODEL"]
+        );
+        assert_eq!(settings.session_env[0].1, SYSTEM_PATH);
+    }
+
+    #[test]
+    fn what_the_host_names_is_passed() {
+        let host = [("A", "1"), ("B", "2"), ("C", "3"), ("RLM_PASS_ENV", "A, C")];
+        assert_eq!(names(&settings(&host).unwrap()), ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C"]);
+        let host = [("A", "1"), ("PATH", "/x"), ("RLM_PASS_ENV", "*")];
+        let settings = settings(&host).unwrap();
+        assert_eq!(settings.session_env[0], ("PATH".into(), "/x".into()));
+        assert!(names(&settings).contains(&"A"));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_used_is_named() {
+        let error = settings(&[("RLM_EXEC_TIMEOUT", "soon")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "environment variable RLM_EXEC_TIMEOUT is \"soon\", expected a number of seconds above 0"
+        );
+        assert_eq!(settings(&[("RLM_EXEC_TIMEOUT", "")]).unwrap().exec_timeout, None);
+        assert_eq!(
+            settings(&[("RLM_EXEC_TIMEOUT", "1.5")]).unwrap().exec_timeout,
+            Some(Duration::from_millis(1500))
+        );
+        assert!(settings(&[("RLM_EXEC_TIMEOUT", "NaN")]).is_err());
+        assert!(settings(&[("RLM_HOST_PID", "-1")]).is_err());
+    }
+}

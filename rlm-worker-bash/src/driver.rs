@@ -1,0 +1,413 @@
+//! The shell text around a call.
+//!
+//! A call is two lines on the command pipe, in one short write, and a file. The first line reads the file and evaluates
+//! its first part, the *opening*: it puts the user's world back (standard input, prompts), evaluates the second part,
+//! the code, at top level, and quiets the shell. The second line, which bash reaches even when an interrupt or a syntax
+//! error throws it back to its top level, sends the report. In between bash prints its job notices, as before a prompt.
+//!
+//! Nothing of ours is open, defined or set while the user's code runs; what must outlast a call is with the worker, as
+//! [`Saved`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
+//! exceptions, and what is done about them, are in the `.bash` files.
+
+use std::os::fd::RawFd;
+
+use crate::report::{Saved, Stdin};
+
+/// Where the shell finds the worker's pipes and files: descriptors of the worker, opened by path when needed, so that
+/// the shell and its children inherit none of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// The pipe that bash reads its commands from.
+    pub(crate) commands: String,
+    /// The pipe that a call's report goes to: the worker waits for it.
+    pub(crate) report: String,
+    /// The pipe for what is reported before that: nobody is woken by it.
+    pub(crate) quiet: String,
+    /// The code of the call.
+    pub(crate) code: String,
+    /// What a new shell sources to become like an old one.
+    pub(crate) state: String,
+    /// The terminal, quoted.
+    pub(crate) terminal: String,
+    /// The script files.
+    pub(crate) scripts: [String; SCRIPTS.len()],
+}
+
+/// The driver's script files, by the name that they have in each other's text.
+const SCRIPTS: [(&str, &str); 7] = [
+    ("@END@", include_str!("driver/end.bash")),
+    ("@RESCUE@", include_str!("driver/rescue.bash")),
+    ("@PROMPTS@", include_str!("driver/prompts.bash")),
+    ("@STDIN@", include_str!("driver/stdin.bash")),
+    ("@EXEC@", include_str!("driver/exec.bash")),
+    ("@CAREFUL@", include_str!("driver/careful.bash")),
+    ("@EXIT@", include_str!("driver/exit.bash")),
+];
+
+/// Number of script files.
+pub(crate) const SCRIPT_COUNT: usize = SCRIPTS.len();
+
+/// Puts standard output and error aside between calls, where a readonly prompt would be printed there.
+const SILENCE: &str = "[[ ! -v __rlm_w ]] || { \
+    [[ -e /proc/self/fd/1 ]] && \\exec {__rlm_1}>&1; [[ -e /proc/self/fd/2 ]] && \\exec {__rlm_2}>&2; \
+    \\exec >/dev/null 2>&1; }";
+
+/// Undoes [`SILENCE`].
+const UNSILENCE: &str = "\
+if [[ -v __rlm_1 ]]; then \\exec >&\"$__rlm_1\" {__rlm_1}>&-; else \\exec >&-; fi
+if [[ -v __rlm_2 ]]; then \\exec 2>&\"$__rlm_2\" {__rlm_2}>&-; else \\exec 2>&-; fi
+\\builtin unset -v __rlm_1 __rlm_2 __rlm_w
+";
+
+/// The path of one of our descriptors, as another process can open it.
+pub(crate) fn path_of(fd: RawFd) -> String {
+    format!("/proc/{}/fd/{fd}", std::process::id())
+}
+
+/// The shell texts that stay the same over a session.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    quiet: String,
+    enable: String,
+    leave_posix: String,
+    take_terminal: String,
+    end_path: String,
+    careful_path: String,
+    /// The script files' texts, in the order of [`Paths::scripts`].
+    pub(crate) files: [String; SCRIPT_COUNT],
+    /// What stands in front of the user's EXIT trap while a call runs.
+    pub(crate) exit_hook: String,
+    paths: Paths,
+}
+
+/// One call, ready to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// The file: opening and code, each ended by NUL.
+    pub(crate) file: Vec<u8>,
+    /// The two lines.
+    pub(crate) lines: String,
+}
+
+impl Scripts {
+    pub(crate) fn new(paths: Paths) -> Self {
+        let fill = |text: &str| {
+            let mut text = without_comments(text)
+                .replace("@COMMANDS@", &paths.commands)
+                .replace("@REPORT@", &paths.report)
+                .replace("@QUIET_PIPE@", &paths.quiet);
+            for ((name, _), path) in SCRIPTS.iter().zip(&paths.scripts) {
+                text = text.replace(name, path);
+            }
+            text
+        };
+        let path_to = |name: &str| {
+            let at = SCRIPTS.iter().position(|(script, _)| *script == name).unwrap_or(0);
+            paths.scripts[at].clone()
+        };
+        let quiet = fill(include_str!("driver/quiet.bash"));
+        let enable = fill(include_str!("driver/enable.bash"));
+        let leave_posix = fill(include_str!("driver/leave_posix.bash"));
+        let files = SCRIPTS.map(|(_, text)| {
+            fill(text)
+                .replace("@QUIET@\n", &quiet)
+                .replace("@ENABLE@\n", &enable)
+                .replace("@LEAVE_POSIX@\n", &leave_posix)
+        });
+        Self {
+            files,
+            exit_hook: format!("\\builtin . {}\n", path_to("@EXIT@")),
+            // Both ways, as a terminal's standard input is.
+            take_terminal: format!("\\exec <>{}\n", paths.terminal),
+            end_path: path_to("@END@"),
+            careful_path: path_to("@CAREFUL@"),
+            enable,
+            quiet,
+            leave_posix,
+            paths,
+        }
+    }
+
+    /// The call that runs the user's code.
+    pub(crate) fn call(&self, code: &str, suffix: Suffix, saved: &Saved, nonce: u64) -> Call {
+        let is_careful = saved.builtin_function.is_some() || code.contains("builtin");
+        let may_disable = !saved.disabled.is_empty() || code.contains("enable");
+        let mut opening = String::new();
+        self.push_opening(&mut opening, saved);
+        opening.push_str("\\builtin eval -- \"${__rlm[1]}\" || { __rlm_s=$?; } >/dev/null 2>&1");
+        if !is_careful {
+            opening.push_str("; {\n");
+            if may_disable {
+                opening.push_str(&self.enable);
+            }
+            opening.push_str(&self.quiet);
+            opening.push_str("} >/dev/null 2>&1; ");
+            opening.push_str(SILENCE);
+        }
+        let mut file = opening.into_bytes();
+        file.extend_from_slice(b"\n\0");
+        self.push_prefix(&mut file, code, saved, is_careful);
+        // Bash ignores NUL bytes in a script, and so do we.
+        file.extend(code.bytes().filter(|byte| *byte != 0));
+        if suffix == Suffix::PipeStatus {
+            file.extend_from_slice(b"\n{ __rlm_s=$? __rlm_p=(\"${PIPESTATUS[@]}\"); } >/dev/null 2>&1\n");
+        }
+        file.push(0);
+        let second = if is_careful { self.careful_line(nonce) } else { self.end_line(nonce) };
+        Call { file, lines: self.lines(&second) }
+    }
+
+    /// The call that sets up a new shell: `setup` runs with no output, then the report comes.
+    pub(crate) fn setup(&self, setup: &[u8], nonce: u64) -> Call {
+        let mut file = setup.to_vec();
+        file.push(b'\n');
+        file.extend_from_slice(b"{\n");
+        file.extend_from_slice(self.quiet.as_bytes());
+        file.extend_from_slice(b"} >/dev/null 2>&1; ");
+        file.extend_from_slice(SILENCE.as_bytes());
+        file.extend_from_slice(b"\n\0\0");
+        Call { file, lines: self.lines(&self.end_line(nonce)) }
+    }
+
+    /// The second line alone, for when an interrupt swallowed it.
+    pub(crate) fn end_line(&self, nonce: u64) -> String {
+        format!("{{ \\builtin . {} {nonce}; }} >/dev/null 2>&1\n", self.end_path)
+    }
+
+    fn careful_line(&self, nonce: u64) -> String {
+        format!(
+            "{{ __rlm_t=$?; [[ -o posix ]] || __rlm_b=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
+            self.careful_path
+        )
+    }
+
+    /// An empty line stands between: after an open quote the parser needs a newline before it knows `{` again.
+    fn lines(&self, second: &str) -> String {
+        format!(
+            "\\builtin mapfile -d '' -t -n 2 __rlm <{};\\builtin eval -- \"$__rlm\"\n\n{second}",
+            self.paths.code
+        )
+    }
+
+    fn push_opening(&self, text: &mut String, saved: &Saved) {
+        if saved.is_silenced {
+            text.push_str(UNSILENCE);
+        }
+        if saved.exec_is_function {
+            text.push_str("if [[ ! -o posix ]]; then __rlm_b=$BASHOPTS; POSIXLY_CORRECT=y; fi\n");
+        }
+        text.push_str(match saved.stdin {
+            Stdin::Terminal => &self.take_terminal,
+            Stdin::PutAside => "\\exec <&\"$__rlm_i\" {__rlm_i}<&-\n\\builtin unset -v __rlm_i\n",
+            Stdin::Closed => "\\exec <&-\n",
+        });
+        if saved.exec_is_function {
+            text.push_str(&self.leave_posix);
+        }
+        for [name, attributes, value] in &saved.prompts {
+            if attributes.contains(&b'r') {
+                continue;
+            }
+            let name = String::from_utf8_lossy(name);
+            let operator = if name == "PROMPT_COMMAND" && attributes.contains(&b'a') { "+=" } else { "=" };
+            let value = quote(&String::from_utf8_lossy(value));
+            let value = if operator == "+=" { format!("({value})") } else { value };
+            text.push_str(&format!("{name}{operator}{value}\n"));
+            if attributes.contains(&b'x') {
+                text.push_str(&format!("\\builtin export {name}\n"));
+            }
+        }
+    }
+
+    /// What must happen inside the evaluation, right before the user's first line: traps and options that would show the
+    /// driver, and `$?`.
+    fn push_prefix(&self, file: &mut Vec<u8>, code: &str, saved: &Saved, is_careful: bool) {
+        file.extend_from_slice(b"\\builtin unset -v __rlm\n");
+        let exit_trap_begin = file.len();
+        // The shell hands on its state when it ends, by an EXIT trap of ours that stands between calls. The user's own
+        // comes behind it. Where the code looks at traps it must not see ours.
+        match (saved.exit_trap.strip_prefix(b"trap -- '"), is_careful || mentions_trap(code)) {
+            (None, false) => {}
+            (None, true) => file.extend_from_slice(b"\\builtin trap - EXIT\n"),
+            (Some(_), true) => push_trap(file, &saved.exit_trap),
+            (Some(user), false) => {
+                file.extend_from_slice(b"\\builtin trap -- '");
+                file.extend_from_slice(self.exit_hook.as_bytes());
+                file.extend_from_slice(user);
+            }
+        }
+        if saved.is_plain() {
+            // Nothing that follows can be seen, so nothing needs to be hidden.
+            return;
+        }
+        file.splice(exit_trap_begin..exit_trap_begin, b"{\n".iter().copied());
+        let noisy: String =
+            saved.options.iter().filter(|flag| b"exv".contains(flag)).map(|flag| *flag as char).collect();
+        if !noisy.is_empty() {
+            file.extend_from_slice(format!("\\builtin set -{noisy}\n").as_bytes());
+        }
+        for trap in [&saved.err_trap, &saved.return_trap] {
+            push_trap(file, trap);
+        }
+        let asks_pipe_status = saved.pipe_status.len() > 1 && code.contains("PIPESTATUS");
+        if asks_pipe_status || (is_careful && saved.status != 0) {
+            // Only a pipeline can set PIPESTATUS, so this one time processes are made.
+            push_trap(file, &saved.debug_trap);
+            push_disabled(file, saved);
+            file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
+            let parts: &[i32] = if asks_pipe_status { &saved.pipe_status } else { &[saved.status] };
+            let is_negated = saved.status == 0 && parts.last() != Some(&0);
+            let parts: Vec<String> = parts.iter().map(|status| format!("( \\exit {status} )")).collect();
+            let negation = if is_negated { "! " } else { "" };
+            // In a list, so that neither ERR nor errexit takes the status for a failure; `:` itself must not run.
+            let list = if saved.status == 0 { "" } else { " && \\:" };
+            file.extend_from_slice(format!("{negation}{}{list}\n", parts.join(" | ")).as_bytes());
+        } else {
+            if saved.status != 0 {
+                let body = format!("{{ \\builtin unset -f __rlm_r; \\builtin return {}; }}", saved.status);
+                file.extend_from_slice(format!("__rlm_r() {body}\n").as_bytes());
+            }
+            push_trap(file, &saved.debug_trap);
+            push_disabled(file, saved);
+            file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
+            if saved.status != 0 {
+                // An `&&` list, so that neither ERR nor errexit takes the status for a failure.
+                file.extend_from_slice(b"__rlm_r && \\builtin :\n");
+            }
+        }
+        file.extend_from_slice(b"} >/dev/null 2>&1\n");
+    }
+}
+
+fn push_trap(file: &mut Vec<u8>, trap: &[u8]) {
+    if !trap.is_empty() {
+        file.extend_from_slice(b"\\builtin ");
+        file.extend_from_slice(trap);
+    }
+}
+
+fn push_disabled(file: &mut Vec<u8>, saved: &Saved) {
+    for name in &saved.disabled {
+        file.extend_from_slice(b"\\builtin enable -n ");
+        file.extend_from_slice(name);
+        file.push(b'\n');
+    }
+}
+
+/// Whether the code may look at its traps.
+fn mentions_trap(code: &str) -> bool {
+    code.contains("trap")
+}
+
+/// Quotes text so that the shell reads it as one word.
+pub(crate) fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines.fold(String::with_capacity(text.len()), |text, line| text + line + "\n")
+}
+
+/// What is appended to the user's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suffix {
+    /// Nothing: PIPESTATUS is then just `$?`.
+    None,
+    /// A line that saves `$?` and PIPESTATUS before the end of the evaluation hides the latter.
+    PipeStatus,
+}
+
+/// What is known, without parsing shell, of a line appended to some code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appendable {
+    /// The code has no pipeline: nothing to append.
+    NotNeeded,
+    /// The code is plain: an appended line is a command of its own, or part of the same error.
+    Yes,
+    /// Only bash can say.
+    AskBash,
+}
+
+/// Judges whether a line can be appended to the code.
+///
+/// The line must never become part of a here-document, a compound command or a continued line. So anything that could
+/// open one makes it bash's question; what remains are words, quotes, pipes and lists. An open quote does no harm: the
+/// appended line holds an even number of `"`, and then all is one syntax error, as without it.
+pub(crate) fn appendable(code: &str) -> Appendable {
+    if !code.contains('|') && !code.contains('!') {
+        return Appendable::NotNeeded;
+    }
+    const OPENERS: [&str; 10] = ["<<", "(", "{", "`", "[[", "#", "\\\n", "$'", "alias", "\0"];
+    const WORDS: [&str; 9] = ["if", "for", "while", "until", "case", "select", "function", "coproc", "do"];
+    let is_compound = OPENERS.iter().any(|opener| code.contains(opener))
+        || code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| WORDS.contains(&word));
+    let end = code.trim_end();
+    let is_continued =
+        ["|", "&&", "\\", "!"].iter().any(|operator| end.ends_with(operator)) || code.ends_with('\\');
+    if is_compound || is_continued { Appendable::AskBash } else { Appendable::Yes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scripts() -> Scripts {
+        let path = |name: &str| format!("/{name}");
+        Scripts::new(Paths {
+            commands: path("commands"),
+            report: path("report"),
+            quiet: path("quiet"),
+            code: path("code"),
+            state: path("state"),
+            terminal: path("terminal"),
+            scripts: std::array::from_fn(|at| path(&at.to_string())),
+        })
+    }
+
+    #[test]
+    fn every_hole_is_filled() {
+        for text in scripts().files {
+            let holes =
+                text.split('@').skip(1).filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+            assert_eq!(holes.count(), 0, "{text}");
+            assert!(!text.contains("\n#"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_lines_are_short_enough_for_one_read_of_bash() {
+        let code = "builtin";
+        let call = scripts().call(code, Suffix::None, &Saved::default(), u64::MAX);
+        assert!(call.lines.len() + 6 * 24 < 1024, "{}", call.lines);
+    }
+
+    #[test]
+    fn quoting_survives_quotes() {
+        assert_eq!(quote("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn a_line_is_appended_only_where_it_stands_alone() {
+        for code in ["a | b", "a 'x|y' | b\n", "! false", "a | b &", "a | b;"] {
+            assert_eq!(appendable(code), Appendable::Yes, "{code:?}");
+        }
+        for code in ["", "ls", "echo \"a b\"", "cat <<E\nx\nE"] {
+            assert_eq!(appendable(code), Appendable::NotNeeded, "{code:?}");
+        }
+        let unsure = [
+            "a |",
+            "a | b &&",
+            "a | b \\",
+            "a | b <<E\nx",
+            "if a | b; then",
+            "f() \n#|",
+            "a | b # c",
+            "for x in a|b",
+            "a|(",
+        ];
+        for code in unsure {
+            assert_eq!(appendable(code), Appendable::AskBash, "{code:?}");
+        }
+    }
+}

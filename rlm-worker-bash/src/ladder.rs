@@ -1,0 +1,99 @@
+//! How a call is stopped: gently first, and the shell itself last.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid};
+use rlm_core::protocol::Outcome;
+use rlm_core::worker::descendants;
+
+use crate::shell::Shell;
+use crate::terminal::Terminal;
+
+/// One rung: what is done, and how long the call has to end after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rung {
+    /// SIGINT to the foreground process group: what Ctrl-C does, without its flushing of output.
+    Interrupt,
+    /// The same, and the report is asked for again, should the first have met the driver.
+    InterruptAgain,
+    /// SIGTERM to what runs in the foreground beside the shell, and SIGINT to the shell, which then leaves its loop.
+    Terminate,
+    /// SIGKILL to the same.
+    Kill,
+    /// SIGHUP to the shell: it ends, and hands on its state.
+    HangUp,
+    /// SIGKILL to the shell.
+    KillShell,
+}
+
+const RUNGS: [(Rung, Duration); 6] = [
+    (Rung::Interrupt, Duration::from_millis(400)),
+    (Rung::InterruptAgain, Duration::from_millis(200)),
+    (Rung::Terminate, Duration::from_millis(300)),
+    (Rung::Kill, Duration::from_millis(250)),
+    (Rung::HangUp, Duration::from_millis(250)),
+    (Rung::KillShell, Duration::from_secs(3600)),
+];
+
+/// A call that is being stopped.
+#[derive(Debug)]
+pub(crate) struct Ladder {
+    /// Why: the outcome of the call.
+    pub(crate) cause: Outcome,
+    /// When the next rung is due.
+    pub(crate) next: Instant,
+    rung: usize,
+}
+
+impl Ladder {
+    pub(crate) fn new(cause: Outcome) -> Self {
+        Self { cause, next: Instant::now(), rung: 0 }
+    }
+
+    /// Takes the rung that is due. Returns whether the report should be asked for again.
+    pub(crate) fn step(&mut self, shell: &mut Shell, terminal: &Terminal) -> bool {
+        let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];
+        self.rung += 1;
+        self.next = Instant::now() + pause;
+        match rung {
+            Rung::Interrupt | Rung::InterruptAgain => {
+                interrupt_foreground(shell, terminal);
+            }
+            Rung::Terminate | Rung::Kill => {
+                let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
+                if !signal_programs(signal, shell, terminal) {
+                    // Nothing runs but the shell itself: nothing to wait for.
+                    self.next = Instant::now();
+                }
+                shell.signal(Signal::SIGINT);
+            }
+            Rung::HangUp => shell.signal(Signal::SIGHUP),
+            Rung::KillShell => shell.signal(Signal::SIGKILL),
+        }
+        rung == Rung::InterruptAgain
+    }
+}
+
+fn interrupt_foreground(shell: &mut Shell, terminal: &Terminal) {
+    match terminal.foreground() {
+        // A group that has just ended is no failure: the call goes on to its end.
+        Some(group) => drop(killpg(group, Signal::SIGINT)),
+        None => shell.signal(Signal::SIGINT),
+    }
+}
+
+/// Signals the foreground job, or, where the shell is in the foreground itself, the processes that it waits for in its
+/// own group: command substitutions. Returns whether there was any.
+fn signal_programs(signal: Signal, shell: &Shell, terminal: &Terminal) -> bool {
+    if let Some(group) = terminal.foreground().filter(|group| *group != shell.pid()) {
+        return killpg(group, signal).is_ok();
+    }
+    let in_group = |pid: &Pid| getpgid(Some(*pid)) == Ok(shell.pid());
+    let programs: Vec<Pid> = descendants::below(shell.pid()).into_iter().filter(in_group).collect();
+    for pid in &programs {
+        // Gone in the meantime is as good.
+        let _gone = kill(*pid, signal);
+    }
+    !programs.is_empty()
+}

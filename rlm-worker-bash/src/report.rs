@@ -1,0 +1,290 @@
+//! What the shell says of itself at the end of a call, read from the report pipe.
+//!
+//! The driver prints NUL-separated tokens with the printf builtin. A record is taken when its nonce ends it; what an
+//! interrupt cut short before is skipped. Values are bytes: they become text at the edge of the worker.
+
+/// What the worker puts back before the next call: all that would show, act or break between calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// `trap -p` of DEBUG, ERR, RETURN, EXIT; empty where there is none.
+    pub(crate) debug_trap: Vec<u8>,
+    pub(crate) err_trap: Vec<u8>,
+    pub(crate) return_trap: Vec<u8>,
+    pub(crate) exit_trap: Vec<u8>,
+    /// Names of disabled builtins.
+    pub(crate) disabled: Vec<Vec<u8>>,
+    /// Prompt variables: name, attributes, value. `PROMPT_COMMAND` once for each element.
+    pub(crate) prompts: Vec<[Vec<u8>; 3]>,
+    /// Definitions of a function named `builtin` and of exported functions, where the first exists.
+    pub(crate) builtin_function: Option<Vec<u8>>,
+    /// `$-`.
+    pub(crate) options: Vec<u8>,
+    /// `$?` and PIPESTATUS; the latter empty where it is just `$?`.
+    pub(crate) status: i32,
+    pub(crate) pipe_status: Vec<i32>,
+    /// Where the user's standard input is.
+    pub(crate) stdin: Stdin,
+    /// A function is named `exec`.
+    pub(crate) exec_is_function: bool,
+    /// Standard output and error are put aside because a prompt is readonly.
+    pub(crate) is_silenced: bool,
+}
+
+/// Where the user's standard input is between calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stdin {
+    #[default]
+    Terminal,
+    /// The user redirected it; the shell holds it in `__rlm_i`.
+    PutAside,
+    Closed,
+}
+
+/// The report of one call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) saved: Saved,
+    /// The part of the driver that follows the user's code was skipped: an interrupt or a syntax error.
+    pub(crate) was_thrown: bool,
+    pub(crate) cwd: Vec<u8>,
+    pub(crate) ready: Vec<u8>,
+    pub(crate) content: Vec<u8>,
+}
+
+/// What a shell saved as it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LastWill {
+    pub(crate) options: Vec<u8>,
+    pub(crate) cwd: Vec<u8>,
+    pub(crate) ready: Vec<u8>,
+    pub(crate) content: Vec<u8>,
+    /// Shell text that makes variables, options, functions and aliases anew.
+    pub(crate) state: Vec<u8>,
+}
+
+impl Saved {
+    /// Whether nothing has to be put back inside the evaluation.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.debug_trap.is_empty()
+            && self.err_trap.is_empty()
+            && self.return_trap.is_empty()
+            && self.disabled.is_empty()
+            && self.builtin_function.is_none()
+            && self.status == 0
+            && self.pipe_status.len() < 2
+            && !self.options.iter().any(|flag| b"exv".contains(flag))
+    }
+}
+
+const TRAP: &[u8] = b"trap -- ";
+
+/// Whether the report with this nonce has arrived whole.
+pub(crate) fn is_complete(bytes: &[u8], nonce: u64) -> bool {
+    bytes.ends_with(format!("\0E{nonce}\0").as_bytes())
+}
+
+/// Reads the report with this nonce, which is complete, and what was said on the quiet pipe before. `exit_hook` is the
+/// text that the worker itself put in front of the EXIT trap.
+pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> Option<Report> {
+    let tokens: Vec<&[u8]> = bytes.split(|byte| *byte == 0).collect();
+    let begin = format!("B{nonce}");
+    let at = tokens.iter().rposition(|token| *token == begin.as_bytes())?;
+    let mut report = Report::default();
+    let quiet: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
+    parse_quiet(&quiet, &mut report.saved, exit_hook);
+    parse_end(&tokens[at + 1..], &mut report)?;
+    Some(report)
+}
+
+/// What came on the quiet pipe. A thing may be told twice, when an interrupt met the driver: the first is right, since
+/// the second was told when it was put aside already.
+fn parse_quiet(tokens: &[&[u8]], saved: &mut Saved, exit_hook: &str) {
+    for (at, token) in tokens.iter().enumerate() {
+        let before = at.checked_sub(1).map_or(&b""[..], |before| tokens[before]);
+        match *token {
+            b"F1" => drop(saved.builtin_function.get_or_insert_with(|| before.to_vec())),
+            b"N" if saved.disabled.is_empty() => {
+                let lines = before.split(|byte| *byte == b'\n');
+                saved.disabled =
+                    lines.filter_map(|line| line.strip_prefix(b"enable -n ")).map(<[u8]>::to_vec).collect();
+            }
+            b"P" if saved.prompts.is_empty() => {
+                let rest = &tokens[at + 1..];
+                let end = rest.iter().position(|token| *token == b"|").unwrap_or(0);
+                let triples = rest[..end].as_chunks::<3>().0;
+                saved.prompts = triples.iter().map(|triple| triple.map(<[u8]>::to_vec)).collect();
+            }
+            text if text.starts_with(TRAP) => parse_traps(text, saved, exit_hook),
+            _ => {}
+        }
+    }
+}
+
+/// Reads the output of `trap -p`.
+fn parse_traps(mut text: &[u8], saved: &mut Saved, exit_hook: &str) {
+    while let Some(start) = memchr::memmem::find(text, TRAP) {
+        text = &text[start..];
+        let Some((action_end, end)) = statement_end(text) else { return };
+        let (statement, rest) = text.split_at(end);
+        let known = match &statement[action_end..] {
+            b" DEBUG\n" => &mut saved.debug_trap,
+            b" ERR\n" => &mut saved.err_trap,
+            b" RETURN\n" => &mut saved.return_trap,
+            b" EXIT\n" => &mut saved.exit_trap,
+            _ => {
+                text = &text[TRAP.len()..];
+                continue;
+            }
+        };
+        // POSIX mode tells of traps that are not set, too.
+        if known.is_empty() && &statement[TRAP.len()..action_end] != b"-" {
+            *known = without_hook(statement, exit_hook);
+        }
+        text = rest;
+    }
+}
+
+/// Where the action of a `trap --` statement ends, and where the statement does.
+fn statement_end(text: &[u8]) -> Option<(usize, usize)> {
+    let mut at = TRAP.len();
+    loop {
+        match text.get(at)? {
+            b'\'' => at += memchr::memchr(b'\'', &text[at + 1..])? + 2,
+            b'\\' => at += 2,
+            b' ' => return Some((at, at + memchr::memchr(b'\n', &text[at..])? + 1)),
+            _ => at += 1,
+        }
+    }
+}
+
+/// The user's part of an EXIT trap.
+fn without_hook(trap: &[u8], exit_hook: &str) -> Vec<u8> {
+    let hooked = [TRAP, b"'", exit_hook.as_bytes()].concat();
+    match trap.strip_prefix(&hooked[..]) {
+        None => trap.to_vec(),
+        Some(b"' EXIT\n") => Vec::new(),
+        Some(rest) => [TRAP, b"'", rest].concat(),
+    }
+}
+
+fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
+    let (status, rest) = tokens.split_first()?;
+    let bar = rest.iter().position(|token| *token == b"|")?;
+    let (pipe_status, rest) = rest.split_at(bar);
+    let [_bar, options, thrown, stdin, exec, silenced, cwd, ready, content, _end, _empty] = rest else {
+        return None;
+    };
+    let saved = &mut report.saved;
+    saved.status = number(status).unwrap_or(0);
+    saved.pipe_status = pipe_status.iter().filter_map(|status| number(status)).collect();
+    saved.options = options.to_vec();
+    saved.stdin = match *stdin {
+        b"s" => Stdin::PutAside,
+        b"c" => Stdin::Closed,
+        _ => Stdin::Terminal,
+    };
+    saved.exec_is_function = !exec.is_empty();
+    saved.is_silenced = !silenced.is_empty();
+    report.was_thrown = !thrown.is_empty();
+    report.cwd = cwd.to_vec();
+    report.ready = ready.to_vec();
+    report.content = content.to_vec();
+    Some(())
+}
+
+fn number(token: &[u8]) -> Option<i32> {
+    std::str::from_utf8(token).ok()?.parse().ok()
+}
+
+/// Reads what a shell said as it ended, where it could say all of it.
+pub(crate) fn parse_last_will(bytes: &[u8]) -> Option<LastWill> {
+    let begin = memchr::memmem::rfind(bytes, b"\0X\0")? + 3;
+    let body = bytes[begin..].strip_suffix(b"\0Y\0")?;
+    let mut parts = body.splitn(6, |byte| *byte == 0);
+    let mut next = || parts.next().map(<[u8]>::to_vec);
+    let _status = next()?;
+    Some(LastWill { options: next()?, cwd: next()?, ready: next()?, content: next()?, state: next()? })
+}
+
+/// Whether `RLM_READY` means yes.
+pub(crate) fn is_truthy(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    [&b"1"[..], b"true", b"yes", b"y", b"on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOOK: &str = "HOOK\n";
+
+    fn end(nonce: u64) -> Vec<u8> {
+        format!("|\0B{nonce}\x003\x001\x003\0|\0hiBs\0\0t\0\0\0/tmp\0yes\0the answer\0E{nonce}\0")
+            .into_bytes()
+    }
+
+    fn saved(quiet: &str) -> Saved {
+        parse(&end(1), quiet.as_bytes(), 1, HOOK).unwrap().saved
+    }
+
+    #[test]
+    fn a_report_is_complete_at_its_nonce() {
+        let bytes = end(7);
+        assert!(!is_complete(&bytes[..bytes.len() - 1], 7));
+        assert!(!is_complete(&bytes, 8));
+        assert!(is_complete(&bytes, 7));
+        let report = parse(&bytes, b"", 7, HOOK).unwrap();
+        assert_eq!(report.saved.status, 3);
+        assert_eq!(report.saved.pipe_status, [1, 3]);
+        assert_eq!(report.cwd, b"/tmp");
+        assert_eq!(report.content, b"the answer");
+        assert!(is_truthy(&report.ready));
+    }
+
+    #[test]
+    fn traps_prompts_and_disabled_builtins_are_told() {
+        let saved = saved(
+            "enable -n printf\n\0N\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0P\0PS1\0x\0> \0|\0",
+        );
+        assert_eq!(saved.debug_trap, b"trap -- 'a DEBUG\nit'\\''s' DEBUG\n");
+        assert_eq!(saved.disabled, [b"printf"]);
+        assert_eq!(saved.err_trap, b"trap -- 'e' ERR\n");
+        assert_eq!(saved.exit_trap, b"trap -- 'bye' EXIT\n");
+        assert_eq!(saved.prompts, [[b"PS1".to_vec(), b"x".to_vec(), b"> ".to_vec()]]);
+    }
+
+    #[test]
+    fn the_hook_alone_is_no_trap_and_neither_is_a_default() {
+        assert_eq!(
+            saved("trap -- - DEBUG\ntrap -- - ERR\ntrap -- 'HOOK\n' EXIT\n"),
+            Saved { status: 3, pipe_status: vec![1, 3], options: b"hiBs".to_vec(), ..Saved::default() }
+        );
+    }
+
+    #[test]
+    fn a_first_record_cut_by_an_interrupt_still_counts() {
+        let saved = saved("trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK\n' EXIT\n\0P\0PS1\0\0> \0|\0");
+        assert_eq!(saved.debug_trap, b"trap -- 'd' DEBUG\n");
+        assert_eq!(saved.exit_trap, b"");
+        assert_eq!(saved.prompts.len(), 1);
+    }
+
+    #[test]
+    fn a_last_will_is_read_when_it_is_whole() {
+        let bytes = b"junk\0X\x003\0hi\0/tmp\0\0A\0declare -- x=\"1\"\n\0Y\0";
+        let will = parse_last_will(bytes).unwrap();
+        assert_eq!(will.state, b"declare -- x=\"1\"\n");
+        assert_eq!(will.content, b"A");
+        assert_eq!(parse_last_will(&bytes[..bytes.len() - 1]), None);
+    }
+
+    #[test]
+    fn readiness_is_truthy_in_any_case() {
+        for yes in ["1", "true", "YES", " y\n", "On"] {
+            assert!(is_truthy(yes.as_bytes()), "{yes:?}");
+        }
+        for no in ["", "0", "false", "no", "2", "ready"] {
+            assert!(!is_truthy(no.as_bytes()), "{no:?}");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The session: one shell after another on one terminal, and the calls that run in them.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
+use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
+use rlm_core::worker::output::into_string;
+use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descendants};
+
+use crate::driver::{Appendable, Suffix, appendable, path_of};
+use crate::ladder::Ladder;
+use crate::report::{self, LastWill, Report, Saved};
+use crate::shell::{Shell, ShellConfig, ShellError, Wires};
+use crate::terminal::{FEED_INTERVAL, Terminal};
+
+/// How long a new shell may take until it reports. Milliseconds, unless hundreds start at once.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How much of what a shell printed before it failed to start is told.
+const WORDS_BYTES: usize = 2048;
+
+/// What a session is made of.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// The bash to run, a path or a name on the session's `PATH`.
+    pub bash: PathBuf,
+    /// The working directory.
+    pub fs_root: PathBuf,
+    /// The session's environment, complete.
+    pub env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+    /// Time limit of a call that brings none.
+    pub exec_timeout: Option<Duration>,
+    /// Bound on a call's output, in bytes.
+    pub max_output_bytes: usize,
+    /// Height of the terminal.
+    pub rows: u16,
+    /// Width of the terminal.
+    pub columns: u16,
+}
+
+/// A persistent bash session.
+#[derive(Debug)]
+pub struct BashSession {
+    config: SessionConfig,
+    shell_config: ShellConfig,
+    terminal: Terminal,
+    wires: Wires,
+    shell: Shell,
+    saved: Saved,
+    cwd: PathBuf,
+    ready: Vec<u8>,
+    content: Vec<u8>,
+    /// Output that came since the last call ended: it belongs to the next.
+    output: HeadTail,
+    nonce: u64,
+    /// Set when the shell is gone: no call can run until a new one is there.
+    is_dead: bool,
+}
+
+/// How the shell's part of a call ended.
+enum End {
+    Reported(Box<Report>),
+    Died { status: WaitStatus, will: Option<LastWill> },
+}
+
+impl BashSession {
+    /// Starts the first shell and waits until it can take a call.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] says why there is no shell.
+    pub fn start(config: SessionConfig, events: &mut Events) -> Result<Self, Stop> {
+        let terminal = Terminal::new(config.rows, config.columns).map_err(Stop::failed)?;
+        let mut wires = Wires::new(&terminal).map_err(ShellError::Pipes).map_err(Stop::failed)?;
+        let shell_config = ShellConfig { bash: config.bash.clone(), env: config.env.clone() };
+        let shell =
+            Shell::start(&shell_config, &terminal, &mut wires, &config.fs_root).map_err(Stop::failed)?;
+        let mut session = Self {
+            shell_config,
+            terminal,
+            wires,
+            shell,
+            saved: Saved::default(),
+            cwd: config.fs_root.clone(),
+            ready: Vec::new(),
+            content: Vec::new(),
+            output: HeadTail::new(WORDS_BYTES),
+            nonce: 0,
+            is_dead: false,
+            config,
+        };
+        session.set_up(None, events)?.map_err(Stop::failed)?;
+        session.output = HeadTail::new(session.config.max_output_bytes);
+        Ok(session)
+    }
+
+    /// Ends the session: the shell, and everything that it started. Returns whether all are gone.
+    pub fn close(self) -> bool {
+        // The terminal and the pipes go first: then the shell and its jobs get SIGHUP, and no exit hook waits for us.
+        drop(self);
+        descendants::end_all()
+    }
+
+    /// Makes a shell that has just been started ready for calls, with the state that an old one left.
+    fn set_up(
+        &mut self,
+        will: Option<&LastWill>,
+        events: &mut Events,
+    ) -> Result<Result<(), ShellError>, Stop> {
+        let mut setup = b"\\builtin unset -v PS1 PS2 HISTFILE\n\\builtin set +o history +o histexpand\n\\builtin history -c\n".to_vec();
+        if let Some(will) = will {
+            self.wires.write_state(&will.state).map_err(Stop::failed)?;
+            let source =
+                format!("{{ \\builtin . {}; \\builtin unset -v BASH_XTRACEFD; ", self.wires.paths.state);
+            setup.extend_from_slice(source.as_bytes());
+            setup.extend_from_slice(b"\\builtin set +o history +o histexpand; } >/dev/null 2>&1\n");
+        } else {
+            for (name, value) in [("RLM_READY", &self.ready), ("RLM_CONTENT", &self.content)] {
+                if !value.is_empty() {
+                    setup.extend_from_slice(name.as_bytes());
+                    setup.extend_from_slice(b"='");
+                    setup.extend_from_slice(
+                        &value.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]),
+                    );
+                    setup.extend_from_slice(b"'\n");
+                }
+            }
+        }
+        self.nonce += 1;
+        let call = self.wires.scripts.setup(&setup, self.nonce);
+        self.wires.send(&call).map_err(Stop::failed)?;
+        let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
+        let deadline = Instant::now() + START_LIMIT;
+        let report = loop {
+            let mut fds = [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .to_vec();
+            // An interrupt means the call, and there is none yet.
+            events.wait(&mut fds, Some(deadline))?;
+            drop(fds);
+            self.terminal.read_available(&mut self.output)?;
+            self.wires.read_report(&mut bytes)?;
+            if let Some(report) = self.take_report(&bytes, &mut quiet)? {
+                break report;
+            }
+            if let Some(status) = self.shell.status() {
+                let status = descendants::shell_status(status);
+                let words = self.last_words();
+                return Ok(Err(ShellError::EndedEarly { bash: self.config.bash.clone(), status, words }));
+            }
+            if Instant::now() >= deadline {
+                let words = self.last_words();
+                return Ok(Err(ShellError::Mute {
+                    bash: self.config.bash.clone(),
+                    limit: START_LIMIT,
+                    words,
+                }));
+            }
+        };
+        if report.was_thrown {
+            return Ok(Err(ShellError::TooOld { bash: self.config.bash.clone() }));
+        }
+        self.saved = report.saved;
+        self.cwd = path(&report.cwd);
+        self.is_dead = false;
+        if let Some(will) = will {
+            self.saved.options = will.options.iter().copied().filter(|flag| b"xv".contains(flag)).collect();
+        }
+        Ok(Ok(()))
+    }
+
+    /// The report of the call, once it is complete.
+    fn take_report(&self, bytes: &[u8], quiet: &mut Vec<u8>) -> Result<Option<Report>, Stop> {
+        if !report::is_complete(bytes, self.nonce) {
+            return Ok(None);
+        }
+        self.wires.read_quiet(quiet)?;
+        Ok(report::parse(bytes, quiet, self.nonce, &self.wires.scripts.exit_hook))
+    }
+
+    fn last_words(&mut self) -> String {
+        let words = std::mem::replace(&mut self.output, HeadTail::new(WORDS_BYTES));
+        words.into_text().0.trim().to_owned()
+    }
+
+    /// Starts a new shell in place of a dead one, as much like it as can be.
+    fn restart(&mut self, will: Option<LastWill>, events: &mut Events) -> Result<State, Stop> {
+        self.is_dead = true;
+        if let Some(will) = &will {
+            self.ready = will.ready.clone();
+            self.content = will.content.clone();
+            self.cwd = path(&will.cwd);
+        }
+        self.terminal.make_sane();
+        if will.is_some() && self.start_shell()?.is_ok() && self.set_up(will.as_ref(), events)?.is_ok() {
+            return Ok(State::Restored);
+        }
+        self.shell.signal(Signal::SIGKILL);
+        self.wait_until_dead(events)?;
+        self.start_shell()?.map_err(Stop::failed)?;
+        self.set_up(None, events)?.map_err(Stop::failed)?;
+        Ok(State::Reset)
+    }
+
+    fn start_shell(&mut self) -> Result<Result<(), ShellError>, Stop> {
+        let root = self.config.fs_root.clone();
+        let cwd = if self.cwd.is_dir() { self.cwd.clone() } else { root };
+        Ok(match Shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd) {
+            Ok(shell) => {
+                self.shell = shell;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    fn wait_until_dead(&mut self, events: &mut Events) -> Result<(), Stop> {
+        while self.shell.status().is_none() {
+            let mut fds = vec![PollFd::new(self.shell.pidfd(), PollFlags::POLLIN)];
+            events.wait(&mut fds, None)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the call in the shell, until it reports or dies.
+    fn run(&mut self, call: &Execute, events: &mut Events) -> Result<(End, Option<Outcome>), Stop> {
+        let suffix = match appendable(&call.code) {
+            Appendable::Yes => Suffix::PipeStatus,
+            Appendable::AskBash if self.is_complete(&call.code) => Suffix::PipeStatus,
+            Appendable::AskBash | Appendable::NotNeeded => Suffix::None,
+        };
+        self.nonce += 1;
+        let sent = self.wires.scripts.call(&call.code, suffix, &self.saved, self.nonce);
+        self.terminal.begin_feed();
+        self.wires.send(&sent).map_err(Stop::failed)?;
+        drop(sent);
+
+        let started = Instant::now();
+        let limit = call.timeout.or(self.config.exec_timeout);
+        let time_is_up = limit.and_then(|limit| started.checked_add(limit));
+        let mut feed_at = started + FEED_INTERVAL;
+        let mut ladder: Option<Ladder> = None;
+        let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
+        loop {
+            let stop_at = ladder.as_ref().map_or(time_is_up, |ladder| Some(ladder.next));
+            let wake_at = stop_at.map_or(feed_at, |stop_at| stop_at.min(feed_at));
+            let mut fds = [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .to_vec();
+            let wake = events.wait(&mut fds, Some(wake_at))?;
+            let [has_output, has_report, is_dead] = [0, 1, 2].map(|at: usize| fds[at].any().unwrap_or(false));
+            drop(fds);
+            if has_output {
+                self.terminal.read_available(&mut self.output)?;
+            }
+            if has_report {
+                self.wires.read_report(&mut bytes)?;
+                if let Some(report) = self.take_report(&bytes, &mut quiet)? {
+                    return Ok((End::Reported(Box::new(report)), ladder.map(|ladder| ladder.cause)));
+                }
+            }
+            if is_dead && let Some(status) = self.shell.status() {
+                self.wires.read_report(&mut bytes)?;
+                let will = report::parse_last_will(&bytes);
+                return Ok((End::Died { status, will }, ladder.map(|ladder| ladder.cause)));
+            }
+            let now = Instant::now();
+            if ladder.is_none() {
+                let cause = if wake.interrupt {
+                    Some(Outcome::Interrupted)
+                } else {
+                    time_is_up.filter(|limit| now >= *limit).map(|_| Outcome::TimedOut)
+                };
+                ladder = cause.map(Ladder::new);
+            }
+            if let Some(ladder) = &mut ladder
+                && now >= ladder.next
+                && ladder.step(&mut self.shell, &self.terminal)
+            {
+                self.nonce += 1;
+                self.wires.send_lines(&self.wires.scripts.end_line(self.nonce)).map_err(Stop::failed)?;
+            }
+            if now >= feed_at {
+                self.terminal.feed_end_of_file()?;
+                // Nobody is woken by the quiet pipe, so it must not fill up.
+                self.wires.read_quiet(&mut quiet)?;
+                descendants::reap_orphans(Some(self.shell.pid()));
+                feed_at = now + FEED_INTERVAL;
+            }
+        }
+    }
+
+    /// Asks another bash whether the code is complete. A shell that cannot be asked means no.
+    fn is_complete(&self, code: &str) -> bool {
+        let ask = || -> io::Result<bool> {
+            let file = File::from(nix::sys::memfd::memfd_create(
+                c"rlm-check",
+                nix::sys::memfd::MFdFlags::MFD_CLOEXEC,
+            )?);
+            file.write_all_at(code.as_bytes(), 0)?;
+            let checked = Command::new(&self.config.bash)
+                .args(["--noprofile", "--norc", "-n", "-O", "extglob"])
+                .arg(path_of(file.as_raw_fd()))
+                .env_clear()
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .output()?;
+            Ok(checked.status.success() && checked.stderr.is_empty())
+        };
+        !code.trim_end().ends_with('\\') && ask().unwrap_or(false)
+    }
+
+    /// The answer, where it is another one than before.
+    fn take_answer(&mut self, ready: Vec<u8>, content: Vec<u8>) -> Option<Answer> {
+        if ready == self.ready && content == self.content {
+            return None;
+        }
+        let answer = Answer { ready: report::is_truthy(&ready), content: into_string(content.clone()) };
+        (self.ready, self.content) = (ready, content);
+        Some(answer)
+    }
+
+    fn current_answer(&self) -> Answer {
+        Answer { ready: report::is_truthy(&self.ready), content: into_string(self.content.clone()) }
+    }
+}
+
+impl Interpreter for BashSession {
+    fn execute(&mut self, call: &Execute, events: &mut Events) -> Result<CallReport, Stop> {
+        self.tend()?;
+        let mut before = None;
+        if self.is_dead {
+            let status = self.shell.status().map_or(-1, descendants::shell_status);
+            let mut bytes = Vec::new();
+            self.wires.read_report(&mut bytes)?;
+            let state = self.restart(report::parse_last_will(&bytes), events)?;
+            let sentence =
+                format!("the shell had ended with status {status} since the last call; {}", legacy(state));
+            before = Some((state, sentence));
+        }
+        let limit = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
+        self.output.set_limit(limit);
+        let settings = self.terminal.settings();
+
+        let (end, stopped) = self.run(call, events)?;
+
+        self.terminal.end_feed();
+        let mut later = HeadTail::new(self.config.max_output_bytes);
+        self.terminal.drain(&mut self.output, &mut later)?;
+        let (mut text, dropped) = std::mem::replace(&mut self.output, later).into_text();
+        if stopped.is_some() {
+            self.terminal.restore(settings.as_ref());
+        }
+        let truncated = Truncated { stdout: dropped, stderr: 0 };
+        let report = match end {
+            End::Reported(report) => {
+                if report.was_thrown && report.saved.options.contains(&b'v') {
+                    remove_echo(&mut text, &self.wires.scripts.end_line(self.nonce));
+                }
+                let Report { mut saved, cwd, ready, content, was_thrown } = *report;
+                if stopped.is_some() && was_thrown && saved.status == 0 {
+                    // Thrown out of a program that did not die by the interrupt itself.
+                    saved.status = 128 + Signal::SIGINT as i32;
+                }
+                let exit_code = Some(saved.status);
+                self.saved = saved;
+                self.cwd = path(&cwd);
+                let (state, notice) =
+                    before.map_or((State::Kept, None), |(state, notice)| (state, Some(notice)));
+                let hint = match stopped {
+                    Some(Outcome::TimedOut) => Some(timed_out_hint(call, &self.config)),
+                    _ => None,
+                };
+                CallReport {
+                    outcome: stopped.unwrap_or(Outcome::Ok),
+                    state,
+                    stdout: text,
+                    stderr: String::new(),
+                    result: None,
+                    exit_code,
+                    exception: None,
+                    truncated,
+                    hint: notice.or(hint),
+                    answer: self.take_answer(ready, content),
+                }
+            }
+            End::Died { status, will } => {
+                let exit_code = descendants::shell_status(status);
+                let state = self.restart(will, events)?;
+                let hint = format!("the shell ended with status {exit_code}; {}", legacy(state));
+                CallReport {
+                    outcome: stopped.unwrap_or(Outcome::Exited),
+                    state,
+                    stdout: text,
+                    stderr: String::new(),
+                    result: None,
+                    exit_code: Some(exit_code),
+                    exception: None,
+                    truncated,
+                    hint: Some(hint),
+                    answer: Some(self.current_answer()),
+                }
+            }
+        };
+        Ok(report)
+    }
+
+    fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
+        fds.push(PollFd::new(self.terminal.master(), PollFlags::POLLIN));
+        if !self.is_dead {
+            fds.push(PollFd::new(self.shell.pidfd(), PollFlags::POLLIN));
+        }
+    }
+
+    fn tend(&mut self) -> Result<(), Stop> {
+        self.terminal.read_available(&mut self.output)?;
+        self.is_dead = self.is_dead || self.shell.status().is_some();
+        descendants::reap_orphans((!self.is_dead).then(|| self.shell.pid()));
+        Ok(())
+    }
+}
+
+/// What a new shell has of the old one, as a sentence for the caller.
+fn legacy(state: State) -> &'static str {
+    match state {
+        State::Kept => "nothing is lost",
+        State::Restored => {
+            "a new shell has its variables, functions, aliases, options, working directory and answer, \
+             but no traps, jobs or open descriptors"
+        }
+        State::Reset => "a new shell has its working directory and answer, and nothing else",
+    }
+}
+
+fn timed_out_hint(call: &Execute, config: &SessionConfig) -> String {
+    let seconds = call.timeout.or(config.exec_timeout).unwrap_or_default().as_secs_f64();
+    format!("the call was stopped after its time limit of {seconds} s; the session's state is kept")
+}
+
+/// Takes off what `set -v` shows of the driver when the code was thrown out of.
+fn remove_echo(text: &mut String, line: &str) {
+    if let Some(at) = text.rfind(line) {
+        let start = if text[..at].ends_with('\n') { at - 1 } else { at };
+        text.replace_range(start..at + line.len(), "");
+    }
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    Path::new(OsStr::from_bytes(bytes)).to_owned()
+}

@@ -186,12 +186,11 @@ fn take_descriptor(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-#[expect(clippy::print_stdout, reason = "help and version are printed for people")]
+/// Writes for people. Where nobody listens, nothing is lost: a failure is in the log too.
 fn print(text: &str) {
-    print!("{text}");
+    let _nobody_listens = std::io::stdout().write_all(text.as_bytes());
 }
 
-#[expect(clippy::print_stderr, reason = "a main tells people why it ends")]
 fn tell(message: impl std::fmt::Display) {
-    eprintln!("{message}");
+    let _nobody_listens = writeln!(std::io::stderr(), "{message}");
 }

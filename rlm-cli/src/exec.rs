@@ -1,0 +1,165 @@
+//! `rlm exec`: calls from the command line or a file, in one session.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use rlm_core::protocol::{Answer, Outcome, Response};
+use rlm_env::Session;
+
+use crate::arguments::ExecOptions;
+use crate::{tell, worker};
+
+/// Largest code of one call, in bytes.
+pub(crate) const MAX_CODE_BYTES: usize = 1 << 20;
+
+/// Exit status when a call did not run to its end.
+const CALL_STOPPED: u8 = 1;
+
+pub(crate) fn run(options: &ExecOptions) -> anyhow::Result<ExitCode> {
+    let calls = match &options.file {
+        Some(file) => blocks(&read(file)?),
+        None => options.code.clone(),
+    };
+    for (at, code) in calls.iter().enumerate() {
+        check_size(code).with_context(|| format!("call {}", at + 1))?;
+    }
+    let config = worker::session_config(&options.session)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut session = Session::start(config).await?;
+        let mut all_ran = true;
+        let mut answer = Answer::default();
+        for (at, code) in calls.iter().enumerate() {
+            let response = session.execute_until(code.as_str(), interrupted()).await?;
+            show(&response, at + 1, options.json)?;
+            all_ran &= response.outcome == Outcome::Ok;
+            answer = response.answer;
+            if response.outcome == Outcome::Interrupted {
+                break;
+            }
+        }
+        if !options.json && answer != Answer::default() {
+            show_answer(&answer)?;
+        }
+        session.close().await?;
+        Ok(if all_ran { ExitCode::SUCCESS } else { ExitCode::from(CALL_STOPPED) })
+    })
+}
+
+/// Completes at Ctrl-C. Where the signal cannot be had, it never does, and Ctrl-C ends the program.
+pub(crate) async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Refuses code that is too large, naming size and limit.
+pub(crate) fn check_size(code: &str) -> anyhow::Result<()> {
+    if code.len() > MAX_CODE_BYTES {
+        bail!(
+            "code of {} bytes exceeds the limit of {MAX_CODE_BYTES} bytes: put data into a file",
+            code.len()
+        );
+    }
+    Ok(())
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    if file == Path::new("-") {
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+    } else {
+        bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        anyhow::anyhow!("{} is not UTF-8: offset {}", file.display(), error.utf8_error().valid_up_to())
+    })
+}
+
+/// The blocks of a file of calls. A block of nothing but white space is none.
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    for line in text.split_inclusive('\n') {
+        if line.trim_end() == "# %%" {
+            blocks.push(String::new());
+        } else if let Some(block) = blocks.last_mut() {
+            block.push_str(line);
+        }
+    }
+    blocks.retain(|block| !block.trim().is_empty());
+    blocks
+}
+
+fn show(response: &Response, call: usize, json: bool) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer(&mut output, response)?;
+        output.write_all(b"\n")?;
+        return Ok(());
+    }
+    output.write_all(response.stdout.as_bytes())?;
+    output.flush()?;
+    if let Some(result) = &response.result {
+        writeln!(output, "{result}")?;
+    }
+    if !response.stderr.is_empty() {
+        std::io::stderr().write_all(response.stderr.as_bytes())?;
+    }
+    if let Some(notice) = notice(response) {
+        tell(format_args!("rlm: call {call} {notice}"));
+    }
+    Ok(())
+}
+
+/// What a person should know of a call beside its output.
+pub(crate) fn notice(response: &Response) -> Option<String> {
+    let outcome = match response.outcome {
+        Outcome::Ok => "ran",
+        Outcome::Error => "failed",
+        Outcome::TimedOut => "timed out",
+        Outcome::Interrupted => "was interrupted",
+        Outcome::Exited => "ended its shell",
+        Outcome::Crashed => "crashed",
+    };
+    match &response.hint {
+        Some(hint) => Some(format!("{outcome}: {hint}")),
+        None if response.outcome != Outcome::Ok => Some(outcome.to_owned()),
+        None => None,
+    }
+}
+
+fn show_answer(answer: &Answer) -> anyhow::Result<()> {
+    let mut output = std::io::stdout().lock();
+    if output.is_terminal() {
+        let state = if answer.ready { "ready" } else { "not ready" };
+        writeln!(output, "answer ({state}):")?;
+    }
+    output.write_all(answer.content.as_bytes())?;
+    if !answer.content.ends_with('\n') {
+        output.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_what_stands_between_marks() {
+        assert_eq!(blocks("# %%\na\n\nb\n# %%\n\n# %% \nc"), ["a\n\nb\n", "c"]);
+        assert_eq!(blocks(" \n"), [""; 0]);
+        assert_eq!(blocks("echo '# %%'\n"), ["echo '# %%'\n"]);
+    }
+
+    #[test]
+    fn oversize_code_is_refused_with_size_and_limit() {
+        let error = check_size(&"x".repeat(MAX_CODE_BYTES + 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "code of 1048577 bytes exceeds the limit of 1048576 bytes: put data into a file"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! Workers: where their programs are, and `rlm worker`.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use rlm_env::{ReplLanguage, SessionConfig};
+
+use crate::arguments::{SessionOptions, WorkerOptions};
+
+/// Becomes the worker of the language.
+pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
+    let program = find(options.repl_language)?;
+    let failed =
+        Command::new(&program).arg("--control-dir").arg(&options.control_dir).args(&options.rest).exec();
+    Err(failed).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// The worker program of a language: next to this one, or on `PATH`.
+fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
+    let name = language.worker_name();
+    let here = std::env::current_exe().context("cannot tell where this program lies")?;
+    let beside = here.parent().unwrap_or(Path::new(".")).join(name);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file());
+    match on_path {
+        Some(program) => Ok(program),
+        None => bail!("cannot find {name} at {} or on PATH: build or install it there", beside.display()),
+    }
+}
+
+/// The session that the options ask for.
+pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<SessionConfig> {
+    let context = &options.context;
+    let fs_root =
+        context.canonicalize().with_context(|| format!("cannot use the context {}", context.display()))?;
+    if !fs_root.is_dir() {
+        bail!("the context {} is not a directory", context.display());
+    }
+    Ok(SessionConfig {
+        env: std::env::vars_os().collect(),
+        exec_timeout: options.timeout,
+        max_output_bytes: options.max_output_bytes,
+        ..SessionConfig::new(find(options.repl_language)?, fs_root)
+    })
+}

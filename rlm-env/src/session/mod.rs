@@ -1,0 +1,410 @@
+//! One worker, as its host sees it.
+//!
+//! A [`Session`] owns the worker's process and, unless told otherwise, its control directory. Calls go in strict turn;
+//! `&mut self` sees to that. The worker's own time limit normally ends a call; the session's limit is that plus a margin,
+//! and when even that passes, the worker is killed and a new one started.
+//!
+//! The death of the worker is an event (its process descriptor), never a time-out. Dropping a session ends the worker
+//! and waits for it, at most [`rlm_core::limits::SHUTDOWN_LIMIT`] and a little; [`Session::close`] does the same without
+//! blocking and reports how it went.
+
+mod process;
+mod wire;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use rlm_core::control::{ControlDir, ControlError};
+use rlm_core::env;
+use rlm_core::protocol::{Answer, Context, Outcome, Response, State};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+pub use process::Interrupter;
+use process::WorkerProcess;
+use wire::Wire;
+
+/// How often an interrupt is repeated until the call has ended.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The language of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplLanguage {
+    /// A bash session on a terminal.
+    #[default]
+    Bash,
+    /// A Python namespace.
+    Python,
+}
+
+impl ReplLanguage {
+    /// The name of the worker program for this language.
+    #[must_use]
+    pub fn worker_name(self) -> &'static str {
+        match self {
+            Self::Bash => "rlm-worker-bash",
+            Self::Python => "rlm-worker-python",
+        }
+    }
+}
+
+impl fmt::Display for ReplLanguage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bash => "bash",
+            Self::Python => "python",
+        })
+    }
+}
+
+/// A language that there is no worker for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown REPL language `{0}`: expected `bash` or `python`")]
+pub struct UnknownLanguage(String);
+
+impl FromStr for ReplLanguage {
+    type Err = UnknownLanguage;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "bash" => Ok(Self::Bash),
+            "python" => Ok(Self::Python),
+            other => Err(UnknownLanguage(other.to_owned())),
+        }
+    }
+}
+
+/// How a session is set up.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// The worker program.
+    pub worker: PathBuf,
+    /// The session's working directory.
+    pub fs_root: PathBuf,
+    /// The control directory, which must exist; None makes a private one that goes with the session.
+    pub control_dir: Option<PathBuf>,
+    /// The worker's whole environment. The session adds `RLM_HOST_PID` and, where limits are set, theirs.
+    pub env: Vec<(OsString, OsString)>,
+    /// Time limit of calls that bring none. None: no limit.
+    pub exec_timeout: Option<Duration>,
+    /// Bound on the output returned per stream, in bytes. None: the worker's default.
+    pub max_output_bytes: Option<usize>,
+    /// How much longer than the worker's own limit a call may take before the worker is given up. Default 5 s: the
+    /// worker's ladder takes up to 2 s, and a machine may be busy.
+    pub margin: Duration,
+    /// How long a worker may take until it is ready. Default 60 s, for machines that start hundreds at once.
+    pub start_limit: Duration,
+}
+
+impl SessionConfig {
+    /// The defaults, for a worker program and a working directory.
+    #[must_use]
+    pub fn new(worker: impl Into<PathBuf>, fs_root: impl Into<PathBuf>) -> Self {
+        Self {
+            worker: worker.into(),
+            fs_root: fs_root.into(),
+            control_dir: None,
+            env: Vec::new(),
+            exec_timeout: None,
+            max_output_bytes: None,
+            margin: Duration::from_secs(5),
+            start_limit: Duration::from_secs(60),
+        }
+    }
+}
+
+/// One call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Call {
+    /// The code to run.
+    pub code: String,
+    /// Time limit of this call; the session's when None.
+    pub timeout: Option<Duration>,
+    /// Bound on this call's output in bytes; the session's when None.
+    pub max_output_bytes: Option<usize>,
+}
+
+impl From<&str> for Call {
+    fn from(code: &str) -> Self {
+        Self { code: code.to_owned(), ..Self::default() }
+    }
+}
+
+/// Why a session cannot do what it was asked. Code that fails is no error: see [`Response`].
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The worker program cannot be started. Nothing is left behind.
+    #[error("cannot start the worker {}", worker.display())]
+    Spawn {
+        /// The program.
+        worker: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The worker ended before it was ready. Nothing is left behind.
+    #[error("the worker ended before it was ready ({status}): {words}")]
+    NotReady {
+        /// Its exit status.
+        status: String,
+        /// What it said.
+        words: String,
+    },
+    /// The worker was not ready in time and was killed. Nothing is left behind.
+    #[error("the worker was not ready within {} s", .0.as_secs_f64())]
+    StartTimedOut(Duration),
+    /// The worker is dead, and so is all that it had started. [`Session::restart`] starts a new one.
+    #[error("the worker died ({status}); its log ends with: {log_tail}")]
+    Died {
+        /// Its exit status.
+        status: String,
+        /// The end of its log.
+        log_tail: String,
+    },
+    /// The worker answered with something that is no response. It lives; restart it to be sure of its state.
+    #[error("the worker broke the protocol: {0}")]
+    Protocol(String),
+    /// The control directory cannot be used.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A descriptor cannot be used: the system is out of them, or the control directory was taken away.
+    #[error("cannot {operation}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Session {
+    // The order matters: the worker ends before its directory goes.
+    wire: Wire,
+    process: WorkerProcess,
+    control: ControlDir,
+    config: SessionConfig,
+    /// The directory, where it is ours.
+    _private: Option<TempDir>,
+    seq: i64,
+    stale: Vec<i64>,
+    last_answer: Answer,
+}
+
+impl Session {
+    /// Starts a worker and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`SessionError`] says which step failed; nothing is left behind.
+    pub async fn start(config: SessionConfig) -> Result<Self, SessionError> {
+        let private = match &config.control_dir {
+            Some(_) => None,
+            None => {
+                let made = tempfile::Builder::new().prefix("rlm-session-").tempdir();
+                Some(made.map_err(io_error("make a private control directory"))?)
+            }
+        };
+        let dir =
+            private.as_ref().map(TempDir::path).or(config.control_dir.as_deref()).unwrap_or(Path::new("."));
+        let control = ControlDir::new(dir);
+        let (process, wire) = start_worker(&config, &control).await?;
+        Ok(Self {
+            wire,
+            process,
+            control,
+            config,
+            _private: private,
+            seq: 0,
+            stale: Vec::new(),
+            last_answer: Answer::default(),
+        })
+    }
+
+    /// Runs one call and waits for its response.
+    ///
+    /// Cancel-safe: when the future is dropped, the call goes on in the worker; its response is discarded when it comes.
+    /// The next call waits for that.
+    ///
+    /// # Errors
+    /// [`SessionError::Died`] as soon as the worker is dead; it stays so until [`Self::restart`]. A worker that does not
+    /// answer in time is no error: it is replaced, and the response says that the state was reset.
+    pub async fn execute(&mut self, call: impl Into<Call>) -> Result<Response, SessionError> {
+        let call = call.into();
+        self.seq += 1;
+        let mut request = serde_json::json!({"code": call.code, "seq": self.seq});
+        if let Some(limit) = call.timeout {
+            request["timeout"] = limit.as_secs_f64().into();
+        }
+        if let Some(bytes) = call.max_output_bytes {
+            request["max_output_bytes"] = bytes.into();
+        }
+        self.wire.queue(request.to_string().as_bytes());
+        let limit = call.timeout.or(self.config.exec_timeout).map(|limit| limit + self.config.margin);
+        let answered = match limit {
+            Some(limit) => timeout(limit, self.response()).await,
+            None => Ok(self.response().await),
+        };
+        match answered {
+            Ok(result) => {
+                if let Ok(response) = &result {
+                    self.last_answer = response.answer.clone();
+                }
+                result
+            }
+            Err(_elapsed) => self.replace_mute_worker(limit.unwrap_or_default()).await,
+        }
+    }
+
+    /// Runs one call, and interrupts it when `stop` completes. The interrupt is repeated until the response comes, since one
+    /// that meets the worker before it has read the request is lost.
+    ///
+    /// # Errors
+    /// As for [`Self::execute`].
+    pub async fn execute_until(
+        &mut self,
+        call: impl Into<Call>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Response, SessionError> {
+        let interrupter = self.interrupter();
+        let interrupt = async {
+            stop.await;
+            loop {
+                interrupter.interrupt();
+                tokio::time::sleep(INTERRUPT_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            response = self.execute(call) => response,
+            never = interrupt => never,
+        }
+    }
+
+    /// Sends what is queued and waits for the response to the latest request.
+    async fn response(&mut self) -> Result<Response, SessionError> {
+        loop {
+            let document = tokio::select! {
+                biased;
+                document = self.wire.exchange() => document?,
+                () = self.process.died() => return Err(self.process.death(&self.control)),
+            };
+            let Some(document) = document else {
+                // The worker no longer reads: it is dying, and how is known in a moment.
+                self.process.died().await;
+                return Err(self.process.death(&self.control));
+            };
+            let response: Response = serde_json::from_slice(&document).map_err(|error| {
+                SessionError::Protocol(format!("{error} in {}", rlm_core::frame::excerpt(&document)))
+            })?;
+            if response.seq == self.seq {
+                return Ok(response);
+            }
+            self.stale.push(response.seq);
+        }
+    }
+
+    /// The last rung: the worker does not answer, not even to its own time limit.
+    async fn replace_mute_worker(&mut self, limit: Duration) -> Result<Response, SessionError> {
+        self.process.end();
+        self.restart().await?;
+        Ok(Response {
+            outcome: Outcome::TimedOut,
+            state: State::Reset,
+            execution_time: limit.as_secs_f64(),
+            answer: self.last_answer.clone(),
+            hint: Some(format!(
+                "the worker did not answer within {} s and was replaced: the session's state is lost",
+                limit.as_secs_f64()
+            )),
+            ..Response::refused(self.seq, String::new())
+        })
+    }
+
+    /// Ends the worker, if it lives, and starts a new one in the same directories. State is lost; `seq` goes on.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub async fn restart(&mut self) -> Result<(), SessionError> {
+        self.process.end();
+        (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
+        Ok(())
+    }
+
+    /// A handle that interrupts the running call, to be used from another task or thread.
+    #[must_use]
+    pub fn interrupter(&self) -> Interrupter {
+        self.process.interrupter()
+    }
+
+    /// Process id of the worker.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The control directory.
+    #[must_use]
+    pub fn control(&self) -> &ControlDir {
+        &self.control
+    }
+
+    /// The `seq` of every response that came for a call nobody waited for any more, and was discarded.
+    #[must_use]
+    pub fn stale_responses(&self) -> &[i64] {
+        &self.stale
+    }
+
+    /// Ends the worker and all that it started, and waits for it.
+    ///
+    /// # Errors
+    /// [`SessionError::Died`] where the worker was dead already, or did not end as it should.
+    pub async fn close(mut self) -> Result<(), SessionError> {
+        self.wire.queue(br#"{"shutdown": true}"#);
+        let sent = timeout(self.config.margin, async {
+            tokio::select! {
+                _ = self.wire.exchange() => {}
+                () = self.process.died() => {}
+            }
+            self.process.died().await;
+        });
+        if sent.await.is_err() {
+            self.process.end();
+        }
+        if self.process.ended_well() { Ok(()) } else { Err(self.process.death(&self.control)) }
+    }
+}
+
+async fn start_worker(
+    config: &SessionConfig,
+    control: &ControlDir,
+) -> Result<(WorkerProcess, Wire), SessionError> {
+    control.write_context(&Context {
+        fs_root: config.fs_root.clone(),
+        fs_metadata: serde_json::Value::Null,
+        allowed_paths: Vec::new(),
+    })?;
+    let mut variables = config.env.clone();
+    let mut set = |name: &str, value: String| {
+        variables.retain(|(key, _)| key != name);
+        variables.push((name.into(), value.into()));
+    };
+    set(env::HOST_PID, std::process::id().to_string());
+    if let Some(limit) = config.exec_timeout {
+        set(env::EXEC_TIMEOUT, limit.as_secs_f64().to_string());
+    }
+    if let Some(bytes) = config.max_output_bytes {
+        set(env::MAX_OUTPUT_BYTES, bytes.to_string());
+    }
+    let process =
+        WorkerProcess::start(&config.worker, control.path(), &variables, config.start_limit).await?;
+    let wire = Wire::open(control)?;
+    Ok((process, wire))
+}
+
+fn io_error(operation: &'static str) -> impl FnOnce(std::io::Error) -> SessionError {
+    move |source| SessionError::Io { operation, source }
+}

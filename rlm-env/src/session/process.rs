@@ -1,0 +1,224 @@
+//! The worker's process: one owner, who ends and reaps it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use rlm_core::control::ControlDir;
+use rlm_core::limits::SHUTDOWN_LIMIT;
+use rlm_core::worker::descendants::pidfd;
+use rlm_core::worker::events::timeout_until;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::timeout;
+
+use super::{SessionError, io_error};
+
+/// How much of the end of a log is told.
+const LOG_TAIL_BYTES: u64 = 2048;
+
+/// What a worker gets beyond its own limit to end, before it is killed.
+const END_MARGIN: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct WorkerProcess {
+    child: Child,
+    pidfd: Arc<AsyncFd<OwnedFd>>,
+    status: Option<ExitStatus>,
+}
+
+impl WorkerProcess {
+    /// Starts the program and waits until it says that it is ready.
+    pub(super) async fn start(
+        worker: &Path,
+        control: &Path,
+        env: &[(OsString, OsString)],
+        limit: Duration,
+    ) -> Result<Self, SessionError> {
+        let mut child = Command::new(worker)
+            .arg("--control-dir")
+            .arg(control)
+            // Ready comes as an event, on what would be standard output.
+            .args(["--ready-fd", "1"])
+            .env_clear()
+            .envs(env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C at our terminal is ours: it reaches the worker as an interrupt, if at all.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| SessionError::Spawn { worker: worker.to_owned(), source })?;
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
+        let watch = pidfd(pid).map_err(std::io::Error::from);
+        let watch = watch.and_then(|fd| watch_fd(fd, Interest::READABLE));
+        let watch = match watch {
+            Ok(watch) => watch,
+            Err(error) => {
+                // Not yet watched, so ended right here.
+                let _ended_already = child.kill();
+                let _reaped = child.wait();
+                return Err(io_error("watch the worker")(error));
+            }
+        };
+        let ready = child.stdout.take();
+        let errors = child.stderr.take();
+        let mut process = Self { child, pidfd: Arc::new(watch), status: None };
+        let is_ready = match timeout(limit, wait_ready(ready)).await {
+            Ok(is_ready) => is_ready?,
+            Err(_elapsed) => {
+                process.end();
+                return Err(SessionError::StartTimedOut(limit));
+            }
+        };
+        if is_ready {
+            return Ok(process);
+        }
+        process.end();
+        let mut words = String::new();
+        if let Some(errors) = errors {
+            // Nobody holds the other end any more, so this ends; what cannot be read is not worth another error.
+            let _unreadable = errors.take(LOG_TAIL_BYTES).read_to_string(&mut words);
+        }
+        let words = words.trim().to_owned();
+        Err(SessionError::NotReady { status: process.status_text(), words })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn interrupter(&self) -> Interrupter {
+        Interrupter { pidfd: Arc::clone(&self.pidfd) }
+    }
+
+    /// Waits until the process is dead. Cancel-safe.
+    pub(super) async fn died(&self) {
+        // The descriptor stays ready once the process is dead; an error means that the runtime shuts down.
+        let _ready = self.pidfd.readable().await;
+    }
+
+    /// The error that tells of the death.
+    pub(super) fn death(&mut self, control: &ControlDir) -> SessionError {
+        self.end();
+        let log_tail = log_tail(&control.log_file()).unwrap_or_default();
+        SessionError::Died { status: self.status_text(), log_tail: log_tail.trim().to_owned() }
+    }
+
+    /// Ends the process, with all that it started, and reaps it: SIGTERM, then SIGKILL. Does nothing a second time.
+    pub(super) fn end(&mut self) {
+        for (signal, limit) in
+            [(Signal::SIGTERM, SHUTDOWN_LIMIT + END_MARGIN), (Signal::SIGKILL, Duration::MAX)]
+        {
+            if self.status.is_some() {
+                return;
+            }
+            send(&self.pidfd, signal);
+            if wait_dead(&self.pidfd, limit) {
+                self.status = self.child.wait().ok();
+            }
+        }
+    }
+
+    pub(super) fn ended_well(&mut self) -> bool {
+        self.end();
+        self.status.is_some_and(|status| status.success())
+    }
+
+    fn status_text(&self) -> String {
+        self.status.map_or_else(|| "no status".to_owned(), |status| status.to_string())
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Interrupts the call that runs in a session. Stays valid, and harmless, after the session's end.
+#[derive(Clone, Debug)]
+pub struct Interrupter {
+    pidfd: Arc<AsyncFd<OwnedFd>>,
+}
+
+impl Interrupter {
+    /// Interrupts the running call: it returns with outcome `interrupted` and its output so far, and the session goes on.
+    /// While no call runs, this does nothing.
+    pub fn interrupt(&self) {
+        send(&self.pidfd, Signal::SIGINT);
+    }
+}
+
+/// Registers a descriptor with the runtime.
+pub(super) fn watch_fd<T: AsRawFd>(inner: T, interest: Interest) -> std::io::Result<AsyncFd<T>>
+where
+    OwnedFd: From<T>,
+{
+    // SAFETY: a type that converts into OwnedFd owns one descriptor, keeps it open and never exchanges it.
+    Ok(unsafe { AsyncFd::register_with_interest(inner, interest) }?)
+}
+
+/// Signals through the process descriptor, which never names a stranger.
+fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) {
+    let fd = pidfd.get_ref().as_raw_fd();
+    // SAFETY: plain integers and a null pointer, which the call allows. It fails where the process is dead: then there is
+    // nothing to signal.
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            fd,
+            signal as libc::c_int,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+}
+
+fn wait_dead(pidfd: &AsyncFd<OwnedFd>, limit: Duration) -> bool {
+    let deadline = Instant::now().checked_add(limit);
+    loop {
+        let mut fds = [PollFd::new(pidfd.get_ref().as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, timeout_until(deadline)).is_ok_and(|ready| ready > 0) {
+            return true;
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return false;
+        }
+    }
+}
+
+/// Whether the worker said that it is ready; false where it closed the pipe, which it does by ending.
+async fn wait_ready(pipe: Option<std::process::ChildStdout>) -> Result<bool, SessionError> {
+    let Some(pipe) = pipe else { return Ok(false) };
+    let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe.into())
+        .map_err(io_error("wait for the worker"))?;
+    let mut byte = [0; 1];
+    loop {
+        pipe.readable().await.map_err(io_error("wait for the worker"))?;
+        match pipe.try_read(&mut byte) {
+            Ok(count) => return Ok(count > 0),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(io_error("wait for the worker")(error)),
+        }
+    }
+}
+
+fn log_tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut tail = Vec::new();
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut tail)?;
+    Ok(String::from_utf8_lossy(&tail).into_owned())
+}

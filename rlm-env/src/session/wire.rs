@@ -1,0 +1,94 @@
+//! The host's ends of the FIFOs.
+//!
+//! The command FIFO stays open for writing. The response FIFO is held open for reading *and* writing: then the worker
+//! never waits for a reader, and the end of one response is not end of file. Where a response ends is seen by its
+//! brackets; that the worker is dead is seen elsewhere.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::libc;
+use rlm_core::control::ControlDir;
+use rlm_core::frame::{Decoder, Frame};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::process::watch_fd;
+use super::{SessionError, io_error};
+
+/// Largest response in bytes: twice 16 MiB of output, each byte of it escaped, would still pass.
+const MAX_RESPONSE_BYTES: usize = 1 << 30;
+
+/// Bytes read from the response FIFO at a time.
+const READ_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Wire {
+    commands: AsyncFd<File>,
+    responses: AsyncFd<File>,
+    unsent: Vec<u8>,
+    decoder: Decoder,
+    buffer: Vec<u8>,
+}
+
+impl Wire {
+    pub(super) fn open(control: &ControlDir) -> Result<Self, SessionError> {
+        let open = |path, read| {
+            let file = OpenOptions::new().read(read).write(true).custom_flags(libc::O_NONBLOCK).open(path);
+            let interest = if read { Interest::READABLE } else { Interest::WRITABLE };
+            file.and_then(|file| watch_fd(file, interest)).map_err(io_error("open the worker's FIFOs"))
+        };
+        Ok(Self {
+            commands: open(control.command_fifo(), false)?,
+            responses: open(control.response_fifo(), true)?,
+            unsent: Vec::new(),
+            decoder: Decoder::new(MAX_RESPONSE_BYTES),
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Adds a request to what is to be sent.
+    pub(super) fn queue(&mut self, request: &[u8]) {
+        self.unsent.extend_from_slice(request);
+        self.unsent.push(b'\n');
+    }
+
+    /// Sends what is queued and waits for one response document; None where the worker no longer reads. Cancel-safe: what
+    /// was sent and received so far is kept.
+    pub(super) async fn exchange(&mut self) -> Result<Option<Vec<u8>>, SessionError> {
+        while !self.unsent.is_empty() {
+            match self.commands.get_ref().write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.commands.writable().await.map_err(io_error("wait for the worker"))?.clear_ready();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(None),
+                Err(error) => return Err(io_error("send a request")(error)),
+            }
+        }
+        loop {
+            match self.decoder.next_frame() {
+                Some(Frame::Document(document)) => return Ok(Some(document)),
+                Some(other) => {
+                    return Err(SessionError::Protocol(format!("response is no JSON object: {other:?}")));
+                }
+                None => {}
+            }
+            let mut guard = self.responses.readable().await.map_err(io_error("wait for the worker"))?;
+            match guard.get_inner().read(&mut self.buffer) {
+                Ok(count) => {
+                    self.decoder.push(&self.buffer[..count]);
+                    // A full buffer may mean that more is there; a short read means that nothing is.
+                    if count < self.buffer.len() {
+                        guard.clear_ready();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(io_error("read a response")(error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What the end-to-end tests share: a plain host that drives a built worker over its FIFOs, and checks on what is left.
+//!
+//! The host here knows the wire and nothing else: no part of `rlm-env` is used, so that the workers are tested as a host
+//! of another make would use them. Everything waits for events. A worker that a test forgets is ended on drop, and every
+//! process carries a mark in its environment by which [`Worker::end`] finds what outlives it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_core::control::ControlDir;
+use rlm_core::protocol::{Context, Outcome, Response, State};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A test that waits longer than this for an event has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The variable that marks every process of a worker.
+const MARK: &str = "RLM_TEST_MARK";
+
+/// A built program, which lies next to the directory of the test binaries.
+///
+/// # Panics
+/// The program is not built.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let found = test.ancestors().map(|dir| dir.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!("{name} is not built: run `cargo build --workspace` with the same profile first")
+    })
+}
+
+/// How a worker is started.
+#[derive(Debug)]
+pub struct Setup {
+    program: PathBuf,
+    env: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// The bash worker.
+    #[must_use]
+    pub fn bash() -> Self {
+        Self { program: program("rlm-worker-bash"), env: Vec::new() }
+    }
+
+    /// Adds a variable to the worker's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl ToString) -> Self {
+        self.env.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Starts the worker and waits until it is ready.
+    ///
+    /// # Panics
+    /// It does not become ready.
+    #[must_use]
+    pub fn start(self) -> Worker {
+        let dir = tempfile::tempdir().unwrap();
+        let fs_root = dir.path().join("rlm_fs");
+        let control = ControlDir::new(dir.path().join("rlm_control"));
+        fs::create_dir(&fs_root).unwrap();
+        fs::create_dir(control.path()).unwrap();
+        let context = Context { fs_root, fs_metadata: Value::Null, allowed_paths: Vec::new() };
+        control.write_context(&context).unwrap();
+        let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
+        let mut child = Command::new(&self.program)
+            .arg("--control-dir")
+            .arg(control.path())
+            .args(["--ready-fd", "1"])
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", dir.path())
+            .env("LANG", "C.UTF-8")
+            .env(MARK, &mark)
+            .env("RLM_PASS_ENV", MARK)
+            .envs(self.env)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        let mut pipe = child.stdout.take().unwrap();
+        wait_readable(&pipe, PATIENCE);
+        let mut byte = [0; 6];
+        let count = pipe.read(&mut byte).unwrap();
+        ready.push_str(&String::from_utf8_lossy(&byte[..count]));
+        assert_eq!(ready, "ready\n", "the worker ended before it was ready");
+        Worker { child, control, dir, mark, seq: 0, status: None }
+    }
+}
+
+/// A running worker and its directories.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    /// The worker's control directory.
+    pub control: ControlDir,
+    dir: TempDir,
+    mark: String,
+    seq: i64,
+    status: Option<ExitStatus>,
+}
+
+impl Worker {
+    /// A bash worker with default settings.
+    #[must_use]
+    pub fn bash() -> Self {
+        Setup::bash().start()
+    }
+
+    /// The session's working directory.
+    #[must_use]
+    pub fn fs_root(&self) -> PathBuf {
+        self.dir.path().join("rlm_fs")
+    }
+
+    /// The process that was started.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    /// The process that serves: the child of the one that was started.
+    #[must_use]
+    pub fn server(&self) -> Pid {
+        children(self.pid())[0]
+    }
+
+    /// The shell.
+    #[must_use]
+    pub fn shell(&self) -> Pid {
+        children(self.server())[0]
+    }
+
+    /// Runs code and returns the response.
+    pub fn call(&mut self, code: &str) -> Response {
+        self.call_with(code, json!({}))
+    }
+
+    /// Runs code with further request fields.
+    pub fn call_with(&mut self, code: &str, fields: Value) -> Response {
+        let seq = self.send_call(code, fields);
+        let response = self.receive();
+        assert_eq!(response.seq, seq, "out of step: {response:?}");
+        response
+    }
+
+    /// Runs code that must end well, and returns what it printed.
+    pub fn output(&mut self, code: &str) -> String {
+        let response = self.call(code);
+        assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{code:?}: {response:?}");
+        response.stdout
+    }
+
+    /// Sends a call and returns its `seq`.
+    pub fn send_call(&mut self, code: &str, mut fields: Value) -> i64 {
+        self.seq += 1;
+        fields["code"] = code.into();
+        fields["seq"] = self.seq.into();
+        self.send(fields.to_string().as_bytes());
+        self.seq
+    }
+
+    /// Opens the command FIFO without waiting, as hosts do, writes, and closes it.
+    pub fn send(&self, bytes: &[u8]) {
+        self.open_commands().write_all(bytes).unwrap();
+    }
+
+    /// The command FIFO, opened without waiting: that fails where nobody reads it.
+    #[must_use]
+    pub fn open_commands(&self) -> File {
+        let path = self.control.command_fifo();
+        let fifo =
+            OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).expect("a reader");
+        nix::fcntl::fcntl(&fifo, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
+        fifo
+    }
+
+    /// Reads one response, to end of file.
+    pub fn receive(&self) -> Response {
+        let text = self.receive_bytes();
+        serde_json::from_slice(&text)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text)))
+    }
+
+    /// Reads one response as it came.
+    #[must_use]
+    pub fn receive_bytes(&self) -> Vec<u8> {
+        let path = self.control.response_fifo();
+        let mut fifo = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap();
+        let mut text = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            wait_readable(&fifo, PATIENCE);
+            match fifo.read(&mut buffer) {
+                Ok(0) => return text,
+                Ok(count) => text.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Signals the process that was started.
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Waits until a file appears in the session's directory: what a call does to say that it has come so far.
+    pub fn wait_for_file(&self, name: &str) {
+        let path = self.fs_root().join(name);
+        wait_until(&format!("{} exists", path.display()), || path.exists());
+    }
+
+    /// Waits until the worker has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        while self.status.is_none() {
+            self.status = self.child.try_wait().unwrap();
+            assert!(Instant::now() < deadline, "the worker does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.status.unwrap()
+    }
+
+    /// Processes of this worker's session that run, the worker's own included.
+    #[must_use]
+    pub fn processes(&self) -> Vec<(Pid, String)> {
+        marked_processes(&self.mark)
+    }
+
+    /// Ends the worker by SIGTERM, and checks that it is quick and that nothing is left.
+    pub fn end(mut self) {
+        let begun = Instant::now();
+        self.signal(Signal::SIGTERM);
+        let status = self.wait();
+        assert!(begun.elapsed() < Duration::from_secs(2), "SIGTERM took {:?}", begun.elapsed());
+        assert_eq!(status.code(), Some(128 + libc::SIGTERM), "{status:?}");
+        assert!(!self.control.ready_flag().exists(), "the ready flag was left");
+        self.assert_nothing_left();
+    }
+
+    /// Checks that no process of the session is left.
+    pub fn assert_nothing_left(&self) {
+        assert_eq!(self.processes(), [], "processes outlive the worker");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            // A failing test ends here; the panic that is under way says what is wrong.
+            let _gone = kill(self.pid(), Signal::SIGTERM);
+            let _reaped = self.child.wait();
+        }
+    }
+}
+
+/// How a process ended, as a shell would show it.
+#[must_use]
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Waits until a condition holds that no event tells of.
+///
+/// # Panics
+/// It does not within [`PATIENCE`].
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until a descriptor is readable.
+///
+/// # Panics
+/// It is not within `limit`.
+pub fn wait_readable(fd: &impl AsFd, limit: Duration) {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    let ready = poll(&mut fds, PollTimeout::try_from(limit).unwrap()).unwrap();
+    assert_eq!(ready, 1, "nothing to read on descriptor {} within {limit:?}", fd.as_fd().as_raw_fd());
+}
+
+/// The children of a process.
+#[must_use]
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
+}
+
+/// Number of descriptors that a process has open.
+#[must_use]
+pub fn open_descriptors(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Every process that carries a mark in its environment, with its name; zombies do not count.
+fn marked_processes(mark: &str) -> Vec<(Pid, String)> {
+    let needle = format!("{MARK}={mark}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|variable| variable == needle.as_bytes()) {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            found.push((Pid::from_raw(pid), name.trim().to_owned()));
+        }
+    }
+    found
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository")
+}

@@ -5,8 +5,8 @@
 //! strings only as far as it must to see where a document ends, and [`crate::protocol::Request::parse`] judges what is
 //! inside. A document over the limit is read to its end without being stored, so that the stream stays in step.
 //!
-//! What no bracket frames (bytes between documents that begin no JSON object or array) runs to the next line break, to end
-//! of file, or to the moment at which the host waits for an answer ([`Decoder::stalled_garbage`], [`Decoder::resync`]).
+//! What no bracket frames (bytes between documents that begin no JSON object or array) runs to the next line that begins a
+//! document, to end of file, or to the moment at which the host waits for an answer ([`Decoder::stalled_garbage`], [`Decoder::resync`]).
 
 use crate::protocol::UNKNOWN_SEQ;
 
@@ -44,7 +44,7 @@ pub struct Decoder {
 enum Scan {
     Between,
     Inside { depth: usize, string: Str },
-    Garbage { reported: bool },
+    Garbage { reported: bool, at_line_start: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,17 +86,19 @@ impl Decoder {
                     self.scanned = 0;
                     self.state = match byte {
                         b'{' | b'[' => Scan::Inside { depth: 0, string: Str::Out },
-                        _ => Scan::Garbage { reported: false },
+                        _ => Scan::Garbage { reported: false, at_line_start: false },
                     };
                 }
-                Scan::Garbage { reported } => {
-                    self.scanned += 1;
-                    if byte == b'\n' {
-                        let garbage = self.finish();
-                        if !reported {
-                            return Some(Frame::Garbage(garbage));
-                        }
+                Scan::Garbage { reported, at_line_start: true } if matches!(byte, b'{' | b'[') => {
+                    let garbage = self.finish();
+                    if !reported {
+                        return Some(Frame::Garbage(garbage));
                     }
+                }
+                Scan::Garbage { reported, at_line_start } => {
+                    self.scanned += 1;
+                    let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
+                    self.state = Scan::Garbage { reported, at_line_start };
                 }
                 Scan::Inside { depth, string } => {
                     let plain = if string == Str::In { self.plain_run() } else { 0 };
@@ -122,8 +124,8 @@ impl Decoder {
     pub fn end_of_stream(&mut self) -> Option<Frame> {
         let rest = match self.state {
             Scan::Between => None,
-            Scan::Garbage { reported: true } => None,
-            Scan::Garbage { reported: false } => Some(Frame::Garbage(std::mem::take(&mut self.buffer))),
+            Scan::Garbage { reported: true, .. } => None,
+            Scan::Garbage { reported: false, .. } => Some(Frame::Garbage(std::mem::take(&mut self.buffer))),
             Scan::Inside { .. } => Some(Frame::Truncated(std::mem::take(&mut self.buffer))),
         };
         *self = Self::new(self.limit);
@@ -133,26 +135,31 @@ impl Decoder {
     /// Takes a pending unframed piece without waiting for its line break: to be called when no byte is left to read, as
     /// the host may be waiting for an answer. What still comes of the piece is dropped.
     pub fn stalled_garbage(&mut self) -> Option<Frame> {
-        if self.state != (Scan::Garbage { reported: false }) {
-            return None;
-        }
-        self.state = Scan::Garbage { reported: true };
+        let Scan::Garbage { reported: false, at_line_start } = self.state else { return None };
+        self.state = Scan::Garbage { reported: true, at_line_start };
         Some(Frame::Garbage(self.buffer.clone()))
     }
 
     /// Whether a piece was taken early and its end has not come yet.
     #[must_use]
     pub fn in_reported_garbage(&self) -> bool {
-        self.state == (Scan::Garbage { reported: true })
+        matches!(self.state, Scan::Garbage { reported: true, .. })
     }
 
     /// Drops the rest of a piece that was taken early: to be called with all bytes pushed that the host wrote before it
-    /// began to wait for the answer.
+    /// began to wait for the answer. A document that follows the piece stays.
     pub fn resync(&mut self) {
-        if self.in_reported_garbage() {
-            let end = memchr::memchr(b'\n', &self.buffer).map_or(self.buffer.len(), |at| at + 1);
-            self.buffer.drain(..end);
-            (self.scanned, self.dropped, self.state) = (0, 0, Scan::Between);
+        while self.in_reported_garbage() {
+            let Scan::Garbage { at_line_start, .. } = self.state else { return };
+            match self.buffer.get(self.scanned) {
+                Some(b'{' | b'[') if at_line_start => drop(self.finish()),
+                Some(&byte) => {
+                    self.scanned += 1;
+                    let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
+                    self.state = Scan::Garbage { reported: true, at_line_start };
+                }
+                None => drop(self.finish()),
+            }
         }
     }
 
@@ -305,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn garbage_ends_at_a_line_break() {
+    fn garbage_ends_at_a_line_that_begins_a_document() {
         assert_eq!(
-            decode(&[b"hello world\n{\"a\":1}"]),
-            [Frame::Garbage(b"hello world\n".to_vec()), document("{\"a\":1}")]
+            decode(&[b"hello {world}\nagain\n {\"a\":1}"]),
+            [Frame::Garbage(b"hello {world}\nagain\n ".to_vec()), document("{\"a\":1}")]
         );
         assert_eq!(decode(&[b"}{}"]), [Frame::Garbage(b"}{}".to_vec())]);
     }
@@ -322,7 +329,12 @@ mod tests {
         assert_eq!(decoder.stalled_garbage(), None);
         decoder.push(b"lo");
         decoder.resync();
-        decoder.push(b"{}");
+        decoder.push(b"{}x");
+        assert_eq!(decoder.next_frame(), Some(document("{}")));
+        assert_eq!(decoder.next_frame(), None);
+        assert_eq!(decoder.stalled_garbage(), Some(Frame::Garbage(b"x".to_vec())));
+        decoder.push(b"y{\n{}");
+        decoder.resync();
         assert_eq!(decoder.next_frame(), Some(document("{}")));
     }
 

@@ -34,10 +34,11 @@ pub(crate) struct Paths {
 }
 
 /// The driver's script files, by the name that they have in each other's text.
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 8] = [
     ("@END@", include_str!("driver/end.bash")),
     ("@RESCUE@", include_str!("driver/rescue.bash")),
     ("@PROMPTS@", include_str!("driver/prompts.bash")),
+    ("@POSITIONAL@", include_str!("driver/positional.bash")),
     ("@STDIN@", include_str!("driver/stdin.bash")),
     ("@EXEC@", include_str!("driver/exec.bash")),
     ("@CAREFUL@", include_str!("driver/careful.bash")),
@@ -71,6 +72,8 @@ pub(crate) struct Scripts {
     enable: String,
     leave_posix: String,
     take_terminal: String,
+    tell_positional: String,
+    calm_end: String,
     end_path: String,
     careful_path: String,
     /// The script files' texts, in the order of [`Paths::scripts`].
@@ -119,6 +122,8 @@ impl Scripts {
             exit_hook: format!("\\builtin . {}\n", path_to("@EXIT@")),
             // Both ways, as a terminal's standard input is.
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
+            tell_positional: format!("[[ $# -eq 0 ]] || \\builtin . {}\n", path_to("@POSITIONAL@")),
+            calm_end: fill(include_str!("driver/calm.bash")),
             end_path: path_to("@END@"),
             careful_path: path_to("@CAREFUL@"),
             enable,
@@ -129,31 +134,40 @@ impl Scripts {
     }
 
     /// The call that runs the user's code.
-    pub(crate) fn call(&self, code: &str, suffix: Suffix, saved: &Saved, nonce: u64) -> Call {
-        let is_careful = saved.builtin_function.is_some() || code.contains("builtin");
-        let may_disable = !saved.disabled.is_empty() || code.contains("enable");
+    pub(crate) fn call(&self, code: &str, suffix: Suffix, saved: &Saved, care: Care, nonce: u64) -> Call {
         let mut opening = String::new();
         self.push_opening(&mut opening, saved);
-        opening.push_str("\\builtin eval -- \"${__rlm[1]}\" || { __rlm_s=$?; } >/dev/null 2>&1");
-        if !is_careful {
+        opening.push_str("\\builtin eval -- \"${__rlm[1]}\" || ");
+        opening.push_str(if care == Care::Calm {
+            "__rlm_s=$?; __rlm_o=$-"
+        } else {
+            "{ __rlm_s=$?; } >/dev/null 2>&1"
+        });
+        if care == Care::Guarded {
             opening.push_str("; {\n");
-            if may_disable {
+            if !saved.disabled.is_empty() || code.contains("enable") {
                 opening.push_str(&self.enable);
             }
             opening.push_str(&self.quiet);
+            opening.push_str(&self.tell_positional);
             opening.push_str("} >/dev/null 2>&1; ");
             opening.push_str(SILENCE);
         }
         let mut file = opening.into_bytes();
         file.extend_from_slice(b"\n\0");
-        self.push_prefix(&mut file, code, saved, is_careful);
+        self.push_prefix(&mut file, code, saved, care);
         // Bash ignores NUL bytes in a script, and so do we.
         file.extend(code.bytes().filter(|byte| *byte != 0));
         if suffix == Suffix::PipeStatus {
-            file.extend_from_slice(b"\n{ __rlm_s=$? __rlm_p=(\"${PIPESTATUS[@]}\"); } >/dev/null 2>&1\n");
+            file.extend_from_slice(b"\n{ __rlm_s=$? __rlm_p=(\"${PIPESTATUS[@]}\"); }");
+            file.extend_from_slice(if care == Care::Calm { b"\n" } else { b" >/dev/null 2>&1\n" });
         }
         file.push(0);
-        let second = if is_careful { self.careful_line(nonce) } else { self.end_line(nonce) };
+        let second = match care {
+            Care::Calm => self.calm_line(nonce),
+            Care::Guarded => self.end_line(nonce),
+            Care::Careful => self.careful_line(nonce),
+        };
         Call { file, lines: self.lines(&second) }
     }
 
@@ -169,9 +183,19 @@ impl Scripts {
         Call { file, lines: self.lines(&self.end_line(nonce)) }
     }
 
-    /// The second line alone, for when an interrupt swallowed it.
+    /// What asks for the report once more, should an interrupt have swallowed the second line.
+    pub(crate) fn ask_again(&self, nonce: u64) -> String {
+        format!("\n{}", self.end_line(nonce))
+    }
+
+    /// The second line.
     pub(crate) fn end_line(&self, nonce: u64) -> String {
         format!("{{ \\builtin . {} {nonce}; }} >/dev/null 2>&1\n", self.end_path)
+    }
+
+    /// The second line where only an interrupt or a syntax error can be new to it.
+    fn calm_line(&self, nonce: u64) -> String {
+        self.calm_end.replace("@NONCE@", &nonce.to_string())
     }
 
     fn careful_line(&self, nonce: u64) -> String {
@@ -221,9 +245,10 @@ impl Scripts {
 
     /// What must happen inside the evaluation, right before the user's first line: traps and options that would show the
     /// driver, and `$?`.
-    fn push_prefix(&self, file: &mut Vec<u8>, code: &str, saved: &Saved, is_careful: bool) {
+    fn push_prefix(&self, file: &mut Vec<u8>, code: &str, saved: &Saved, care: Care) {
+        let is_careful = care == Care::Careful;
         file.extend_from_slice(b"\\builtin unset -v __rlm\n");
-        let exit_trap_begin = file.len();
+        let begin = file.len();
         // The shell hands on its state when it ends, by an EXIT trap of ours that stands between calls. The user's own
         // comes behind it. Where the code looks at traps it must not see ours.
         match (saved.exit_trap.strip_prefix(b"trap -- '"), is_careful || mentions_trap(code)) {
@@ -236,11 +261,6 @@ impl Scripts {
                 file.extend_from_slice(user);
             }
         }
-        if saved.is_plain() {
-            // Nothing that follows can be seen, so nothing needs to be hidden.
-            return;
-        }
-        file.splice(exit_trap_begin..exit_trap_begin, b"{\n".iter().copied());
         let noisy: String =
             saved.options.iter().filter(|flag| b"exv".contains(flag)).map(|flag| *flag as char).collect();
         if !noisy.is_empty() {
@@ -257,7 +277,9 @@ impl Scripts {
             file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
             let parts: &[i32] = if asks_pipe_status { &saved.pipe_status } else { &[saved.status] };
             let is_negated = saved.status == 0 && parts.last() != Some(&0);
-            let parts: Vec<String> = parts.iter().map(|status| format!("( \\exit {status} )")).collect();
+            // By path, for a function may be named `exit`.
+            let parts: Vec<String> =
+                parts.iter().map(|status| format!("/bin/sh -c 'exit {status}'")).collect();
             let negation = if is_negated { "! " } else { "" };
             // In a list, so that neither ERR nor errexit takes the status for a failure; `:` itself must not run.
             let list = if saved.status == 0 { "" } else { " && \\:" };
@@ -275,7 +297,63 @@ impl Scripts {
                 file.extend_from_slice(b"__rlm_r && \\builtin :\n");
             }
         }
-        file.extend_from_slice(b"} >/dev/null 2>&1\n");
+        if file.len() > begin {
+            file.splice(begin..begin, b"{\n".iter().copied());
+            file.extend_from_slice(if care == Care::Calm { b"}\n" } else { b"} >/dev/null 2>&1\n" });
+        }
+    }
+}
+
+/// How much the driver has to expect of the shell at the end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Nothing of the kind below. Most sessions stay here for life, and their calls take half the time.
+    Calm,
+    /// Traps, options, prompts, redirections and positional parameters.
+    Guarded,
+    /// A function named `builtin` as well.
+    Careful,
+}
+
+impl Care {
+    /// What has to be expected of a session in which `code` runs, after it was `self` until now. A session never becomes
+    /// calm again: a function may keep for later what it does to the shell.
+    ///
+    /// This is a guess on words. Where it is wrong (text put together from pieces that hold none of them), output may show
+    /// a trace of the driver; the session goes on.
+    pub(crate) fn after(self, code: &str) -> Self {
+        const WORDS: [&str; 15] = [
+            "trap",
+            "set",
+            "shopt",
+            "source",
+            "exec",
+            "eval",
+            "enable",
+            "builtin",
+            "readonly",
+            "PS0",
+            "PS1",
+            "PS2",
+            "TMOUT",
+            "PROMPT_COMMAND",
+            "POSIXLY_CORRECT",
+        ];
+        let is_separator = |c: char| c.is_whitespace() || ";&|(){}`<>$=!,".contains(c);
+        let changes = |token: &str| {
+            let mut plain = token;
+            let unquoted;
+            if token.contains(['\\', '\'', '"']) {
+                unquoted = token.replace(['\\', '\'', '"'], "");
+                plain = &unquoted;
+            }
+            plain == "." || WORDS.contains(&plain)
+        };
+        if self == Self::Guarded || code.split(is_separator).any(changes) {
+            Self::Guarded
+        } else {
+            Self::Calm
+        }
     }
 }
 
@@ -378,8 +456,40 @@ mod tests {
     #[test]
     fn the_lines_are_short_enough_for_one_read_of_bash() {
         let code = "builtin";
-        let call = scripts().call(code, Suffix::None, &Saved::default(), u64::MAX);
-        assert!(call.lines.len() + 6 * 24 < 1024, "{}", call.lines);
+        for care in [Care::Calm, Care::Guarded, Care::Careful] {
+            let call = scripts().call(code, Suffix::None, &Saved::default(), care, u64::MAX);
+            assert!(call.lines.len() + 6 * 24 < 1024, "{}", call.lines);
+        }
+    }
+
+    #[test]
+    fn a_session_is_calm_until_something_may_change_the_shell() {
+        let calm = [
+            "",
+            "ls -l | wc",
+            "x=1; f() { echo $x; }",
+            "cd dataset/reset.d",
+            "echo a.b ./run",
+            "grep -rn foo .",
+        ];
+        for code in &calm[..5] {
+            assert_eq!(Care::Calm.after(code), Care::Calm, "{code:?}");
+        }
+        let changing = [
+            "set -x",
+            "trap 'x' INT",
+            ". ./lib.sh",
+            "\\set -e",
+            "s'e't -x",
+            "exec 3<f",
+            "PS1=x",
+            "f() { set -- $1; }",
+            "x;.\tf",
+        ];
+        for code in changing {
+            assert_eq!(Care::Calm.after(code), Care::Guarded, "{code:?}");
+        }
+        assert_eq!(Care::Guarded.after("ls"), Care::Guarded);
     }
 
     #[test]

@@ -15,7 +15,9 @@ use crate::terminal::Terminal;
 enum Rung {
     /// SIGINT to the foreground process group: what Ctrl-C does, without its flushing of output.
     Interrupt,
-    /// The same, and the report is asked for again, should the first have met the driver.
+    /// The report is asked for again, should the interrupt have met the driver.
+    AskAgain,
+    /// SIGINT once more: some programs want to hear it twice.
     InterruptAgain,
     /// SIGTERM to what runs in the foreground beside the shell, and SIGINT to the shell, which then leaves its loop.
     Terminate,
@@ -27,14 +29,24 @@ enum Rung {
     KillShell,
 }
 
-const RUNGS: [(Rung, Duration); 6] = [
-    (Rung::Interrupt, Duration::from_millis(400)),
+const RUNGS: [(Rung, Duration); 7] = [
+    (Rung::Interrupt, Duration::from_millis(20)),
+    (Rung::AskAgain, Duration::from_millis(380)),
     (Rung::InterruptAgain, Duration::from_millis(200)),
     (Rung::Terminate, Duration::from_millis(300)),
     (Rung::Kill, Duration::from_millis(250)),
     (Rung::HangUp, Duration::from_millis(250)),
     (Rung::KillShell, Duration::from_secs(3600)),
 ];
+
+/// What is left to do for the caller after a rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing.
+    Done,
+    /// To send the driver's second line again.
+    AskAgain,
+}
 
 /// A call that is being stopped.
 #[derive(Debug)]
@@ -51,15 +63,14 @@ impl Ladder {
         Self { cause, next: Instant::now(), rung: 0 }
     }
 
-    /// Takes the rung that is due. Returns whether the report should be asked for again.
-    pub(crate) fn step(&mut self, shell: &mut Shell, terminal: &Terminal) -> bool {
+    /// Takes the rung that is due.
+    pub(crate) fn step(&mut self, shell: &mut Shell, terminal: &Terminal) -> Step {
         let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];
         self.rung += 1;
         self.next = Instant::now() + pause;
         match rung {
-            Rung::Interrupt | Rung::InterruptAgain => {
-                interrupt_foreground(shell, terminal);
-            }
+            Rung::Interrupt | Rung::InterruptAgain => interrupt_foreground(shell, terminal),
+            Rung::AskAgain => return Step::AskAgain,
             Rung::Terminate | Rung::Kill => {
                 let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
                 if !signal_programs(signal, shell, terminal) {
@@ -71,7 +82,7 @@ impl Ladder {
             Rung::HangUp => shell.signal(Signal::SIGHUP),
             Rung::KillShell => shell.signal(Signal::SIGKILL),
         }
-        rung == Rung::InterruptAgain
+        Step::Done
     }
 }
 

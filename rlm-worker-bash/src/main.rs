@@ -112,11 +112,13 @@ fn start_and_serve(
             return stop;
         }
     };
-    if let Some(ready) = ready {
-        // A host that no longer listens is not waiting either.
-        let _not_listening = File::from(ready).write_all(b"ready\n");
-    }
-    let stop = serve(&mut session, control, &mut channel, &mut events, log);
+    let on_ready = || {
+        if let Some(ready) = ready {
+            // A host that no longer listens is not waiting either.
+            let _not_listening = File::from(ready).write_all(b"ready\n");
+        }
+    };
+    let stop = serve(&mut session, control, &mut channel, &mut events, log, on_ready);
     if let Err(error) = control.clear_ready() {
         log.line(chain(&error));
     }

@@ -24,6 +24,8 @@ pub(crate) struct Saved {
     pub(crate) pipe_status: Vec<i32>,
     /// Where the user's standard input is.
     pub(crate) stdin: Stdin,
+    /// The positional parameters, where the driver could tell.
+    pub(crate) positional: Option<Vec<Vec<u8>>>,
     /// A function is named `exec`.
     pub(crate) exec_is_function: bool,
     /// Standard output and error are put aside because a prompt is readonly.
@@ -62,20 +64,6 @@ pub(crate) struct LastWill {
     pub(crate) state: Vec<u8>,
 }
 
-impl Saved {
-    /// Whether nothing has to be put back inside the evaluation.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.debug_trap.is_empty()
-            && self.err_trap.is_empty()
-            && self.return_trap.is_empty()
-            && self.disabled.is_empty()
-            && self.builtin_function.is_none()
-            && self.status == 0
-            && self.pipe_status.len() < 2
-            && !self.options.iter().any(|flag| b"exv".contains(flag))
-    }
-}
-
 const TRAP: &[u8] = b"trap -- ";
 
 /// Whether the report with this nonce has arrived whole.
@@ -102,7 +90,18 @@ fn parse_quiet(tokens: &[&[u8]], saved: &mut Saved, exit_hook: &str) {
     for (at, token) in tokens.iter().enumerate() {
         let before = at.checked_sub(1).map_or(&b""[..], |before| tokens[before]);
         match *token {
-            b"F1" => drop(saved.builtin_function.get_or_insert_with(|| before.to_vec())),
+            // A function named `export` may have printed something else: that is not for evaluation.
+            b"F1" if memchr::memmem::find(before, b"builtin () \n").is_some() => {
+                saved.builtin_function.get_or_insert_with(|| before.to_vec());
+            }
+            b"A" if saved.positional.is_none() => {
+                let count = tokens
+                    .get(at + 1)
+                    .and_then(|count| number(count))
+                    .and_then(|count| usize::try_from(count).ok());
+                let values = count.and_then(|count| tokens.get(at + 2..at + 2 + count));
+                saved.positional = values.map(|values| values.iter().map(|value| value.to_vec()).collect());
+            }
             b"N" if saved.disabled.is_empty() => {
                 let lines = before.split(|byte| *byte == b'\n');
                 saved.disabled =

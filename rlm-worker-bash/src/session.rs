@@ -17,8 +17,8 @@ use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descendants};
 
-use crate::driver::{Appendable, Suffix, appendable, path_of};
-use crate::ladder::Ladder;
+use crate::driver::{Appendable, Care, Suffix, appendable, path_of};
+use crate::ladder::{Ladder, Step};
 use crate::report::{self, LastWill, Report, Saved};
 use crate::shell::{Shell, ShellConfig, ShellError, Wires};
 use crate::terminal::{FEED_INTERVAL, Terminal};
@@ -57,6 +57,7 @@ pub struct BashSession {
     wires: Wires,
     shell: Shell,
     saved: Saved,
+    care: Care,
     cwd: PathBuf,
     ready: Vec<u8>,
     content: Vec<u8>,
@@ -90,6 +91,7 @@ impl BashSession {
             wires,
             shell,
             saved: Saved::default(),
+            care: Care::Calm,
             cwd: config.fs_root.clone(),
             ready: Vec::new(),
             content: Vec::new(),
@@ -117,6 +119,14 @@ impl BashSession {
         events: &mut Events,
     ) -> Result<Result<(), ShellError>, Stop> {
         let mut setup = b"\\builtin unset -v PS1 PS2 HISTFILE\n\\builtin set +o history +o histexpand\n\\builtin history -c\n".to_vec();
+        if let Some(positional) = &self.saved.positional {
+            setup.extend_from_slice(b"\\builtin set --");
+            for value in positional {
+                setup.push(b' ');
+                setup.extend_from_slice(&quote_bytes(value));
+            }
+            setup.push(b'\n');
+        }
         if let Some(will) = will {
             self.wires.write_state(&will.state).map_err(Stop::failed)?;
             let source =
@@ -169,7 +179,7 @@ impl BashSession {
         if report.was_thrown {
             return Ok(Err(ShellError::TooOld { bash: self.config.bash.clone() }));
         }
-        self.saved = report.saved;
+        self.saved = Saved { positional: self.saved.positional.take(), ..report.saved };
         self.cwd = path(&report.cwd);
         self.is_dead = false;
         if let Some(will) = will {
@@ -239,7 +249,10 @@ impl BashSession {
             Appendable::AskBash | Appendable::NotNeeded => Suffix::None,
         };
         self.nonce += 1;
-        let sent = self.wires.scripts.call(&call.code, suffix, &self.saved, self.nonce);
+        self.care = self.care.after(&call.code);
+        let is_careful = self.saved.builtin_function.is_some() || call.code.contains("builtin");
+        let care = if is_careful { Care::Careful } else { self.care };
+        let sent = self.wires.scripts.call(&call.code, suffix, &self.saved, care, self.nonce);
         self.terminal.begin_feed();
         self.wires.send(&sent).map_err(Stop::failed)?;
         drop(sent);
@@ -284,19 +297,33 @@ impl BashSession {
             }
             if let Some(ladder) = &mut ladder
                 && now >= ladder.next
-                && ladder.step(&mut self.shell, &self.terminal)
+                && ladder.step(&mut self.shell, &self.terminal) == Step::AskAgain
             {
-                self.nonce += 1;
-                self.wires.send_lines(&self.wires.scripts.end_line(self.nonce)).map_err(Stop::failed)?;
+                self.ask_again()?;
             }
             if now >= feed_at {
                 self.terminal.feed_end_of_file()?;
+                // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.
+                self.shell.let_go_on();
                 // Nobody is woken by the quiet pipe, so it must not fill up.
                 self.wires.read_quiet(&mut quiet)?;
                 descendants::reap_orphans(Some(self.shell.pid()));
                 feed_at = now + FEED_INTERVAL;
             }
         }
+    }
+
+    /// Asks for the report once more: the interrupt may have met the driver in its second line. A shell that was thrown
+    /// back before it had taken its commands from our pipe again reads them from the terminal, so there the line is typed.
+    fn ask_again(&mut self) -> Result<(), Stop> {
+        self.nonce += 1;
+        let line = self.wires.scripts.ask_again(self.nonce);
+        let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
+        let reads_terminal = stdin.is_ok_and(|stdin| stdin == self.terminal.name());
+        if reads_terminal && self.terminal.foreground() == Some(self.shell.pid()) {
+            self.terminal.type_text(&line)?;
+        }
+        self.wires.send_lines(&line).map_err(Stop::failed)
     }
 
     /// Asks another bash whether the code is complete. A shell that cannot be asked means no.
@@ -371,6 +398,10 @@ impl Interpreter for BashSession {
                     // Thrown out of a program that did not die by the interrupt itself.
                     saved.status = 128 + Signal::SIGINT as i32;
                 }
+                if saved.positional.is_none() && was_thrown {
+                    // Nobody could tell: they are as they were.
+                    saved.positional = self.saved.positional.take();
+                }
                 let exit_code = Some(saved.status);
                 self.saved = saved;
                 self.cwd = path(&cwd);
@@ -427,6 +458,12 @@ impl Interpreter for BashSession {
         descendants::reap_orphans((!self.is_dead).then(|| self.shell.pid()));
         Ok(())
     }
+}
+
+/// Quotes bytes so that the shell reads them as one word.
+fn quote_bytes(bytes: &[u8]) -> Vec<u8> {
+    let inner = bytes.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
+    [b"'", &inner[..], b"'"].concat()
 }
 
 /// What a new shell has of the old one, as a sentence for the caller.

@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::worker::descendants;
 
@@ -290,6 +290,15 @@ impl Shell {
         self.status
     }
 
+    /// Lets a stopped shell go on.
+    pub(crate) fn let_go_on(&self) {
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(self.pid), flags) {
+            // It may be dying just now; it is still ours, being unreaped.
+            let _dying = kill(self.pid, Signal::SIGCONT);
+        }
+    }
+
     /// Signals the shell alone. A dead shell is never signalled: its pid may be somebody else's.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.status().is_none() {
@@ -302,13 +311,15 @@ impl Shell {
 /// What a child needs before it becomes bash: a session with our terminal, signals as a fresh program expects them, and
 /// death with its worker. Async-signal-safe.
 fn prepare_child(worker: Pid) -> io::Result<()> {
-    for number in 1..=libc::SIGRTMAX() {
-        if let Ok(name) = Signal::try_from(number)
-            && !matches!(name, Signal::SIGKILL | Signal::SIGSTOP)
-        {
-            // SAFETY: the default action is no handler of ours.
-            unsafe { signal(name, SigHandler::SigDfl) }?;
-        }
+    // The kernel's own struct sigaction, all zero: default action, no flags, empty mask. The C library's function would
+    // refuse the two signals that it keeps for itself, and a host may have left those ignored too.
+    let default = [0_u64; 4];
+    for number in 1..=64 {
+        // SAFETY: the pointer is to a live array that is as large as the kernel's struct; SIGKILL and SIGSTOP fail, and
+        // nothing is written.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), std::ptr::null_mut::<u64>(), 8)
+        };
     }
     // SAFETY: an empty set is initialised by sigemptyset before it is used.
     unsafe {

@@ -270,6 +270,14 @@ impl Terminal {
         }
     }
 
+    /// Types at the terminal.
+    pub(crate) fn type_text(&self, text: &str) -> Result<(), Errno> {
+        match write(&self.master, text.as_bytes()) {
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Ends a call: an end of file that nobody read is not for a background job.
     pub(crate) fn end_feed(&self) {
         // Nothing is lost with what nobody typed.

@@ -86,6 +86,8 @@ impl Setup {
             .env("LANG", "C.UTF-8")
             .env(MARK, &mark)
             .env("RLM_PASS_ENV", MARK)
+            // A test that is killed takes its worker along.
+            .env("RLM_HOST_PID", std::process::id().to_string())
             .envs(self.env)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -58,13 +58,14 @@ pub trait Interpreter {
     fn tend(&mut self) -> Result<(), Stop>;
 }
 
-/// Serves requests until the worker has to end, and says why.
+/// Serves requests until the worker has to end, and says why. `on_ready` is called once the ready flag is there.
 pub fn serve(
     interpreter: &mut impl Interpreter,
     control: &ControlDir,
     channel: &mut Channel,
     events: &mut Events,
     log: &mut Log,
+    on_ready: impl FnOnce(),
 ) -> Stop {
     let history = match control.open_history() {
         Ok(history) => history,
@@ -74,6 +75,7 @@ pub fn serve(
     if let Err(error) = control.write_answer(&server.answer).and_then(|()| control.set_ready()) {
         return Stop::failed(error);
     }
+    on_ready();
     loop {
         let served = channel.next_frame(events, interpreter).and_then(|frame| {
             let response = server.handle(frame, interpreter, events)?;

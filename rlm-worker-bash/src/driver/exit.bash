@@ -10,9 +10,11 @@ __rlm_s=$? __rlm_o=$-
 \builtin shopt -p
 \builtin set +o
 \builtin umask -p
+if [[ -z ${FUNCNAME[1]-} ]]; then
 \builtin printf 'set --'
 [[ $# -eq 0 ]] || \builtin printf ' %q' "$@"
 \builtin printf '\n'
+fi
 \builtin declare -f
 \builtin declare -Fx
 \builtin alias -p

@@ -1,1 +1,16 @@
 //! End-to-end tests: the built programs, over real FIFOs.
+
+mod answer;
+mod cli;
+mod endings;
+mod environment;
+mod exits;
+mod hostile_shell;
+mod limits;
+mod ordinary_host;
+mod output;
+mod persistence;
+mod session;
+mod standard_input;
+mod syntax;
+mod wire;

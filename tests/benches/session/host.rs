@@ -1,0 +1,63 @@
+//! Hosts: one that knows nothing but files, and settings for those of `rlm-env`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use rlm_core::control::ControlDir;
+use rlm_core::protocol::{Outcome, Response};
+use rlm_env::SessionConfig;
+use rlm_tests::program;
+use tempfile::TempDir;
+
+/// The environment of every worker here, and of bash where it is a floor.
+pub(crate) const ENVIRONMENT: [(&str, &str); 3] =
+    [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")];
+
+/// Opens, writes and closes the command FIFO, then opens the response FIFO, reads to end of file and closes it: all of
+/// it blocking, as the simplest host would.
+pub(crate) struct PlainHost {
+    commands: PathBuf,
+    responses: PathBuf,
+    buffer: Vec<u8>,
+    response: Vec<u8>,
+}
+
+impl PlainHost {
+    pub(crate) fn new(control: &ControlDir) -> Self {
+        Self {
+            commands: control.command_fifo(),
+            responses: control.response_fifo(),
+            buffer: vec![0; 64 << 10],
+            response: Vec::new(),
+        }
+    }
+
+    /// One round trip; the response can be had until the next.
+    pub(crate) fn exchange(&mut self, request: &[u8]) -> &[u8] {
+        OpenOptions::new().write(true).open(&self.commands).unwrap().write_all(request).unwrap();
+        let mut fifo = File::open(&self.responses).unwrap();
+        self.response.clear();
+        loop {
+            match fifo.read(&mut self.buffer).unwrap() {
+                0 => return &self.response,
+                count => self.response.extend_from_slice(&self.buffer[..count]),
+            }
+        }
+    }
+
+    /// The latest response of a worker, whose call must have ended well.
+    pub(crate) fn response(&self) -> Response {
+        let response: Response = serde_json::from_slice(&self.response).unwrap();
+        assert_eq!(response.outcome, Outcome::Ok, "{:?}", response.hint);
+        response
+    }
+}
+
+/// Settings for a session whose working directory is `fs_root`.
+pub(crate) fn session_config(fs_root: &TempDir) -> SessionConfig {
+    SessionConfig {
+        env: ENVIRONMENT.map(|(name, value)| (name.into(), value.into())).to_vec(),
+        ..SessionConfig::new(program("rlm-worker-bash"), fs_root.path())
+    }
+}

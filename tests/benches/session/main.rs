@@ -1,0 +1,49 @@
+//! What a bash session costs, next to what the same thing costs without it.
+//!
+//! Build the workers first: `cargo build --release --workspace`. Then `cargo bench -p rlm-tests --bench session` shows
+//! Criterion's look at each timed thing, prints a Markdown table of costs, floors and limits, and writes that table to
+//! `bench-session.md` in Cargo's target directory. It takes about a minute; nothing else should run meanwhile.
+//!
+//! A *floor* does the least that could do the job, in the same run: the ratio to it says more than a time does. Each
+//! number of the table is a median over rounds in which the thing and its floor take turns, so that both see the same
+//! machine. A limit that is missed is marked in the table and fails nothing: what is measured here is for people.
+
+mod fifo_floor;
+mod host;
+mod idle;
+mod many;
+mod output;
+mod placement;
+mod round_trip;
+mod start;
+mod subject;
+mod table;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use criterion::Criterion;
+
+use crate::table::Table;
+
+fn main() {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if let [first, dir] = arguments.as_slice()
+        && first == fifo_floor::PEER_ARGUMENT
+    {
+        return fifo_floor::peer(Path::new(dir));
+    }
+    if !arguments.iter().any(|argument| argument == OsStr::new("--bench")) {
+        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        return;
+    }
+    let mut criterion = Criterion::default().without_plots().configure_from_args();
+    let mut table = Table::default();
+    round_trip::bench(&mut criterion, &mut table);
+    start::bench(&mut criterion, &mut table);
+    output::bench(&mut criterion, &mut table);
+    idle::bench(&mut table);
+    many::bench(&mut criterion, &mut table);
+    criterion.final_summary();
+    table.publish();
+}

@@ -1,0 +1,163 @@
+//! `rlm`: what a person types.
+
+use std::process::{Command, Output, Stdio};
+
+use rlm_core::protocol::Response;
+use rlm_tests::program;
+
+fn rlm(args: &[&str]) -> Output {
+    Command::new(program("rlm")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn exec_runs_calls_in_one_session() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), "1\n2\n").unwrap();
+    let context = dir.path().to_str().unwrap();
+    let output = rlm(&[
+        "exec",
+        "--context",
+        context,
+        "n=$(wc -l <data)",
+        "echo $n lines",
+        "RLM_CONTENT=$n; RLM_READY=1",
+    ]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("2 lines\n2\n", ""));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn exec_runs_a_file_of_blocks_and_prints_raw_responses() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("calls.sh");
+    std::fs::write(&file, "x=1\n# %%\ncat <<EOF\n$x\nEOF\n# %%\nexit 3\n").unwrap();
+    let output = rlm(&["exec", "--json", "--file", file.to_str().unwrap()]);
+    let responses: Vec<Response> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = responses
+        .iter()
+        .map(|response| (response.seq, response.stdout.as_str(), response.exit_code))
+        .collect();
+    assert_eq!(seen, [(1, "", Some(0)), (2, "1\n", Some(0)), (3, "exit\n", Some(3))]);
+    assert_eq!(output.status.code(), Some(1), "a call ended its shell");
+}
+
+#[test]
+fn exec_stops_a_call_at_its_limit_and_says_so() {
+    let output = rlm(&["exec", "--timeout", "0.2", "echo partial; sleep 1000", "echo next"]);
+    assert_eq!(text(&output.stdout), "partial\n\nnext\n");
+    let message = "rlm: call 1 timed out: the call was stopped after its time limit of 0.2 s; the session's state is kept\n";
+    assert_eq!((text(&output.stderr), output.status.code()), (message, Some(1)));
+}
+
+#[test]
+fn exec_reads_calls_from_standard_input() {
+    let mut child = Command::new(program("rlm"))
+        .args(["exec", "--file", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"x=5\n# %%\necho $x\n").unwrap();
+    assert_eq!(text(&child.wait_with_output().unwrap().stdout), "5\n");
+}
+
+#[test]
+fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let child = Command::new(program("rlm"))
+        .args([
+            "exec",
+            "--context",
+            dir.path().to_str().unwrap(),
+            "echo partial; : >started; sleep 1000",
+            "echo never",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    rlm_tests::wait_until("the call runs", || dir.path().join("started").exists());
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),
+        nix::sys::signal::Signal::SIGINT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("partial\n\n", Some(1)));
+    assert_eq!(text(&output.stderr), "rlm: call 1 was interrupted\n");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_exit_status_for_it() {
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["exec"], 2, "required arguments were not provided"),
+        (&["exec", "--timeout", "soon", ":"], 2, "expected a number of seconds above 0"),
+        (
+            &["exec", "--repl-language", "perl", ":"],
+            2,
+            "unknown REPL language `perl`: expected `bash` or `python`",
+        ),
+        (
+            &["exec", "--context", "/does/not/exist", ":"],
+            3,
+            "cannot use the context /does/not/exist: No such file",
+        ),
+        (&["exec", "--context", "/etc/passwd", ":"], 3, "the context /etc/passwd is not a directory"),
+        (&["exec", "--file", "/does/not/exist"], 3, "cannot read /does/not/exist: No such file"),
+    ];
+    for (args, code, message) in cases {
+        let output = rlm(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert!(text(&output.stderr).contains(message), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn code_over_a_mebibyte_is_refused_with_size_and_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("calls.sh");
+    std::fs::write(&file, "#".repeat((1 << 20) + 1)).unwrap();
+    let output = rlm(&["exec", "--file", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains("call 1: code of 1048577 bytes exceeds the limit of 1048576 bytes")
+    );
+}
+
+#[test]
+fn repl_serves_lines_from_a_pipe() {
+    let mut child = Command::new(program("rlm"))
+        .arg("repl")
+        .env("HOME", "/nonexistent")
+        .env_remove("XDG_STATE_HOME")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"x=5\nprintf no-newline\necho $x\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("no-newline\n5\n", Some(0)));
+}
+
+#[test]
+fn worker_becomes_the_worker_of_the_language() {
+    let output = rlm(&["worker", "--control-dir", "/does/not/exist"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).starts_with("rlm-worker-bash: cannot open the log /does/not/exist"));
+}
+
+#[test]
+fn help_shows_examples_and_exit_statuses() {
+    let output = rlm(&["--help"]);
+    for part in ["rlm exec --file calls.sh --json", "Exit status:", "not a security sandbox"] {
+        assert!(text(&output.stdout).contains(part), "{part}");
+    }
+    assert!(text(&rlm(&["completions", "bash"]).stdout).contains("_rlm()"));
+}

@@ -1,0 +1,235 @@
+//! When a worker ends, so does all that its session started.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use rlm_tests::{Setup, Worker, children, shell_status, wait_until};
+use serde_json::json;
+
+/// Starts a child of every kind and leaves a call running in the foreground.
+fn start_children(worker: &mut Worker) {
+    worker.call("sleep 1001 &\nnohup sleep 1002 >/dev/null 2>&1 &\nsetsid sleep 1003 &\n(setsid sh -c 'sleep 1004 & sleep 1005' &)");
+    worker.call("trap '' HUP TERM; (trap '' HUP TERM INT; sleep 1006) & disown; trap - HUP TERM");
+    worker.call("(sleep 1007 & kill -STOP $BASHPID) &");
+    worker.send_call(": >started; sleep 1008", json!({}));
+    worker.wait_for_file("started");
+    let sleeps = |worker: &Worker| worker.processes().iter().filter(|(_, name)| name == "sleep").count();
+    wait_until("every child runs", || sleeps(worker) == 8);
+}
+
+/// Waits until every process of the worker is gone, at most 2 s.
+fn assert_all_gone(worker: &Worker) {
+    let begun = Instant::now();
+    wait_until("every process is gone", || {
+        worker.processes().is_empty() || begun.elapsed() > Duration::from_secs(2)
+    });
+    worker.assert_nothing_left();
+}
+
+#[test]
+fn shutdown_ends_every_child() {
+    let mut worker = Worker::bash();
+    start_children(&mut worker);
+    worker.signal(Signal::SIGINT);
+    worker.receive();
+    let begun = Instant::now();
+    worker.send(br#"{"shutdown": true}"#);
+    assert_eq!(shell_status(worker.wait()), 0);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    worker.assert_nothing_left();
+    assert!(!worker.control.ready_flag().exists());
+}
+
+#[test]
+fn sigterm_ends_every_child() {
+    let mut worker = Worker::bash();
+    start_children(&mut worker);
+    worker.end();
+}
+
+#[test]
+fn sigkill_ends_every_child() {
+    let mut worker = Worker::bash();
+    start_children(&mut worker);
+    worker.signal(Signal::SIGKILL);
+    assert_eq!(shell_status(worker.wait()), 137);
+    assert_all_gone(&worker);
+    assert!(!worker.control.ready_flag().exists());
+}
+
+#[test]
+fn sigkill_of_the_serving_process_ends_every_child() {
+    let mut worker = Worker::bash();
+    start_children(&mut worker);
+    kill(worker.server(), Signal::SIGKILL).unwrap();
+    assert_eq!(shell_status(worker.wait()), 137);
+    worker.assert_nothing_left();
+    assert!(!worker.control.ready_flag().exists());
+}
+
+#[test]
+fn a_session_that_kills_its_parent_leaves_nothing() {
+    let mut worker = Worker::bash();
+    worker.call("nohup sleep 1000 >/dev/null 2>&1 &");
+    worker.send_call("kill -9 $PPID", json!({}));
+    assert_eq!(shell_status(worker.wait()), 137);
+    worker.assert_nothing_left();
+}
+
+#[test]
+fn the_death_of_the_host_ends_every_child() {
+    let mut host = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+    let mut worker = Setup::bash().env("RLM_HOST_PID", host.id()).start();
+    start_children(&mut worker);
+    host.kill().unwrap();
+    let begun = Instant::now();
+    assert_eq!(shell_status(worker.wait()), 0);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    host.wait().unwrap();
+    worker.assert_nothing_left();
+}
+
+#[test]
+fn a_response_that_nobody_reads_does_not_keep_the_worker() {
+    let mut worker = Worker::bash();
+    worker.send_call(": >ran; echo unread", json!({}));
+    worker.wait_for_file("ran");
+    worker.end();
+}
+
+#[test]
+fn a_large_response_that_is_read_half_does_not_keep_the_worker() {
+    let mut worker = Worker::bash();
+    worker.send_call("head -c 5000000 /dev/zero | tr '\\0' x", json!({}));
+    let fifo = std::fs::File::open(worker.control.response_fifo()).unwrap();
+    rlm_tests::wait_readable(&fifo, rlm_tests::PATIENCE);
+    worker.end();
+    drop(fifo);
+}
+
+#[test]
+fn a_host_that_gives_up_on_a_response_is_survived() {
+    let mut worker = Worker::bash();
+    worker.send_call("head -c 5000000 /dev/zero | tr '\\0' x", json!({}));
+    let fifo = std::fs::File::open(worker.control.response_fifo()).unwrap();
+    rlm_tests::wait_readable(&fifo, rlm_tests::PATIENCE);
+    drop(fifo);
+    let log = worker.control.log_file();
+    rlm_tests::wait_until("the worker noticed", || {
+        std::fs::read_to_string(&log).is_ok_and(|text| text.contains("the host closed the response FIFO"))
+    });
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn signals_during_start_leave_nothing() {
+    // Without waiting for ready: the signal meets any stage of the start.
+    for delay in [0, 300, 600, 1000, 1500, 2500] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": dir.path()}).to_string())
+            .unwrap();
+        let mut child = Command::new(rlm_tests::program("rlm-worker-bash"))
+            .arg("--control-dir")
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        std::thread::sleep(Duration::from_micros(delay));
+        let below = children(pid);
+        kill(pid, Signal::SIGTERM).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(shell_status(status), 143, "after {delay} µs");
+        for pid in below {
+            assert!(kill(pid, None).is_err(), "{pid} is left after {delay} µs");
+        }
+    }
+}
+
+#[test]
+fn a_control_directory_that_is_taken_away_ends_the_worker() {
+    let mut worker = Worker::bash();
+    worker.call("nohup sleep 1000 >/dev/null 2>&1 &");
+    std::fs::remove_dir_all(worker.control.path()).unwrap();
+    assert_eq!(shell_status(worker.wait()), 3);
+    worker.assert_nothing_left();
+}
+
+#[test]
+fn a_response_fifo_that_is_taken_away_ends_the_worker_with_the_path_in_its_log() {
+    let mut worker = Worker::bash();
+    std::fs::remove_file(worker.control.response_fifo()).unwrap();
+    worker.send_call(":", json!({}));
+    assert_eq!(shell_status(worker.wait()), 3);
+    let log = std::fs::read_to_string(worker.control.log_file()).unwrap();
+    let path = worker.control.response_fifo();
+    assert!(log.contains(&format!("cannot open {}", path.display())), "{log}");
+    worker.assert_nothing_left();
+}
+
+#[test]
+fn an_idle_worker_sleeps() {
+    let mut worker = Worker::bash();
+    worker.output(":");
+    let switches = |pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+        line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let pids = [worker.pid(), worker.server(), worker.shell()];
+    // The last call's tail: the worker opens its next reader.
+    std::thread::sleep(Duration::from_millis(50));
+    let before = pids.map(switches);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(pids.map(switches), before);
+    worker.end();
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_said_in_a_sentence() {
+    let run = |args: &[&str], env: &[(&str, &str)]| {
+        let output = Command::new(rlm_tests::program("rlm-worker-bash"))
+            .args(args)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let usage = "rlm-worker-bash: missing option '--control-dir DIR'\nTry `rlm-worker-bash --help`.\n";
+    assert_eq!(run(&[], &[]), (Some(2), usage.to_owned()));
+    let (code, message) = run(&["--control-dir", "/does/not/exist"], &[]);
+    assert_eq!(code, Some(3));
+    assert!(
+        message.contains("cannot open the log /does/not/exist/rlm_worker.log: No such file"),
+        "{message}"
+    );
+    let (code, message) = run(&["--control-dir", path], &[]);
+    assert_eq!(code, Some(3));
+    assert!(
+        message.contains(&format!("cannot read the context file {path}/rlm_context.json: No such file")),
+        "{message}"
+    );
+    std::fs::write(dir.path().join("rlm_context.json"), "{}").unwrap();
+    let (code, message) = run(&["--control-dir", path], &[]);
+    assert_eq!(code, Some(3));
+    assert!(message.contains("missing field `fs_root`"), "{message}");
+    std::fs::write(dir.path().join("rlm_context.json"), r#"{"fs_root": "/does/not/exist"}"#).unwrap();
+    let (code, message) = run(&["--control-dir", path], &[]);
+    assert_eq!(code, Some(3));
+    assert!(message.contains("in /does/not/exist: No such file"), "{message}");
+    std::fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": path}).to_string()).unwrap();
+    let (code, message) = run(&["--control-dir", path], &[("RLM_BASH", "/bin/false")]);
+    assert_eq!(code, Some(3));
+    assert!(message.contains("/bin/false ended with status 1 before it was ready"), "{message}");
+    let (code, message) = run(&["--control-dir", path], &[("RLM_EXEC_TIMEOUT", "soon")]);
+    assert_eq!(code, Some(3));
+    assert!(
+        message.contains("RLM_EXEC_TIMEOUT is \"soon\", expected a number of seconds above 0"),
+        "{message}"
+    );
+}

@@ -1,0 +1,50 @@
+//! The session's environment is built from an allow-list; the worker's settings come from its own.
+
+use rlm_core::protocol::Outcome;
+use rlm_tests::Setup;
+
+#[test]
+fn keys_of_the_host_do_not_reach_the_session() {
+    let mut worker = Setup::bash()
+        .env("OPENAI_API_KEY", "sk-secret")
+        .env("TZ", "UTC")
+        .env("LC_TIME", "C")
+        .env("RLM_SUB_MODEL", "small")
+        .env("RLM_EXEC_TIMEOUT", "30")
+        .env("EDITOR", "vi")
+        .start();
+    let names = "env | cut -d= -f1 | sort | tr '\\n' ' '";
+    assert_eq!(
+        worker.output(names),
+        "GIT_PAGER HOME LANG LC_TIME MANPAGER PAGER PATH PWD RLM_SUB_MODEL RLM_TEST_MARK SHLVL TERM TZ _ "
+    );
+    assert_eq!(worker.output("echo $PAGER $TERM $SHLVL; set | grep -c secret"), "cat dumb 1\n0\n");
+    worker.end();
+}
+
+#[test]
+fn the_terminal_is_what_the_host_asked_for() {
+    let mut worker =
+        Setup::bash().env("RLM_TERM", "xterm").env("RLM_COLUMNS", "132").env("RLM_ROWS", "50").start();
+    assert_eq!(worker.output("echo $TERM; stty size; tput cols"), "xterm\n50 132\n132\n");
+    worker.end();
+}
+
+#[test]
+fn limits_come_from_the_environment() {
+    let mut worker = Setup::bash().env("RLM_EXEC_TIMEOUT", "0.2").env("RLM_MAX_OUTPUT_BYTES", "300").start();
+    assert_eq!(worker.call("sleep 100").outcome, Outcome::TimedOut);
+    assert_eq!(worker.call("seq 1000").truncated.unwrap().stdout, 3893 - 300);
+    worker.end();
+}
+
+#[test]
+fn signals_are_as_a_fresh_program_expects_them() {
+    let mut worker = rlm_tests::Worker::bash();
+    assert_eq!(worker.output("bash -c 'yes | head -n 1'; bash -c 'trap'"), "y\n");
+    assert_eq!(
+        worker.output("grep -E 'Sig(Blk|Ign)' /proc/self/status"),
+        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+    );
+    worker.end();
+}

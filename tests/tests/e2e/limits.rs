@@ -1,0 +1,207 @@
+//! Time limits and interrupts: the call ends, its output so far is returned, and the state is kept.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rlm_core::protocol::{Outcome, State};
+use rlm_tests::Worker;
+use serde_json::json;
+
+/// Stops a call by its time limit and checks that the session goes on as if nothing had happened.
+#[track_caller]
+fn check(code: &str, state: State, partial: &str) {
+    let mut worker = Worker::bash();
+    worker.output("kept=1; stty -a >before");
+    let limit = 0.3;
+    let begun = Instant::now();
+    let response = worker.call_with(code, json!({"timeout": limit}));
+    assert!(begun.elapsed() < Duration::from_secs_f64(limit + 2.0), "{code:?} took {:?}", begun.elapsed());
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, state), "{code:?}: {response:?}");
+    assert!(response.stdout.starts_with(partial), "{code:?}: {response:?}");
+    assert!(response.hint.is_some());
+    assert_eq!(
+        worker.output("echo $kept; stty -a | diff - before && echo sane"),
+        "1\nsane\n",
+        "after {code:?}"
+    );
+    assert_eq!(worker.output("jobs -r"), "", "after {code:?}");
+    worker.end();
+}
+
+#[test]
+fn a_loop_of_builtins() {
+    check("echo partial; while :; do :; done", State::Kept, "partial\n");
+}
+
+#[test]
+fn a_sleep() {
+    check("echo partial; sleep 1000", State::Kept, "partial\n");
+}
+
+#[test]
+fn a_pipeline() {
+    check("echo partial; sleep 1000 | cat | cat", State::Kept, "partial\n");
+}
+
+#[test]
+fn a_command_substitution() {
+    check("x=$(sleep 1000)", State::Kept, "");
+    check("x=$(trap '' INT; sleep 1000)", State::Kept, "");
+}
+
+#[test]
+fn a_loop_of_programs() {
+    check("while true; do sleep 1000; done", State::Kept, "");
+    check("for i in 1 2 3; do sh -c 'trap \"\" INT; sleep 1000'; done", State::Kept, "");
+}
+
+#[test]
+fn a_program_that_ignores_the_interrupt() {
+    check("sh -c 'echo partial; trap \"\" INT; while :; do sleep 0.1; done'", State::Kept, "partial\n");
+}
+
+#[test]
+fn a_program_that_ignores_termination_too() {
+    check("sh -c 'echo partial; trap \"\" INT TERM; while :; do sleep 0.1; done'", State::Kept, "partial\n");
+}
+
+#[test]
+fn a_wait_for_a_background_job() {
+    let mut worker = Worker::bash();
+    let response = worker.call_with("sleep 1000 & wait", json!({"timeout": 0.2}));
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept));
+    assert_eq!(
+        worker.output("jobs"),
+        "[1]+  Running                 sleep 1000 &\n",
+        "the job was not the call's"
+    );
+    worker.end();
+}
+
+#[test]
+fn a_program_in_raw_mode() {
+    check("stty raw -echo; echo partial; sleep 1000", State::Kept, "partial\n");
+    check(
+        "python3 -c 'import tty, time; tty.setraw(0); print(\"partial\", flush=True); time.sleep(1000)'",
+        State::Kept,
+        "partial",
+    );
+}
+
+#[test]
+fn full_screen_programs() {
+    for program in ["vim", "less /etc/passwd", "top"] {
+        let name = program.split(' ').next().unwrap();
+        if !std::env::split_paths("/usr/bin:/bin").any(|dir| dir.join(name).exists()) {
+            // Not every machine has them; raw mode itself is tested above.
+            continue;
+        }
+        check(&format!("TERM=xterm {program}"), State::Kept, "");
+    }
+}
+
+#[test]
+fn a_shell_that_ignores_the_interrupt_is_replaced_and_its_state_restored() {
+    let mut worker = Worker::bash();
+    worker.output("ignore() { trap '' INT TERM; while :; do :; done; }; kept=1");
+    let response = worker.call_with("echo partial; ignore", json!({"timeout": 0.2}));
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Restored), "{response:?}");
+    assert!(response.execution_time < 2.2);
+    assert_eq!(response.stdout, "partial\n");
+    assert_eq!(worker.output("echo $kept"), "1\n");
+    let response = worker.call_with("trap '' INT HUP; while :; do :; done", json!({"timeout": 0.2}));
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Reset), "{response:?}");
+    assert!(response.execution_time < 2.2);
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn an_interrupt_stops_the_call_and_keeps_the_session() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    for code in [
+        "echo partial; : >started; sleep 1000",
+        "echo partial; : >started; while :; do :; done",
+        "echo partial; : >started; cat <(sleep 1000)",
+    ] {
+        let started = worker.fs_root().join("started");
+        worker.send_call(code, json!({}));
+        worker.wait_for_file("started");
+        worker.signal(Signal::SIGINT);
+        let response = worker.receive();
+        assert_eq!(
+            (response.outcome, response.state),
+            (Outcome::Interrupted, State::Kept),
+            "{code}: {response:?}"
+        );
+        assert_eq!((response.stdout.as_str(), response.exit_code), ("partial\n\n", Some(130)), "{code}");
+        assert_eq!(worker.output("echo $? $x"), "130 1\n");
+        std::fs::remove_file(started).unwrap();
+    }
+    worker.end();
+}
+
+#[test]
+fn an_interrupt_trap_of_the_users_runs() {
+    let mut worker = Worker::bash();
+    worker.output("trap 'echo caught' INT");
+    worker.send_call("while [[ ! -e stop ]]; do : >started; done; echo out", json!({}));
+    worker.wait_for_file("started");
+    worker.signal(Signal::SIGINT);
+    std::fs::write(worker.fs_root().join("stop"), "").unwrap();
+    let response = worker.receive();
+    assert_eq!((response.stdout.as_str(), response.state), ("caught\nout\n", State::Kept));
+    worker.end();
+}
+
+#[test]
+fn an_interrupt_while_idle_does_nothing() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    for _ in 0..100 {
+        worker.signal(Signal::SIGINT);
+    }
+    // It takes the guard's hand to pass a signal on: a call that comes at the same moment may still be hit.
+    let response = worker.call("echo $x");
+    assert!(matches!(response.outcome, Outcome::Ok | Outcome::Interrupted), "{response:?}");
+    assert_eq!(worker.output("echo $x"), "1\n");
+    worker.end();
+}
+
+#[test]
+fn interrupts_at_any_moment_never_lose_the_session_or_the_step() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    for round in 0..300u64 {
+        worker.send_call(&format!("y={round}; :"), json!({}));
+        // Spread over the whole of a call: opening, code, quieting, report.
+        let until = Instant::now() + Duration::from_micros(round * 2);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        worker.signal(Signal::SIGINT);
+        let response = worker.receive();
+        assert_eq!(response.seq, i64::try_from(round).unwrap() + 2);
+        assert!(matches!(response.outcome, Outcome::Ok | Outcome::Interrupted), "{response:?}");
+        assert_eq!(response.state, State::Kept, "round {round}: {response:?}");
+    }
+    // A signal that is still on its way through the guard may meet this call; the one after it is undisturbed.
+    worker.call(":");
+    let response = worker.call("echo $x $y");
+    assert!(response.stdout.ends_with("1 299\n") || response.outcome == Outcome::Interrupted, "{response:?}");
+    worker.end();
+}
+
+#[test]
+fn limits_that_meet_the_end_of_the_call_never_lose_the_session() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    for _ in 0..60 {
+        let response = worker.call_with("sleep 0.02", json!({"timeout": 0.021}));
+        assert!(matches!(response.outcome, Outcome::Ok | Outcome::TimedOut), "{response:?}");
+        assert_eq!(response.state, State::Kept, "{response:?}");
+    }
+    assert_eq!(worker.output("echo $x"), "1\n");
+    worker.end();
+}

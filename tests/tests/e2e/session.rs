@@ -1,0 +1,212 @@
+//! `rlm_env::Session`: one worker as its host sees it.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_core::protocol::{Outcome, State};
+use rlm_env::{Call, Session, SessionConfig, SessionError};
+use rlm_tests::{program, wait_until};
+
+fn config() -> SessionConfig {
+    SessionConfig {
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        ..SessionConfig::new(program("rlm-worker-bash"), std::env::temp_dir())
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+fn limited(code: &str, timeout: Duration) -> Call {
+    Call { timeout: Some(timeout), ..Call::from(code) }
+}
+
+fn is_alive(pid: u32) -> bool {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), None).is_ok()
+}
+
+#[test]
+fn calls_build_on_each_other_and_close_leaves_nothing() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        let (pid, dir) = (session.pid(), session.control().path().to_owned());
+        session.execute("x=1").await.unwrap();
+        for seq in 0..200 {
+            let response = session.execute(format!("echo $x {seq}").as_str()).await.unwrap();
+            assert_eq!(response.stdout, format!("1 {seq}\n"));
+        }
+        session.close().await.unwrap();
+        assert!(!is_alive(pid) && !dir.exists());
+    });
+}
+
+#[test]
+fn dropping_a_session_leaves_nothing() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        let (pid, dir) = (session.pid(), session.control().path().to_owned());
+        let response = session.execute("nohup sleep 1000 >/dev/null 2>&1 & echo $!").await.unwrap();
+        let job: u32 = response.stdout.lines().last().unwrap().parse().unwrap();
+        assert!(is_alive(job));
+        drop(session);
+        assert!(!is_alive(pid) && !is_alive(job) && !dir.exists());
+    });
+}
+
+#[test]
+fn the_time_limit_is_the_workers() {
+    block_on(async {
+        let mut session =
+            Session::start(SessionConfig { exec_timeout: Some(Duration::from_millis(200)), ..config() })
+                .await
+                .unwrap();
+        let response = session.execute("x=1; sleep 1000").await.unwrap();
+        assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept));
+        let response = session.execute(limited("sleep 0.3; echo $x", Duration::from_secs(20))).await.unwrap();
+        assert_eq!(response.stdout, "1\n");
+        session.close().await.unwrap();
+    });
+}
+
+#[test]
+fn an_interrupt_ends_the_call_and_keeps_the_session() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        let soon = tokio::time::sleep(Duration::from_millis(50));
+        let response = session.execute_until("x=1; echo partial; sleep 1000", soon).await.unwrap();
+        assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept));
+        assert_eq!(session.execute("echo $x").await.unwrap().stdout, "1\n");
+        // At once: the interrupt may come before the worker has read the request.
+        let response = session.execute_until("sleep 1000", std::future::ready(())).await.unwrap();
+        assert_eq!(response.outcome, Outcome::Interrupted);
+        session.close().await.unwrap();
+    });
+}
+
+#[test]
+fn the_death_of_the_worker_is_seen_at_once() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        let begun = Instant::now();
+        let error = session
+            .execute(limited("kill -9 $PPID; sleep 1000", Duration::from_secs(600)))
+            .await
+            .unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(
+            matches!(&error, SessionError::Died { status, .. } if status == "exit status: 137"),
+            "{error}"
+        );
+        // It stays dead, and says so at once, until it is restarted.
+        let error = session.execute("echo on").await.unwrap_err();
+        assert!(matches!(error, SessionError::Died { .. }), "{error}");
+        session.restart().await.unwrap();
+        assert_eq!(session.execute("echo on").await.unwrap().stdout, "on\n");
+        session.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_worker_that_dies_while_idle_is_seen_at_the_next_call() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        kill(Pid::from_raw(i32::try_from(session.pid()).unwrap()), Signal::SIGTERM).unwrap();
+        let error = session.execute(limited("echo on", Duration::from_secs(600))).await.unwrap_err();
+        assert!(
+            matches!(&error, SessionError::Died { log_tail, .. } if log_tail.ends_with("ended by SIGTERM")),
+            "{error}"
+        );
+        assert!(session.close().await.is_err(), "a dead worker did not end as it should");
+    });
+}
+
+#[test]
+fn a_response_for_a_call_that_was_given_up_is_discarded_and_reported() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        let given_up =
+            tokio::time::timeout(Duration::from_millis(100), session.execute("sleep 0.4; echo old")).await;
+        assert!(given_up.is_err());
+        let response = session.execute("echo new").await.unwrap();
+        assert_eq!(response.stdout, "new\n");
+        assert_eq!(session.stale_responses(), [1]);
+        session.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_given_up_in_the_middle_of_its_request_does_not_break_the_wire() {
+    block_on(async {
+        let mut session = Session::start(config()).await.unwrap();
+        let large = format!("x='{}'; echo ${{#x}}", "y".repeat(1 << 20));
+        let first = tokio::time::timeout(Duration::ZERO, session.execute(large.as_str())).await;
+        assert!(first.is_err());
+        assert_eq!(session.execute("echo ${#x}").await.unwrap().stdout, format!("{}\n", 1 << 20));
+        session.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_replaced() {
+    block_on(async {
+        let mut session =
+            Session::start(SessionConfig { margin: Duration::from_millis(300), ..config() }).await.unwrap();
+        session.execute("RLM_CONTENT=answer").await.unwrap();
+        let stopped = rlm_tests::children(Pid::from_raw(i32::try_from(session.pid()).unwrap()))[0];
+        kill(stopped, Signal::SIGSTOP).unwrap();
+        let response = session.execute(limited("echo on", Duration::from_millis(200))).await.unwrap();
+        assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Reset), "{response:?}");
+        assert_eq!(response.answer.content, "answer");
+        assert_eq!(session.execute("echo on").await.unwrap().stdout, "on\n");
+        assert!(kill(stopped, None).is_err(), "the old worker is left");
+        session.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_worker_that_cannot_start_says_why() {
+    block_on(async {
+        let error =
+            Session::start(SessionConfig { worker: "/does/not/exist".into(), ..config() }).await.unwrap_err();
+        assert_eq!(error.to_string(), "cannot start the worker /does/not/exist");
+        let error = Session::start(SessionConfig { fs_root: "/does/not/exist".into(), ..config() })
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("in /does/not/exist: No such file or directory"), "{error}");
+    });
+}
+
+#[test]
+fn two_hundred_sessions_at_once() {
+    block_on(async {
+        let count_descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = count_descriptors();
+        let starts: Vec<_> = (0..200).map(|_| tokio::task::spawn_local(Session::start(config()))).collect();
+        let mut sessions = Vec::new();
+        for start in starts {
+            sessions.push(start.await.unwrap().unwrap());
+        }
+        let pids: Vec<u32> = sessions.iter().map(Session::pid).collect();
+        let calls: Vec<_> = sessions
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut session)| {
+                tokio::task::spawn_local(async move {
+                    session.execute(format!("x={number}").as_str()).await.unwrap();
+                    for _ in 0..5 {
+                        assert_eq!(session.execute("echo $x").await.unwrap().stdout, format!("{number}\n"));
+                    }
+                    session.close().await.unwrap();
+                })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+        wait_until("every worker is gone", || !pids.iter().any(|pid| is_alive(*pid)));
+        assert_eq!(count_descriptors(), before);
+    });
+}

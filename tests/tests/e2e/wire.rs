@@ -1,0 +1,213 @@
+//! The wire: both habits of hosts, and malformed input of every kind.
+
+use std::io::Write;
+
+use rlm_core::frame::{Decoder, Frame};
+use rlm_core::limits::MAX_REQUEST_BYTES;
+use rlm_core::protocol::{Outcome, Response, State, Status};
+use rlm_tests::Worker;
+use serde_json::{Value, json};
+
+#[track_caller]
+fn refused(response: &Response, seq: i64, fault: &str) {
+    assert_eq!(
+        (response.status, response.outcome, response.state, response.seq),
+        (Status::Error, Outcome::Error, State::Kept, seq)
+    );
+    let hint = response.hint.as_deref().unwrap_or_default();
+    assert!(hint.contains(fault), "{hint:?} does not say {fault:?}");
+}
+
+#[test]
+fn malformed_requests_are_answered_and_nothing_is_lost() {
+    let mut worker = Worker::bash();
+    worker.output("x=kept");
+    let too_large = format!(r#"{{"seq": 5, "code": "{}"}}"#, "x".repeat(MAX_REQUEST_BYTES));
+    let limit =
+        format!("request of {} bytes exceeds the limit of {MAX_REQUEST_BYTES} bytes", too_large.len());
+    let cases: [(&[u8], i64, &str); 21] = [
+        (b"{\"code\": tru, \"seq\": 9}", 9, "request is not valid JSON"),
+        (b"{\"code\": 'x', \"seq\": 9}", 9, "request is not valid JSON"),
+        (b"hello", -1, "found \"hello"),
+        (b"hello\nworld\n", -1, "found \"hello"),
+        (b"42", -1, "found \"42\""),
+        (b"\"text\"", -1, "expected an object"),
+        (b"}", -1, "expected an object"),
+        (b"[1, 2]", -1, "request is an array, expected a JSON object"),
+        (b"{\"seq\": 3}", 3, "no field `code`"),
+        (b"{\"code\": 1, \"seq\": 3}", 3, "field `code` is the number 1, expected a string"),
+        (b"{\"code\": null, \"seq\": 3}", 3, "field `code` is null"),
+        (b"{\"code\": \":\", \"seq\": \"3\"}", -1, "field `seq` is a string, expected a 64-bit integer"),
+        (b"{\"code\": \":\", \"seq\": 1.5}", -1, "field `seq` is the number 1.5"),
+        (
+            b"{\"op\": \"dance\", \"seq\": 3}",
+            3,
+            "unknown op `dance`: expected `execute`, `reset`, `set` or `info`",
+        ),
+        (b"{\"op\": 1, \"seq\": 3}", 3, "field `op` is the number 1"),
+        (b"{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),
+        (
+            b"{\"code\": \":\", \"max_output_bytes\": \"x\", \"seq\": 3}",
+            3,
+            "field `max_output_bytes` is a string",
+        ),
+        (b"{\"shutdown\": \"now\", \"seq\": 3}", 3, "field `shutdown` is a string"),
+        (b"{\"seq\": 3, \"code\": \"\xff\"}", 3, "request is not valid UTF-8: byte 0xff at offset 20"),
+        (b"{\"seq\": 7, \"code\": \"cut", 7, "request was cut off after 23 bytes"),
+        (too_large.as_bytes(), 5, &limit),
+    ];
+    for (bytes, seq, fault) in cases {
+        worker.send(bytes);
+        refused(&worker.receive(), seq, fault);
+        assert_eq!(worker.output("echo $x"), "kept\n");
+    }
+    // Deeper than the parser goes: refused, not fatal.
+    worker.send("[".repeat(100_000).as_bytes());
+    refused(&worker.receive(), -1, "cut off");
+    worker.send(format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)).as_bytes());
+    refused(&worker.receive(), -1, "recursion limit");
+    assert_eq!(worker.output("echo $x"), "kept\n");
+    worker.end();
+}
+
+#[test]
+fn an_empty_payload_is_nothing() {
+    let mut worker = Worker::bash();
+    for _ in 0..50 {
+        worker.send(b"");
+        worker.send(b" \n");
+    }
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn a_writer_that_stays_open_is_served() {
+    let worker = Worker::bash();
+    let mut fifo = worker.open_commands();
+    for seq in 0..100 {
+        fifo.write_all(json!({"code": format!("echo {seq}"), "seq": seq}).to_string().as_bytes()).unwrap();
+        let response = worker.receive();
+        assert_eq!((response.seq, response.stdout), (seq, format!("{seq}\n")));
+    }
+    fifo.write_all(b"oops").unwrap();
+    refused(&worker.receive(), -1, "found \"oops\"");
+    fifo.write_all(b"{\"code\": \"echo on\", \"seq\": 1}").unwrap();
+    assert_eq!(worker.receive().stdout, "on\n");
+    drop(fifo);
+    worker.end();
+}
+
+#[test]
+fn requests_byte_by_byte_and_many_at_once() {
+    let worker = Worker::bash();
+    let mut fifo = worker.open_commands();
+    for byte in br#"{"code": "echo \"}{\" slowly", "seq": 1}"# {
+        fifo.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(worker.receive().stdout, "}{ slowly\n");
+    let many: String =
+        (2..12).map(|seq| json!({"code": format!("echo {seq}"), "seq": seq}).to_string()).collect();
+    fifo.write_all(many.as_bytes()).unwrap();
+    // Responses to requests that did not wait for each other may meet in the FIFO.
+    let mut decoder = Decoder::new(1 << 20);
+    for seq in 2..12 {
+        let document = loop {
+            match decoder.next_frame() {
+                Some(Frame::Document(document)) => break document,
+                Some(other) => panic!("{other:?}"),
+                None => decoder.push(&worker.receive_bytes()),
+            }
+        };
+        let response: Response = serde_json::from_slice(&document).unwrap();
+        assert_eq!((response.seq, response.stdout), (seq, format!("{seq}\n")));
+    }
+    drop(fifo);
+    worker.end();
+}
+
+#[test]
+fn a_document_cut_anywhere_is_one_request_or_one_error() {
+    let mut worker = Worker::bash();
+    let document = br#"{"code": "echo \"a b\"", "seq": 77, "x": [1, {"y": "}"}]}"#;
+    for cut in 1..document.len() {
+        worker.send(&document[..cut]);
+        let response = worker.receive();
+        assert_eq!(response.status, Status::Error, "cut at {cut}: {response:?}");
+        assert!(response.hint.is_some_and(|hint| hint.contains("cut off")), "cut at {cut}");
+    }
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn every_field_is_always_there() {
+    let mut worker = Worker::bash();
+    let expected = [
+        "answer",
+        "exception",
+        "execution_count",
+        "execution_time",
+        "exit_code",
+        "hint",
+        "outcome",
+        "protocol",
+        "result",
+        "seq",
+        "state",
+        "status",
+        "stderr",
+        "stdout",
+        "truncated",
+    ];
+    for request in [&br#"{"code": ":", "seq": 1}"#[..], b"{}"] {
+        worker.send(request);
+        let response: Value = serde_json::from_slice(&worker.receive_bytes()).unwrap();
+        let mut fields: Vec<&str> = response.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, expected);
+        assert_eq!(response["protocol"], 1);
+    }
+    worker.output(":");
+    worker.end();
+}
+
+#[test]
+fn unknown_fields_are_ignored_and_execution_is_counted() {
+    let mut worker = Worker::bash();
+    let response = worker.call_with("echo on", json!({"colour": "blue", "op": "execute"}));
+    assert_eq!((response.stdout.as_str(), response.execution_count), ("on\n", 1));
+    worker.send(b"{}");
+    assert_eq!(worker.receive().execution_count, 1);
+    assert_eq!(worker.call(":").execution_count, 2);
+    worker.end();
+}
+
+#[test]
+fn a_reader_of_the_command_fifo_is_there_at_every_moment() {
+    let mut worker = Worker::bash();
+    worker.send_call("echo done; : >ran", json!({}));
+    worker.wait_for_file("ran");
+    for _ in 0..2000 {
+        // Fails with ENXIO where there is no reader.
+        drop(worker.open_commands());
+    }
+    worker.receive();
+    for _ in 0..2000 {
+        drop(worker.open_commands());
+    }
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn fifos_are_private_and_the_ready_flag_says_ready() {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let worker = Worker::bash();
+    for path in [worker.control.command_fifo(), worker.control.response_fifo()] {
+        let meta = std::fs::metadata(&path).unwrap();
+        assert!(meta.file_type().is_fifo() && meta.mode() & 0o777 == 0o600, "{}", path.display());
+    }
+    assert_eq!(std::fs::read_to_string(worker.control.ready_flag()).unwrap().trim(), "ready");
+    worker.end();
+}

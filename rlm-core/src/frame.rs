@@ -146,20 +146,33 @@ impl Decoder {
         matches!(self.state, Scan::Garbage { reported: true, .. })
     }
 
-    /// Drops the rest of a piece that was taken early: to be called with all bytes pushed that the host wrote before it
-    /// began to wait for the answer. A document that follows the piece stays.
-    pub fn resync(&mut self) {
-        while self.in_reported_garbage() {
-            let Scan::Garbage { at_line_start, .. } = self.state else { return };
-            match self.buffer.get(self.scanned) {
-                Some(b'{' | b'[') if at_line_start => drop(self.finish()),
-                Some(&byte) => {
-                    self.scanned += 1;
-                    let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
-                    self.state = Scan::Garbage { reported: true, at_line_start };
-                }
-                None => drop(self.finish()),
+    /// Drops what came of a piece that was taken early, and stops where a document begins.
+    pub fn skip_garbage(&mut self) {
+        while let (Scan::Garbage { reported: true, at_line_start }, Some(&byte)) =
+            (self.state, self.buffer.get(self.scanned))
+        {
+            if at_line_start && matches!(byte, b'{' | b'[') {
+                drop(self.finish());
+            } else {
+                self.scanned += 1;
+                let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
+                self.state = Scan::Garbage { reported: true, at_line_start };
             }
+        }
+        self.bound_memory();
+    }
+
+    /// Ends a request: to be called with all bytes pushed that the host wrote before it began to wait for the answer. The
+    /// rest of a piece that was taken early is dropped, and so is a piece that follows a document (`{"code": ""}}`): one
+    /// request gets one answer. A document stays.
+    pub fn resync(&mut self) {
+        let pending = self.buffer[self.scanned..].trim_ascii_start();
+        if self.state == Scan::Between && pending.first().is_some_and(|byte| !matches!(byte, b'{' | b'[')) {
+            self.state = Scan::Garbage { reported: true, at_line_start: false };
+        }
+        self.skip_garbage();
+        if self.in_reported_garbage() {
+            drop(self.finish());
         }
     }
 
@@ -336,6 +349,15 @@ mod tests {
         decoder.push(b"y{\n{}");
         decoder.resync();
         assert_eq!(decoder.next_frame(), Some(document("{}")));
+    }
+
+    #[test]
+    fn garbage_behind_a_document_is_part_of_the_same_request() {
+        let mut decoder = Decoder::new(64);
+        decoder.push(b"{}} ]x\n{\"next\":1}");
+        assert_eq!(decoder.next_frame(), Some(document("{}")));
+        decoder.resync();
+        assert_eq!(decoder.next_frame(), Some(document("{\"next\":1}")));
     }
 
     #[test]

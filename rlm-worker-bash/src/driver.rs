@@ -74,6 +74,7 @@ pub(crate) struct Scripts {
     take_terminal: String,
     tell_positional: String,
     calm_end: String,
+    dump_state: String,
     end_path: String,
     careful_path: String,
     /// The script files' texts, in the order of [`Paths::scripts`].
@@ -98,7 +99,8 @@ impl Scripts {
             let mut text = without_comments(text)
                 .replace("@COMMANDS@", &paths.commands)
                 .replace("@REPORT@", &paths.report)
-                .replace("@QUIET_PIPE@", &paths.quiet);
+                .replace("@QUIET_PIPE@", &paths.quiet)
+                .replace("@EXIT_HOOK@", EXIT_HOOK);
             for ((name, _), path) in SCRIPTS.iter().zip(&paths.scripts) {
                 text = text.replace(name, path);
             }
@@ -119,7 +121,8 @@ impl Scripts {
         });
         Self {
             files,
-            exit_hook: format!("\\builtin . {}\n", path_to("@EXIT@")),
+            exit_hook: fill(EXIT_HOOK).trim_end().to_owned(),
+            dump_state: fill("{ \\builtin . @EXIT@; } >/dev/null 2>&1\n"),
             // Both ways, as a terminal's standard input is.
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
             tell_positional: format!("[[ $# -eq 0 ]] || \\builtin . {}\n", path_to("@POSITIONAL@")),
@@ -168,7 +171,14 @@ impl Scripts {
             Care::Guarded => self.end_line(nonce),
             Care::Careful => self.careful_line(nonce),
         };
-        Call { file, lines: self.lines(&second) }
+        // After a broken `[[` the parser of bash 5.2 still expects a condition: the next one is lost, so it gets one to lose.
+        let may_break = care != Care::Calm || code.contains("[[");
+        let spare = if may_break {
+            "{ __rlm_t=${__rlm_t-$?}; \\builtin eval '[[ _ ]]'; } >/dev/null 2>&1\n"
+        } else {
+            ""
+        };
+        Call { file, lines: self.lines(&format!("{spare}{second}")) }
     }
 
     /// The call that sets up a new shell: `setup` runs with no output, then the report comes.
@@ -200,7 +210,7 @@ impl Scripts {
 
     fn careful_line(&self, nonce: u64) -> String {
         format!(
-            "{{ __rlm_t=$?; [[ -o posix ]] || __rlm_b=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
+            "{{ __rlm_t=${{__rlm_t-$?}}; [[ -o posix ]] || __rlm_b=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
             self.careful_path
         )
     }
@@ -232,13 +242,14 @@ impl Scripts {
             if attributes.contains(&b'r') {
                 continue;
             }
-            let name = String::from_utf8_lossy(name);
-            let operator = if name == "PROMPT_COMMAND" && attributes.contains(&b'a') { "+=" } else { "=" };
-            let value = quote(&String::from_utf8_lossy(value));
-            let value = if operator == "+=" { format!("({value})") } else { value };
-            text.push_str(&format!("{name}{operator}{value}\n"));
+            let mut name = String::from_utf8_lossy(name).into_owned();
+            let plain = name.split('[').next().unwrap_or_default().to_owned();
+            if !attributes.contains(&b'a') {
+                name.clone_from(&plain);
+            }
+            text.push_str(&format!("{name}={}\n", quote(&String::from_utf8_lossy(value))));
             if attributes.contains(&b'x') {
-                text.push_str(&format!("\\builtin export {name}\n"));
+                text.push_str(&format!("\\builtin export {plain}\n"));
             }
         }
     }
@@ -251,13 +262,19 @@ impl Scripts {
         let begin = file.len();
         // The shell hands on its state when it ends, by an EXIT trap of ours that stands between calls. The user's own
         // comes behind it. Where the code looks at traps it must not see ours.
-        match (saved.exit_trap.strip_prefix(b"trap -- '"), is_careful || mentions_trap(code)) {
+        let may_lose_hook = is_careful || code.contains("trap");
+        if may_lose_hook {
+            // Second best: the state as it is now.
+            file.extend_from_slice(self.dump_state.as_bytes());
+        }
+        match (saved.exit_trap.strip_prefix(b"trap -- '"), is_careful || lists_traps(code)) {
             (None, false) => {}
             (None, true) => file.extend_from_slice(b"\\builtin trap - EXIT\n"),
             (Some(_), true) => push_trap(file, &saved.exit_trap),
             (Some(user), false) => {
                 file.extend_from_slice(b"\\builtin trap -- '");
                 file.extend_from_slice(self.exit_hook.as_bytes());
+                file.push(b'\n');
                 file.extend_from_slice(user);
             }
         }
@@ -294,7 +311,7 @@ impl Scripts {
             file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
             if saved.status != 0 {
                 // An `&&` list, so that neither ERR nor errexit takes the status for a failure.
-                file.extend_from_slice(b"__rlm_r && \\builtin :\n");
+                file.extend_from_slice(b"__rlm_r '' && \\builtin :\n");
             }
         }
         if file.len() > begin {
@@ -372,10 +389,21 @@ fn push_disabled(file: &mut Vec<u8>, saved: &Saved) {
     }
 }
 
-/// Whether the code may look at its traps.
-fn mentions_trap(code: &str) -> bool {
-    code.contains("trap")
+/// Whether the code may print its traps: `trap` without arguments or with an option.
+fn lists_traps(code: &str) -> bool {
+    code.match_indices("trap").any(|(at, word)| {
+        let after = &code[at + word.len()..];
+        let rest = after.trim_start_matches([' ', '\t']);
+        let is_option = rest.starts_with('-') && !rest.starts_with("- ") && !rest.starts_with("-- ");
+        rest.is_empty()
+            || is_option
+            || rest.starts_with(['\n', ';', '|', '&', ')', '>', '}', '`'])
+            || after.starts_with(['"', '\''])
+    })
 }
+
+/// What runs as the EXIT trap, in front of the user's own. In a group, so that a DEBUG trap shows nothing of it.
+const EXIT_HOOK: &str = "{ \\builtin . @EXIT@; } >/dev/null 2>&1";
 
 /// Quotes text so that the shell reads it as one word.
 pub(crate) fn quote(text: &str) -> String {
@@ -490,6 +518,20 @@ mod tests {
             assert_eq!(Care::Calm.after(code), Care::Guarded, "{code:?}");
         }
         assert_eq!(Care::Guarded.after("ls"), Care::Guarded);
+    }
+
+    #[test]
+    fn code_that_prints_its_traps_is_told_from_code_that_sets_them() {
+        for code in
+            ["trap", "trap -p", "echo $(trap)", "trap | cat", "trap;", "trap -l", "x=\"trap\"", "{ trap; }"]
+        {
+            assert!(lists_traps(code), "{code:?}");
+        }
+        for code in
+            ["ls", "trap 'rm f' EXIT", "trap '' INT", "trap - DEBUG", "trap -- x EXIT", "trap cleanup EXIT"]
+        {
+            assert!(!lists_traps(code), "{code:?}");
+        }
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Ladder {
         Self { cause, next: Instant::now(), rung: 0 }
     }
 
+    /// Whether the report was asked for again.
+    pub(crate) fn has_asked_again(&self) -> bool {
+        self.rung > 1
+    }
+
     /// Takes the rung that is due.
     pub(crate) fn step(&mut self, shell: &mut Shell, terminal: &Terminal) -> Step {
         let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];

@@ -71,6 +71,12 @@ pub(crate) fn is_complete(bytes: &[u8], nonce: u64) -> bool {
     bytes.ends_with(format!("\0E{nonce}\0").as_bytes())
 }
 
+/// Whether the shell has begun to report: the code is over, and what time passes now is not its own.
+pub(crate) fn has_begun(bytes: &[u8]) -> bool {
+    // A state that was handed on before the code ran ends with this mark.
+    !bytes.is_empty() && !bytes.ends_with(b"\0Y\0") && memchr::memmem::rfind(bytes, b"|\0B").is_some()
+}
+
 /// Reads the report with this nonce, which is complete, and what was said on the quiet pipe before. `exit_hook` is the
 /// text that the worker itself put in front of the EXIT trap.
 pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> Option<Report> {
@@ -162,7 +168,7 @@ fn without_hook(trap: &[u8], exit_hook: &str) -> Vec<u8> {
     match trap.strip_prefix(&hooked[..]) {
         None => trap.to_vec(),
         Some(b"' EXIT\n") => Vec::new(),
-        Some(rest) => [TRAP, b"'", rest].concat(),
+        Some(rest) => [TRAP, b"'", rest.strip_prefix(b"\n").unwrap_or(rest)].concat(),
     }
 }
 
@@ -215,7 +221,7 @@ pub(crate) fn is_truthy(value: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const HOOK: &str = "HOOK\n";
+    const HOOK: &str = "HOOK";
 
     fn end(nonce: u64) -> Vec<u8> {
         format!("|\0B{nonce}\x003\x001\x003\0|\0hiBs\0\0t\0\0\0/tmp\0yes\0the answer\0E{nonce}\0")
@@ -255,14 +261,14 @@ mod tests {
     #[test]
     fn the_hook_alone_is_no_trap_and_neither_is_a_default() {
         assert_eq!(
-            saved("trap -- - DEBUG\ntrap -- - ERR\ntrap -- 'HOOK\n' EXIT\n"),
+            saved("trap -- - DEBUG\ntrap -- - ERR\ntrap -- 'HOOK' EXIT\n"),
             Saved { status: 3, pipe_status: vec![1, 3], options: b"hiBs".to_vec(), ..Saved::default() }
         );
     }
 
     #[test]
     fn a_first_record_cut_by_an_interrupt_still_counts() {
-        let saved = saved("trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK\n' EXIT\n\0P\0PS1\0\0> \0|\0");
+        let saved = saved("trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK' EXIT\n\0P\0PS1\0\0> \0|\0");
         assert_eq!(saved.debug_trap, b"trap -- 'd' DEBUG\n");
         assert_eq!(saved.exit_trap, b"");
         assert_eq!(saved.prompts.len(), 1);

@@ -26,6 +26,9 @@ use crate::terminal::{FEED_INTERVAL, Terminal};
 /// How long a new shell may take until it reports. Milliseconds, unless hundreds start at once.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long after each piece of a report the call is left alone.
+const REPORT_PAUSE: Duration = Duration::from_millis(250);
+
 /// How much of what a shell printed before it failed to start is told.
 const WORDS_BYTES: usize = 2048;
 
@@ -222,8 +225,8 @@ impl BashSession {
     }
 
     fn start_shell(&mut self) -> Result<Result<(), ShellError>, Stop> {
-        let root = self.config.fs_root.clone();
-        let cwd = if self.cwd.is_dir() { self.cwd.clone() } else { root };
+        let places = [&self.cwd, &self.config.fs_root];
+        let cwd = places.into_iter().find(|dir| dir.is_dir()).cloned().unwrap_or_else(|| PathBuf::from("/"));
         Ok(match Shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd) {
             Ok(shell) => {
                 self.shell = shell;
@@ -264,7 +267,8 @@ impl BashSession {
         let mut ladder: Option<Ladder> = None;
         let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
         loop {
-            let stop_at = ladder.as_ref().map_or(time_is_up, |ladder| Some(ladder.next));
+            let limit_at = time_is_up.filter(|_| !report::has_begun(&bytes));
+            let stop_at = ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
             let wake_at = stop_at.map_or(feed_at, |stop_at| stop_at.min(feed_at));
             let mut fds = [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
@@ -287,7 +291,8 @@ impl BashSession {
                 return Ok((End::Died { status, will }, ladder.map(|ladder| ladder.cause)));
             }
             let now = Instant::now();
-            if ladder.is_none() {
+            let is_over = report::has_begun(&bytes);
+            if ladder.is_none() && !is_over {
                 let cause = if wake.interrupt {
                     Some(Outcome::Interrupted)
                 } else {
@@ -296,13 +301,22 @@ impl BashSession {
                 ladder = cause.map(Ladder::new);
             }
             if let Some(ladder) = &mut ladder
+                && has_report
+            {
+                // A long report is on its way: no time to stop it.
+                ladder.next = ladder.next.max(now + REPORT_PAUSE);
+            }
+            if let Some(ladder) = &mut ladder
                 && now >= ladder.next
                 && ladder.step(&mut self.shell, &self.terminal) == Step::AskAgain
             {
                 self.ask_again()?;
             }
             if now >= feed_at {
-                self.terminal.feed_end_of_file()?;
+                // A shell that an interrupt threw back may read its commands from the terminal, and end of file ends it.
+                if ladder.as_ref().is_none_or(Ladder::has_asked_again) {
+                    self.terminal.feed_end_of_file()?;
+                }
                 // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.
                 self.shell.let_go_on();
                 // Nobody is woken by the quiet pipe, so it must not fill up.

@@ -302,8 +302,8 @@ impl Shell {
     /// Signals the shell alone. A dead shell is never signalled: its pid may be somebody else's.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.status().is_none() {
-            // It may be dying just now; it is still ours, being unreaped.
-            let _dying = kill(self.pid, signal);
+            // It may be dying just now; it is still ours, being unreaped. A stopped one acts only when it goes on.
+            let _dying = kill(self.pid, signal).and_then(|()| kill(self.pid, Signal::SIGCONT));
         }
     }
 }

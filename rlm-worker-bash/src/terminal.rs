@@ -241,6 +241,8 @@ impl Terminal {
 
     /// Keeps exactly one end of file waiting at the terminal, so that whoever reads it reads that.
     pub(crate) fn feed_end_of_file(&mut self) -> Result<(), Errno> {
+        // Nobody is there to press Ctrl-Q, should a program have stopped the terminal's output.
+        tcflow(&self.slave, FlowArg::TCOON)?;
         let mut fds = [PollFd::new(self.slave.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, PollTimeout::ZERO)? > 0 {
             return Ok(());

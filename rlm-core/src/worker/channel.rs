@@ -191,7 +191,9 @@ impl Channel {
             }
         };
         // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
-        while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {}
+        while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
+            self.decoder.skip_garbage();
+        }
         self.decoder.resync();
         if response.len() > READ_BYTES {
             // A smaller FIFO works as well, with more system calls.
@@ -218,7 +220,7 @@ impl Channel {
 
     /// Waits until the host opens the response FIFO for reading.
     fn wait_for_reader(
-        &self,
+        &mut self,
         events: &mut Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<OwnedFd, Stop> {
@@ -240,6 +242,10 @@ impl Channel {
             .map_err(Stop::failed)?;
         loop {
             let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
+            // A host that is still busy writing what nobody can understand has to get rid of it before it reads.
+            if self.decoder.in_reported_garbage() {
+                fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
+            }
             interpreter.watch(&mut fds);
             events.wait(&mut fds, None)?;
             let is_open = fds[0].any().unwrap_or(false);
@@ -247,6 +253,12 @@ impl Channel {
             interpreter.tend()?;
             if is_open {
                 break;
+            }
+            if self.decoder.in_reported_garbage() {
+                if let Read::End = self.read()? {
+                    self.decoder.resync();
+                }
+                self.decoder.skip_garbage();
             }
         }
         let fifo = opener

@@ -4,8 +4,10 @@
 //! which also sees signals and the death of the host. So nothing can keep a worker from ending, and nothing wakes an
 //! idle one.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,6 +16,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use super::descendants;
+
+/// How long a guard is waited for that holds a signal: it passes signals on as soon as it runs.
+const GUARD_PATIENCE: Duration = Duration::from_millis(20);
 
 /// Why a worker ends.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,8 @@ pub struct Wake {
 pub struct Events {
     signals: SignalFd,
     host: Option<OwnedFd>,
+    /// `/proc/PID/status` of the guard, through whose hands signals come.
+    guard: Option<File>,
 }
 
 impl Events {
@@ -80,7 +87,8 @@ impl Events {
             Err(Errno::ESRCH) => return Err(Stop::HostGone),
             Err(errno) => return Err(errno.into()),
         };
-        Ok(Self { signals, host })
+        let guard = File::open(format!("/proc/{}/status", nix::unistd::getppid())).ok();
+        Ok(Self { signals, host, guard })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed. Ready descriptors show in their `revents`.
@@ -120,6 +128,25 @@ impl Events {
         self.read_signals().map(|_late| ())
     }
 
+    /// Forgets the interrupts that came before a call: they meant the one before it, or nothing. That takes a look at what
+    /// the guard has not passed on yet, or a late interrupt would hit the next call.
+    ///
+    /// # Errors
+    /// [`Stop`] where the worker has to end.
+    pub fn discard_earlier_interrupts(&mut self) -> Result<(), Stop> {
+        let deadline = Instant::now() + GUARD_PATIENCE;
+        while self.guard_holds_interrupt() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        self.discard_interrupt()
+    }
+
+    fn guard_holds_interrupt(&self) -> bool {
+        let mut status = [0; 4096];
+        let count = self.guard.as_ref().and_then(|guard| guard.read_at(&mut status, 0).ok()).unwrap_or(0);
+        pending_signals(&status[..count]) & (1 << (Signal::SIGINT as u32 - 1)) != 0
+    }
+
     fn read_signals(&mut self) -> Result<Wake, Stop> {
         let mut wake = Wake::default();
         while let Some(info) = self.signals.read_signal()? {
@@ -132,6 +159,13 @@ impl Events {
         }
         Ok(wake)
     }
+}
+
+/// The set of signals that wait for a process, from its `/proc/PID/status`.
+fn pending_signals(status: &[u8]) -> u64 {
+    let pending = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"ShdPnd:"));
+    let digits = pending.and_then(|digits| std::str::from_utf8(digits).ok()).unwrap_or_default();
+    u64::from_str_radix(digits.trim(), 16).unwrap_or(0)
 }
 
 /// Blocks the signals that [`Events`] reads. Children must have their mask emptied before they execute.
@@ -149,4 +183,18 @@ pub fn timeout_until(deadline: Option<Instant>) -> PollTimeout {
     let left = deadline.saturating_duration_since(Instant::now());
     let milliseconds = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
     PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pending_signals_are_read_from_the_status_file() {
+        assert_eq!(
+            pending_signals(b"Name:\tx\nSigPnd:\t0000000000000001\nShdPnd:\t0000000000004002\n"),
+            0x4002
+        );
+        assert_eq!(pending_signals(b""), 0);
+    }
 }

@@ -104,6 +104,7 @@ fn guard_server(server: Pid) -> Result<WaitStatus, Errno> {
                     // The server is not reaped, so its pid is its own: a failure means that it is dead already.
                     let _dead_already = kill(server, signal);
                     if signal != Signal::SIGINT && kill_at.is_none() {
+                        let _dead_already = kill(server, Signal::SIGCONT);
                         kill_at = Some(Instant::now() + SERVER_GRACE);
                     }
                 }

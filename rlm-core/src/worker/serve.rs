@@ -127,6 +127,7 @@ impl Server<'_> {
         interpreter: &mut impl Interpreter,
         events: &mut Events,
     ) -> Result<Response, Stop> {
+        events.discard_earlier_interrupts()?;
         let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let started = Instant::now();
         let report = interpreter.execute(call, events)?;

@@ -128,7 +128,9 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
         let Some(text) = name.to_str() else { continue };
         let allowed =
             ALLOWED.contains(&text) || text.starts_with("LC_") || env::SESSION_NAMES.contains(&text);
-        if allowed || passed.contains(&text) || passed.contains(&"*") {
+        // The host's shell functions could replace the builtins that the session is driven by.
+        let is_function = text.starts_with("BASH_FUNC_");
+        if allowed || passed.contains(&text) || passed.contains(&"*") && !is_function {
             set(name, value);
         }
     }

@@ -1,2 +1,2 @@
 # The second line of a call in a session that never changed traps, options, prompts or descriptors.
-__rlm_t=$?; [[ -v __rlm_o ]] || \builtin . @RESCUE@; \exec <@COMMANDS@; \builtin printf '%s\0' '|' B@NONCE@ "${__rlm_s-0}" "${__rlm_p[@]-}" '|' "$__rlm_o" "${__rlm_n-}" t '' '' "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}" E@NONCE@ >@REPORT@; \builtin unset -v __rlm_t __rlm_s __rlm_o __rlm_n __rlm_p __rlm
+__rlm_t=${__rlm_t-$?}; \builtin test -v __rlm_o || \builtin . @RESCUE@; \exec <@COMMANDS@; \builtin printf '%s\0' '|' B@NONCE@ "${__rlm_s-0}" "${__rlm_p[@]-}" '|' "$__rlm_o" "${__rlm_n-}" t '' '' "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}" E@NONCE@ >@REPORT@; \builtin unset -v __rlm_t __rlm_s __rlm_o __rlm_n __rlm_p __rlm

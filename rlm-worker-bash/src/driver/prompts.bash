@@ -6,8 +6,8 @@
 [[ -v PS1 ]] && \builtin printf '%s\0' PS1 "${PS1@a}" "$PS1"
 [[ -v PS2 ]] && \builtin printf '%s\0' PS2 "${PS2@a}" "$PS2"
 [[ -v TMOUT ]] && \builtin printf '%s\0' TMOUT "${TMOUT@a}" "$TMOUT"
-for __rlm_v in "${PROMPT_COMMAND[@]}"; do
-\builtin printf '%s\0' PROMPT_COMMAND "${PROMPT_COMMAND@a}" "$__rlm_v"
+for __rlm_v in "${!PROMPT_COMMAND[@]}"; do
+\builtin printf '%s\0' "PROMPT_COMMAND[$__rlm_v]" "${PROMPT_COMMAND[*]@a}" "${PROMPT_COMMAND[__rlm_v]}"
 done
 \builtin printf '|\0'
 } >@QUIET_PIPE@

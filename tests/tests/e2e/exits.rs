@@ -163,3 +163,31 @@ fn a_large_state_is_handed_on() {
     assert_eq!(worker.output("echo ${#big}"), "5000000\n");
     worker.end();
 }
+
+#[test]
+fn code_that_mentions_traps_hands_everything_on() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    let response =
+        worker.call("y=2; RLM_CONTENT=answer; trap 'echo usr' USR1; echo caught in a trap here; exit 3");
+    assert_eq!(
+        (response.state, response.answer.content.as_str()),
+        (State::Restored, "answer"),
+        "{response:?}"
+    );
+    assert_eq!(worker.output("echo $x $y"), "1 2\n");
+    // An EXIT trap of the user's in the same call takes the place of ours: what was before the call is handed on.
+    let response = worker.call("z=3; trap 'echo bye' EXIT; exit 4");
+    assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "exit\nbye\n"), "{response:?}");
+    assert_eq!(worker.output("echo $x $y [$z] $RLM_CONTENT"), "1 2 [] answer\n");
+    worker.end();
+}
+
+#[test]
+fn a_root_that_is_removed_does_not_end_the_worker() {
+    let mut worker = Worker::bash();
+    let response = worker.call("rm -rf \"$PWD\"; exit");
+    assert_eq!(response.outcome, Outcome::Exited, "{response:?}");
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}

@@ -124,7 +124,7 @@ fn extdebug_changes_nothing_for_the_driver() {
     // A DEBUG trap that refuses every command makes a shell useless for good: it is replaced.
     let mut worker = Worker::bash();
     let response = worker.call("shopt -s extdebug; trap 'false' DEBUG");
-    assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Reset), "{response:?}");
+    assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Restored), "{response:?}");
     assert_eq!(worker.output("echo again"), "again\n");
     worker.end();
 }
@@ -372,4 +372,49 @@ fn a_shell_that_stops_itself_goes_on() {
     assert_eq!(worker.output("kill -STOP $$; echo on"), "on\n");
     assert_eq!(worker.output("suspend -f; echo on"), "on\n");
     worker.end();
+}
+
+#[test]
+fn traps_show_nothing_of_the_driver_in_any_call() {
+    check(
+        "echo a",
+        "a\n",
+        &[
+            ("trap", ""),
+            ("trap -p; trap 'echo bye' EXIT", ""),
+            ("trap -p EXIT", "trap -- 'echo bye' EXIT\n"),
+            ("trap", "trap -- 'echo bye' EXIT\n"),
+        ],
+    );
+}
+
+#[test]
+fn line_editing_modes_and_history_do_no_harm() {
+    // This ends bash 5.2 itself, by a fault of its own; what it was is restored.
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    let response = worker.call("set -o vi");
+    assert!(matches!(response.state, State::Kept | State::Restored), "{response:?}");
+    assert_eq!(worker.output("echo $x"), "1\n");
+    worker.end();
+    check("set -o history; echo a", "a\n", &[("fc -l 2>&1 | grep -c rlm", "0\n")]);
+}
+
+#[test]
+fn stopped_output_flows_again() {
+    check("python3 -c 'import termios; termios.tcflow(1, 0)'; echo on", "on\n", &[("echo next", "next\n")]);
+}
+
+#[test]
+fn a_sparse_prompt_command_never_runs() {
+    check(
+        "PROMPT_COMMAND=([3]='echo PC')",
+        "",
+        &[("echo ${PROMPT_COMMAND[3]} ${!PROMPT_COMMAND[@]}", "echo PC 3\n")],
+    );
+}
+
+#[test]
+fn the_last_argument_is_none_of_the_drivers() {
+    check("false", "", &[("echo \"$_\" | grep -c rlm; true", "0\n")]);
 }

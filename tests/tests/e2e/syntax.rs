@@ -104,3 +104,27 @@ fn here_documents_work() {
         "1 \"q'\n$X\nLOWER\nend\n",
     );
 }
+
+#[test]
+fn a_broken_condition_is_a_syntax_error_and_nothing_more() {
+    let mut worker = Worker::bash();
+    worker.output("x=1; mkfifo gate; cat gate >/dev/null &");
+    for code in [
+        "[[ a",
+        "[[ $x == \"a\" ] && echo b",
+        "if [[ -f x ; then echo; fi",
+        "eval \"[[ a\"",
+        "[[ a b c ]]",
+        "[[ ( a ]]",
+    ] {
+        let response = worker.call(code);
+        assert_eq!(
+            (response.outcome, response.state),
+            (Outcome::Ok, rlm_core::protocol::State::Kept),
+            "{code:?}: {response:?}"
+        );
+        assert!(response.stdout.starts_with("bash: "), "{code:?}: {response:?}");
+        assert_eq!(worker.output("[[ $x == 1 ]] && echo yes; jobs -r | wc -l"), "yes\n1\n", "after {code:?}");
+    }
+    worker.end();
+}

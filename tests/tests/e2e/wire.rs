@@ -211,3 +211,25 @@ fn fifos_are_private_and_the_ready_flag_says_ready() {
     assert_eq!(std::fs::read_to_string(worker.control.ready_flag()).unwrap().trim(), "ready");
     worker.end();
 }
+
+#[test]
+fn one_malformed_write_gets_one_answer() {
+    let mut worker = Worker::bash();
+    for bytes in [&b"{]}"[..], b"nonsense\nmore\n", b"a\nb\nc", b"[] x\n"] {
+        worker.send(bytes);
+        assert_eq!(worker.receive().status, Status::Error);
+        assert_eq!(worker.output("echo on"), "on\n", "after {:?}", String::from_utf8_lossy(bytes));
+    }
+    worker.send(b"{\"code\": \"echo hi\", \"seq\": 1}}");
+    assert_eq!(worker.receive().stdout, "hi\n");
+    assert_eq!(worker.output("echo on"), "on\n");
+    // More than the FIFO holds: the host writes all of it before it reads.
+    for size in [100_000, 1_000_000] {
+        worker.send("a".repeat(size).as_bytes());
+        assert_eq!(worker.receive().status, Status::Error);
+        worker.send("line\n".repeat(size / 5).as_bytes());
+        assert_eq!(worker.receive().status, Status::Error);
+        assert_eq!(worker.output("echo on"), "on\n");
+    }
+    worker.end();
+}

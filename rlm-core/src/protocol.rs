@@ -360,3 +360,144 @@ pub struct HistoryEntry {
     /// Wall-clock time of the call, in seconds.
     pub execution_time: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The golden documents: a change here is a change of the wire, to be judged as an addition or a new version.
+    #[track_caller]
+    fn check_golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, golden: &str) {
+        assert_eq!(serde_json::to_string(value).unwrap(), golden);
+        assert_eq!(&serde_json::from_str::<T>(golden).unwrap(), value);
+    }
+
+    fn execute(code: &str) -> Execute {
+        Execute { code: code.to_owned(), seq: 1, timeout: None, max_output_bytes: None }
+    }
+
+    #[track_caller]
+    fn check_request(document: &str, request: Request) {
+        assert_eq!(Request::parse(document.as_bytes()), Ok(request), "{document}");
+    }
+
+    #[test]
+    fn golden_requests() {
+        check_request(r#"{"code": "echo \u00e9", "seq": 1}"#, Request::Execute(execute("echo é")));
+        check_request(r#"{"op": "execute", "code": "", "seq": 1, "new": {}}"#, Request::Execute(execute("")));
+        check_request(
+            r#"{"code": ":", "seq": 1, "timeout": 0.5, "max_output_bytes": 4096}"#,
+            Request::Execute(Execute {
+                timeout: Some(Duration::from_millis(500)),
+                max_output_bytes: Some(4096),
+                ..execute(":")
+            }),
+        );
+        check_request(r#"{"code": ":"}"#, Request::Execute(Execute { seq: UNKNOWN_SEQ, ..execute(":") }));
+        check_request(r#"{"shutdown": true}"#, Request::Shutdown);
+        check_request(r#"{"op": "reset", "seq": 2}"#, Request::Reset { seq: 2 });
+        check_request(r#"{"op": "info", "seq": 3}"#, Request::Info { seq: 3 });
+        check_request(
+            r#"{"op": "set", "seq": 4, "variables": {"a": [1, "x"]}}"#,
+            Request::Set { seq: 4, variables: BTreeMap::from([("a".to_owned(), json!([1, "x"]))]) },
+        );
+    }
+
+    #[test]
+    fn limits_that_no_clock_or_buffer_can_hold_are_bounded() {
+        let Ok(Request::Execute(call)) =
+            Request::parse(br#"{"code": "", "timeout": 1e300, "max_output_bytes": 1}"#)
+        else {
+            panic!("refused")
+        };
+        assert_eq!((call.timeout, call.max_output_bytes), (Some(MAX_TIMEOUT), Some(MIN_MAX_OUTPUT_BYTES)));
+    }
+
+    #[test]
+    fn golden_responses() {
+        let response = Response {
+            status: Status::Ok,
+            stdout: "a\u{e9}\n".to_owned(),
+            stderr: String::new(),
+            result: None,
+            execution_count: 3,
+            seq: 7,
+            answer: Answer { ready: true, content: "42".to_owned() },
+            outcome: Outcome::Ok,
+            state: State::Kept,
+            execution_time: 0.25,
+            exit_code: Some(0),
+            exception: None,
+            truncated: None,
+            hint: None,
+            protocol: PROTOCOL_VERSION,
+        };
+        check_golden(
+            &response,
+            concat!(
+                r#"{"status":"ok","stdout":"aé\n","stderr":"","result":null,"execution_count":3,"seq":7,"#,
+                r#""answer":{"ready":true,"content":"42"},"outcome":"ok","state":"kept","execution_time":0.25,"#,
+                r#""exit_code":0,"exception":null,"truncated":null,"hint":null,"protocol":1}"#
+            ),
+        );
+        check_golden(
+            &Response {
+                exception: Some(Exception { kind: "ValueError".to_owned(), message: "no".to_owned() }),
+                truncated: Some(Truncated { stdout: 5, stderr: 0 }),
+                ..Response::refused(-1, "why".to_owned())
+            },
+            concat!(
+                r#"{"status":"error","stdout":"","stderr":"","result":null,"execution_count":0,"seq":-1,"#,
+                r#""answer":{"ready":false,"content":""},"outcome":"error","state":"kept","execution_time":0.0,"#,
+                r#""exit_code":null,"exception":{"type":"ValueError","message":"no"},"#,
+                r#""truncated":{"stdout":5,"stderr":0},"hint":"why","protocol":1}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn golden_names() {
+        let outcomes = [
+            Outcome::Ok,
+            Outcome::Error,
+            Outcome::TimedOut,
+            Outcome::Interrupted,
+            Outcome::Exited,
+            Outcome::Crashed,
+        ];
+        check_golden(&outcomes.to_vec(), r#"["ok","error","timed_out","interrupted","exited","crashed"]"#);
+        check_golden(&vec![State::Kept, State::Restored, State::Reset], r#"["kept","restored","reset"]"#);
+    }
+
+    #[test]
+    fn golden_files() {
+        check_golden(
+            &Context {
+                fs_root: "/data".into(),
+                fs_metadata: json!({"files": 2}),
+                allowed_paths: vec!["/x".into()],
+            },
+            r#"{"fs_root":"/data","fs_metadata":{"files":2},"allowed_paths":["/x"]}"#,
+        );
+        let short: Context = serde_json::from_str(r#"{"fs_root": "/data", "unknown": 1}"#).unwrap();
+        assert_eq!(short.allowed_paths, [""; 0].map(std::path::PathBuf::from));
+        check_golden(
+            &HistoryEntry {
+                seq: 1,
+                code: "exit 3".to_owned(),
+                outcome: Outcome::Exited,
+                state: State::Restored,
+                exit_code: Some(3),
+                started_at: 1.5,
+                execution_time: 0.25,
+            },
+            concat!(
+                r#"{"seq":1,"code":"exit 3","outcome":"exited","state":"restored","exit_code":3,"#,
+                r#""started_at":1.5,"execution_time":0.25}"#
+            ),
+        );
+    }
+}

@@ -96,7 +96,7 @@ fn start_and_serve(
     log: &mut Log,
 ) -> Stop {
     let prepared = prepare(control, environment);
-    let (config, mut events) = match prepared {
+    let (config, events) = match prepared {
         Ok(prepared) => prepared,
         Err(stop) => return stop,
     };
@@ -105,7 +105,7 @@ fn start_and_serve(
         Ok(channel) => channel,
         Err(stop) => return stop,
     };
-    let mut session = match BashSession::start(config, &mut events) {
+    let mut session = match BashSession::start(config, &events) {
         Ok(session) => session,
         Err(stop) => {
             rlm_core::worker::descendants::end_all();
@@ -118,7 +118,7 @@ fn start_and_serve(
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let stop = serve(&mut session, control, &mut channel, &mut events, log, on_ready);
+    let stop = serve(&mut session, control, &mut channel, &events, log, on_ready);
     if let Err(error) = control.clear_ready() {
         log.line(chain(&error));
     }

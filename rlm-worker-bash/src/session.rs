@@ -82,7 +82,7 @@ impl BashSession {
     ///
     /// # Errors
     /// [`Stop::Failed`] says why there is no shell.
-    pub fn start(config: SessionConfig, events: &mut Events) -> Result<Self, Stop> {
+    pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Stop> {
         let terminal = Terminal::new(config.rows, config.columns).map_err(Stop::failed)?;
         let mut wires = Wires::new(&terminal).map_err(ShellError::Pipes).map_err(Stop::failed)?;
         let shell_config = ShellConfig { bash: config.bash.clone(), env: config.env.clone() };
@@ -116,11 +116,7 @@ impl BashSession {
     }
 
     /// Makes a shell that has just been started ready for calls, with the state that an old one left.
-    fn set_up(
-        &mut self,
-        will: Option<&LastWill>,
-        events: &mut Events,
-    ) -> Result<Result<(), ShellError>, Stop> {
+    fn set_up(&mut self, will: Option<&LastWill>, events: &Events) -> Result<Result<(), ShellError>, Stop> {
         let mut setup = b"\\builtin unset -v PS1 PS2 HISTFILE\n\\builtin set +o history +o histexpand\n\\builtin history -c\n".to_vec();
         if let Some(positional) = &self.saved.positional {
             setup.extend_from_slice(b"\\builtin set --");
@@ -154,12 +150,8 @@ impl BashSession {
         let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
         let deadline = Instant::now() + START_LIMIT;
         let report = loop {
-            let mut fds = [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-                .to_vec();
             // An interrupt means the call, and there is none yet.
-            events.wait(&mut fds, Some(deadline))?;
-            drop(fds);
+            events.wait(self.descriptors(), Some(deadline))?;
             self.terminal.read_available(&mut self.output)?;
             self.wires.read_report(&mut bytes)?;
             if let Some(report) = self.take_report(&bytes, &mut quiet)? {
@@ -191,6 +183,13 @@ impl BashSession {
         Ok(Ok(()))
     }
 
+    /// What is waited for while the shell is at work: its output, its report, its death.
+    fn descriptors(&self) -> Vec<PollFd<'_>> {
+        [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .into()
+    }
+
     /// The report of the call, once it is complete.
     fn take_report(&self, bytes: &[u8], quiet: &mut Vec<u8>) -> Result<Option<Report>, Stop> {
         if !report::is_complete(bytes, self.nonce) {
@@ -206,7 +205,7 @@ impl BashSession {
     }
 
     /// Starts a new shell in place of a dead one, as much like it as can be.
-    fn restart(&mut self, will: Option<LastWill>, events: &mut Events) -> Result<State, Stop> {
+    fn restart(&mut self, will: Option<LastWill>, events: &Events) -> Result<State, Stop> {
         self.is_dead = true;
         if let Some(will) = &will {
             self.ready = will.ready.clone();
@@ -236,16 +235,15 @@ impl BashSession {
         })
     }
 
-    fn wait_until_dead(&mut self, events: &mut Events) -> Result<(), Stop> {
+    fn wait_until_dead(&mut self, events: &Events) -> Result<(), Stop> {
         while self.shell.status().is_none() {
-            let mut fds = vec![PollFd::new(self.shell.pidfd(), PollFlags::POLLIN)];
-            events.wait(&mut fds, None)?;
+            events.wait(vec![PollFd::new(self.shell.pidfd(), PollFlags::POLLIN)], None)?;
         }
         Ok(())
     }
 
     /// Runs the call in the shell, until it reports or dies.
-    fn run(&mut self, call: &Execute, events: &mut Events) -> Result<(End, Option<Outcome>), Stop> {
+    fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
         let suffix = match appendable(&call.code) {
             Appendable::Yes => Suffix::PipeStatus,
             Appendable::AskBash if self.is_complete(&call.code) => Suffix::PipeStatus,
@@ -270,12 +268,8 @@ impl BashSession {
             let limit_at = time_is_up.filter(|_| !report::has_begun(&bytes));
             let stop_at = ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
             let wake_at = stop_at.map_or(feed_at, |stop_at| stop_at.min(feed_at));
-            let mut fds = [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-                .to_vec();
-            let wake = events.wait(&mut fds, Some(wake_at))?;
-            let [has_output, has_report, is_dead] = [0, 1, 2].map(|at: usize| fds[at].any().unwrap_or(false));
-            drop(fds);
+            let wake = events.wait(self.descriptors(), Some(wake_at))?;
+            let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
             if has_output {
                 self.terminal.read_available(&mut self.output)?;
             }
@@ -376,7 +370,7 @@ impl BashSession {
 }
 
 impl Interpreter for BashSession {
-    fn execute(&mut self, call: &Execute, events: &mut Events) -> Result<CallReport, Stop> {
+    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop> {
         self.tend()?;
         let mut before = None;
         if self.is_dead {

@@ -46,19 +46,27 @@ pub fn program(name: &str) -> PathBuf {
 pub struct Setup {
     program: PathBuf,
     env: Vec<(String, String)>,
+    prepare: fn(&ControlDir),
 }
 
 impl Setup {
     /// The bash worker.
     #[must_use]
     pub fn bash() -> Self {
-        Self { program: program("rlm-worker-bash"), env: Vec::new() }
+        Self { program: program("rlm-worker-bash"), env: Vec::new(), prepare: |_| {} }
     }
 
     /// Adds a variable to the worker's environment.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl ToString) -> Self {
         self.env.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Does something to the control directory before the worker starts.
+    #[must_use]
+    pub fn prepare(mut self, prepare: fn(&ControlDir)) -> Self {
+        self.prepare = prepare;
         self
     }
 
@@ -75,6 +83,7 @@ impl Setup {
         fs::create_dir(control.path()).unwrap();
         let context = Context { fs_root, fs_metadata: Value::Null, allowed_paths: Vec::new() };
         control.write_context(&context).unwrap();
+        (self.prepare)(&control);
         let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
         let mut child = Command::new(&self.program)
             .arg("--control-dir")

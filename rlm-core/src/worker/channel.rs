@@ -93,11 +93,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Stop`] as soon as the worker has to end.
-    pub fn next_frame(
-        &mut self,
-        events: &mut Events,
-        interpreter: &mut impl Interpreter,
-    ) -> Result<Frame, Stop> {
+    pub fn next_frame(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
         loop {
             if let Some(frame) = self.decoder.next_frame() {
                 return Ok(frame);
@@ -119,11 +115,7 @@ impl Channel {
         }
     }
 
-    fn wait_for_bytes(
-        &mut self,
-        events: &mut Events,
-        interpreter: &mut impl Interpreter,
-    ) -> Result<(), Stop> {
+    fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Stop> {
         loop {
             let mut fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             if let Some(removal) = &self.removal {
@@ -131,9 +123,7 @@ impl Channel {
             }
             interpreter.watch(&mut fds);
             // An interrupt without a call to interrupt is nothing.
-            let Wake { interrupt: _ } = events.wait(&mut fds, None)?;
-            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-            drop(fds);
+            let Wake { interrupt: _, ready } = events.wait(fds, None)?;
             interpreter.tend()?;
             if ready[0] {
                 return Ok(());
@@ -174,7 +164,7 @@ impl Channel {
     pub fn respond(
         &mut self,
         response: &[u8],
-        events: &mut Events,
+        events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<Delivery, Stop> {
         let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
@@ -207,8 +197,7 @@ impl Channel {
                 Err(Errno::EAGAIN) => {
                     let mut fds = vec![PollFd::new(fifo.as_fd(), PollFlags::POLLOUT)];
                     interpreter.watch(&mut fds);
-                    events.wait(&mut fds, None)?;
-                    drop(fds);
+                    events.wait(fds, None)?;
                     interpreter.tend()?;
                 }
                 Err(Errno::EPIPE) => return Ok(Delivery::GivenUp),
@@ -221,7 +210,7 @@ impl Channel {
     /// Waits until the host opens the response FIFO for reading.
     fn wait_for_reader(
         &mut self,
-        events: &mut Events,
+        events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<OwnedFd, Stop> {
         let (opened, signal): (PipeReader, _) = io::pipe().map_err(Stop::failed)?;
@@ -247,11 +236,9 @@ impl Channel {
                 fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
             }
             interpreter.watch(&mut fds);
-            events.wait(&mut fds, None)?;
-            let is_open = fds[0].any().unwrap_or(false);
-            drop(fds);
+            let wake = events.wait(fds, None)?;
             interpreter.tend()?;
-            if is_open {
+            if wake.ready[0] {
                 break;
             }
             if self.decoder.in_reported_garbage() {

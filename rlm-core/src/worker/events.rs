@@ -5,7 +5,7 @@
 //! idle one.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -50,11 +50,13 @@ impl From<Errno> for Stop {
     }
 }
 
-/// What ended a wait, beside the descriptors that became ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What ended a wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
     /// SIGINT came: the host interrupts the running call.
     pub interrupt: bool,
+    /// For each descriptor, in the order given: whether it is ready.
+    pub ready: Vec<bool>,
 }
 
 /// Signals and the host's life, as descriptors.
@@ -91,40 +93,38 @@ impl Events {
         Ok(Self { signals, host, guard })
     }
 
-    /// Waits until one of `fds` is ready or the deadline has passed. Ready descriptors show in their `revents`.
+    /// Waits until one of `fds` is ready or the deadline has passed.
     ///
     /// # Errors
     /// [`Stop`] as soon as the worker has to end.
-    pub fn wait(&mut self, fds: &mut Vec<PollFd<'_>>, deadline: Option<Instant>) -> Result<Wake, Stop> {
+    pub fn wait<'fds>(
+        &'fds self,
+        mut fds: Vec<PollFd<'fds>>,
+        deadline: Option<Instant>,
+    ) -> Result<Wake, Stop> {
         let given = fds.len();
-        // SAFETY: both descriptors are owned by `self`, which outlives this call, and the entries made of them are
-        // taken off `fds` before it returns.
-        let own = unsafe {
-            [
-                Some(BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&self.signals.as_fd()))),
-                self.host.as_ref().map(|host| BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(host))),
-            ]
-        };
-        fds.extend(own.iter().flatten().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
-        let polled = poll(fds, timeout_until(deadline));
-        let signalled = fds[given].any().unwrap_or(false);
-        let host_gone = fds.get(given + 1).is_some_and(|host| host.any().unwrap_or(false));
-        fds.truncate(given);
-        match polled {
+        let own = [Some(self.signals.as_fd()), self.host.as_ref().map(AsFd::as_fd)];
+        fds.extend(own.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        match poll(&mut fds, timeout_until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        if host_gone {
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        let (given, own) = fds.split_at(given);
+        if own.get(1).is_some_and(is_ready) {
             return Err(Stop::HostGone);
         }
-        if signalled { self.read_signals() } else { Ok(Wake::default()) }
+        let signalled = is_ready(&own[0]);
+        let ready = given.iter().map(is_ready).collect();
+        let interrupt = signalled && self.read_signals()?;
+        Ok(Wake { interrupt, ready })
     }
 
     /// Forgets an interrupt that came for a call that is over.
     ///
     /// # Errors
     /// [`Stop`] where the worker has to end.
-    pub fn discard_interrupt(&mut self) -> Result<(), Stop> {
+    pub fn discard_interrupt(&self) -> Result<(), Stop> {
         self.read_signals().map(|_late| ())
     }
 
@@ -133,7 +133,7 @@ impl Events {
     ///
     /// # Errors
     /// [`Stop`] where the worker has to end.
-    pub fn discard_earlier_interrupts(&mut self) -> Result<(), Stop> {
+    pub fn discard_earlier_interrupts(&self) -> Result<(), Stop> {
         let deadline = Instant::now() + GUARD_PATIENCE;
         while self.guard_holds_interrupt() && Instant::now() < deadline {
             std::thread::yield_now();
@@ -147,17 +147,18 @@ impl Events {
         pending_signals(&status[..count]) & (1 << (Signal::SIGINT as u32 - 1)) != 0
     }
 
-    fn read_signals(&mut self) -> Result<Wake, Stop> {
-        let mut wake = Wake::default();
+    /// Reads what came; true where SIGINT was among it.
+    fn read_signals(&self) -> Result<bool, Stop> {
+        let mut interrupt = false;
         while let Some(info) = self.signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
-                Ok(Signal::SIGINT) => wake.interrupt = true,
+                Ok(Signal::SIGINT) => interrupt = true,
                 // Children are seen through descriptors of their own; orphans that fell to us are reaped elsewhere.
                 Ok(Signal::SIGCHLD) | Err(_) => {}
                 Ok(signal) => return Err(Stop::Signalled(signal)),
             }
         }
-        Ok(wake)
+        Ok(interrupt)
     }
 }
 

@@ -46,7 +46,7 @@ pub trait Interpreter {
     ///
     /// # Errors
     /// [`Stop`] as soon as the worker has to end; the call is then abandoned.
-    fn execute(&mut self, call: &Execute, events: &mut Events) -> Result<CallReport, Stop>;
+    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop>;
 
     /// Adds the descriptors whose readiness [`Self::tend`] acts on while no call runs.
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>);
@@ -63,7 +63,7 @@ pub fn serve(
     interpreter: &mut impl Interpreter,
     control: &ControlDir,
     channel: &mut Channel,
-    events: &mut Events,
+    events: &Events,
     log: &mut Log,
     on_ready: impl FnOnce(),
 ) -> Stop {
@@ -107,7 +107,7 @@ impl Server<'_> {
         &mut self,
         frame: Frame,
         interpreter: &mut impl Interpreter,
-        events: &mut Events,
+        events: &Events,
     ) -> Result<Response, Stop> {
         let request = understand(frame);
         match request {
@@ -125,7 +125,7 @@ impl Server<'_> {
         &mut self,
         call: &Execute,
         interpreter: &mut impl Interpreter,
-        events: &mut Events,
+        events: &Events,
     ) -> Result<Response, Stop> {
         events.discard_earlier_interrupts()?;
         let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();

@@ -6,13 +6,15 @@
 //! open is a syntax error and nothing more, and the output holds what was printed and nothing else.
 //!
 //! * [`session`]: calls, restarts, the end of a session. Start reading there.
-//! * `driver`: the shell text around a call, with the `.bash` files that it is made of.
+//! * `driver`: the shell text around a call, with the `.bash` files that it is made of. `code`: what is known of code
+//!   without parsing it.
 //! * `shell`: the process and its pipes. `terminal`: the pseudo-terminal. `ladder`: how a call is stopped.
 //! * `report`: what the shell says of itself.
 //!
 //! When the shell dies, the call says so and a new shell takes over what the old one could save. When the worker ends,
 //! everything that the session started ends with it. This is no security sandbox: code runs with the worker's rights.
 
+mod code;
 mod driver;
 mod ladder;
 mod report;

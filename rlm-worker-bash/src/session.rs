@@ -17,7 +17,8 @@ use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descendants};
 
-use crate::driver::{Appendable, Care, Suffix, appendable, path_of};
+use crate::code::{Appendable, Care, Suffix, appendable};
+use crate::driver::path_of;
 use crate::ladder::{Ladder, Step};
 use crate::report::{self, LastWill, Report, Saved};
 use crate::shell::{Shell, ShellConfig, ShellError, Wires};
@@ -66,6 +67,8 @@ pub struct BashSession {
     content: Vec<u8>,
     /// Output that came since the last call ended: it belongs to the next.
     output: HeadTail,
+    /// What a shell said that ended since the last call.
+    idle_report: Vec<u8>,
     nonce: u64,
     /// Set when the shell is gone: no call can run until a new one is there.
     is_dead: bool,
@@ -99,6 +102,7 @@ impl BashSession {
             ready: Vec::new(),
             content: Vec::new(),
             output: HeadTail::new(WORDS_BYTES),
+            idle_report: Vec::new(),
             nonce: 0,
             is_dead: false,
             config,
@@ -212,7 +216,7 @@ impl BashSession {
             self.content = will.content.clone();
             self.cwd = path(&will.cwd);
         }
-        self.terminal.make_sane();
+        self.terminal.restore(None);
         if will.is_some() && self.start_shell()?.is_ok() && self.set_up(will.as_ref(), events)?.is_ok() {
             return Ok(State::Restored);
         }
@@ -354,6 +358,63 @@ impl BashSession {
         !code.trim_end().ends_with('\\') && ask().unwrap_or(false)
     }
 
+    /// A shell died between calls. What the next call has to say of that: what is left of the state, and a sentence.
+    fn replace_idle_shell(&mut self, events: &Events) -> Result<(State, String), Stop> {
+        let status = self.shell.status().map_or(-1, descendants::shell_status);
+        let will = report::parse_last_will(&self.idle_report);
+        let state = self.restart(will, events)?;
+        Ok((
+            state,
+            format!("the shell had ended with status {status} since the last call; {}", legacy(state)),
+        ))
+    }
+
+    /// The call's report came: the shell goes on.
+    fn after_report(&mut self, report: Report, stopped: Option<Outcome>, mut text: String) -> CallReport {
+        let Report { mut saved, cwd, ready, content, was_thrown } = report;
+        if was_thrown && saved.options.contains(&b'v') {
+            remove_echo(&mut text, &self.wires.scripts.end_line(self.nonce));
+        }
+        if stopped.is_some() && was_thrown && saved.status == 0 {
+            // Thrown out of a program that did not die by the interrupt itself.
+            saved.status = 128 + Signal::SIGINT as i32;
+        }
+        if was_thrown && saved.positional.is_none() {
+            // Nobody could tell: they are as they were.
+            saved.positional = self.saved.positional.take();
+        }
+        let exit_code = Some(saved.status);
+        self.saved = saved;
+        self.cwd = path(&cwd);
+        let answer = self.take_answer(ready, content);
+        CallReport {
+            stdout: text,
+            exit_code,
+            answer,
+            ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
+        }
+    }
+
+    /// The shell died in the call: a new one takes over.
+    fn after_death(
+        &mut self,
+        status: WaitStatus,
+        will: Option<LastWill>,
+        stopped: Option<Outcome>,
+        text: String,
+        events: &Events,
+    ) -> Result<CallReport, Stop> {
+        let exit_code = descendants::shell_status(status);
+        let state = self.restart(will, events)?;
+        Ok(CallReport {
+            stdout: text,
+            exit_code: Some(exit_code),
+            hint: Some(format!("the shell ended with status {exit_code}; {}", legacy(state))),
+            answer: Some(self.current_answer()),
+            ..CallReport::new(stopped.unwrap_or(Outcome::Exited), state)
+        })
+    }
+
     /// The answer, where it is another one than before.
     fn take_answer(&mut self, ready: Vec<u8>, content: Vec<u8>) -> Option<Answer> {
         if ready == self.ready && content == self.content {
@@ -372,18 +433,9 @@ impl BashSession {
 impl Interpreter for BashSession {
     fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop> {
         self.tend()?;
-        let mut before = None;
-        if self.is_dead {
-            let status = self.shell.status().map_or(-1, descendants::shell_status);
-            let mut bytes = Vec::new();
-            self.wires.read_report(&mut bytes)?;
-            let state = self.restart(report::parse_last_will(&bytes), events)?;
-            let sentence =
-                format!("the shell had ended with status {status} since the last call; {}", legacy(state));
-            before = Some((state, sentence));
-        }
-        let limit = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
-        self.output.set_limit(limit);
+        let earlier_death = if self.is_dead { Some(self.replace_idle_shell(events)?) } else { None };
+        self.idle_report.clear();
+        self.output.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
         let settings = self.terminal.settings();
 
         let (end, stopped) = self.run(call, events)?;
@@ -391,70 +443,29 @@ impl Interpreter for BashSession {
         self.terminal.end_feed();
         let mut later = HeadTail::new(self.config.max_output_bytes);
         self.terminal.drain(&mut self.output, &mut later)?;
-        let (mut text, dropped) = std::mem::replace(&mut self.output, later).into_text();
+        let (text, dropped) = std::mem::replace(&mut self.output, later).into_text();
         if stopped.is_some() {
             self.terminal.restore(settings.as_ref());
         }
-        let truncated = Truncated { stdout: dropped, stderr: 0 };
-        let report = match end {
-            End::Reported(report) => {
-                if report.was_thrown && report.saved.options.contains(&b'v') {
-                    remove_echo(&mut text, &self.wires.scripts.end_line(self.nonce));
-                }
-                let Report { mut saved, cwd, ready, content, was_thrown } = *report;
-                if stopped.is_some() && was_thrown && saved.status == 0 {
-                    // Thrown out of a program that did not die by the interrupt itself.
-                    saved.status = 128 + Signal::SIGINT as i32;
-                }
-                if saved.positional.is_none() && was_thrown {
-                    // Nobody could tell: they are as they were.
-                    saved.positional = self.saved.positional.take();
-                }
-                let exit_code = Some(saved.status);
-                self.saved = saved;
-                self.cwd = path(&cwd);
-                let (state, notice) =
-                    before.map_or((State::Kept, None), |(state, notice)| (state, Some(notice)));
-                let hint = match stopped {
-                    Some(Outcome::TimedOut) => Some(timed_out_hint(call, &self.config)),
-                    _ => None,
-                };
-                CallReport {
-                    outcome: stopped.unwrap_or(Outcome::Ok),
-                    state,
-                    stdout: text,
-                    stderr: String::new(),
-                    result: None,
-                    exit_code,
-                    exception: None,
-                    truncated,
-                    hint: notice.or(hint),
-                    answer: self.take_answer(ready, content),
-                }
-            }
-            End::Died { status, will } => {
-                let exit_code = descendants::shell_status(status);
-                let state = self.restart(will, events)?;
-                let hint = format!("the shell ended with status {exit_code}; {}", legacy(state));
-                CallReport {
-                    outcome: stopped.unwrap_or(Outcome::Exited),
-                    state,
-                    stdout: text,
-                    stderr: String::new(),
-                    result: None,
-                    exit_code: Some(exit_code),
-                    exception: None,
-                    truncated,
-                    hint: Some(hint),
-                    answer: Some(self.current_answer()),
-                }
-            }
+        let mut report = match end {
+            End::Reported(report) => self.after_report(*report, stopped, text),
+            End::Died { status, will } => self.after_death(status, will, stopped, text, events)?,
         };
+        report.truncated = Truncated { stdout: dropped, stderr: 0 };
+        if report.outcome == Outcome::TimedOut && report.state == State::Kept {
+            report.hint = Some(timed_out_hint(call, &self.config));
+        }
+        if let Some((state, notice)) = earlier_death
+            && report.state == State::Kept
+        {
+            (report.state, report.hint) = (state, Some(notice));
+        }
         Ok(report)
     }
 
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
         fds.push(PollFd::new(self.terminal.master(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.wires.report(), PollFlags::POLLIN));
         if !self.is_dead {
             fds.push(PollFd::new(self.shell.pidfd(), PollFlags::POLLIN));
         }
@@ -462,6 +473,7 @@ impl Interpreter for BashSession {
 
     fn tend(&mut self) -> Result<(), Stop> {
         self.terminal.read_available(&mut self.output)?;
+        self.wires.read_report(&mut self.idle_report)?;
         self.is_dead = self.is_dead || self.shell.status().is_some();
         descendants::reap_orphans((!self.is_dead).then(|| self.shell.pid()));
         Ok(())

@@ -286,20 +286,15 @@ impl Terminal {
         let _nothing_to_flush = tcflush(&self.slave, FlushArg::TCIFLUSH);
     }
 
-    /// Puts the settings back that the session began with, after a program may have died without cleaning up.
-    pub(crate) fn make_sane(&self) {
-        // A terminal that refuses is no worse than before.
-        let _refused = tcflow(&self.slave, FlowArg::TCOON);
-        let _refused = tcsetattr(&self.slave, SetArg::TCSANOW, &self.sane);
-    }
-
     /// The current settings, to be put back by [`Self::restore`].
     pub(crate) fn settings(&self) -> Option<Termios> {
         tcgetattr(&self.slave).ok()
     }
 
-    /// Puts settings back, and lets output flow.
+    /// Puts settings back, those that the session began with where there are none, and lets output flow: a program may
+    /// have died without cleaning up.
     pub(crate) fn restore(&self, settings: Option<&Termios>) {
+        // A terminal that refuses is no worse than before.
         let _refused = tcflow(&self.slave, FlowArg::TCOON);
         let _refused = tcsetattr(&self.slave, SetArg::TCSANOW, settings.unwrap_or(&self.sane));
     }

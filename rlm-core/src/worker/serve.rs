@@ -40,6 +40,25 @@ pub struct CallReport {
     pub answer: Option<Answer>,
 }
 
+impl CallReport {
+    /// A call of which there is nothing more to say.
+    #[must_use]
+    pub fn new(outcome: Outcome, state: State) -> Self {
+        Self {
+            outcome,
+            state,
+            stdout: String::new(),
+            stderr: String::new(),
+            result: None,
+            exit_code: None,
+            exception: None,
+            truncated: Truncated::default(),
+            hint: None,
+            answer: None,
+        }
+    }
+}
+
 /// A language's session, as the serve loop sees it.
 pub trait Interpreter {
     /// Runs one call to its end, whatever that is.

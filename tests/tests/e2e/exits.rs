@@ -191,3 +191,16 @@ fn a_root_that_is_removed_does_not_end_the_worker() {
     assert_eq!(worker.output("echo on"), "on\n");
     worker.end();
 }
+
+#[test]
+fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
+    let mut worker = Worker::bash();
+    worker.output("big=$(head -c 1000000 /dev/zero | tr '\\0' x)");
+    let shell = worker.shell();
+    nix::sys::signal::kill(shell, nix::sys::signal::Signal::SIGHUP).unwrap();
+    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
+    let response = worker.call("echo ${#big}");
+    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Restored), "{response:?}");
+    assert_eq!(response.stdout, "1000000\n");
+    worker.end();
+}

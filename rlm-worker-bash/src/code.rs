@@ -1,0 +1,182 @@
+//! What is known of code without parsing it.
+//!
+//! Only bash can parse bash. These judgements look at words and characters, and each is made so that where it is wrong
+//! nothing is lost: more work is done, or a trace of the driver shows.
+
+/// How much the driver has to expect of the shell at the end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Nothing of the kind below. Most sessions stay here for life, and their calls take half the time.
+    Calm,
+    /// Traps, options, prompts, redirections and positional parameters.
+    Guarded,
+    /// A function named `builtin` as well.
+    Careful,
+}
+
+impl Care {
+    /// What has to be expected of a session in which `code` runs, after it was `self` until now. A session never becomes
+    /// calm again: a function may keep for later what it does to the shell.
+    ///
+    /// This is a guess on words. Where it is wrong (text put together from pieces that hold none of them), output may show
+    /// a trace of the driver; the session goes on.
+    pub(crate) fn after(self, code: &str) -> Self {
+        const WORDS: [&str; 15] = [
+            "trap",
+            "set",
+            "shopt",
+            "source",
+            "exec",
+            "eval",
+            "enable",
+            "builtin",
+            "readonly",
+            "PS0",
+            "PS1",
+            "PS2",
+            "TMOUT",
+            "PROMPT_COMMAND",
+            "POSIXLY_CORRECT",
+        ];
+        let is_separator = |c: char| c.is_whitespace() || ";&|(){}`<>$=!,".contains(c);
+        let changes = |token: &str| {
+            let mut plain = token;
+            let unquoted;
+            if token.contains(['\\', '\'', '"']) {
+                unquoted = token.replace(['\\', '\'', '"'], "");
+                plain = &unquoted;
+            }
+            plain == "." || WORDS.contains(&plain)
+        };
+        if self == Self::Guarded || code.split(is_separator).any(changes) {
+            Self::Guarded
+        } else {
+            Self::Calm
+        }
+    }
+}
+
+/// Whether the code may print its traps: `trap` without arguments or with an option.
+pub(crate) fn lists_traps(code: &str) -> bool {
+    code.match_indices("trap").any(|(at, word)| {
+        let after = &code[at + word.len()..];
+        let rest = after.trim_start_matches([' ', '\t']);
+        let is_option = rest.starts_with('-') && !rest.starts_with("- ") && !rest.starts_with("-- ");
+        rest.is_empty()
+            || is_option
+            || rest.starts_with(['\n', ';', '|', '&', ')', '>', '}', '`'])
+            || after.starts_with(['"', '\''])
+    })
+}
+
+/// What is appended to the user's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suffix {
+    /// Nothing: PIPESTATUS is then just `$?`.
+    None,
+    /// A line that saves `$?` and PIPESTATUS before the end of the evaluation hides the latter.
+    PipeStatus,
+}
+
+/// What is known, without parsing shell, of a line appended to some code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appendable {
+    /// The code has no pipeline: nothing to append.
+    NotNeeded,
+    /// The code is plain: an appended line is a command of its own, or part of the same error.
+    Yes,
+    /// Only bash can say.
+    AskBash,
+}
+
+/// Judges whether a line can be appended to the code.
+///
+/// The line must never become part of a here-document, a compound command or a continued line. So anything that could
+/// open one makes it bash's question; what remains are words, quotes, pipes and lists. An open quote does no harm: the
+/// appended line holds an even number of `"`, and then all is one syntax error, as without it.
+pub(crate) fn appendable(code: &str) -> Appendable {
+    if !code.contains('|') && !code.contains('!') {
+        return Appendable::NotNeeded;
+    }
+    const OPENERS: [&str; 10] = ["<<", "(", "{", "`", "[[", "#", "\\\n", "$'", "alias", "\0"];
+    const WORDS: [&str; 9] = ["if", "for", "while", "until", "case", "select", "function", "coproc", "do"];
+    let is_compound = OPENERS.iter().any(|opener| code.contains(opener))
+        || code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| WORDS.contains(&word));
+    let end = code.trim_end();
+    let is_continued =
+        ["|", "&&", "\\", "!"].iter().any(|operator| end.ends_with(operator)) || code.ends_with('\\');
+    if is_compound || is_continued { Appendable::AskBash } else { Appendable::Yes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_calm_until_something_may_change_the_shell() {
+        let calm = [
+            "",
+            "ls -l | wc",
+            "x=1; f() { echo $x; }",
+            "cd dataset/reset.d",
+            "echo a.b ./run",
+            "grep -rn foo .",
+        ];
+        for code in &calm[..5] {
+            assert_eq!(Care::Calm.after(code), Care::Calm, "{code:?}");
+        }
+        let changing = [
+            "set -x",
+            "trap 'x' INT",
+            ". ./lib.sh",
+            "\\set -e",
+            "s'e't -x",
+            "exec 3<f",
+            "PS1=x",
+            "f() { set -- $1; }",
+            "x;.\tf",
+        ];
+        for code in changing {
+            assert_eq!(Care::Calm.after(code), Care::Guarded, "{code:?}");
+        }
+        assert_eq!(Care::Guarded.after("ls"), Care::Guarded);
+    }
+
+    #[test]
+    fn code_that_prints_its_traps_is_told_from_code_that_sets_them() {
+        for code in
+            ["trap", "trap -p", "echo $(trap)", "trap | cat", "trap;", "trap -l", "x=\"trap\"", "{ trap; }"]
+        {
+            assert!(lists_traps(code), "{code:?}");
+        }
+        for code in
+            ["ls", "trap 'rm f' EXIT", "trap '' INT", "trap - DEBUG", "trap -- x EXIT", "trap cleanup EXIT"]
+        {
+            assert!(!lists_traps(code), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_appended_only_where_it_stands_alone() {
+        for code in ["a | b", "a 'x|y' | b\n", "! false", "a | b &", "a | b;"] {
+            assert_eq!(appendable(code), Appendable::Yes, "{code:?}");
+        }
+        for code in ["", "ls", "echo \"a b\"", "cat <<E\nx\nE"] {
+            assert_eq!(appendable(code), Appendable::NotNeeded, "{code:?}");
+        }
+        let unsure = [
+            "a |",
+            "a | b &&",
+            "a | b \\",
+            "a | b <<E\nx",
+            "if a | b; then",
+            "f() \n#|",
+            "a | b # c",
+            "for x in a|b",
+            "a|(",
+        ];
+        for code in unsure {
+            assert_eq!(appendable(code), Appendable::AskBash, "{code:?}");
+        }
+    }
+}

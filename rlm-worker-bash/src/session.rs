@@ -30,6 +30,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long after each piece of a report the call is left alone.
 const REPORT_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long a shell that was interrupted may take to report for a second time.
+const SETTLE_LIMIT: Duration = Duration::from_millis(250);
+
 /// How much of what a shell printed before it failed to start is told.
 const WORDS_BYTES: usize = 2048;
 
@@ -268,10 +271,14 @@ impl BashSession {
         let mut feed_at = started + FEED_INTERVAL;
         let mut ladder: Option<Ladder> = None;
         let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
+        let mut settling: Option<(Report, Instant)> = None;
         loop {
             let limit_at = time_is_up.filter(|_| !report::has_begun(&bytes));
             let stop_at = ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
-            let wake_at = stop_at.map_or(feed_at, |stop_at| stop_at.min(feed_at));
+            let wake_at = match &settling {
+                Some((_, until)) => *until,
+                None => stop_at.map_or(feed_at, |stop_at| stop_at.min(feed_at)),
+            };
             let wake = events.wait(self.descriptors(), Some(wake_at))?;
             let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
             if has_output {
@@ -280,7 +287,16 @@ impl BashSession {
             if has_report {
                 self.wires.read_report(&mut bytes)?;
                 if let Some(report) = self.take_report(&bytes, &mut quiet)? {
-                    return Ok((End::Reported(Box::new(report)), ladder.map(|ladder| ladder.cause)));
+                    let cause = ladder.as_ref().map(|ladder| ladder.cause);
+                    if cause.is_none() || settling.is_some() {
+                        let first = settling.map_or(report, |(first, _)| first);
+                        return Ok((End::Reported(Box::new(first)), cause));
+                    }
+                    // A signal may still be on its way to the shell, which answers it with a line break. Once it has
+                    // reported for a second time, that has been printed: it is not for the next call.
+                    settling = Some((report, Instant::now() + SETTLE_LIMIT));
+                    bytes.clear();
+                    self.ask_again()?;
                 }
             }
             if is_dead && let Some(status) = self.shell.status() {
@@ -289,6 +305,13 @@ impl BashSession {
                 return Ok((End::Died { status, will }, ladder.map(|ladder| ladder.cause)));
             }
             let now = Instant::now();
+            if let Some((_, until)) = &settling {
+                if now < *until {
+                    continue;
+                }
+                let first = settling.map(|(first, _)| first).unwrap_or_default();
+                return Ok((End::Reported(Box::new(first)), ladder.map(|ladder| ladder.cause)));
+            }
             let is_over = report::has_begun(&bytes);
             if ladder.is_none() && !is_over {
                 let cause = if wake.interrupt {

@@ -1,13 +1,10 @@
 //! The session: one shell after another on one terminal, and the calls that run in them.
 
+mod call;
+
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
@@ -17,21 +14,14 @@ use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descendants};
 
-use crate::code::{Appendable, Care, Suffix, appendable};
-use crate::driver::path_of;
-use crate::ladder::{Ladder, Step};
+use self::call::End;
+use crate::code::Care;
 use crate::report::{self, LastWill, Report, Saved};
 use crate::shell::{Shell, ShellConfig, ShellError, Wires};
-use crate::terminal::{FEED_INTERVAL, Terminal};
+use crate::terminal::Terminal;
 
 /// How long a new shell may take until it reports. Milliseconds, unless hundreds start at once.
 const START_LIMIT: Duration = Duration::from_secs(30);
-
-/// How long after each piece of a report the call is left alone.
-const REPORT_PAUSE: Duration = Duration::from_millis(250);
-
-/// How long a shell that was interrupted may take to report for a second time.
-const SETTLE_LIMIT: Duration = Duration::from_millis(250);
 
 /// How much of what a shell printed before it failed to start is told.
 const WORDS_BYTES: usize = 2048;
@@ -75,12 +65,6 @@ pub struct BashSession {
     nonce: u64,
     /// Set when the shell is gone: no call can run until a new one is there.
     is_dead: bool,
-}
-
-/// How the shell's part of a call ended.
-enum End {
-    Reported(Box<Report>),
-    Died { status: WaitStatus, will: Option<LastWill> },
 }
 
 impl BashSession {
@@ -197,15 +181,6 @@ impl BashSession {
             .into()
     }
 
-    /// The report of the call, once it is complete.
-    fn take_report(&self, bytes: &[u8], quiet: &mut Vec<u8>) -> Result<Option<Report>, Stop> {
-        if !report::is_complete(bytes, self.nonce) {
-            return Ok(None);
-        }
-        self.wires.read_quiet(quiet)?;
-        Ok(report::parse(bytes, quiet, self.nonce, &self.wires.scripts.exit_hook))
-    }
-
     fn last_words(&mut self) -> String {
         let words = std::mem::replace(&mut self.output, HeadTail::new(WORDS_BYTES));
         words.into_text().0.trim().to_owned()
@@ -247,138 +222,6 @@ impl BashSession {
             events.wait(vec![PollFd::new(self.shell.pidfd(), PollFlags::POLLIN)], None)?;
         }
         Ok(())
-    }
-
-    /// Runs the call in the shell, until it reports or dies.
-    fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
-        let suffix = match appendable(&call.code) {
-            Appendable::Yes => Suffix::PipeStatus,
-            Appendable::AskBash if self.is_complete(&call.code) => Suffix::PipeStatus,
-            Appendable::AskBash | Appendable::NotNeeded => Suffix::None,
-        };
-        self.nonce += 1;
-        self.care = self.care.after(&call.code);
-        let is_careful = self.saved.builtin_function.is_some() || call.code.contains("builtin");
-        let care = if is_careful { Care::Careful } else { self.care };
-        let sent = self.wires.scripts.call(&call.code, suffix, &self.saved, care, self.nonce);
-        self.terminal.begin_feed();
-        self.wires.send(&sent).map_err(Stop::failed)?;
-        drop(sent);
-
-        let started = Instant::now();
-        let limit = call.timeout.or(self.config.exec_timeout);
-        let time_is_up = limit.and_then(|limit| started.checked_add(limit));
-        let mut feed_at = started + FEED_INTERVAL;
-        let mut ladder: Option<Ladder> = None;
-        let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
-        let mut settling: Option<(Report, Instant)> = None;
-        loop {
-            let limit_at = time_is_up.filter(|_| !report::has_begun(&bytes));
-            let stop_at = ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
-            let wake_at = match &settling {
-                Some((_, until)) => *until,
-                None => stop_at.map_or(feed_at, |stop_at| stop_at.min(feed_at)),
-            };
-            let wake = events.wait(self.descriptors(), Some(wake_at))?;
-            let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
-            if has_output {
-                self.terminal.read_available(&mut self.output)?;
-            }
-            if has_report {
-                self.wires.read_report(&mut bytes)?;
-                if let Some(report) = self.take_report(&bytes, &mut quiet)? {
-                    let cause = ladder.as_ref().map(|ladder| ladder.cause);
-                    if cause.is_none() || settling.is_some() {
-                        let first = settling.map_or(report, |(first, _)| first);
-                        return Ok((End::Reported(Box::new(first)), cause));
-                    }
-                    // A signal may still be on its way to the shell, which answers it with a line break. Once it has
-                    // reported for a second time, that has been printed: it is not for the next call.
-                    settling = Some((report, Instant::now() + SETTLE_LIMIT));
-                    bytes.clear();
-                    self.ask_again()?;
-                }
-            }
-            if is_dead && let Some(status) = self.shell.status() {
-                self.wires.read_report(&mut bytes)?;
-                let will = report::parse_last_will(&bytes);
-                return Ok((End::Died { status, will }, ladder.map(|ladder| ladder.cause)));
-            }
-            let now = Instant::now();
-            if let Some((_, until)) = &settling {
-                if now < *until {
-                    continue;
-                }
-                let first = settling.map(|(first, _)| first).unwrap_or_default();
-                return Ok((End::Reported(Box::new(first)), ladder.map(|ladder| ladder.cause)));
-            }
-            let is_over = report::has_begun(&bytes);
-            if ladder.is_none() && !is_over {
-                let cause = if wake.interrupt {
-                    Some(Outcome::Interrupted)
-                } else {
-                    time_is_up.filter(|limit| now >= *limit).map(|_| Outcome::TimedOut)
-                };
-                ladder = cause.map(Ladder::new);
-            }
-            if let Some(ladder) = &mut ladder
-                && has_report
-            {
-                // A long report is on its way: no time to stop it.
-                ladder.next = ladder.next.max(now + REPORT_PAUSE);
-            }
-            if let Some(ladder) = &mut ladder
-                && now >= ladder.next
-                && ladder.step(&mut self.shell, &self.terminal) == Step::AskAgain
-            {
-                self.ask_again()?;
-            }
-            if now >= feed_at {
-                // A shell that an interrupt threw back may read its commands from the terminal, and end of file ends it.
-                if ladder.as_ref().is_none_or(Ladder::has_asked_again) {
-                    self.terminal.feed_end_of_file()?;
-                }
-                // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.
-                self.shell.let_go_on();
-                // Nobody is woken by the quiet pipe, so it must not fill up.
-                self.wires.read_quiet(&mut quiet)?;
-                descendants::reap_orphans(Some(self.shell.pid()));
-                feed_at = now + FEED_INTERVAL;
-            }
-        }
-    }
-
-    /// Asks for the report once more: the interrupt may have met the driver in its second line. A shell that was thrown
-    /// back before it had taken its commands from our pipe again reads them from the terminal, so there the line is typed.
-    fn ask_again(&mut self) -> Result<(), Stop> {
-        self.nonce += 1;
-        let line = self.wires.scripts.ask_again(self.nonce);
-        let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
-        let reads_terminal = stdin.is_ok_and(|stdin| stdin == self.terminal.name());
-        if reads_terminal && self.terminal.foreground() == Some(self.shell.pid()) {
-            self.terminal.type_text(&line)?;
-        }
-        self.wires.send_lines(&line).map_err(Stop::failed)
-    }
-
-    /// Asks another bash whether the code is complete. A shell that cannot be asked means no.
-    fn is_complete(&self, code: &str) -> bool {
-        let ask = || -> io::Result<bool> {
-            let file = File::from(nix::sys::memfd::memfd_create(
-                c"rlm-check",
-                nix::sys::memfd::MFdFlags::MFD_CLOEXEC,
-            )?);
-            file.write_all_at(code.as_bytes(), 0)?;
-            let checked = Command::new(&self.config.bash)
-                .args(["--noprofile", "--norc", "-n", "-O", "extglob"])
-                .arg(path_of(file.as_raw_fd()))
-                .env_clear()
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .output()?;
-            Ok(checked.status.success() && checked.stderr.is_empty())
-        };
-        !code.trim_end().ends_with('\\') && ask().unwrap_or(false)
     }
 
     /// A shell died between calls. What the next call has to say of that: what is left of the state, and a sentence.

@@ -117,6 +117,8 @@ fn a_worker_that_dies_while_idle_is_seen_at_the_next_call() {
     block_on(async {
         let mut session = Session::start(config()).await.unwrap();
         kill(Pid::from_raw(i32::try_from(session.pid()).unwrap()), Signal::SIGTERM).unwrap();
+        let stat = format!("/proc/{}/stat", session.pid());
+        wait_until("the worker is dead", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
         let error = session.execute(limited("echo on", Duration::from_secs(600))).await.unwrap_err();
         assert!(
             matches!(&error, SessionError::Died { log_tail, .. } if log_tail.ends_with("ended by SIGTERM")),

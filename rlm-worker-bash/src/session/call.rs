@@ -1,0 +1,225 @@
+//! One call in the shell: from its two lines to its report, or to the shell's death.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::wait::WaitStatus;
+use rlm_core::protocol::{Execute, Outcome};
+use rlm_core::worker::{Events, Stop, descendants};
+
+use super::BashSession;
+use crate::code::{Appendable, Care, Suffix, appendable};
+use crate::driver::path_of;
+use crate::ladder::{Ladder, Step};
+use crate::report::{self, LastWill, Report};
+use crate::terminal::FEED_INTERVAL;
+
+/// How long after each piece of a report the call is left alone.
+const REPORT_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long a shell that was interrupted may take to report for a second time.
+const SETTLE_LIMIT: Duration = Duration::from_millis(250);
+
+/// How the shell's part of a call ended.
+pub(super) enum End {
+    Reported(Box<Report>),
+    Died { status: WaitStatus, will: Option<LastWill> },
+}
+
+/// What is known of a call while it runs.
+struct Running {
+    time_is_up: Option<Instant>,
+    feed_at: Instant,
+    /// Set once the call has to be stopped.
+    ladder: Option<Ladder>,
+    /// What came of the report.
+    report: Vec<u8>,
+    /// What came on the quiet pipe.
+    quiet: Vec<u8>,
+    /// The report of a call that was stopped, and how long the second one is waited for.
+    settling: Option<(Report, Instant)>,
+}
+
+impl Running {
+    fn new(limit: Option<Duration>) -> Self {
+        let now = Instant::now();
+        Self {
+            time_is_up: limit.and_then(|limit| now.checked_add(limit)),
+            feed_at: now + FEED_INTERVAL,
+            ladder: None,
+            report: Vec::new(),
+            quiet: Vec::new(),
+            settling: None,
+        }
+    }
+
+    /// When there is something to do though nothing happens.
+    fn wake_at(&self) -> Instant {
+        if let Some((_, until)) = &self.settling {
+            return *until;
+        }
+        let limit_at = self.time_is_up.filter(|_| !report::has_begun(&self.report));
+        let stop_at = self.ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
+        stop_at.map_or(self.feed_at, |stop_at| stop_at.min(self.feed_at))
+    }
+
+    /// Why the call was stopped, if it was.
+    fn cause(&self) -> Option<Outcome> {
+        self.ladder.as_ref().map(|ladder| ladder.cause)
+    }
+}
+
+impl BashSession {
+    /// Runs the call in the shell, until it reports or dies. The second value says why it was stopped, if it was.
+    pub(super) fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
+        self.send(&call.code)?;
+        let mut running = Running::new(call.timeout.or(self.config.exec_timeout));
+        loop {
+            let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
+            let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
+            if has_output {
+                self.terminal.read_available(&mut self.output)?;
+            }
+            if has_report && let Some(report) = self.hear_report(&mut running)? {
+                return Ok((End::Reported(Box::new(report)), running.cause()));
+            }
+            if is_dead && let Some(status) = self.shell.status() {
+                self.wires.read_report(&mut running.report)?;
+                let will = report::parse_last_will(&running.report);
+                return Ok((End::Died { status, will }, running.cause()));
+            }
+            match running.settling.take_if(|(_, until)| Instant::now() >= *until) {
+                Some((report, _)) => return Ok((End::Reported(Box::new(report)), running.cause())),
+                None if running.settling.is_some() => continue,
+                None => {}
+            }
+            self.stop_where_due(&mut running, wake.interrupt, has_report)?;
+            self.tend_call(&mut running)?;
+        }
+    }
+
+    /// Hands the code to the shell.
+    fn send(&mut self, code: &str) -> Result<(), Stop> {
+        let suffix = match appendable(code) {
+            Appendable::Yes => Suffix::PipeStatus,
+            Appendable::AskBash if self.is_complete(code) => Suffix::PipeStatus,
+            Appendable::AskBash | Appendable::NotNeeded => Suffix::None,
+        };
+        self.nonce += 1;
+        self.care = self.care.after(code);
+        let is_careful = self.saved.builtin_function.is_some() || code.contains("builtin");
+        let care = if is_careful { Care::Careful } else { self.care };
+        let call = self.wires.scripts.call(code, suffix, &self.saved, care, self.nonce);
+        self.terminal.begin_feed();
+        self.wires.send(&call).map_err(Stop::failed)
+    }
+
+    /// Reads what came of the report; returns it once it is complete and, where the call was stopped, once the shell has
+    /// settled.
+    fn hear_report(&mut self, running: &mut Running) -> Result<Option<Report>, Stop> {
+        self.wires.read_report(&mut running.report)?;
+        let Some(report) = self.take_report(&running.report, &mut running.quiet)? else { return Ok(None) };
+        if let Some((first, _)) = running.settling.take() {
+            return Ok(Some(first));
+        }
+        if running.ladder.is_none() {
+            return Ok(Some(report));
+        }
+        // A signal may still be on its way to the shell, which answers it with a line break. Once it has reported for a
+        // second time, that has been printed: it is not for the next call.
+        running.settling = Some((report, Instant::now() + SETTLE_LIMIT));
+        running.report.clear();
+        self.ask_again()?;
+        Ok(None)
+    }
+
+    /// The report of the call, once it is complete.
+    pub(super) fn take_report(&self, bytes: &[u8], quiet: &mut Vec<u8>) -> Result<Option<Report>, Stop> {
+        if !report::is_complete(bytes, self.nonce) {
+            return Ok(None);
+        }
+        self.wires.read_quiet(quiet)?;
+        Ok(report::parse(bytes, quiet, self.nonce, &self.wires.scripts.exit_hook))
+    }
+
+    /// Stops the call where an interrupt came or its time is up, or goes on stopping it.
+    fn stop_where_due(
+        &mut self,
+        running: &mut Running,
+        interrupt: bool,
+        is_reporting: bool,
+    ) -> Result<(), Stop> {
+        let now = Instant::now();
+        // Once the report has begun the code is over: there is nothing to stop.
+        if running.ladder.is_none() && !report::has_begun(&running.report) {
+            let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
+            let cause =
+                if interrupt { Some(Outcome::Interrupted) } else { is_late.then_some(Outcome::TimedOut) };
+            running.ladder = cause.map(Ladder::new);
+        }
+        let Some(ladder) = &mut running.ladder else { return Ok(()) };
+        if is_reporting {
+            ladder.next = ladder.next.max(now + REPORT_PAUSE);
+        }
+        if now >= ladder.next && ladder.step(&mut self.shell, &self.terminal) == Step::AskAgain {
+            self.ask_again()?;
+        }
+        Ok(())
+    }
+
+    /// What has to be done from time to time while a call runs.
+    fn tend_call(&mut self, running: &mut Running) -> Result<(), Stop> {
+        let now = Instant::now();
+        if now < running.feed_at {
+            return Ok(());
+        }
+        running.feed_at = now + FEED_INTERVAL;
+        // A shell that an interrupt threw back may read its commands from the terminal, and end of file ends it.
+        if running.ladder.as_ref().is_none_or(Ladder::has_asked_again) {
+            self.terminal.feed_end_of_file()?;
+        }
+        // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.
+        self.shell.let_go_on();
+        // Nobody is woken by the quiet pipe, so it must not fill up.
+        self.wires.read_quiet(&mut running.quiet)?;
+        descendants::reap_orphans(Some(self.shell.pid()));
+        Ok(())
+    }
+
+    /// Asks for the report once more: the interrupt may have met the driver in its second line. A shell that was thrown
+    /// back before it had taken its commands from our pipe again reads them from the terminal, so there the line is typed.
+    fn ask_again(&mut self) -> Result<(), Stop> {
+        self.nonce += 1;
+        let line = self.wires.scripts.ask_again(self.nonce);
+        let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
+        let reads_terminal = stdin.is_ok_and(|stdin| stdin == self.terminal.name());
+        if reads_terminal && self.terminal.foreground() == Some(self.shell.pid()) {
+            self.terminal.type_text(&line)?;
+        }
+        self.wires.send_lines(&line).map_err(Stop::failed)
+    }
+
+    /// Asks another bash whether the code is complete. A shell that cannot be asked means no.
+    fn is_complete(&self, code: &str) -> bool {
+        let ask = || -> io::Result<bool> {
+            let file = File::from(nix::sys::memfd::memfd_create(
+                c"rlm-check",
+                nix::sys::memfd::MFdFlags::MFD_CLOEXEC,
+            )?);
+            file.write_all_at(code.as_bytes(), 0)?;
+            let checked = Command::new(&self.config.bash)
+                .args(["--noprofile", "--norc", "-n", "-O", "extglob"])
+                .arg(path_of(file.as_raw_fd()))
+                .env_clear()
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .output()?;
+            Ok(checked.status.success() && checked.stderr.is_empty())
+        };
+        !code.trim_end().ends_with('\\') && ask().unwrap_or(false)
+    }
+}

@@ -21,23 +21,9 @@ impl Care {
     /// This is a guess on words. Where it is wrong (text put together from pieces that hold none of them), output may show
     /// a trace of the driver; the session goes on.
     pub(crate) fn after(self, code: &str) -> Self {
-        const WORDS: [&str; 15] = [
-            "trap",
-            "set",
-            "shopt",
-            "source",
-            "exec",
-            "eval",
-            "enable",
-            "builtin",
-            "readonly",
-            "PS0",
-            "PS1",
-            "PS2",
-            "TMOUT",
-            "PROMPT_COMMAND",
-            "POSIXLY_CORRECT",
-        ];
+        const WORDS: [&str; 10] =
+            ["trap", "set", "shopt", "source", "exec", "eval", "enable", "builtin", "readonly", "alias"];
+        const VARIABLES: [&str; 6] = ["PS0", "PS1", "PS2", "TMOUT", "PROMPT_COMMAND", "POSIXLY_CORRECT"];
         let is_separator = |c: char| c.is_whitespace() || ";&|(){}`<>$=!,".contains(c);
         let changes = |token: &str| {
             let mut plain = token;
@@ -48,11 +34,11 @@ impl Care {
             }
             plain == "." || WORDS.contains(&plain)
         };
-        if self == Self::Guarded || code.split(is_separator).any(changes) {
-            Self::Guarded
-        } else {
-            Self::Calm
-        }
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let is_calm = self == Self::Calm
+            && !code.split(is_separator).any(changes)
+            && !code.split(|c| !is_name(c)).any(|name| VARIABLES.contains(&name));
+        if !is_calm { Self::Guarded } else { Self::Calm }
     }
 }
 
@@ -104,7 +90,7 @@ pub(crate) fn appendable(code: &str) -> Appendable {
         || code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| WORDS.contains(&word));
     let end = code.trim_end();
     let is_continued =
-        ["|", "&&", "\\", "!"].iter().any(|operator| end.ends_with(operator)) || code.ends_with('\\');
+        ["|", "|&", "&&", "\\", "!"].iter().any(|operator| end.ends_with(operator)) || code.ends_with('\\');
     if is_compound || is_continued { Appendable::AskBash } else { Appendable::Yes }
 }
 
@@ -133,6 +119,9 @@ mod tests {
             "s'e't -x",
             "exec 3<f",
             "PS1=x",
+            "PS1+=x",
+            ": ${PS0:=z}",
+            "PROMPT_COMMAND[0]=x",
             "f() { set -- $1; }",
             "x;.\tf",
         ];

@@ -162,6 +162,10 @@ impl Scripts {
         self.push_prefix(&mut file, code, saved, care);
         // Bash ignores NUL bytes in a script, and so do we.
         file.extend(code.bytes().filter(|byte| *byte != 0));
+        if code.ends_with("\\\n") {
+            // A continued line that ends with the code would be the end of bash's input, and so of bash.
+            file.push(b'\n');
+        }
         if suffix == Suffix::PipeStatus {
             file.extend_from_slice(b"\n{ __rlm_s=$? __rlm_p=(\"${PIPESTATUS[@]}\"); }");
             file.extend_from_slice(if care == Care::Calm { b"\n" } else { b" >/dev/null 2>&1\n" });
@@ -338,7 +342,7 @@ fn push_disabled(file: &mut Vec<u8>, saved: &Saved) {
 }
 
 /// What runs as the EXIT trap, in front of the user's own. In a group, so that a DEBUG trap shows nothing of it.
-const EXIT_HOOK: &str = "{ \\builtin . @EXIT@; } >/dev/null 2>&1";
+const EXIT_HOOK: &str = "{ __rlm_s=$? __rlm_x=1; \\builtin . @EXIT@; } >/dev/null 2>&1";
 
 /// Quotes text so that the shell reads it as one word.
 pub(crate) fn quote(text: &str) -> String {

@@ -64,17 +64,33 @@ pub(crate) struct LastWill {
     pub(crate) state: Vec<u8>,
 }
 
-const TRAP: &[u8] = b"trap -- ";
-
-/// Whether the report with this nonce has arrived whole.
-pub(crate) fn is_complete(bytes: &[u8], nonce: u64) -> bool {
-    bytes.ends_with(format!("\0E{nonce}\0").as_bytes())
+impl Saved {
+    /// Whether the shell is as a new one is: no traps, prompts or options that show.
+    pub(crate) fn is_plain(&self) -> bool {
+        let traps = [&self.debug_trap, &self.err_trap, &self.return_trap, &self.exit_trap];
+        traps.into_iter().all(Vec::is_empty)
+            && self.prompts.is_empty()
+            && !self.options.iter().any(|flag| b"exvt".contains(flag))
+    }
 }
 
-/// Whether the shell has begun to report: the code is over, and what time passes now is not its own.
+const TRAP: &[u8] = b"trap -- ";
+
+/// The nonce of a report that has arrived whole: the last thing that came is its end.
+pub(crate) fn complete_nonce(bytes: &[u8]) -> Option<u64> {
+    let body = bytes.strip_suffix(b"\0")?;
+    let token = &body[memchr::memrchr(0, body)? + 1..];
+    std::str::from_utf8(token.strip_prefix(b"E")?).ok()?.parse().ok()
+}
+
+/// Whether the shell is reporting: the code is over, or has not begun, and what time passes now is not its own.
 pub(crate) fn has_begun(bytes: &[u8]) -> bool {
-    // A state that was handed on before the code ran ends with this mark.
-    !bytes.is_empty() && !bytes.ends_with(b"\0Y\0") && memchr::memmem::rfind(bytes, b"|\0B").is_some()
+    !bytes.is_empty() && !ends_with_state(bytes)
+}
+
+/// Whether the last thing that came is a state handed on, whole.
+pub(crate) fn ends_with_state(bytes: &[u8]) -> bool {
+    bytes.ends_with(b"\0Y\0")
 }
 
 /// Reads the report with this nonce, which is complete, and what was said on the quiet pipe before. `exit_hook` is the
@@ -235,9 +251,9 @@ mod tests {
     #[test]
     fn a_report_is_complete_at_its_nonce() {
         let bytes = end(7);
-        assert!(!is_complete(&bytes[..bytes.len() - 1], 7));
-        assert!(!is_complete(&bytes, 8));
-        assert!(is_complete(&bytes, 7));
+        assert_eq!(complete_nonce(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(complete_nonce(b""), None);
+        assert_eq!(complete_nonce(&bytes), Some(7));
         let report = parse(&bytes, b"", 7, HOOK).unwrap();
         assert_eq!(report.saved.status, 3);
         assert_eq!(report.saved.pipe_status, [1, 3]);

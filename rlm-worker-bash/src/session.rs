@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use nix::sys::wait::WaitStatus;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descendants};
@@ -145,11 +144,12 @@ impl BashSession {
             events.wait(self.descriptors(), Some(deadline))?;
             self.terminal.read_available(&mut self.output)?;
             self.wires.read_report(&mut bytes)?;
-            if let Some(report) = self.take_report(&bytes, &mut quiet)? {
+            if report::complete_nonce(&bytes) == Some(self.nonce)
+                && let Some(report) = self.take_report(&bytes, &mut quiet, self.nonce)?
+            {
                 break report;
             }
             if let Some(status) = self.shell.status() {
-                let status = descendants::shell_status(status);
                 let words = self.last_words();
                 return Ok(Err(ShellError::EndedEarly { bash: self.config.bash.clone(), status, words }));
             }
@@ -166,10 +166,14 @@ impl BashSession {
             return Ok(Err(ShellError::TooOld { bash: self.config.bash.clone() }));
         }
         self.saved = Saved { positional: self.saved.positional.take(), ..report.saved };
+        if !self.saved.is_plain() {
+            self.care = Care::Guarded;
+        }
         self.cwd = path(&report.cwd);
         self.is_dead = false;
         if let Some(will) = will {
             self.saved.options = will.options.iter().copied().filter(|flag| b"xv".contains(flag)).collect();
+            self.care = Care::Guarded;
         }
         Ok(Ok(()))
     }
@@ -226,7 +230,7 @@ impl BashSession {
 
     /// A shell died between calls. What the next call has to say of that: what is left of the state, and a sentence.
     fn replace_idle_shell(&mut self, events: &Events) -> Result<(State, String), Stop> {
-        let status = self.shell.status().map_or(-1, descendants::shell_status);
+        let status = self.shell.status().unwrap_or(-1);
         let will = report::parse_last_will(&self.idle_report);
         let state = self.restart(will, events)?;
         Ok((
@@ -264,13 +268,12 @@ impl BashSession {
     /// The shell died in the call: a new one takes over.
     fn after_death(
         &mut self,
-        status: WaitStatus,
+        exit_code: i32,
         will: Option<LastWill>,
         stopped: Option<Outcome>,
         text: String,
         events: &Events,
     ) -> Result<CallReport, Stop> {
-        let exit_code = descendants::shell_status(status);
         let state = self.restart(will, events)?;
         Ok(CallReport {
             stdout: text,

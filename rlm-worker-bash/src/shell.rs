@@ -12,9 +12,10 @@ use std::process::{Command, Stdio};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::worker::descendants;
 
@@ -160,6 +161,16 @@ impl Wires {
         })
     }
 
+    /// Whether the shell waits for commands that were not sent: its standard input is our pipe, and that is empty.
+    pub(crate) fn is_waited_for(&self, shell: Pid) -> bool {
+        let Some(commands) = &self.commands else { return false };
+        let mut fds = [PollFd::new(commands.as_fd(), PollFlags::POLLIN)];
+        let is_empty = poll(&mut fds, PollTimeout::ZERO) == Ok(0);
+        let pipe = |path: String| std::fs::read_link(path).ok();
+        let ours = pipe(format!("/proc/self/fd/{}", commands.as_raw_fd()));
+        is_empty && ours.is_some() && ours == pipe(format!("/proc/{shell}/fd/0"))
+    }
+
     /// Where the shell's reports arrive.
     pub(crate) fn report(&self) -> BorrowedFd<'_> {
         self.report.reader.as_fd()
@@ -223,7 +234,7 @@ fn memory_file() -> io::Result<File> {
 pub(crate) struct Shell {
     pid: Pid,
     pidfd: OwnedFd,
-    status: Option<WaitStatus>,
+    status: Option<i32>,
 }
 
 impl Shell {
@@ -277,14 +288,14 @@ impl Shell {
         self.pidfd.as_fd()
     }
 
-    /// The status of a shell that is dead. May be asked again.
-    pub(crate) fn status(&mut self) -> Option<WaitStatus> {
+    /// The status of a shell that is dead, as a shell shows it. May be asked again.
+    pub(crate) fn status(&mut self) -> Option<i32> {
         if self.status.is_none() {
-            self.status = match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
-                Ok(status) => Some(status),
+            self.status = match descendants::try_reap(self.pid) {
+                Ok(status) => status,
+                Err(Errno::EINTR) => None,
                 // Reaped by nobody but us; an error means that there is nothing to wait for.
-                Err(_) => Some(WaitStatus::Exited(self.pid, -1)),
+                Err(_) => Some(-1),
             };
         }
         self.status

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 /// How often the tree is signalled again while something in it lives: a fork may have been missed.
@@ -164,12 +164,16 @@ fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().map(Pid::from_raw)
 }
 
-/// An exit status as a shell would show it: the code, or 128 and the signal's number.
-#[must_use]
-pub fn shell_status(status: WaitStatus) -> i32 {
-    match status {
-        WaitStatus::Exited(_, code) => code,
-        WaitStatus::Signaled(_, signal, _) => 128 + signal as i32,
-        _ => -1,
-    }
+/// Reaps a child if it is dead, and returns its status as a shell shows it: the exit code, or 128 and the signal's number,
+/// real-time signals included.
+///
+/// # Errors
+/// `ECHILD` where it is no child of ours, or was reaped before.
+pub fn try_reap(child: Pid) -> Result<Option<i32>, Errno> {
+    let mut status = 0;
+    // SAFETY: the pointer is to a live local.
+    let reaped = Errno::result(unsafe { libc::waitpid(child.as_raw(), &raw mut status, libc::WNOHANG) })?;
+    Ok((reaped != 0).then(|| {
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
+    }))
 }

@@ -20,7 +20,6 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 
 use super::descendants;
@@ -55,7 +54,7 @@ pub fn guarded(serve: impl FnOnce() -> ExitCode, clean_up: impl FnOnce()) -> Res
             let status = guard_server(child);
             descendants::end_all();
             clean_up();
-            Ok(ExitCode::from(u8::try_from(descendants::shell_status(status?)).unwrap_or(u8::MAX)))
+            Ok(ExitCode::from(u8::try_from(status?).unwrap_or(u8::MAX)))
         }
     }
 }
@@ -78,15 +77,14 @@ fn return_memory() {
     }
 }
 
-/// Passes signals on until the server has ended.
-fn guard_server(server: Pid) -> Result<WaitStatus, Errno> {
+/// Passes signals on until the server has ended, and returns its status.
+fn guard_server(server: Pid) -> Result<i32, Errno> {
     let signals =
         SignalFd::with_flags(&events::Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut kill_at = None;
     loop {
-        match waitpid(server, Some(WaitPidFlag::WNOHANG))? {
-            WaitStatus::StillAlive => {}
-            status => return Ok(status),
+        if let Some(status) = descendants::try_reap(server)? {
+            return Ok(status);
         }
         if kill_at.is_some_and(|deadline| Instant::now() >= deadline) {
             kill(server, Signal::SIGKILL)?;

@@ -109,6 +109,9 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// Host variables that every session may see.
 const ALLOWED: [&str; 8] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
+/// Variables by which a shell hands its options to another.
+const SHELL_STATE: [&str; 4] = ["SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "BASH_ENV"];
+
 /// The session's environment: nothing of the host's but what is named here or in `RLM_PASS_ENV`, so that no API key
 /// reaches a session unasked.
 fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
@@ -128,9 +131,10 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
         let Some(text) = name.to_str() else { continue };
         let allowed =
             ALLOWED.contains(&text) || text.starts_with("LC_") || env::SESSION_NAMES.contains(&text);
-        // The host's shell functions could replace the builtins that the session is driven by.
-        let is_function = text.starts_with("BASH_FUNC_");
-        if allowed || passed.contains(&text) || passed.contains(&"*") && !is_function {
+        // The host's shell functions and options are not for another shell.
+        let is_shells =
+            text.starts_with("BASH_FUNC_") || text.starts_with("__rlm") || SHELL_STATE.contains(&text);
+        if allowed || passed.contains(&text) || passed.contains(&"*") && !is_shells {
             set(name, value);
         }
     }

@@ -1,6 +1,8 @@
-# Sourced by the EXIT trap when the shell ends: hands the worker what the next shell starts with. Errexit and onecmd
-# are left behind, or the next shell would end at once as well.
-__rlm_s=$? __rlm_o=$-
+# Hands the worker what the next shell starts with. Sourced by the EXIT trap when the shell ends, and then no signal may
+# come between; and, as second best, before code that may put another trap in its place. Errexit and onecmd are left
+# behind, or the next shell would end at once as well. Functions come late: one that cannot be read back ends the reading.
+__rlm_s=${__rlm_s-$?} __rlm_o=$-
+[[ ! -v __rlm_x ]] || \builtin trap '' INT HUP TERM
 {
 \builtin trap - DEBUG ERR RETURN
 \builtin set +etxv +o history
@@ -8,8 +10,9 @@ __rlm_s=$? __rlm_o=$-
 \builtin printf '%s\0' "$__rlm_s" "$__rlm_o" "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}"
 \builtin declare -p
 \builtin shopt -p
-\builtin declare -f
-\builtin declare -Fx
+__rlm_p=
+[[ ! -o posix ]] || __rlm_p='set -o posix'
+\builtin set +o posix
 \builtin set +o
 \builtin umask -p
 if [[ -z ${FUNCNAME[1]-} ]]; then
@@ -17,8 +20,12 @@ if [[ -z ${FUNCNAME[1]-} ]]; then
 [[ $# -eq 0 ]] || \builtin printf ' %q' "$@"
 \builtin printf '\n'
 fi
+\builtin declare -f
+\builtin declare -Fx
 \builtin alias -p
-\builtin printf '\0Y\0'
+\builtin printf '%s\n\0Y\0' "$__rlm_p"
+[[ -z $__rlm_p ]] || \builtin set -o posix
 } >@REPORT@ 2>/dev/null
-\builtin unset -v __rlm_o
+[[ ! -v __rlm_x ]] || \builtin trap - INT HUP TERM
+\builtin unset -v __rlm_o __rlm_p __rlm_x
 \builtin eval "\builtin unset -v __rlm_s; \builtin return $__rlm_s"

@@ -7,7 +7,6 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::wait::WaitStatus;
 use rlm_core::protocol::{Execute, Outcome};
 use rlm_core::worker::{Events, Stop, descendants};
 
@@ -21,18 +20,28 @@ use crate::terminal::FEED_INTERVAL;
 /// How long after each piece of a report the call is left alone.
 const REPORT_PAUSE: Duration = Duration::from_millis(250);
 
+/// A shell that began to report and says nothing for so long is stopped like any other.
+const REPORT_SILENCE: Duration = Duration::from_secs(5);
+
 /// How long a shell that was interrupted may take to report for a second time.
 const SETTLE_LIMIT: Duration = Duration::from_millis(250);
 
 /// How the shell's part of a call ended.
 pub(super) enum End {
     Reported(Box<Report>),
-    Died { status: WaitStatus, will: Option<LastWill> },
+    Died { status: i32, will: Option<LastWill> },
 }
 
 /// What is known of a call while it runs.
 struct Running {
+    /// The nonce that the call began with; it may have been asked again since.
+    first_nonce: u64,
+    limit: Option<Duration>,
     time_is_up: Option<Instant>,
+    /// When the shell last said something on the report pipe.
+    heard_at: Instant,
+    /// How much it had said at the last look.
+    heard_bytes: usize,
     feed_at: Instant,
     /// Set once the call has to be stopped.
     ladder: Option<Ladder>,
@@ -45,9 +54,13 @@ struct Running {
 }
 
 impl Running {
-    fn new(limit: Option<Duration>) -> Self {
+    fn new(first_nonce: u64, limit: Option<Duration>) -> Self {
         let now = Instant::now();
         Self {
+            first_nonce,
+            limit,
+            heard_at: now,
+            heard_bytes: 0,
             time_is_up: limit.and_then(|limit| now.checked_add(limit)),
             feed_at: now + FEED_INTERVAL,
             ladder: None,
@@ -62,9 +75,14 @@ impl Running {
         if let Some((_, until)) = &self.settling {
             return *until;
         }
-        let limit_at = self.time_is_up.filter(|_| !report::has_begun(&self.report));
+        let limit_at = self.time_is_up.filter(|_| !self.is_reporting());
         let stop_at = self.ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
         stop_at.map_or(self.feed_at, |stop_at| stop_at.min(self.feed_at))
+    }
+
+    /// Whether the shell is saying something: then there is nothing to stop, for the code is over or has not begun.
+    fn is_reporting(&self) -> bool {
+        report::has_begun(&self.report) && self.heard_at.elapsed() < REPORT_SILENCE
     }
 
     /// Why the call was stopped, if it was.
@@ -77,7 +95,7 @@ impl BashSession {
     /// Runs the call in the shell, until it reports or dies. The second value says why it was stopped, if it was.
     pub(super) fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
         self.send(&call.code)?;
-        let mut running = Running::new(call.timeout.or(self.config.exec_timeout));
+        let mut running = Running::new(self.nonce, call.timeout.or(self.config.exec_timeout));
         loop {
             let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
             let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
@@ -97,7 +115,7 @@ impl BashSession {
                 None if running.settling.is_some() => continue,
                 None => {}
             }
-            self.stop_where_due(&mut running, wake.interrupt, has_report)?;
+            self.stop_where_due(&mut running, wake.interrupt)?;
             self.tend_call(&mut running)?;
         }
     }
@@ -122,7 +140,26 @@ impl BashSession {
     /// settled.
     fn hear_report(&mut self, running: &mut Running) -> Result<Option<Report>, Stop> {
         self.wires.read_report(&mut running.report)?;
-        let Some(report) = self.take_report(&running.report, &mut running.quiet)? else { return Ok(None) };
+        running.heard_at = Instant::now();
+        if report::ends_with_state(&running.report) {
+            // The state before the code was handed on; the code's time begins now.
+            running.time_is_up = running.limit.and_then(|limit| running.heard_at.checked_add(limit));
+        }
+        if let Some((_, until)) = &mut running.settling {
+            *until = running.heard_at + REPORT_SILENCE;
+        }
+        let Some(nonce) =
+            report::complete_nonce(&running.report).filter(|nonce| *nonce >= running.first_nonce)
+        else {
+            return Ok(None);
+        };
+        if running.settling.is_some() && nonce != self.nonce {
+            running.report.clear();
+            return Ok(None);
+        }
+        let Some(report) = self.take_report(&running.report, &mut running.quiet, nonce)? else {
+            return Ok(None);
+        };
         if let Some((first, _)) = running.settling.take() {
             return Ok(Some(first));
         }
@@ -137,30 +174,27 @@ impl BashSession {
         Ok(None)
     }
 
-    /// The report of the call, once it is complete.
-    pub(super) fn take_report(&self, bytes: &[u8], quiet: &mut Vec<u8>) -> Result<Option<Report>, Stop> {
-        if !report::is_complete(bytes, self.nonce) {
-            return Ok(None);
-        }
+    /// The report with this nonce, which is complete.
+    pub(super) fn take_report(
+        &self,
+        bytes: &[u8],
+        quiet: &mut Vec<u8>,
+        nonce: u64,
+    ) -> Result<Option<Report>, Stop> {
         self.wires.read_quiet(quiet)?;
-        Ok(report::parse(bytes, quiet, self.nonce, &self.wires.scripts.exit_hook))
+        Ok(report::parse(bytes, quiet, nonce, &self.wires.scripts.exit_hook))
     }
 
     /// Stops the call where an interrupt came or its time is up, or goes on stopping it.
-    fn stop_where_due(
-        &mut self,
-        running: &mut Running,
-        interrupt: bool,
-        is_reporting: bool,
-    ) -> Result<(), Stop> {
+    fn stop_where_due(&mut self, running: &mut Running, interrupt: bool) -> Result<(), Stop> {
         let now = Instant::now();
-        // Once the report has begun the code is over: there is nothing to stop.
-        if running.ladder.is_none() && !report::has_begun(&running.report) {
+        if running.ladder.is_none() && !running.is_reporting() {
             let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
             let cause =
                 if interrupt { Some(Outcome::Interrupted) } else { is_late.then_some(Outcome::TimedOut) };
             running.ladder = cause.map(Ladder::new);
         }
+        let is_reporting = running.is_reporting();
         let Some(ladder) = &mut running.ladder else { return Ok(()) };
         if is_reporting {
             ladder.next = ladder.next.max(now + REPORT_PAUSE);
@@ -184,6 +218,12 @@ impl BashSession {
         }
         // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.
         self.shell.let_go_on();
+        // A shell that waits for commands and has not reported was interrupted from within the session, in the driver.
+        let is_silent = running.report.len() == running.heard_bytes;
+        running.heard_bytes = running.report.len();
+        if is_silent && running.ladder.is_none() && self.wires.is_waited_for(self.shell.pid()) {
+            self.ask_again()?;
+        }
         // Nobody is woken by the quiet pipe, so it must not fill up.
         self.wires.read_quiet(&mut running.quiet)?;
         descendants::reap_orphans(Some(self.shell.pid()));

@@ -204,3 +204,23 @@ fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
     assert_eq!(response.stdout, "1000000\n");
     worker.end();
 }
+
+#[test]
+fn a_real_time_signal_has_its_number_too() {
+    let mut worker = Worker::bash();
+    assert_eq!(worker.call("kill -40 $$; sleep 5").exit_code, Some(168));
+    worker.end();
+}
+
+#[test]
+fn a_time_limit_that_meets_the_exit_loses_nothing() {
+    let mut worker = Worker::bash();
+    worker.output("for i in {1..3000}; do printf -v a$i %0500d 1; done");
+    for round in 0..30 {
+        let limit = f64::from(round + 1) * 0.0007;
+        let response = worker.call_with("exit 3", serde_json::json!({"timeout": limit}));
+        assert_eq!(response.state, State::Restored, "limit {limit}: {response:?}");
+    }
+    assert_eq!(worker.output("echo ${#a3000}"), "500\n");
+    worker.end();
+}

@@ -418,3 +418,12 @@ fn a_sparse_prompt_command_never_runs() {
 fn the_last_argument_is_none_of_the_drivers() {
     check("false", "", &[("echo \"$_\" | grep -c rlm; true", "0\n")]);
 }
+
+#[test]
+fn prompts_set_by_any_kind_of_assignment() {
+    check(
+        "PROMPT_COMMAND+=('echo pc'); PS1+='> '; : ${PS0:=zero}",
+        "",
+        &[("echo on", "on\n"), ("echo \"$PS1|$PS0|${PROMPT_COMMAND[0]}\"", "> |zero|echo pc\n")],
+    );
+}

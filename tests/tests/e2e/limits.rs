@@ -199,3 +199,28 @@ fn limits_that_meet_the_end_of_the_call_never_lose_the_session() {
     assert_eq!(worker.output("echo $x"), "1\n");
     worker.end();
 }
+
+#[test]
+fn interrupts_from_within_the_session_never_wedge_it() {
+    let mut worker = Worker::bash();
+    for round in 0..60 {
+        let delay = f64::from(round % 12) * 0.0004;
+        let code = format!("(sleep {delay}; kill -INT $$; kill -INT $$; kill -INT $$) & disown");
+        worker.call(&code);
+        // The interrupts meet this call anywhere, its driver included.
+        worker.call("true");
+    }
+    worker.output("wait");
+    assert!(worker.output("echo on").ends_with("on\n"));
+    worker.end();
+}
+
+#[test]
+fn a_large_answer_outlives_a_time_limit() {
+    let mut worker = Worker::bash();
+    worker.output("RLM_CONTENT=$(head -c 30000000 /dev/zero | tr '\\0' x)");
+    let response = worker.call_with("sleep 1000", json!({"timeout": 0.2}));
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept));
+    assert_eq!(response.answer.content.len(), 30_000_000);
+    worker.end();
+}

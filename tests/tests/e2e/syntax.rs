@@ -76,6 +76,8 @@ fn odd_bytes_are_taken_as_bash_takes_them() {
     check("echo 'a\tb'", "a\tb\n");
     check("echo a\0b", "ab\n");
     check("echo back \\", "back \\\n");
+    check("echo a\n\\\n", "a\n");
+    check("\\\n", "");
     check("echo 'cr'\r\n", "cr\r\n");
     check("echo a!b !$ !!", "a!b !$ !!\n");
     check("echo é 日本 🎉", "é 日本 🎉\n");

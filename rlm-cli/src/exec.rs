@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::Session;
+use rlm_env::{Session, SessionConfig};
 
 use crate::arguments::ExecOptions;
+use crate::signals::{Ends, interrupted};
 use crate::{tell, worker};
 
 /// Largest code of one call, in bytes.
@@ -16,6 +17,9 @@ pub(crate) const MAX_CODE_BYTES: usize = 1 << 20;
 
 /// Exit status when a call did not run to its end.
 const CALL_STOPPED: u8 = 1;
+
+/// Exit status when Ctrl-C came before the first call.
+const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &ExecOptions) -> anyhow::Result<ExitCode> {
     let calls = match &options.file {
@@ -28,31 +32,36 @@ pub(crate) fn run(options: &ExecOptions) -> anyhow::Result<ExitCode> {
     let config = worker::session_config(&options.session)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut session = Session::start(config).await?;
-        let mut all_ran = true;
-        let mut answer = Answer::default();
-        for (at, code) in calls.iter().enumerate() {
-            let response = session.execute_until(code.as_str(), interrupted()).await?;
-            show(&response, at + 1, options.json)?;
-            all_ran &= response.outcome == Outcome::Ok;
-            answer = response.answer;
-            if response.outcome == Outcome::Interrupted {
-                break;
-            }
+        let mut ends = Ends::catch()?;
+        // Whatever ends this future ends the session with it.
+        tokio::select! {
+            ran = run_calls(config, &calls, options.json) => ran,
+            status = ends.come() => Ok(ExitCode::from(status)),
         }
-        if !options.json && answer != Answer::default() {
-            show_answer(&answer)?;
-        }
-        session.close().await?;
-        Ok(if all_ran { ExitCode::SUCCESS } else { ExitCode::from(CALL_STOPPED) })
     })
 }
 
-/// Completes at Ctrl-C. Where the signal cannot be had, it never does, and Ctrl-C ends the program.
-pub(crate) async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+async fn run_calls(config: SessionConfig, calls: &[String], json: bool) -> anyhow::Result<ExitCode> {
+    let mut session = tokio::select! {
+        started = Session::start(config) => started?,
+        () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
+    };
+    let mut all_ran = true;
+    let mut answer = Answer::default();
+    for (at, code) in calls.iter().enumerate() {
+        let response = session.execute_until(code.as_str(), interrupted()).await?;
+        show(&response, at + 1, json)?;
+        all_ran &= response.outcome == Outcome::Ok;
+        answer = response.answer;
+        if response.outcome == Outcome::Interrupted {
+            break;
+        }
     }
+    if !json && answer != Answer::default() {
+        show_answer(&answer)?;
+    }
+    session.close().await?;
+    Ok(if all_ran { ExitCode::SUCCESS } else { ExitCode::from(CALL_STOPPED) })
 }
 
 /// Refuses code that is too large, naming size and limit.

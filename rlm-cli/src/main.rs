@@ -3,6 +3,7 @@
 mod arguments;
 mod exec;
 mod repl;
+mod signals;
 mod worker;
 
 use std::process::ExitCode;

@@ -3,53 +3,134 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 
+use anyhow::Context;
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rlm_core::protocol::Response;
-use rlm_env::{Session, SessionError};
+use rlm_env::{Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Completer, Editor, Helper, Highlighter, Hinter};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::arguments::ReplOptions;
-use crate::exec::{check_size, interrupted, notice};
+use crate::exec::{check_size, notice};
+use crate::signals::{Ends, interrupted};
 use crate::{tell, worker};
 
 pub(crate) fn run(options: &ReplOptions) -> anyhow::Result<ExitCode> {
     let config = worker::session_config(&options.session)?;
-    let language = options.session.repl_language;
+    let _terminal = TerminalSettings::keep();
+    let mut lines = Lines::start(format!("{}> ", options.session.repl_language))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut session = runtime.block_on(Session::start(config))?;
-    let mut editor: Editor<Completeness, FileHistory> = Editor::new()?;
-    editor.set_helper(Some(Completeness));
-    let history = history_file();
-    if let Some(history) = &history {
-        // The first time there is none.
-        let _none_yet = editor.load_history(history);
+    let ended = runtime.block_on(async {
+        let mut ends = Ends::catch()?;
+        // Whatever ends this future ends the session with it.
+        tokio::select! {
+            served = serve_lines(config, &mut lines) => served.map(|()| None),
+            status = ends.come() => Ok(Some(status)),
+        }
+    })?;
+    match ended {
+        // The line editor is still reading; it ends with the process.
+        Some(status) => Ok(ExitCode::from(status)),
+        None => {
+            lines.finish();
+            Ok(ExitCode::SUCCESS)
+        }
     }
-    let prompt = format!("{language}> ");
-    loop {
-        let code = match editor.readline(&prompt) {
+}
+
+async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result<()> {
+    let mut session = Session::start(config).await?;
+    while let Some(line) = lines.next().await {
+        let code = match line {
+            Ok(code) if code.trim().is_empty() => continue,
             Ok(code) => code,
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => break,
+            Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                tell("rlm: the line is not UTF-8");
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
-        if code.trim().is_empty() {
-            continue;
-        }
-        editor.add_history_entry(&code)?;
         if let Err(error) = check_size(&code) {
             tell(error);
             continue;
         }
-        match runtime.block_on(session.execute_until(code.as_str(), interrupted())) {
+        match session.execute_until(code.as_str(), interrupted()).await {
             Ok(response) => show(&response)?,
             Err(error @ SessionError::Died { .. }) => {
                 tell(format_args!("rlm: {error}; starting a new one"));
-                runtime.block_on(session.restart())?;
+                session.restart().await?;
             }
             Err(error) => return Err(error.into()),
+        }
+    }
+    session.close().await?;
+    Ok(())
+}
+
+/// The line editor, in a thread of its own: it blocks, and signals must be seen meanwhile.
+struct Lines {
+    requests: mpsc::Sender<()>,
+    lines: UnboundedReceiver<rustyline::Result<String>>,
+    editor: JoinHandle<()>,
+}
+
+impl Lines {
+    fn start(prompt: String) -> anyhow::Result<Self> {
+        let mut editor: Editor<Completeness, FileHistory> = Editor::new()?;
+        editor.set_helper(Some(Completeness));
+        let history = history_file();
+        if let Some(history) = &history {
+            // The first time there is none.
+            let _none_yet = editor.load_history(history);
+        }
+        let (requests, requested) = mpsc::channel();
+        let (sender, lines) = unbounded_channel();
+        let editor = std::thread::Builder::new()
+            .name("line editor".to_owned())
+            .spawn(move || edit(editor, &prompt, history, &requested, &sender))
+            .context("cannot start the line editor")?;
+        Ok(Self { requests, lines, editor })
+    }
+
+    /// The next line; None where the editor is gone.
+    async fn next(&mut self) -> Option<rustyline::Result<String>> {
+        self.requests.send(()).ok()?;
+        self.lines.recv().await
+    }
+
+    /// Saves the history. The editor must not be waiting for a line.
+    fn finish(self) {
+        drop(self.requests);
+        // It said what was wrong, if anything was.
+        let _panicked = self.editor.join();
+    }
+}
+
+fn edit(
+    mut editor: Editor<Completeness, FileHistory>,
+    prompt: &str,
+    history: Option<PathBuf>,
+    requested: &mpsc::Receiver<()>,
+    lines: &UnboundedSender<rustyline::Result<String>>,
+) {
+    while requested.recv().is_ok() {
+        let line = editor.readline(prompt);
+        if let Ok(code) = &line
+            && !code.trim().is_empty()
+            && let Err(error) = editor.add_history_entry(code)
+        {
+            tell(format_args!("rlm: cannot keep the line for later: {error}"));
+        }
+        if lines.send(line).is_err() {
+            return;
         }
     }
     if let Some(history) = &history
@@ -57,8 +138,24 @@ pub(crate) fn run(options: &ReplOptions) -> anyhow::Result<ExitCode> {
     {
         tell(format_args!("rlm: cannot save the history to {}: {error}", history.display()));
     }
-    runtime.block_on(session.close())?;
-    Ok(ExitCode::SUCCESS)
+}
+
+/// The terminal's settings, put back at the end: a signal may come while the line editor has them changed.
+struct TerminalSettings(Option<Termios>);
+
+impl TerminalSettings {
+    fn keep() -> Self {
+        Self(tcgetattr(std::io::stdin()).ok())
+    }
+}
+
+impl Drop for TerminalSettings {
+    fn drop(&mut self) {
+        if let Some(settings) = &self.0 {
+            // A terminal that is gone needs nothing.
+            let _gone = tcsetattr(std::io::stdin(), SetArg::TCSANOW, settings);
+        }
+    }
 }
 
 fn show(response: &Response) -> anyhow::Result<()> {

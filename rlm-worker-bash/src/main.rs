@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use rlm_core::control::ControlDir;
 use rlm_core::env;
+use rlm_core::worker::guard::HandOver;
 use rlm_core::worker::log::chain;
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Channel, Events, Log, Settings, Stop, guard, serve};
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     let control = ControlDir::new(arguments.control_dir);
     let environment = std::env::vars_os().collect::<Environment>();
     let guarded = guard::guarded(
-        || run(&control, &environment, ready),
+        |hand_over| run(&control, &environment, ready, hand_over),
         || {
             // The server removes the flag itself, unless it was killed. A directory that is gone holds no flag.
             let _directory_gone = control.clear_ready();
@@ -68,7 +69,12 @@ fn main() -> ExitCode {
 }
 
 /// Serves until the end, and says in the log why it came.
-fn run(control: &ControlDir, environment: &Environment, ready: Option<OwnedFd>) -> ExitCode {
+fn run(
+    control: &ControlDir,
+    environment: &Environment,
+    ready: Option<OwnedFd>,
+    hand_over: HandOver,
+) -> ExitCode {
     let mut log = match control.open_log() {
         Ok(file) => Log::new(Some(file)),
         Err(error) => {
@@ -76,7 +82,7 @@ fn run(control: &ControlDir, environment: &Environment, ready: Option<OwnedFd>) 
             return ExitCode::from(CANNOT_SERVE);
         }
     };
-    let stop = start_and_serve(control, environment, ready, &mut log);
+    let stop = start_and_serve(control, environment, ready, hand_over, &mut log);
     let code = match &stop {
         Stop::Shutdown | Stop::HostGone => ExitCode::SUCCESS,
         Stop::Signalled(signal) => ExitCode::from(128 + *signal as u8),
@@ -93,9 +99,10 @@ fn start_and_serve(
     control: &ControlDir,
     environment: &Environment,
     ready: Option<OwnedFd>,
+    hand_over: HandOver,
     log: &mut Log,
 ) -> Stop {
-    let prepared = prepare(control, environment);
+    let prepared = prepare(control, environment, hand_over);
     let (config, events) = match prepared {
         Ok(prepared) => prepared,
         Err(stop) => return stop,
@@ -128,7 +135,11 @@ fn start_and_serve(
     stop
 }
 
-fn prepare(control: &ControlDir, environment: &Environment) -> Result<(SessionConfig, Events), Stop> {
+fn prepare(
+    control: &ControlDir,
+    environment: &Environment,
+    hand_over: HandOver,
+) -> Result<(SessionConfig, Events), Stop> {
     let settings = Settings::from_environment(environment).map_err(Stop::failed)?;
     let size = |text: &str| text.parse::<u16>().ok().filter(|size| *size > 0);
     let expected = "a number from 1 to 65535";
@@ -139,7 +150,7 @@ fn prepare(control: &ControlDir, environment: &Environment) -> Result<(SessionCo
     let term = environment.get(env::TERM).map_or_else(|| OsString::from("dumb"), OsString::from);
     session_env.retain(|(name, _)| name != "TERM");
     session_env.push(("TERM".into(), term));
-    let events = Events::new(settings.host_pid)?;
+    let events = Events::new(settings.host_pid, hand_over)?;
     let config = SessionConfig {
         bash: environment.path(env::BASH).unwrap_or_else(|| find_bash(environment)),
         fs_root: context.fs_root,

@@ -16,6 +16,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use super::descendants;
+use super::guard::HandOver;
 
 /// How long a guard is waited for that holds a signal: it passes signals on as soon as it runs.
 const GUARD_PATIENCE: Duration = Duration::from_millis(20);
@@ -66,6 +67,7 @@ pub struct Events {
     host: Option<OwnedFd>,
     /// `/proc/PID/status` of the guard, through whose hands signals come.
     guard: Option<File>,
+    hand_over: HandOver,
 }
 
 impl Events {
@@ -82,7 +84,7 @@ impl Events {
     ///
     /// # Errors
     /// [`Stop::HostGone`] where the host is dead already; a failure where the kernel has no descriptor left.
-    pub fn new(host: Option<Pid>) -> Result<Self, Stop> {
+    pub fn new(host: Option<Pid>, hand_over: HandOver) -> Result<Self, Stop> {
         let signals = SignalFd::with_flags(&Self::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let host = match host.map(descendants::pidfd).transpose() {
             Ok(host) => host,
@@ -90,7 +92,7 @@ impl Events {
             Err(errno) => return Err(errno.into()),
         };
         let guard = File::open(format!("/proc/{}/status", nix::unistd::getppid())).ok();
-        Ok(Self { signals, host, guard })
+        Ok(Self { signals, host, guard, hand_over })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed.
@@ -144,7 +146,9 @@ impl Events {
     fn guard_holds_interrupt(&self) -> bool {
         let mut status = [0; 4096];
         let count = self.guard.as_ref().and_then(|guard| guard.read_at(&mut status, 0).ok()).unwrap_or(0);
+        // The order matters: what no longer waits in the kernel is in the guard's hand until it is passed on.
         pending_signals(&status[..count]) & (1 << (Signal::SIGINT as u32 - 1)) != 0
+            || self.hand_over.holds_signal()
     }
 
     /// Reads what came; true where SIGINT was among it.

@@ -13,6 +13,7 @@
 //! terminal get SIGHUP, and what ignores that (`nohup`, `setsid`) survives.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -29,6 +30,35 @@ use super::events::{self, timeout_until};
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
 
+/// Tells the server, across the two processes, that the guard holds a signal that it has not passed on yet.
+#[derive(Clone, Copy, Debug)]
+pub struct HandOver(&'static AtomicBool);
+
+impl HandOver {
+    fn new() -> Result<Self, Errno> {
+        let size = size_of::<AtomicBool>();
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping is asked for, at any address; the result is checked.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
+        if page == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        // SAFETY: the mapping is zeroed, aligned to a page, large enough, never unmapped, and used by atomic operations
+        // alone, also by the other process.
+        Ok(Self(unsafe { &*page.cast::<AtomicBool>() }))
+    }
+
+    fn set(self, holds: bool) {
+        self.0.store(holds, Ordering::SeqCst);
+    }
+
+    /// Whether a signal is on its way from the guard.
+    #[must_use]
+    pub fn holds_signal(self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
 /// Splits this process in two and runs `serve` in the child. In the parent, guards it: `clean_up` runs once it has
 /// ended, whatever ended it, and the exit status is the server's.
 ///
@@ -36,11 +66,12 @@ const SERVER_GRACE: Duration = Duration::from_millis(1700);
 ///
 /// # Errors
 /// The kernel cannot fork.
-pub fn guarded(serve: impl FnOnce() -> ExitCode, clean_up: impl FnOnce()) -> Result<ExitCode, Errno> {
+pub fn guarded(serve: impl FnOnce(HandOver) -> ExitCode, clean_up: impl FnOnce()) -> Result<ExitCode, Errno> {
     events::block_signals()?;
     seal_descriptors();
     return_memory();
     descendants::become_subreaper()?;
+    let hand_over = HandOver::new()?;
     let guard = Pid::this();
     // SAFETY: the process has one thread, so the child may do whatever the parent could.
     match unsafe { fork() }? {
@@ -48,10 +79,10 @@ pub fn guarded(serve: impl FnOnce() -> ExitCode, clean_up: impl FnOnce()) -> Res
             setsid()?;
             descendants::tie_to_parent(guard, Signal::SIGTERM)?;
             descendants::become_subreaper()?;
-            Ok(serve())
+            Ok(serve(hand_over))
         }
         ForkResult::Parent { child } => {
-            let status = guard_server(child);
+            let status = guard_server(child, hand_over);
             descendants::end_all();
             clean_up();
             Ok(ExitCode::from(u8::try_from(status?).unwrap_or(u8::MAX)))
@@ -78,7 +109,7 @@ fn return_memory() {
 }
 
 /// Passes signals on until the server has ended, and returns its status.
-fn guard_server(server: Pid) -> Result<i32, Errno> {
+fn guard_server(server: Pid, hand_over: HandOver) -> Result<i32, Errno> {
     let signals =
         SignalFd::with_flags(&events::Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut kill_at = None;
@@ -95,6 +126,8 @@ fn guard_server(server: Pid) -> Result<i32, Errno> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
+        // Before a signal is taken from the kernel, where the server can see it waiting.
+        hand_over.set(true);
         while let Some(info) = signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGCHLD) | Err(_) => {}
@@ -108,5 +141,6 @@ fn guard_server(server: Pid) -> Result<i32, Errno> {
                 }
             }
         }
+        hand_over.set(false);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rlm_core::protocol::Response;
 use rlm_tests::program;
 
@@ -83,11 +85,7 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
         .spawn()
         .unwrap();
     rlm_tests::wait_until("the call runs", || dir.path().join("started").exists());
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),
-        nix::sys::signal::Signal::SIGINT,
-    )
-    .unwrap();
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout), output.status.code()), ("partial\n\n", Some(1)));
     assert_eq!(text(&output.stderr), "rlm: call 1 was interrupted\n");
@@ -160,4 +158,37 @@ fn help_shows_examples_and_exit_statuses() {
         assert!(text(&output.stdout).contains(part), "{part}");
     }
     assert!(text(&rlm(&["completions", "bash"]).stdout).contains("_rlm()"));
+}
+
+/// Starts `rlm`, waits until its call runs, sends a signal, and checks that nothing is left.
+fn end_by_signal(args: &[&str], input: &str, signal: Signal) {
+    let dir = tempfile::tempdir().unwrap();
+    let temporary = dir.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut child = Command::new(program("rlm"))
+        .args(args)
+        .args(["--context", dir.path().to_str().unwrap()])
+        .env("TMPDIR", &temporary)
+        .env("HOME", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, input.as_bytes()).unwrap();
+    rlm_tests::wait_until("the call runs", || dir.path().join("started").exists());
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + signal as i32), "{args:?} {signal}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "{args:?} {signal} left its directory");
+    drop(stdin);
+}
+
+#[test]
+fn signals_that_end_the_command_end_its_session_too() {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        end_by_signal(&["exec", ": >started; sleep 1000"], "", signal);
+    }
+    end_by_signal(&["repl"], ": >started; sleep 1000\n", Signal::SIGTERM);
 }

@@ -22,7 +22,7 @@ Examples:
   rlm repl --context data                      a session to type into
 
 Exit status: 0 every call ran to its end; 1 a call was stopped or its shell ended; 2 usage; 3 the session cannot be
-started or served.
+started or served; 128 + N ended by signal N.
 
 This is not a security sandbox: code runs with your rights.";
 

@@ -95,11 +95,7 @@ impl Decoder {
                         return Some(Frame::Garbage(garbage));
                     }
                 }
-                Scan::Garbage { reported, at_line_start } => {
-                    self.scanned += 1;
-                    let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
-                    self.state = Scan::Garbage { reported, at_line_start };
-                }
+                Scan::Garbage { reported, at_line_start } => self.step_garbage(reported, at_line_start, byte),
                 Scan::Inside { depth, string } => {
                     let plain = if string == Str::In { self.plain_run() } else { 0 };
                     if plain > 0 {
@@ -154,12 +150,16 @@ impl Decoder {
             if at_line_start && matches!(byte, b'{' | b'[') {
                 drop(self.finish());
             } else {
-                self.scanned += 1;
-                let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
-                self.state = Scan::Garbage { reported: true, at_line_start };
+                self.step_garbage(true, at_line_start, byte);
             }
         }
         self.bound_memory();
+    }
+
+    fn step_garbage(&mut self, reported: bool, at_line_start: bool, byte: u8) {
+        self.scanned += 1;
+        let at_line_start = byte == b'\n' || at_line_start && byte.is_ascii_whitespace();
+        self.state = Scan::Garbage { reported, at_line_start };
     }
 
     /// Ends a request: to be called with all bytes pushed that the host wrote before it began to wait for the answer. The

@@ -38,7 +38,7 @@ impl Care {
         let is_calm = self == Self::Calm
             && !code.split(is_separator).any(changes)
             && !code.split(|c| !is_name(c)).any(|name| VARIABLES.contains(&name));
-        if !is_calm { Self::Guarded } else { Self::Calm }
+        if is_calm { Self::Calm } else { Self::Guarded }
     }
 }
 
@@ -100,15 +100,8 @@ mod tests {
 
     #[test]
     fn a_session_is_calm_until_something_may_change_the_shell() {
-        let calm = [
-            "",
-            "ls -l | wc",
-            "x=1; f() { echo $x; }",
-            "cd dataset/reset.d",
-            "echo a.b ./run",
-            "grep -rn foo .",
-        ];
-        for code in &calm[..5] {
+        let calm = ["", "ls -l | wc", "x=1; f() { echo $x; }", "cd dataset/reset.d", "echo a.b ./run"];
+        for code in calm {
             assert_eq!(Care::Calm.after(code), Care::Calm, "{code:?}");
         }
         let changing = [
@@ -124,6 +117,8 @@ mod tests {
             "PROMPT_COMMAND[0]=x",
             "f() { set -- $1; }",
             "x;.\tf",
+            // A guess on words: this dot is harmless.
+            "grep -rn foo .",
         ];
         for code in changing {
             assert_eq!(Care::Calm.after(code), Care::Guarded, "{code:?}");

@@ -291,39 +291,39 @@ impl Scripts {
         for trap in [&saved.err_trap, &saved.return_trap] {
             push_trap(file, trap);
         }
-        let asks_pipe_status = saved.pipe_status.len() > 1 && code.contains("PIPESTATUS");
-        if asks_pipe_status || (is_careful && saved.status != 0) {
-            // Only a pipeline can set PIPESTATUS, so this one time processes are made.
-            push_trap(file, &saved.debug_trap);
-            push_disabled(file, saved);
-            file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
-            let parts: &[i32] = if asks_pipe_status { &saved.pipe_status } else { &[saved.status] };
-            let is_negated = saved.status == 0 && parts.last() != Some(&0);
-            // By path, for a function may be named `exit`.
-            let parts: Vec<String> =
-                parts.iter().map(|status| format!("/bin/sh -c 'exit {status}'")).collect();
-            let negation = if is_negated { "! " } else { "" };
-            // In a list, so that neither ERR nor errexit takes the status for a failure; `:` itself must not run.
-            let list = if saved.status == 0 { "" } else { " && \\:" };
-            file.extend_from_slice(format!("{negation}{}{list}\n", parts.join(" | ")).as_bytes());
-        } else {
-            if saved.status != 0 {
-                let body = format!("{{ \\builtin unset -f __rlm_r; \\builtin return {}; }}", saved.status);
-                file.extend_from_slice(format!("__rlm_r() {body}\n").as_bytes());
-            }
-            push_trap(file, &saved.debug_trap);
-            push_disabled(file, saved);
-            file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
-            if saved.status != 0 {
-                // An `&&` list, so that neither ERR nor errexit takes the status for a failure.
-                file.extend_from_slice(b"__rlm_r '' && \\builtin :\n");
-            }
-        }
+        let (prepare_status, set_status) = restore_status(code, saved, is_careful);
+        file.extend_from_slice(prepare_status.as_bytes());
+        push_trap(file, &saved.debug_trap);
+        push_disabled(file, saved);
+        file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
+        // The last command, so that the user's first sees it. In a list, so that neither ERR nor errexit takes the status
+        // for a failure.
+        file.extend_from_slice(set_status.as_bytes());
         if file.len() > begin {
             file.splice(begin..begin, b"{\n".iter().copied());
             file.extend_from_slice(if care == Care::Calm { b"}\n" } else { b"} >/dev/null 2>&1\n" });
         }
     }
+}
+
+/// What puts `$?` and PIPESTATUS back: what to define first, and the command that does it.
+fn restore_status(code: &str, saved: &Saved, is_careful: bool) -> (String, String) {
+    let asks_pipe_status = saved.pipe_status.len() > 1 && code.contains("PIPESTATUS");
+    if asks_pipe_status || (is_careful && saved.status != 0) {
+        // Only a pipeline can set PIPESTATUS, so this one time processes are made.
+        let parts: &[i32] = if asks_pipe_status { &saved.pipe_status } else { &[saved.status] };
+        let negation = if saved.status == 0 && parts.last() != Some(&0) { "! " } else { "" };
+        // By path, for a function may be named `exit`.
+        let parts: Vec<String> = parts.iter().map(|status| format!("/bin/sh -c 'exit {status}'")).collect();
+        // `:` itself must not run: it would have a status of its own.
+        let list = if saved.status == 0 { "" } else { " && \\:" };
+        return (String::new(), format!("{negation}{}{list}\n", parts.join(" | ")));
+    }
+    if saved.status == 0 {
+        return (String::new(), String::new());
+    }
+    let body = format!("{{ \\builtin unset -f __rlm_r; \\builtin return {}; }}", saved.status);
+    (format!("__rlm_r() {body}\n"), "__rlm_r '' && \\builtin :\n".to_owned())
 }
 
 fn push_trap(file: &mut Vec<u8>, trap: &[u8]) {
@@ -346,7 +346,13 @@ const EXIT_HOOK: &str = "{ __rlm_s=$? __rlm_x=1; \\builtin . @EXIT@; } >/dev/nul
 
 /// Quotes text so that the shell reads it as one word.
 pub(crate) fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+    String::from_utf8_lossy(&quote_bytes(text.as_bytes())).into_owned()
+}
+
+/// Quotes bytes so that the shell reads them as one word.
+pub(crate) fn quote_bytes(bytes: &[u8]) -> Vec<u8> {
+    let inner = bytes.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
+    [b"'", &inner[..], b"'"].concat()
 }
 
 fn without_comments(text: &str) -> String {

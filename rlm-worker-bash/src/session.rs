@@ -15,6 +15,7 @@ use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descenda
 
 use self::call::End;
 use crate::code::Care;
+use crate::driver::quote_bytes;
 use crate::report::{self, LastWill, Report, Saved};
 use crate::shell::{Shell, ShellConfig, ShellError, Wires};
 use crate::terminal::Terminal;
@@ -125,12 +126,7 @@ impl BashSession {
         } else {
             for (name, value) in [("RLM_READY", &self.ready), ("RLM_CONTENT", &self.content)] {
                 if !value.is_empty() {
-                    setup.extend_from_slice(name.as_bytes());
-                    setup.extend_from_slice(b"='");
-                    setup.extend_from_slice(
-                        &value.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]),
-                    );
-                    setup.extend_from_slice(b"'\n");
+                    setup.extend_from_slice(&[name.as_bytes(), b"=", &quote_bytes(value), b"\n"].concat());
                 }
             }
         }
@@ -289,9 +285,8 @@ impl BashSession {
         if ready == self.ready && content == self.content {
             return None;
         }
-        let answer = Answer { ready: report::is_truthy(&ready), content: into_string(content.clone()) };
         (self.ready, self.content) = (ready, content);
-        Some(answer)
+        Some(self.current_answer())
     }
 
     fn current_answer(&self) -> Answer {
@@ -347,12 +342,6 @@ impl Interpreter for BashSession {
         descendants::reap_orphans((!self.is_dead).then(|| self.shell.pid()));
         Ok(())
     }
-}
-
-/// Quotes bytes so that the shell reads them as one word.
-fn quote_bytes(bytes: &[u8]) -> Vec<u8> {
-    let inner = bytes.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
-    [b"'", &inner[..], b"'"].concat()
 }
 
 /// What a new shell has of the old one, as a sentence for the caller.

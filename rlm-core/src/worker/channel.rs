@@ -11,7 +11,7 @@ use std::fs::OpenOptions;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use nix::errno::Errno;
@@ -133,7 +133,7 @@ impl Channel {
             {
                 let _drained = removal.read_events();
                 if let Err(source) = self.command_path.symlink_metadata() {
-                    return Err(self.failed("serve", source));
+                    return Err(failed("serve", &self.command_path, source));
                 }
             }
         }
@@ -153,7 +153,7 @@ impl Channel {
             }
             Err(Errno::EAGAIN) => Ok(Read::Nothing),
             Err(Errno::EINTR) => Ok(Read::Some),
-            Err(errno) => Err(self.failed("read", errno.into())),
+            Err(errno) => Err(failed("read", &self.command_path, errno.into())),
         }
     }
 
@@ -172,13 +172,7 @@ impl Channel {
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
                 self.wait_for_reader(events, interpreter)?
             }
-            Err(error) => {
-                return Err(Stop::failed(ChannelError {
-                    operation: "open",
-                    path: self.response_path.clone(),
-                    source: error,
-                }));
-            }
+            Err(error) => return Err(failed("open", &self.response_path, error)),
         };
         // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
         while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
@@ -201,7 +195,7 @@ impl Channel {
                     interpreter.tend()?;
                 }
                 Err(Errno::EPIPE) => return Ok(Delivery::GivenUp),
-                Err(errno) => return Err(self.failed("write to", errno.into())),
+                Err(errno) => return Err(failed("write to", &self.response_path, errno.into())),
             }
         }
         Ok(Delivery::Done)
@@ -251,15 +245,9 @@ impl Channel {
         let fifo = opener
             .join()
             .map_err(|_panic| Stop::failed("the thread that opens the response FIFO panicked"))?;
-        let fifo = fifo.map_err(|source| {
-            Stop::failed(ChannelError { operation: "open", path: self.response_path.clone(), source })
-        })?;
+        let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(fifo)
-    }
-
-    fn failed(&self, operation: &'static str, source: io::Error) -> Stop {
-        Stop::failed(ChannelError { operation, path: self.command_path.clone(), source })
     }
 }
 
@@ -269,15 +257,19 @@ enum Read {
     End,
 }
 
-fn open_reader(path: &PathBuf) -> Result<OwnedFd, Stop> {
+fn open_reader(path: &Path) -> Result<OwnedFd, Stop> {
     OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open(path)
         .map(OwnedFd::from)
-        .map_err(|source| Stop::failed(ChannelError { operation: "open", path: path.clone(), source }))
+        .map_err(|source| failed("open", path, source))
 }
 
-fn open_writer(path: &PathBuf, flags: OFlag) -> io::Result<OwnedFd> {
+fn open_writer(path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
     OpenOptions::new().write(true).custom_flags(flags.bits() | libc::O_CLOEXEC).open(path).map(OwnedFd::from)
+}
+
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> Stop {
+    Stop::failed(ChannelError { operation, path: path.to_owned(), source })
 }

@@ -122,14 +122,6 @@ impl Events {
         Ok(Wake { interrupt, ready })
     }
 
-    /// Forgets an interrupt that came for a call that is over.
-    ///
-    /// # Errors
-    /// [`Stop`] where the worker has to end.
-    pub fn discard_interrupt(&self) -> Result<(), Stop> {
-        self.read_signals().map(|_late| ())
-    }
-
     /// Forgets the interrupts that came before a call: they meant the one before it, or nothing. That takes a look at what
     /// the guard has not passed on yet, or a late interrupt would hit the next call.
     ///
@@ -140,7 +132,7 @@ impl Events {
         while self.guard_holds_interrupt() && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        self.discard_interrupt()
+        self.read_signals().map(|_late| ())
     }
 
     fn guard_holds_interrupt(&self) -> bool {

@@ -104,8 +104,7 @@ pub fn serve(
             if delivery == Delivery::GivenUp {
                 server.log.line("the host closed the response FIFO before it had read the response");
             }
-            // An interrupt that came until now was meant for the call that is over.
-            events.discard_interrupt()
+            Ok(())
         });
         if let Err(stop) = served {
             return stop;

@@ -309,7 +309,6 @@ impl Session {
 
     /// The last rung: the worker does not answer, not even to its own time limit.
     async fn replace_mute_worker(&mut self, limit: Duration) -> Result<Response, SessionError> {
-        self.process.end();
         self.restart().await?;
         Ok(Response {
             outcome: Outcome::TimedOut,

@@ -128,6 +128,9 @@ fn an_interrupt_stops_the_call_and_keeps_the_session() {
         let started = worker.fs_root().join("started");
         worker.send_call(code, json!({}));
         worker.wait_for_file("started");
+        // The program has to be there: one that is just being started loses the signal.
+        let runs = |name: &str| worker.processes().iter().any(|(_, process)| process == name);
+        rlm_tests::wait_until("the call is at work", || !code.contains("sleep") || runs("sleep"));
         worker.signal(Signal::SIGINT);
         let response = worker.receive();
         assert_eq!(

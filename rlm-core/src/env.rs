@@ -22,7 +22,7 @@ pub const EXEC_TIMEOUT: &str = "RLM_EXEC_TIMEOUT";
 pub const MAX_OUTPUT_BYTES: &str = "RLM_MAX_OUTPUT_BYTES";
 /// Process id of the host: the worker ends when that process does.
 pub const HOST_PID: &str = "RLM_HOST_PID";
-/// `TERM` of a bash session, default `dumb`.
+/// `TERM` of a session, default `dumb`.
 pub const TERM: &str = "RLM_TERM";
 /// Width of a bash session's terminal, default 80.
 pub const COLUMNS: &str = "RLM_COLUMNS";
@@ -32,6 +32,15 @@ pub const ROWS: &str = "RLM_ROWS";
 pub const PASS_ENV: &str = "RLM_PASS_ENV";
 /// The bash that `rlm-worker-bash` runs, a path; default `bash` on the worker's own `PATH`.
 pub const BASH: &str = "RLM_BASH";
+
+/// The Python that `rlm-worker-python` runs, a path or a name; see its `--python`.
+pub const PYTHON: &str = "RLM_PYTHON";
+/// Modules that Python cells may not import, separated by commas or spaces.
+pub const DISALLOWED_MODULES: &str = "RLM_DISALLOWED_MODULES";
+/// Builtins that Python cells may not use, separated by commas or spaces.
+pub const DISALLOWED_BUILTINS: &str = "RLM_DISALLOWED_BUILTINS";
+/// `1` or `true`: Python cells reach no file outside `fs_root`, `allowed_paths` and the interpreter's own library.
+pub const FS_JAIL: &str = "RLM_FS_JAIL";
 
 /// The `RLM_*` names that a session itself gets: what code in the REPL needs to call back.
 pub const SESSION_NAMES: [&str; 8] = [

@@ -327,6 +327,9 @@ pub struct Truncated {
     pub stdout: u64,
     /// Bytes dropped from the middle of `stderr`.
     pub stderr: u64,
+    /// Bytes dropped from the middle of `result`.
+    #[serde(default)]
+    pub result: u64,
 }
 
 /// The document in `rlm_context.json`, written by the host before the worker starts.

@@ -9,7 +9,6 @@
 //! [`Saved`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
 //! exceptions, and what is done about them, are in the `.bash` files.
 
-use std::os::fd::RawFd;
 
 use crate::code::{Care, Suffix, lists_traps};
 use crate::report::{Saved, Stdin};
@@ -60,11 +59,6 @@ if [[ -v __rlm_1 ]]; then \\exec >&\"$__rlm_1\" {__rlm_1}>&-; else \\exec >&-; f
 if [[ -v __rlm_2 ]]; then \\exec 2>&\"$__rlm_2\" {__rlm_2}>&-; else \\exec 2>&-; fi
 \\builtin unset -v __rlm_1 __rlm_2 __rlm_w
 ";
-
-/// The path of one of our descriptors, as another process can open it.
-pub(crate) fn path_of(fd: RawFd) -> String {
-    format!("/proc/{}/fd/{fd}", std::process::id())
-}
 
 /// The shell texts that stay the same over a session.
 #[derive(Debug)]

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
 use rlm_core::protocol::Outcome;
-use rlm_core::worker::descendants;
+use rlm_core::worker::{Process, descendants};
 
-use crate::shell::Shell;
 use crate::terminal::Terminal;
 
 /// One rung: what is done, and how long the call has to end after it.
@@ -69,7 +68,7 @@ impl Ladder {
     }
 
     /// Takes the rung that is due.
-    pub(crate) fn step(&mut self, shell: &mut Shell, terminal: &Terminal) -> Step {
+    pub(crate) fn step(&mut self, shell: &mut Process, terminal: &Terminal) -> Step {
         let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];
         self.rung += 1;
         self.next = Instant::now() + pause;
@@ -91,7 +90,7 @@ impl Ladder {
     }
 }
 
-fn interrupt_foreground(shell: &mut Shell, terminal: &Terminal) {
+fn interrupt_foreground(shell: &mut Process, terminal: &Terminal) {
     match terminal.foreground() {
         // A group that has just ended is no failure: the call goes on to its end.
         Some(group) => drop(killpg(group, Signal::SIGINT)),
@@ -101,7 +100,7 @@ fn interrupt_foreground(shell: &mut Shell, terminal: &Terminal) {
 
 /// Signals the foreground job, or, where the shell is in the foreground itself, the processes that it waits for in its
 /// own group: command substitutions. Returns whether there was any.
-fn signal_programs(signal: Signal, shell: &Shell, terminal: &Terminal) -> bool {
+fn signal_programs(signal: Signal, shell: &Process, terminal: &Terminal) -> bool {
     if let Some(group) = terminal.foreground().filter(|group| *group != shell.pid()) {
         return killpg(group, signal).is_ok();
     }

@@ -11,13 +11,13 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
-use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Stop, descendants};
+use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Process, Stop, descendants, serve};
 
 use self::call::End;
 use crate::code::Care;
 use crate::driver::quote_bytes;
 use crate::report::{self, LastWill, Report, Saved};
-use crate::shell::{Shell, ShellConfig, ShellError, Wires};
+use crate::shell::{self, ShellConfig, ShellError, Wires};
 use crate::terminal::Terminal;
 
 /// How long a new shell may take until it reports. Milliseconds, unless hundreds start at once.
@@ -52,7 +52,7 @@ pub struct BashSession {
     shell_config: ShellConfig,
     terminal: Terminal,
     wires: Wires,
-    shell: Shell,
+    shell: Process,
     saved: Saved,
     care: Care,
     cwd: PathBuf,
@@ -77,7 +77,7 @@ impl BashSession {
         let mut wires = Wires::new(&terminal).map_err(ShellError::Pipes).map_err(Stop::failed)?;
         let shell_config = ShellConfig { bash: config.bash.clone(), env: config.env.clone() };
         let shell =
-            Shell::start(&shell_config, &terminal, &mut wires, &config.fs_root).map_err(Stop::failed)?;
+            shell::start(&shell_config, &terminal, &mut wires, &config.fs_root).map_err(Stop::failed)?;
         let mut session = Self {
             shell_config,
             terminal,
@@ -97,13 +97,6 @@ impl BashSession {
         session.set_up(None, events)?.map_err(Stop::failed)?;
         session.output = HeadTail::new(session.config.max_output_bytes);
         Ok(session)
-    }
-
-    /// Ends the session: the shell, and everything that it started. Returns whether all are gone.
-    pub fn close(self) -> bool {
-        // The terminal and the pipes go first: then the shell and its jobs get SIGHUP, and no exit hook waits for us.
-        drop(self);
-        descendants::end_all()
     }
 
     /// Makes a shell that has just been started ready for calls, with the state that an old one left.
@@ -208,7 +201,7 @@ impl BashSession {
     fn start_shell(&mut self) -> Result<Result<(), ShellError>, Stop> {
         let places = [&self.cwd, &self.config.fs_root];
         let cwd = places.into_iter().find(|dir| dir.is_dir()).cloned().unwrap_or_else(|| PathBuf::from("/"));
-        Ok(match Shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd) {
+        Ok(match shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd) {
             Ok(shell) => {
                 self.shell = shell;
                 Ok(())
@@ -315,9 +308,9 @@ impl Interpreter for BashSession {
             End::Reported(report) => self.after_report(*report, stopped, text),
             End::Died { status, will } => self.after_death(status, will, stopped, text, events)?,
         };
-        report.truncated = Truncated { stdout: dropped, stderr: 0 };
+        report.truncated = Truncated { stdout: dropped, ..Truncated::default() };
         if report.outcome == Outcome::TimedOut && report.state == State::Kept {
-            report.hint = Some(timed_out_hint(call, &self.config));
+            report.hint = Some(serve::timed_out_hint(call.timeout.or(self.config.exec_timeout)));
         }
         if let Some((state, notice)) = earlier_death
             && report.state == State::Kept
@@ -354,11 +347,6 @@ fn legacy(state: State) -> &'static str {
         }
         State::Reset => "a new shell has its working directory and answer, and nothing else",
     }
-}
-
-fn timed_out_hint(call: &Execute, config: &SessionConfig) -> String {
-    let seconds = call.timeout.or(config.exec_timeout).unwrap_or_default().as_secs_f64();
-    format!("the call was stopped after its time limit of {seconds} s; the session's state is kept")
 }
 
 /// Takes off what `set -v` shows of the driver when the code was thrown out of.

@@ -154,10 +154,45 @@ fn children_by_scan(parent: Pid) -> Vec<Pid> {
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
+    stat_fields(pid, [4]).map(|[parent]| Pid::from_raw(i32::try_from(parent).unwrap_or(0)))
+}
+
+/// Fields of `/proc/PID/stat`, which are numbers, by the numbers that proc(5) gives them, from 4 on.
+#[must_use]
+pub fn stat_fields<const N: usize>(pid: Pid, wanted: [usize; N]) -> Option<[u64; N]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the fields follow the last one.
+    // The name in parentheses may hold anything; the fields follow the last one, beginning with the third.
     let (_, fields) = stat.rsplit_once(')')?;
-    parse_pid(fields.split_ascii_whitespace().nth(1)?)
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let mut found = [0; N];
+    for (place, number) in found.iter_mut().zip(wanted) {
+        *place = fields.get(number.checked_sub(3)?)?.parse().ok()?;
+    }
+    Some(found)
+}
+
+/// A moment, as the kernel notes the start of processes: in clock ticks since the machine started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BootTime(u64);
+
+impl BootTime {
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a live struct; the clock exists since Linux 2.6.39.
+        unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+        // SAFETY: a plain integer.
+        let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100);
+        let parts = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+        Self(parts[0] * per_second + parts[1] * per_second / 1_000_000_000)
+    }
+}
+
+/// Whether a process was started at or after a moment, as exactly as a clock tick (10 ms) tells.
+#[must_use]
+pub fn started_since(pid: Pid, moment: BootTime) -> bool {
+    stat_fields(pid, [22]).is_some_and(|[started]| BootTime(started) >= moment)
 }
 
 fn parse_pid(text: &str) -> Option<Pid> {

@@ -11,12 +11,17 @@ pub mod events;
 pub mod guard;
 pub mod log;
 pub mod output;
+pub mod process;
+pub mod program;
 pub mod serve;
 pub mod settings;
+pub mod wires;
 
 pub use channel::Channel;
 pub use events::{Events, Stop, Wake};
 pub use log::Log;
 pub use output::HeadTail;
+pub use process::Process;
+pub use program::Program;
 pub use serve::{CallReport, Interpreter, serve};
 pub use settings::Settings;

@@ -1,6 +1,6 @@
 //! The serve loop: requests in, responses out, strictly in turn.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::poll::PollFd;
 
@@ -195,6 +195,13 @@ impl Server<'_> {
             ..Response::refused(refused.seq, refused.fault)
         }
     }
+}
+
+/// What a caller is told of a call that was stopped at its time limit and whose session goes on.
+#[must_use]
+pub fn timed_out_hint(limit: Option<Duration>) -> String {
+    let seconds = limit.unwrap_or_default().as_secs_f64();
+    format!("the call was stopped after its time limit of {seconds} s; the session's state is kept")
 }
 
 /// A frame as a request, or why it is none.

@@ -58,6 +58,21 @@ impl Environment {
         self.get(name).map(PathBuf::from)
     }
 
+    /// A program on the `PATH` of this environment.
+    #[must_use]
+    pub fn find_program(&self, name: &str) -> Option<PathBuf> {
+        let path = self.get("PATH").unwrap_or_default();
+        std::env::split_paths(path).map(|dir| dir.join(name)).find(|program| program.is_file())
+    }
+
+    /// A list of names, separated by commas or white space.
+    #[must_use]
+    pub fn names(&self, name: &str) -> Vec<String> {
+        let list = self.get(name).unwrap_or_default().to_string_lossy().into_owned();
+        let names = list.split(|c: char| c == ',' || c.is_whitespace());
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
     /// A parsed value.
     ///
     /// # Errors
@@ -115,9 +130,8 @@ const SHELL_STATE: [&str; 4] = ["SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "BAS
 /// The session's environment: nothing of the host's but what is named here or in `RLM_PASS_ENV`, so that no API key
 /// reaches a session unasked.
 fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
-    let passed =
-        environment.get(env::PASS_ENV).map(|names| names.to_string_lossy().into_owned()).unwrap_or_default();
-    let passed: Vec<&str> = passed.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    let passed = environment.names(env::PASS_ENV);
+    let is_passed = |name: &str| passed.iter().any(|passed| passed == name);
     let mut session: Vec<(OsString, OsString)> = Vec::new();
     let mut set = |name: &OsStr, value: &OsStr| match session.iter_mut().find(|(key, _)| key == name) {
         Some((_, old)) => *old = value.to_owned(),
@@ -134,10 +148,13 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
         // The host's shell functions and options are not for another shell.
         let is_shells =
             text.starts_with("BASH_FUNC_") || text.starts_with("__rlm") || SHELL_STATE.contains(&text);
-        if allowed || passed.contains(&text) || passed.contains(&"*") && !is_shells {
+        if allowed || is_passed(text) || is_passed("*") && !is_shells {
             set(name, value);
         }
     }
+    let term = environment.get(env::TERM).unwrap_or("dumb".as_ref());
+    session.retain(|(name, _)| name != "TERM");
+    session.push(("TERM".into(), term.to_owned()));
     session
 }
 
@@ -166,7 +183,7 @@ mod tests {
         let settings = settings(&host).unwrap();
         assert_eq!(
             names(&settings),
-            ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "HOME", "LC_ALL", "RLM_SUB_MODEL"]
+            ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "HOME", "LC_ALL", "RLM_SUB_MODEL", "TERM"]
         );
         assert_eq!(settings.session_env[0].1, SYSTEM_PATH);
     }
@@ -174,7 +191,7 @@ mod tests {
     #[test]
     fn what_the_host_names_is_passed() {
         let host = [("A", "1"), ("B", "2"), ("C", "3"), ("RLM_PASS_ENV", "A, C")];
-        assert_eq!(names(&settings(&host).unwrap()), ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C"]);
+        assert_eq!(names(&settings(&host).unwrap()), ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C", "TERM"]);
         let host = [("A", "1"), ("PATH", "/x"), ("RLM_PASS_ENV", "*")];
         let settings = settings(&host).unwrap();
         assert_eq!(settings.session_env[0], ("PATH".into(), "/x".into()));

@@ -1,6 +1,5 @@
 //! One call in the shell: from its two lines to its report, or to the shell's death.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -8,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rlm_core::protocol::{Execute, Outcome};
+use rlm_core::worker::wires::{memory_file, path_of};
 use rlm_core::worker::{Events, Stop, descendants};
 
 use super::BashSession;
 use crate::code::{Appendable, Care, Suffix, appendable};
-use crate::driver::path_of;
 use crate::ladder::{Ladder, Step};
 use crate::report::{self, LastWill, Report};
 use crate::terminal::FEED_INTERVAL;
@@ -246,10 +245,7 @@ impl BashSession {
     /// Asks another bash whether the code is complete. A shell that cannot be asked means no.
     fn is_complete(&self, code: &str) -> bool {
         let ask = || -> io::Result<bool> {
-            let file = File::from(nix::sys::memfd::memfd_create(
-                c"rlm-check",
-                nix::sys::memfd::MFdFlags::MFD_CLOEXEC,
-            )?);
+            let file = memory_file()?;
             file.write_all_at(code.as_bytes(), 0)?;
             let checked = Command::new(&self.config.bash)
                 .args(["--noprofile", "--norc", "-n", "-O", "extglob"])

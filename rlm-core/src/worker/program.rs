@@ -1,0 +1,197 @@
+//! A worker's `main`: arguments, the two processes, ready, and the exit status.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::guard::HandOver;
+use super::log::chain;
+use super::settings::Environment;
+use super::{Channel, Events, Interpreter, Log, Settings, Stop, descendants, guard, serve};
+use crate::control::ControlDir;
+use crate::protocol::Context;
+
+/// Exit status when the session cannot be started or served.
+const CANNOT_SERVE: u8 = 3;
+
+/// Exit status for a command line that is not understood.
+const USAGE_ERROR: u8 = 2;
+
+/// What one worker program has that another has not.
+pub trait Program: Default {
+    /// The program's name.
+    const NAME: &'static str;
+    /// The text of `--help`.
+    const USAGE: &'static str;
+
+    /// The language's session.
+    type Session: Interpreter;
+
+    /// Takes an option that only this program has, `--NAME VALUE`. False where it has none of that name.
+    fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
+        let _ = (name, value);
+        false
+    }
+
+    /// Starts the session.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] says why there is none.
+    fn start(
+        self,
+        environment: &Environment,
+        settings: Settings,
+        context: Context,
+        events: &Events,
+    ) -> Result<Self::Session, Stop>;
+}
+
+struct Arguments<P> {
+    program: P,
+    control_dir: PathBuf,
+    ready_fd: Option<RawFd>,
+}
+
+/// Runs a worker from its command line to its end. Must be called while the process has one thread.
+pub fn main<P: Program>() -> ExitCode {
+    let arguments = match parse_arguments::<P>() {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            tell(format_args!("{}: {error}\nTry `{0} --help`.", P::NAME));
+            return ExitCode::from(USAGE_ERROR);
+        }
+    };
+    let Arguments { program, control_dir, ready_fd } = arguments;
+    let ready = ready_fd.map(take_descriptor);
+    let control = ControlDir::new(control_dir);
+    let environment = std::env::vars_os().collect::<Environment>();
+    let guarded = guard::guarded(
+        |hand_over| run(program, &control, &environment, ready, hand_over),
+        || {
+            // The server removes the flag itself, unless it was killed. A directory that is gone holds no flag.
+            let _directory_gone = control.clear_ready();
+        },
+    );
+    guarded.unwrap_or_else(|errno| {
+        tell(format_args!("{}: cannot start: {errno}", P::NAME));
+        ExitCode::from(CANNOT_SERVE)
+    })
+}
+
+/// Serves until the end, and says in the log why it came.
+fn run<P: Program>(
+    program: P,
+    control: &ControlDir,
+    environment: &Environment,
+    ready: Option<OwnedFd>,
+    hand_over: HandOver,
+) -> ExitCode {
+    let mut log = match control.open_log() {
+        Ok(file) => Log::new(Some(file)),
+        Err(error) => {
+            tell(format_args!("{}: {}", P::NAME, chain(&error)));
+            return ExitCode::from(CANNOT_SERVE);
+        }
+    };
+    let served = start_and_serve(program, control, environment, ready, hand_over, &mut log);
+    let stop = served.unwrap_or_else(|stop| stop);
+    let code = match &stop {
+        Stop::Shutdown | Stop::HostGone => ExitCode::SUCCESS,
+        Stop::Signalled(signal) => ExitCode::from(128 + *signal as u8),
+        Stop::Failed(_) => ExitCode::from(CANNOT_SERVE),
+    };
+    log.line(chain(&stop));
+    if matches!(stop, Stop::Failed(_)) {
+        tell(format_args!("{}: {}", P::NAME, chain(&stop)));
+    }
+    code
+}
+
+/// Serves until the end and returns why it came; an error is an end before the first call could be taken.
+fn start_and_serve<P: Program>(
+    program: P,
+    control: &ControlDir,
+    environment: &Environment,
+    ready: Option<OwnedFd>,
+    hand_over: HandOver,
+    log: &mut Log,
+) -> Result<Stop, Stop> {
+    let settings = Settings::from_environment(environment).map_err(Stop::failed)?;
+    let context = control.read_context().map_err(Stop::failed)?;
+    let events = Events::new(settings.host_pid, hand_over)?;
+    // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
+    let mut channel = Channel::open(control)?;
+    let started = program.start(environment, settings, context, &events);
+    let mut session = started.inspect_err(|_stop| {
+        descendants::end_all();
+    })?;
+    let on_ready = || {
+        if let Some(ready) = ready {
+            // A host that no longer listens is not waiting either.
+            let _not_listening = File::from(ready).write_all(b"ready\n");
+        }
+    };
+    let stop = serve(&mut session, control, &mut channel, &events, log, on_ready);
+    if let Err(error) = control.clear_ready() {
+        log.line(chain(&error));
+    }
+    // Terminal and pipes go first: then the session's processes get SIGHUP, and no exit hook waits for us.
+    drop(session);
+    if !descendants::end_all() {
+        log.line("some processes of the session could not be ended");
+    }
+    Ok(stop)
+}
+
+fn parse_arguments<P: Program>() -> Result<Option<Arguments<P>>, lexopt::Error> {
+    use lexopt::prelude::*;
+    let (mut program, mut control_dir, mut ready_fd) = (P::default(), None, None);
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("control-dir") => control_dir = Some(PathBuf::from(parser.value()?)),
+            Long("ready-fd") => ready_fd = Some(parser.value()?.parse::<RawFd>()?),
+            Short('h') | Long("help") => {
+                print(P::USAGE);
+                return Ok(None);
+            }
+            Short('V') | Long("version") => {
+                print(&format!("{} {}\n", P::NAME, std::env!("CARGO_PKG_VERSION")));
+                return Ok(None);
+            }
+            Long(name) => {
+                let name = name.to_owned();
+                let mut missing = None;
+                let value = || parser.value().map_err(|error| missing = Some(error)).ok();
+                if !program.option(&name, value) {
+                    return Err(lexopt::Error::UnexpectedOption(format!("--{name}")));
+                }
+                if let Some(error) = missing {
+                    return Err(error);
+                }
+            }
+            other => return Err(other.unexpected()),
+        }
+    }
+    let control_dir = control_dir.ok_or("missing option '--control-dir DIR'")?;
+    Ok(Some(Arguments { program, control_dir, ready_fd }))
+}
+
+/// Takes over the descriptor that the host named.
+fn take_descriptor(fd: RawFd) -> OwnedFd {
+    // SAFETY: the host named this descriptor as ours; nothing else in this process knows it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Writes for people. Where nobody listens, nothing is lost: a failure is in the log too.
+fn print(text: &str) {
+    let _nobody_listens = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn tell(message: impl std::fmt::Display) {
+    let _nobody_listens = writeln!(std::io::stderr(), "{message}");
+}

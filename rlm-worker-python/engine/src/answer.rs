@@ -1,0 +1,57 @@
+//! Reads `answer` out of the namespace, whatever a cell made of it.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use rlm_core::protocol::Answer;
+
+use crate::text;
+
+/// The last answer that was sent, so that a large one is sent once.
+#[derive(Default)]
+pub(crate) struct Sent {
+    ready: bool,
+    /// The string itself: strings do not change, so the same object is the same text.
+    content: Option<Py<PyAny>>,
+}
+
+impl Sent {
+    /// The answer as it stands; None where it is the one that was sent last.
+    pub(crate) fn changed(&mut self, namespace: &Bound<'_, PyDict>) -> Option<Answer> {
+        let answer = item(namespace, "answer");
+        let (ready, content) = match answer.as_ref().map(|answer| answer.cast::<PyDict>()) {
+            None => (None, None),
+            Some(Ok(dict)) => (item(dict, "ready"), item(dict, "content")),
+            Some(Err(_)) => (answer.clone(), answer.clone()),
+        };
+        // A truth value that raises is no "yes".
+        let ready = ready.is_some_and(|ready| ready.is_truthy().unwrap_or(false));
+        let same = self.content.as_ref().zip(content.as_ref()).is_some_and(|(old, new)| new.is(old));
+        if same && ready == self.ready {
+            return None;
+        }
+        self.ready = ready;
+        self.content = content.clone().filter(|text| text.is_exact_instance_of::<PyString>()).map(Bound::unbind);
+        let is_whole = answer.is_some() && content.as_ref().is_some_and(|content| answer.as_ref().is_some_and(|answer| content.is(answer)));
+        let content = content.map_or_else(String::new, |content| match content.is_none() && !is_whole {
+            true => String::new(),
+            false => text::of_value(&content),
+        });
+        Some(Answer { ready, content })
+    }
+}
+
+/// A value of a dict, read past whatever methods a subclass has. A key that cannot be compared is no key of ours.
+fn item<'py>(dict: &Bound<'py, PyDict>, key: &str) -> Option<Bound<'py, PyAny>> {
+    let key = PyString::intern(dict.py(), key);
+    // SAFETY: both are live objects of the right types; a borrowed reference, or null with or without an exception, comes
+    // back.
+    let found = unsafe {
+        let found = ffi::PyDict_GetItemWithError(dict.as_ptr(), key.as_ptr());
+        Bound::from_borrowed_ptr_or_opt(dict.py(), found)
+    };
+    if found.is_none() {
+        drop(PyErr::take(dict.py()));
+    }
+    found
+}

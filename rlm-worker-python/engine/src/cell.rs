@@ -1,0 +1,177 @@
+//! A cell: from its source to the value of its last expression, or to the exception that ended it.
+
+use pyo3::exceptions::PyBaseException;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+use rlm_core::protocol::Exception;
+
+use crate::text;
+
+/// `ast.PyCF_ONLY_AST`.
+const ONLY_AST: i32 = 0x400;
+
+/// `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`.
+const TOP_LEVEL_AWAIT: i32 = 0x2000;
+
+/// The `CO_FUTURE_*` flags of `Include/cpython/code.h`, which are the same from 3.10 to 3.14.
+const FUTURES: i32 = 0x1fe_0000;
+
+/// `inspect.CO_COROUTINE`: the code awaits at top level.
+const COROUTINE: i32 = 0x80;
+
+/// What runs cells: the namespace, and what was fetched of Python at the start.
+pub(crate) struct Cells {
+    namespace: Py<PyDict>,
+    compile: Py<PyAny>,
+    /// `_ast.Expr`, `_ast.Expression`.
+    statement: Py<PyAny>,
+    expression: Py<PyAny>,
+    keep_source: Py<PyAny>,
+    run_async: Py<PyAny>,
+    format_exception: Py<PyAny>,
+    /// Flags of `from __future__ import …` in earlier cells.
+    futures: i32,
+}
+
+/// How a cell failed.
+pub(crate) struct Failure {
+    pub(crate) traceback: String,
+    pub(crate) exception: Exception,
+}
+
+impl Cells {
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
+        let builtins = py.import("builtins")?;
+        let ast = py.import("_ast")?;
+        let glue = PyDict::new(py);
+        // Its own builtins: a cell that changes those of others changes nothing here.
+        glue.set_item("__builtins__", builtins.dict().copy()?)?;
+        glue.set_item("__name__", "rlm_cell_engine")?;
+        py.run(GLUE, Some(&glue), None)?;
+        let fetch = |name: &str| glue.as_any().get_item(name).map(Bound::unbind);
+        Ok(Self {
+            namespace: py.import("__main__")?.dict().unbind(),
+            compile: builtins.getattr("compile")?.unbind(),
+            statement: ast.getattr("Expr")?.unbind(),
+            expression: ast.getattr("Expression")?.unbind(),
+            keep_source: fetch("keep_source")?,
+            run_async: fetch("run_async")?,
+            format_exception: fetch("format_exception")?,
+            futures: 0,
+        })
+    }
+
+    /// `__main__`'s names and values.
+    pub(crate) fn namespace<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
+        self.namespace.bind(py)
+    }
+
+    /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.
+    pub(crate) fn run(&mut self, py: Python<'_>, source: &str, cell: u64) -> PyResult<Option<String>> {
+        let file_name = format!("<cell {cell}>");
+        let (statements, expression) = self.compile(py, source, &file_name)?;
+        let codes: Vec<&Bound<'_, PyAny>> = statements.iter().chain(&expression).collect();
+        match codes[..] {
+            [] => return Ok(None),
+            [code] => self.keep_source.call1(py, (file_name, source, code))?,
+            [first, second, ..] => self.keep_source.call1(py, (file_name, source, first, second))?,
+        };
+        if let Some(code) = statements {
+            self.evaluate(&code)?;
+        }
+        let Some(code) = expression else { return Ok(None) };
+        let value = self.evaluate(&code)?;
+        if value.is_none() {
+            return Ok(None);
+        }
+        value.repr().map(|repr| Some(text::of_string(&repr)))
+    }
+
+    /// The code of all statements, and that of an expression at the end. Both are compiled before either runs.
+    fn compile<'py>(
+        &mut self,
+        py: Python<'py>,
+        source: &str,
+        file_name: &str,
+    ) -> PyResult<(Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>)> {
+        let compile = self.compile.bind(py);
+        let flags = self.futures | TOP_LEVEL_AWAIT;
+        let tree = compile.call1((source, file_name, "exec", flags | ONLY_AST, true))?;
+        let body = tree.getattr("body")?.cast_into::<PyList>()?;
+        let last = body.len().checked_sub(1).map(|last| body.get_item(last)).transpose()?;
+        let last = last.filter(|last| last.get_type().is(&self.statement));
+        let expression = last.map(|last| self.expression.bind(py).call1((last.getattr("value")?,)));
+        let expression = expression.transpose()?;
+        if expression.is_some() {
+            body.del_item(body.len() - 1)?;
+        }
+        let mut statements = None;
+        if !body.is_empty() {
+            let code = compile.call1((tree, file_name, "exec", flags, true))?;
+            self.futures |= code.getattr("co_flags")?.extract::<i32>()? & FUTURES;
+            statements = Some(code);
+        }
+        let flags = self.futures | TOP_LEVEL_AWAIT;
+        let expression = expression.map(|tree| compile.call1((tree, file_name, "eval", flags, true)));
+        Ok((statements, expression.transpose()?))
+    }
+
+    /// Runs code in the namespace, and awaits it where it has to be awaited.
+    fn evaluate<'py>(&self, code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = code.py();
+        let namespace = self.namespace.as_ptr();
+        // SAFETY: a code object, and a dict for globals and locals alike; a new reference, or null with an exception,
+        // comes back.
+        let value = unsafe {
+            let value = ffi::PyEval_EvalCode(code.as_ptr(), namespace, namespace);
+            Bound::from_owned_ptr_or_err(py, value)
+        }?;
+        if code.getattr("co_flags")?.extract::<i32>()? & COROUTINE == 0 {
+            return Ok(value);
+        }
+        self.run_async.bind(py).call1((value,))
+    }
+
+    /// What the host is told of an exception.
+    pub(crate) fn describe(&self, py: Python<'_>, error: PyErr) -> Failure {
+        let value = error.value(py);
+        if let Some(traceback) = error.traceback(py) {
+            // Before 3.12 the interpreter keeps the two apart, and formatting goes by the exception.
+            // It fails for no exception that there is.
+            let _unusual = value.setattr("__traceback__", traceback);
+        }
+        let exception = text::of_exception(value);
+        let formatted = self.format_exception.bind(py).call1((value,));
+        let formatted = formatted.and_then(|text| Ok(text::of_string(text.cast::<PyString>()?)));
+        let traceback = formatted.unwrap_or_else(|_raised| plain_traceback(value, &exception));
+        Failure { traceback, exception }
+    }
+}
+
+/// The traceback of a session in which Python's own formatter no longer works: the lines of cells, and the exception.
+fn plain_traceback(error: &Bound<'_, PyBaseException>, exception: &Exception) -> String {
+    let frames = || -> PyResult<Vec<String>> {
+        let mut lines = Vec::new();
+        let mut entry = error.getattr("__traceback__")?;
+        while !entry.is_none() {
+            let code = entry.getattr("tb_frame")?.getattr("f_code")?;
+            let (file, name) = (code.getattr("co_filename")?, code.getattr("co_name")?);
+            let line = entry.getattr("tb_lineno")?;
+            let [file, name, line] = [file, name, line].map(|part| text::by_str(&part));
+            lines.push(format!("  File \"{file}\", line {line}, in {name}\n"));
+            entry = entry.getattr("tb_next")?;
+        }
+        Ok(lines)
+    };
+    let frames = frames().unwrap_or_default();
+    let head = if frames.is_empty() { "" } else { "Traceback (most recent call last):\n" };
+    format!("{head}{}{}: {}", frames.concat(), exception.kind, exception.message)
+}
+
+/// The engine's Python part.
+const GLUE: &std::ffi::CStr =
+    match std::ffi::CStr::from_bytes_with_nul(concat!(include_str!("glue.py"), "\0").as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("glue.py holds a NUL"),
+    };

@@ -1,0 +1,146 @@
+"""The part of the cell engine that is Python: what would be longer, or less exact, in Rust.
+
+It runs in a namespace and with builtins of its own, so that a cell can take nothing from it. What it imports it imports
+when a cell first needs it: most sessions never format a traceback, and a session starts faster and stays smaller so.
+"""
+
+import sys
+from _frozen_importlib_external import PathFinder
+from _weakref import ref
+
+# The sources of cells whose code is alive, as `linecache` keeps them. It becomes the cache of `linecache` itself.
+sources = {}
+
+# For each such cell, weak references to its code objects. The last one to die takes the source along.
+alive = {}
+
+# Cells with a class and no code alive: the class may still be there, and nothing tells. The oldest go first.
+with_classes = {}
+CLASS_CELLS = 1000
+
+CO_OPTIMIZED = 1
+
+
+def keep_source(filename, source, *codes):
+    """Shows `linecache` the source of a cell, for as long as code of the cell is alive."""
+    codes = list(codes)
+    for code in codes:
+        codes.extend(const for const in code.co_consts if type(const) is type(code))
+    has_class = any(not code.co_flags & CO_OPTIMIZED and code.co_name != "<module>" for code in codes)
+
+    def forget(reference):
+        references.discard(reference)
+        if references or alive.pop(filename, None) is None:
+            return
+        if has_class:
+            with_classes[filename] = None
+            if len(with_classes) <= CLASS_CELLS:
+                return
+            oldest = next(iter(with_classes))
+            del with_classes[oldest]
+            sources.pop(oldest, None)
+        else:
+            sources.pop(filename, None)
+
+    lines = [line + "\n" for line in source.split("\n")]
+    sources[filename] = (len(source), None, lines, filename)
+    references = alive[filename] = {ref(code, forget) for code in codes}
+
+
+def is_cell(filename):
+    return filename.startswith("<cell ")
+
+
+def format_exception(error):
+    """A traceback as Python prints it, from the first frame of a cell on."""
+    from traceback import TracebackException
+
+    traceback = error.__traceback__
+    while traceback is not None and not is_cell(traceback.tb_frame.f_code.co_filename):
+        traceback = traceback.tb_next
+    lines = TracebackException(type(error), error, traceback, compact=True).format()
+    return "".join(lines).removesuffix("\n")
+
+
+loop = None
+
+
+def run_async(coroutine):
+    """Runs what a cell awaits, on one loop for the life of the session, so that tasks go on from cell to cell."""
+    global loop
+    import asyncio
+
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    task = loop.create_task(coroutine)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        stuck, loop = loop, None
+        if not task.done():
+            task.cancel()
+            try:
+                stuck.run_until_complete(task)
+            except asyncio.CancelledError:
+                pass
+        # A task that heeds neither is left to a loop that never runs again.
+        if task.done():
+            loop = stuck
+        raise
+
+
+def add_sources(linecache):
+    sources.update(linecache.cache)
+    linecache.cache = sources
+
+
+def add_classes(inspect):
+    """Lets `inspect` find the file of a class that a cell defined: `__main__` has none."""
+    getfile = inspect.getfile
+
+    def getfile_of_cells(object):
+        if isinstance(object, type) and object.__module__ == "__main__":
+            for value in vars(object).values():
+                filename = getattr(getattr(value, "__code__", None), "co_filename", "")
+                if is_cell(filename) and filename in sources:
+                    return filename
+            head = "class " + object.__name__
+            for filename in sorted(filter(is_cell, sources), key=len_and_name, reverse=True):
+                if any(line.lstrip().startswith(head) for line in sources[filename][2]):
+                    return filename
+        return getfile(object)
+
+    inspect.getfile = getfile_of_cells
+
+
+def len_and_name(filename):
+    return len(filename), filename
+
+
+additions = {"linecache": add_sources, "inspect": add_classes}
+
+
+class LateAdditions:
+    """Finds the modules of `additions`, and adds to each when a cell first imports it."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        add = additions.get(name)
+        spec = PathFinder.find_spec(name, path, target) if add else None
+        if spec is None or not hasattr(spec.loader, "exec_module"):
+            return None
+        exec_module = spec.loader.exec_module
+
+        def exec_and_add(module):
+            exec_module(module)
+            add(module)
+
+        spec.loader.exec_module = exec_and_add
+        return spec
+
+
+for name, add in additions.items():
+    if name in sys.modules:
+        add(sys.modules[name])
+sys.meta_path.insert(0, LateAdditions)

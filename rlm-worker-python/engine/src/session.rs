@@ -1,0 +1,168 @@
+//! The loop: a command, a cell, a report.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+
+use nix::unistd::Pid;
+use pyo3::exceptions::{PyRuntimeError, PySystemExit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+use rlm_worker_python::wire::{Command, Places, Report, Setup, report_header};
+use serde_json::Value;
+
+use crate::answer::Sent;
+use crate::cell::Cells;
+use crate::guard_rails;
+use crate::signals::Signals;
+use crate::streams::Streams;
+use crate::{text, wires};
+
+struct Session {
+    places: Places,
+    cells: Cells,
+    signals: Signals,
+    streams: Streams,
+    sent: Sent,
+    pid: Pid,
+}
+
+/// Serves until the process is ended.
+pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
+    let mut session = Session::new(py)?;
+    loop {
+        let command = session.next_command(py)?;
+        let payload = wires::read_payload(&session.places.payload, command.payload_bytes)?;
+        let report = match command.cell {
+            0 => session.set_up(py, &payload)?,
+            cell => session.run(py, &payload, cell, command.max_result_bytes)?,
+        };
+        let document = serde_json::to_vec(&report).map_err(fault)?;
+        let header = report_header(command.nonce, document.len());
+        py.detach(|| wires::write_report(&session.places.report, &header, &document))?;
+    }
+}
+
+impl Session {
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let signals = Signals::new(py)?;
+        let sys = py.import("sys")?;
+        let arguments = sys.getattr("argv")?.extract::<Vec<String>>()?;
+        // `-c`, the engine, the places.
+        let places = arguments.into_iter().skip(2).collect::<Vec<_>>().try_into();
+        let places = Places::from_arguments(places.map_err(|_| fault("the engine's arguments are missing"))?);
+        sys.setattr("argv", PyList::new(py, [""])?)?;
+        sys.delattr("__interactivehook__")?;
+        // Modules in the working directory can be imported, but take nobody's place.
+        sys.getattr("path")?.call_method1("append", ("",))?;
+        let streams = Streams::new(py, &places.stdout, &places.stderr)?;
+        let cells = Cells::new(py)?;
+        Ok(Self { places, cells, signals, streams, sent: Sent::default(), pid: Pid::this() })
+    }
+
+    /// Waits for a command. Python's own signal handlers, which a cell may have set, run meanwhile.
+    fn next_command(&self, py: Python<'_>) -> PyResult<Command> {
+        let mut bytes = [0; Command::BYTES];
+        py.detach(|| {
+            let pipe = wires::open(&self.places.commands, nix::libc::O_RDONLY)?;
+            wires::read_command(&pipe, &mut bytes, || {
+                Python::attach(|py| {
+                    if let Err(raised) = py.check_signals() {
+                        raised.write_unraisable(py, None);
+                    }
+                });
+            })
+        })?;
+        Ok(Command::decode(&bytes))
+    }
+
+    /// Gives the namespace its names.
+    fn set_up(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
+        let setup: Setup = serde_json::from_slice(payload).map_err(fault)?;
+        let namespace = self.cells.namespace(py);
+        let answer = PyDict::new(py);
+        answer.set_item("ready", setup.answer.ready)?;
+        answer.set_item("content", &setup.answer.content)?;
+        namespace.set_item("answer", answer)?;
+        namespace.set_item("extra_data", OsString::from(&setup.fs_root))?;
+        namespace.set_item("fs_metadata", of_json(py, &setup.fs_metadata)?)?;
+        guard_rails::raise(namespace, &setup)?;
+        Ok(Report::default())
+    }
+
+    /// Runs a cell, and says what became of it.
+    fn run(&mut self, py: Python<'_>, payload: &[u8], cell: u64, limit: u64) -> PyResult<Report> {
+        let source = str::from_utf8(payload).map_err(fault)?;
+        if wires::descriptor_was_lent() {
+            self.streams.put_back(py)?;
+        }
+        self.signals.open(py);
+        let ran = self.cells.run(py, source, cell);
+        if Pid::this() != self.pid {
+            self.end_child(py, ran);
+        }
+        // All of this runs code of the cell's too, also where values are dropped: it can be interrupted like the cell.
+        let (result, exception) = match ran {
+            Ok(result) => (result, None),
+            Err(error) => {
+                let failure = self.cells.describe(py, error);
+                (Some(failure.traceback), Some(failure.exception))
+            }
+        };
+        let answer = self.sent.changed(self.cells.namespace(py));
+        self.streams.flush(py);
+        self.signals.close(py);
+        self.streams.put_back(py)?;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let (result, dropped) = result.map(|text| text::cut(text, limit)).unzip();
+        Ok(Report { result, dropped: dropped.unwrap_or(0), exception, answer })
+    }
+
+    /// A child that the cell forked has come to the cell's end. It ends as a script would: it is not the session.
+    fn end_child(&self, py: Python<'_>, ran: PyResult<Option<String>>) -> ! {
+        let mut status = 0;
+        if let Err(error) = ran {
+            status = 1;
+            if error.is_instance_of::<PySystemExit>(py) {
+                let code = error.value(py).getattr("code");
+                let no_code = code.as_ref().is_ok_and(|code| code.is_none());
+                status = code.and_then(|code| code.extract()).unwrap_or(i32::from(!no_code));
+            } else {
+                let traceback = self.cells.describe(py, error).traceback;
+                // A child with a closed stderr has nobody to tell.
+                let _closed = self.streams.tell(py, &traceback);
+            }
+        }
+        self.streams.flush(py);
+        wires::end_process(status)
+    }
+}
+
+/// A JSON value as Python's own module would read it.
+fn of_json<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Null => py.None().into_bound(py),
+        Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => whole.into_pyobject(py)?.into_any(),
+            (None, Some(whole)) => whole.into_pyobject(py)?.into_any(),
+            (None, None) => number.as_f64().into_pyobject(py)?.into_any(),
+        },
+        Value::String(text) => PyString::new(py, text).into_any(),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| of_json(py, item)).collect::<PyResult<Vec<_>>>()?;
+            PyList::new(py, items)?.into_any()
+        }
+        Value::Object(fields) => {
+            let dict = PyDict::new(py);
+            for (name, value) in fields {
+                dict.set_item(name, of_json(py, value)?)?;
+            }
+            dict.into_any()
+        }
+    })
+}
+
+/// A failure of the engine's own means: the process ends, and these are its last words.
+fn fault(error: impl ToString) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}

@@ -1,0 +1,169 @@
+//! Descriptors 0, 1 and 2, and `sys.stdin`, `sys.stdout` and `sys.stderr`.
+//!
+//! The two outputs are pipes to the supervisor for the whole life of the process. A cell may close, replace or redirect
+//! what it likes; after it everything is put back, so that the next cell's output is seen.
+
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+use nix::errno::Errno;
+use nix::libc;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::wires;
+
+/// The encoding of all three.
+const ENCODING: &str = "utf-8";
+
+/// What becomes of text that cannot be encoded: it is shown, escaped.
+const ERRORS: &str = "backslashreplace";
+
+/// One standard stream.
+struct Stream {
+    fd: i32,
+    /// The names in `sys`, without and with underscores.
+    names: [Py<PyString>; 2],
+    /// What the descriptor is opened from.
+    path: String,
+    flags: i32,
+    /// Which file that is: device and inode.
+    file: (u64, u64),
+    object: Py<PyAny>,
+}
+
+/// All three.
+pub(crate) struct Streams {
+    streams: [Stream; 3],
+    open: Py<PyAny>,
+    sys: Py<PyDict>,
+}
+
+impl Streams {
+    /// Takes over the streams as Python made them.
+    pub(crate) fn new(py: Python<'_>, stdout: &str, stderr: &str) -> PyResult<Self> {
+        let sys = py.import("sys")?.dict();
+        let open = py.import("_io")?.getattr("open")?.unbind();
+        let stream = |fd: i32, name: &str, path: &str, flags: i32| -> PyResult<Stream> {
+            let object = sys.get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)).unbind();
+            let names = [name.to_owned(), format!("__{name}__")].map(|name| PyString::new(py, &name).unbind());
+            let file = which_file(fd).unwrap_or_default();
+            Ok(Stream { fd, names, path: path.to_owned(), flags, file, object })
+        };
+        let streams = [
+            stream(0, "stdin", "/dev/null", libc::O_RDONLY)?,
+            stream(1, "stdout", stdout, libc::O_WRONLY)?,
+            stream(2, "stderr", stderr, libc::O_WRONLY)?,
+        ];
+        let mut streams = Self { streams, open, sys: sys.unbind() };
+        streams.put_back(py)?;
+        Ok(streams)
+    }
+
+    /// Passes on what is still in buffers.
+    pub(crate) fn flush(&self, py: Python<'_>) {
+        for stream in &self.streams[1..] {
+            // A stream that is closed, or whose descriptor is, has nothing that could be passed on.
+            let _closed = stream.object.call_method0(py, "flush");
+        }
+        flush_c_stdout();
+    }
+
+    /// Writes a line to standard error.
+    pub(crate) fn tell(&self, py: Python<'_>, line: &str) -> PyResult<()> {
+        self.streams[2].object.call_method1(py, "write", (format!("{line}\n"),)).map(drop)
+    }
+
+    /// Makes descriptors and objects what they were at the start.
+    pub(crate) fn put_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        // The first comes last: its descriptor may be lent to open the others.
+        for stream in self.streams.iter_mut().rev() {
+            stream.put_descriptor_back()?;
+            stream.put_object_back(py, &self.open)?;
+            let (sys, object) = (self.sys.bind(py), stream.object.bind(py));
+            for name in stream.names.each_ref().map(|name| name.bind(py)) {
+                if !sys.get_item(name)?.is_some_and(|current| current.is(object)) {
+                    sys.set_item(name, object)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    fn put_descriptor_back(&self) -> PyResult<()> {
+        if which_file(self.fd) != Some(self.file) {
+            let file = wires::open(&self.path, self.flags)?;
+            if file.as_raw_fd() == self.fd {
+                // Opened into its place already; it stays there, open to children.
+                let fd = file.into_raw_fd();
+                // SAFETY: plain integers.
+                Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })
+                    .map_err(std::io::Error::from)?;
+            } else {
+                // SAFETY: plain integers; what the cell had put there goes.
+                Errno::result(unsafe { libc::dup2(file.as_raw_fd(), self.fd) })
+                    .map_err(std::io::Error::from)?;
+            }
+        }
+        // A program that shares the pipe may have made it non-blocking, and gone.
+        // SAFETY: plain integers.
+        let flags = unsafe { libc::fcntl(self.fd, libc::F_GETFL) };
+        if flags & libc::O_NONBLOCK != 0 {
+            // SAFETY: plain integers.
+            unsafe { libc::fcntl(self.fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) };
+        }
+        Ok(())
+    }
+
+    fn put_object_back(&mut self, py: Python<'_>, open: &Py<PyAny>) -> PyResult<()> {
+        let object = self.object.bind(py);
+        if is_usable(object) {
+            return Ok(());
+        }
+        let settings = PyDict::new(py);
+        settings.set_item("encoding", ENCODING)?;
+        settings.set_item("errors", ERRORS)?;
+        settings.set_item("line_buffering", true)?;
+        if object.call_method("reconfigure", (), Some(&settings)).is_err() || !is_usable(object) {
+            self.object = open_text(py, open, self.fd)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the object is an open text stream with the settings that ours have.
+fn is_usable(object: &Bound<'_, PyAny>) -> bool {
+    let is = |name: &str, value: &str| {
+        object.getattr(name).is_ok_and(|found| found.cast::<PyString>().is_ok_and(|found| found == value))
+    };
+    object.getattr("closed").and_then(|closed| closed.is_truthy()).is_ok_and(|closed| !closed)
+        && is("encoding", ENCODING)
+        && is("errors", ERRORS)
+        && object.getattr("line_buffering").and_then(|by_line| by_line.is_truthy()).unwrap_or(false)
+}
+
+/// A text stream over a descriptor, which stays open when the stream is closed.
+fn open_text(py: Python<'_>, open: &Py<PyAny>, fd: i32) -> PyResult<Py<PyAny>> {
+    let mode = if fd == 0 { "r" } else { "w" };
+    let newline = if fd == 0 { None } else { Some("\n") };
+    open.call1(py, (fd, mode, 1, ENCODING, ERRORS, newline, false))
+}
+
+fn which_file(fd: i32) -> Option<(u64, u64)> {
+    // SAFETY: the struct is plain numbers, and the pointer is to a live one.
+    unsafe {
+        let mut stat = std::mem::zeroed::<libc::stat>();
+        (libc::fstat(fd, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// What C code has printed and not passed on. Of its standard output only: another stream's lock may be held for ever by a
+/// thread that reads.
+fn flush_c_stdout() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: the C library's own stream, which it never frees.
+    unsafe { libc::fflush(stdout) };
+}

@@ -1,0 +1,76 @@
+//! Python's values as text, whatever they are.
+
+use pyo3::exceptions::PyBaseException;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyString};
+use rlm_core::protocol::Exception;
+use rlm_core::worker::HeadTail;
+
+/// A Python string as UTF-8. Lone surrogates become replacement characters; two that make a pair become what they mean.
+pub(crate) fn of_string(string: &Bound<'_, PyString>) -> String {
+    if let Ok(text) = string.to_str() {
+        return text.to_owned();
+    }
+    // SAFETY: the object is a string, and the two names are live C strings; a new reference or null comes back.
+    let encoded = unsafe {
+        let bytes = ffi::PyUnicode_AsEncodedString(
+            string.as_ptr(),
+            c"utf-16-le".as_ptr(),
+            c"surrogatepass".as_ptr(),
+        );
+        Bound::from_owned_ptr_or_opt(string.py(), bytes)
+    };
+    let units = encoded.as_ref().and_then(|bytes| bytes.cast::<PyBytes>().ok()).map(|bytes| {
+        let units = bytes.as_bytes().chunks_exact(2);
+        String::from_utf16_lossy(&units.map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect::<Vec<_>>())
+    });
+    if units.is_none() {
+        // The encoder ran out of memory: that is told by the placeholder.
+        drop(PyErr::take(string.py()));
+    }
+    units.unwrap_or_else(|| "<text that cannot be encoded>".to_owned())
+}
+
+/// A value as the text that its author would have meant: strings as they are, bytes as UTF-8, None as nothing, the rest by
+/// `str`, else by `repr`.
+pub(crate) fn of_value(value: &Bound<'_, PyAny>) -> String {
+    if let Ok(string) = value.cast::<PyString>() {
+        return of_string(string);
+    }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return String::from_utf8_lossy(bytes.as_bytes()).into_owned();
+    }
+    if let Ok(bytes) = value.cast::<PyByteArray>() {
+        return String::from_utf8_lossy(&bytes.to_vec()).into_owned();
+    }
+    by_str(value)
+}
+
+/// `str(value)`, else `repr(value)`, else a placeholder.
+pub(crate) fn by_str(value: &Bound<'_, PyAny>) -> String {
+    match value.str().or_else(|_raised| value.repr()) {
+        Ok(string) => of_string(&string),
+        Err(_raised) => format!("<{} that cannot be shown>", type_name(value)),
+    }
+}
+
+/// The name of a value's class.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_raised| "object".to_owned(), |name| of_string(&name))
+}
+
+/// An exception as the host is told of it.
+pub(crate) fn of_exception(error: &Bound<'_, PyBaseException>) -> Exception {
+    Exception { kind: type_name(error), message: by_str(error) }
+}
+
+/// Head and tail of a text, and how many bytes were dropped between them.
+pub(crate) fn cut(text: String, limit: usize) -> (String, u64) {
+    if text.len() <= limit {
+        return (text, 0);
+    }
+    let mut kept = HeadTail::new(limit);
+    kept.push(text.as_bytes());
+    kept.into_text()
+}

@@ -1,0 +1,30 @@
+# What `python3 -I -i -c` runs, with the engine's path and its places as arguments. It must be understood by any Python,
+# so that one that is too old can say so, and it leaves no name behind in `__main__`. The engine becomes the interactive
+# hook, because Python calls that from C: no frame of ours lies below a cell's.
+def boot():
+    import posix
+    import sys
+
+    def refuse(reason):
+        sys.stderr.write(reason + "\n")
+        sys.stderr.flush()
+        posix._exit(1)
+
+    version = "%d.%d.%d" % tuple(sys.version_info[:3])
+    if sys.version_info < (3, 10):
+        refuse("CPython 3.10 or newer is needed, this is " + version)
+    if sys.implementation.name != "cpython":
+        refuse("CPython is needed, this is %s %s" % (sys.implementation.name, version))
+    import _imp
+    from _frozen_importlib import ModuleSpec
+
+    try:
+        engine = _imp.create_dynamic(ModuleSpec("rlm_cell_engine", None, origin=sys.argv[1]))
+        _imp.exec_dynamic(engine)
+    except ImportError as error:
+        refuse("the cell engine cannot be loaded: %s" % error)
+    sys.__interactivehook__ = engine.serve
+
+
+boot()
+del boot

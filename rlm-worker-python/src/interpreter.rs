@@ -1,0 +1,208 @@
+//! Which Python runs the cells.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rlm_core::env;
+use rlm_core::worker::settings::Environment;
+
+/// The variable by which an activated virtual environment makes itself known.
+const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+
+/// A Python program, and the virtual environment that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// The program, absolute.
+    pub program: PathBuf,
+    /// The environment's directory.
+    pub virtual_env: Option<PathBuf>,
+}
+
+/// Why there is no Python.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InterpreterError {
+    /// What was named does not exist.
+    #[error("{by} names the Python {}, which does not exist", program.display())]
+    Missing {
+        /// What named it.
+        by: &'static str,
+        /// The path.
+        program: PathBuf,
+    },
+    /// A name without a directory is not on `PATH`.
+    #[error("{by} names the Python {}, which is not on PATH", program.display())]
+    NotOnPath {
+        /// What named it.
+        by: &'static str,
+        /// The name.
+        program: PathBuf,
+    },
+    /// A link leads nowhere: the Python that a virtual environment was made with is gone.
+    #[error(
+        "{by} names the Python {}, which leads to {}, which is gone: make the virtual environment anew with `python3 -m venv`",
+        program.display(),
+        target.display()
+    )]
+    Dangling {
+        /// What named it.
+        by: &'static str,
+        /// The link.
+        program: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// A directory without a Python in it.
+    #[error("{by} names the directory {}, which has no bin/python3: expected a virtual environment", dir.display())]
+    NoEnvironment {
+        /// What named it.
+        by: &'static str,
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Nothing was named, and there is nothing to fall back to.
+    #[error("no python3 on PATH: install CPython 3.10 or newer, or name one by --python or RLM_PYTHON")]
+    None,
+}
+
+impl Interpreter {
+    /// The Python that is asked for: by `--python`, else by `RLM_PYTHON`, else by `VIRTUAL_ENV`, else `python3` on `PATH`.
+    ///
+    /// # Errors
+    /// What is named does not exist. The next in line is not taken then: it would be another Python than was meant.
+    pub fn find(option: Option<OsString>, environment: &Environment) -> Result<Self, InterpreterError> {
+        let variable = |name: &'static str| environment.path(name).map(|path| (name, path));
+        let named = option.map(|path| ("--python", PathBuf::from(path)));
+        let named = named.or_else(|| variable(env::PYTHON)).or_else(|| variable(VIRTUAL_ENV));
+        let program = match named {
+            None => environment.find_program("python3").ok_or(InterpreterError::None)?,
+            Some((by, program)) if is_name(&program) => {
+                let found = environment.find_program(&program.to_string_lossy());
+                found.ok_or(InterpreterError::NotOnPath { by, program })?
+            }
+            Some((by, path)) if path.is_dir() => {
+                let python = ["python3", "python"].map(|name| path.join("bin").join(name));
+                let python = python.into_iter().find(|python| python.symlink_metadata().is_ok());
+                check(by, python.ok_or(InterpreterError::NoEnvironment { by, dir: path })?)?
+            }
+            Some((by, program)) => check(by, program)?,
+        };
+        let program = std::path::absolute(&program).unwrap_or(program);
+        let virtual_env = program.parent().and_then(Path::parent);
+        let virtual_env = virtual_env.filter(|dir| dir.join("pyvenv.cfg").is_file()).map(Path::to_owned);
+        Ok(Self { program, virtual_env })
+    }
+
+    /// What the session's environment has of the virtual environment: its programs come first.
+    pub fn activate(&self, session_env: &mut Vec<(OsString, OsString)>) {
+        let Some(dir) = &self.virtual_env else { return };
+        session_env.retain(|(name, _)| name != VIRTUAL_ENV);
+        session_env.push((VIRTUAL_ENV.into(), dir.into()));
+        for (_, path) in session_env.iter_mut().filter(|(name, _)| name == "PATH") {
+            let mut dirs = dir.join("bin").into_os_string();
+            dirs.push(":");
+            dirs.push(&path);
+            *path = dirs;
+        }
+    }
+}
+
+/// Whether it is a name to be looked up rather than a path.
+fn is_name(program: &Path) -> bool {
+    program.components().count() == 1 && !program.exists() && !program.has_root()
+}
+
+fn check(by: &'static str, program: PathBuf) -> Result<PathBuf, InterpreterError> {
+    match program.metadata() {
+        Ok(_) => Ok(program),
+        Err(error) => Err(match program.read_link() {
+            Ok(target) if error.kind() == io::ErrorKind::NotFound => {
+                let target = program.parent().unwrap_or(Path::new("/")).join(target);
+                InterpreterError::Dangling { by, program, target }
+            }
+            _ => InterpreterError::Missing { by, program },
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn find(option: Option<&Path>, variables: &[(&str, &Path)]) -> Result<Interpreter, InterpreterError> {
+        let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        Interpreter::find(option.map(OsString::from), &variables.collect())
+    }
+
+    /// A directory with `bin/python3`, and `pyvenv.cfg` where it is a virtual environment.
+    fn python(dir: &Path, is_venv: bool) -> PathBuf {
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        fs::write(dir.join("bin/python3"), "").unwrap();
+        if is_venv {
+            fs::write(dir.join("pyvenv.cfg"), "").unwrap();
+        }
+        dir.join("bin/python3")
+    }
+
+    #[test]
+    fn the_option_goes_before_the_variables_and_those_before_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let [option, variable, venv, path] = ["o", "v", "e", "p"].map(|name| dir.path().join(name));
+        let pythons = [(&option, false), (&variable, false), (&venv, true), (&path, false)]
+            .map(|(dir, is_venv)| python(dir, is_venv));
+        let bin = path.join("bin");
+        let all: [(&str, &Path); 3] =
+            [("RLM_PYTHON", &pythons[1]), ("VIRTUAL_ENV", &venv), ("PATH", &bin)];
+        let program = |found: Result<Interpreter, InterpreterError>| found.unwrap().program;
+        assert_eq!(program(find(Some(&pythons[0]), &all)), pythons[0]);
+        assert_eq!(program(find(None, &all)), pythons[1]);
+        assert_eq!(program(find(None, &all[1..])), pythons[2]);
+        assert_eq!(program(find(None, &all[2..])), pythons[3]);
+        assert_eq!(find(None, &[]), Err(InterpreterError::None));
+        assert_eq!(program(find(Some(Path::new("python3")), &all[2..])), pythons[3], "a name is looked up");
+        assert_eq!(program(find(Some(&venv), &[])), pythons[2], "an environment stands for its Python");
+    }
+
+    #[test]
+    fn a_virtual_environment_is_activated_however_it_was_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let venv = dir.path().join("venv");
+        let found = find(Some(&python(&venv, true)), &[]).unwrap();
+        assert_eq!(found.virtual_env.as_deref(), Some(&*venv));
+        let mut env = vec![("PATH".into(), "/bin".into()), ("VIRTUAL_ENV".into(), "/other".into())];
+        found.activate(&mut env);
+        let path = format!("{}/bin:/bin", venv.display());
+        assert_eq!(env, [("PATH".into(), path.into()), ("VIRTUAL_ENV".into(), venv.into())]);
+    }
+
+    #[test]
+    fn what_cannot_be_found_is_named_with_who_named_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = |option: &Path, variables: &[(&str, &Path)]| {
+            find(Some(option), variables).unwrap_err().to_string()
+        };
+        assert_eq!(
+            message(Path::new("/no/python3"), &[]),
+            "--python names the Python /no/python3, which does not exist"
+        );
+        assert_eq!(
+            message(Path::new("python3.99"), &[("PATH", Path::new("/bin"))]),
+            "--python names the Python python3.99, which is not on PATH"
+        );
+        let broken = dir.path().join("broken");
+        fs::create_dir_all(broken.join("bin")).unwrap();
+        symlink("/gone/python3.9", broken.join("bin/python3")).unwrap();
+        let error = find(None, &[("VIRTUAL_ENV", &broken)]).unwrap_err().to_string();
+        let expected = format!(
+            "VIRTUAL_ENV names the Python {}/bin/python3, which leads to /gone/python3.9, which is gone: make the \
+             virtual environment anew with `python3 -m venv`",
+            broken.display()
+        );
+        assert_eq!(error, expected);
+        let error = find(None, &[("RLM_PYTHON", dir.path())]).unwrap_err().to_string();
+        assert!(error.contains("has no bin/python3: expected a virtual environment"), "{error}");
+    }
+}

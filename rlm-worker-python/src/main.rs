@@ -1,0 +1,95 @@
+//! `rlm-worker-python`: a persistent Python session behind two FIFOs.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rlm_core::env;
+use rlm_core::protocol::{Answer, Context};
+use rlm_core::worker::settings::Environment;
+use rlm_core::worker::{Events, Program, Settings, Stop, program};
+use rlm_worker_python::wire::Setup;
+use rlm_worker_python::{ENGINE, Interpreter, PythonSession, SessionConfig};
+
+#[derive(Default)]
+struct PythonWorker {
+    python: Option<OsString>,
+}
+
+impl Program for PythonWorker {
+    const NAME: &'static str = "rlm-worker-python";
+    const USAGE: &'static str = "\
+A persistent Python session for one host, driven over two named pipes.
+
+Usage: rlm-worker-python --control-dir DIR [--python PATH]
+
+Options:
+  --control-dir DIR  the directory with rlm_context.json; the FIFOs rlm_cmd and rlm_res are made there
+  --python PATH      the Python that runs the cells, CPython 3.10 or newer: a program, its name on PATH, or the
+                     directory of a virtual environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH
+  --ready-fd N       an inherited descriptor that gets `ready` and a newline when a call can be taken
+  -h, --help         this text
+  -V, --version      the version
+
+Environment: RLM_PYTHON, RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_PASS_ENV,
+RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, and the root-tool variables that are passed on to the session.
+
+Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
+128 + N after signal N.
+
+This is not a security sandbox: cells run with the rights of this process.
+";
+
+    type Session = PythonSession;
+
+    fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
+        if name == "python" {
+            self.python = value();
+        }
+        name == "python"
+    }
+
+    fn start(
+        self,
+        environment: &Environment,
+        settings: Settings,
+        context: Context,
+        events: &Events,
+    ) -> Result<PythonSession, Stop> {
+        let interpreter = Interpreter::find(self.python, environment).map_err(Stop::failed)?;
+        let mut session_env = settings.session_env;
+        interpreter.activate(&mut session_env);
+        let is_jailed = environment.parse(env::FS_JAIL, "1, true, 0 or false", truth).map_err(Stop::failed)?;
+        let jail = || [context.fs_root.clone()].into_iter().chain(context.allowed_paths.clone()).collect();
+        let setup = Setup {
+            jail: is_jailed.unwrap_or(false).then(jail),
+            fs_root: context.fs_root,
+            fs_metadata: context.fs_metadata,
+            answer: Answer::default(),
+            disallowed_modules: environment.names(env::DISALLOWED_MODULES),
+            disallowed_builtins: environment.names(env::DISALLOWED_BUILTINS),
+        };
+        let program = std::env::current_exe().map_err(Stop::failed)?;
+        let config = SessionConfig {
+            interpreter,
+            engine: program.parent().unwrap_or(Path::new("/")).join(ENGINE),
+            env: session_env,
+            setup,
+            exec_timeout: settings.exec_timeout,
+            max_output_bytes: settings.max_output_bytes,
+        };
+        PythonSession::start(config, events)
+    }
+}
+
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "true" => Some(true),
+        "0" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn main() -> ExitCode {
+    program::main::<PythonWorker>()
+}

@@ -1,0 +1,258 @@
+//! How the interpreter is started, and the pipes and files by which the worker speaks with it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Program, Stdio};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+use nix::unistd::{Pid, pipe2, read, write};
+use rlm_core::worker::wires::{Pipe, memory_file, path_of};
+use rlm_core::worker::{HeadTail, Process, descendants};
+
+use crate::wire::{Command, Places};
+
+/// Name of the engine's file, next to the worker's own.
+pub const ENGINE: &str = "librlm_cell_engine.so";
+
+/// The interpreter's first lines.
+const BOOT: &str = include_str!("boot.py");
+
+/// A payload larger than this is given back to the system after the call.
+const KEEP_PAYLOAD_BYTES: usize = 256 << 10;
+
+/// Size asked for the pipes that the session prints into: the larger, the less often a printing cell has to wait for us.
+const OUTPUT_PIPE_BYTES: i32 = 1 << 20;
+
+/// How much is read of an output at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// How much is read of one output before others are looked at.
+const READ_TURN_BYTES: usize = 4 << 20;
+
+/// Why there is no interpreter.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The engine is not where it should be.
+    #[error(
+        "cannot find the cell engine {}: it belongs next to the worker program, and `cargo build --workspace` puts it there",
+        engine.display()
+    )]
+    NoEngine {
+        /// Where it was looked for.
+        engine: PathBuf,
+    },
+    /// Python cannot be executed.
+    #[error("cannot start {} in {}", python.display(), cwd.display())]
+    Start {
+        /// The program.
+        python: PathBuf,
+        /// Where it should have started.
+        cwd: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Pipes and files cannot be made or used.
+    #[error("cannot make the pipes to the interpreter")]
+    Wires(#[source] io::Error),
+    /// Python started and ended before it could take a cell.
+    #[error("{} cannot be used: {words} (it ended with status {status})", python.display())]
+    EndedEarly {
+        /// The program.
+        python: PathBuf,
+        /// Its exit status, as a shell shows it.
+        status: i32,
+        /// What it printed.
+        words: String,
+    },
+    /// Python started and did not report.
+    #[error("{} was not ready within {} s: {words}", python.display(), limit.as_secs())]
+    Mute {
+        /// The program.
+        python: PathBuf,
+        /// How long it was waited for.
+        limit: std::time::Duration,
+        /// What it printed.
+        words: String,
+    },
+}
+
+/// The pipes and files, one set for the life of the worker.
+#[derive(Debug)]
+pub(crate) struct Wires {
+    commands: OwnedFd,
+    commands_writer: OwnedFd,
+    payload: File,
+    payload_bytes: usize,
+    report: Pipe,
+    pub(crate) stdout: Pipe,
+    pub(crate) stderr: Pipe,
+    buffer: Vec<u8>,
+}
+
+impl Wires {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (commands, commands_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        let [report, stdout, stderr] = [Pipe::new()?, Pipe::new()?, Pipe::new()?];
+        // A smaller pipe works as well, with more waiting.
+        let _too_many_pipes = fcntl(stdout.reader(), FcntlArg::F_SETPIPE_SZ(OUTPUT_PIPE_BYTES));
+        Ok(Self {
+            commands,
+            commands_writer,
+            payload: memory_file()?,
+            payload_bytes: 0,
+            report,
+            stdout,
+            stderr,
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        Places {
+            commands: path_of(self.commands.as_raw_fd()),
+            payload: path_of(self.payload.as_raw_fd()),
+            report: self.report.path(),
+            stdout: self.stdout.path(),
+            stderr: self.stderr.path(),
+        }
+    }
+
+    /// Where reports arrive.
+    pub(crate) fn report(&self) -> BorrowedFd<'_> {
+        self.report.reader()
+    }
+
+    /// Hands a command to the engine.
+    pub(crate) fn send(&mut self, command: Command, payload: &[u8]) -> io::Result<()> {
+        if self.payload_bytes > KEEP_PAYLOAD_BYTES {
+            self.payload.set_len(0)?;
+        }
+        self.payload.write_all_at(payload, 0)?;
+        self.payload_bytes = payload.len();
+        write(&self.commands_writer, &command.encode())?;
+        Ok(())
+    }
+
+    /// Appends what has arrived of a report, without waiting.
+    pub(crate) fn read_report(&self, report: &mut Vec<u8>) -> Result<(), Errno> {
+        self.report.read_available(report)
+    }
+
+    /// Takes what the session has printed: at most a turn's worth, for it may print without end.
+    pub(crate) fn read_outputs(&mut self, outputs: &mut Outputs) -> Result<(), Errno> {
+        read_at_most(&self.stdout, READ_TURN_BYTES, &mut self.buffer, &mut outputs.stdout)?;
+        read_at_most(&self.stderr, READ_TURN_BYTES, &mut self.buffer, &mut outputs.stderr)
+    }
+
+    /// Takes what is in the pipes at this moment, and nothing that comes after it.
+    pub(crate) fn drain_outputs(&mut self, outputs: &mut Outputs) -> Result<(), Errno> {
+        let waiting = [waiting_bytes(&self.stdout)?, waiting_bytes(&self.stderr)?];
+        read_at_most(&self.stdout, waiting[0], &mut self.buffer, &mut outputs.stdout)?;
+        read_at_most(&self.stderr, waiting[1], &mut self.buffer, &mut outputs.stderr)
+    }
+
+    /// Throws away what an old interpreter left unread or unsaid.
+    pub(crate) fn renew(&self) -> Result<(), Errno> {
+        self.read_report(&mut Vec::new())?;
+        let mut buffer = [0; 256];
+        loop {
+            match read(&self.commands, &mut buffer) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+/// What the session has printed.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    pub(crate) stdout: HeadTail,
+    pub(crate) stderr: HeadTail,
+}
+
+impl Outputs {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { stdout: HeadTail::new(limit), stderr: HeadTail::new(limit) }
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.stdout.set_limit(limit);
+        self.stderr.set_limit(limit);
+    }
+}
+
+fn read_at_most(pipe: &Pipe, mut limit: usize, buffer: &mut [u8], output: &mut HeadTail) -> Result<(), Errno> {
+    while limit > 0 {
+        let most = limit.min(buffer.len());
+        match read(pipe.reader(), &mut buffer[..most]) {
+            Ok(count) => {
+                output.push(&buffer[..count]);
+                limit -= count;
+                if count < most {
+                    return Ok(());
+                }
+            }
+            Err(Errno::EAGAIN) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn waiting_bytes(pipe: &Pipe) -> Result<usize, Errno> {
+    let mut count = 0;
+    // SAFETY: the pointer is to a live integer of the type that this request fills in.
+    Errno::result(unsafe { libc::ioctl(pipe.reader().as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// Starts Python with the engine, in a directory.
+pub(crate) fn start(
+    python: &Path,
+    engine: &Path,
+    env: &[(std::ffi::OsString, std::ffi::OsString)],
+    wires: &Wires,
+    cwd: &Path,
+) -> Result<Process, StartError> {
+    if !engine.is_file() {
+        return Err(StartError::NoEngine { engine: engine.to_owned() });
+    }
+    wires.renew().map_err(|errno| StartError::Wires(errno.into()))?;
+    let places = wires.places();
+    let open = |path: &str| File::options().write(true).open(path).map_err(StartError::Wires);
+    let (stdout, stderr) = (open(&places.stdout)?, open(&places.stderr)?);
+    let mut command = Program::new(python);
+    command
+        .args(["-I", "-i", "-c", BOOT])
+        .arg(engine)
+        .args(places.into_arguments())
+        .env_clear()
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .env("PWD", cwd)
+        .current_dir(cwd)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr);
+    // SAFETY: nothing is done between fork and exec.
+    let started = unsafe { Process::spawn(&mut command, || Ok(())) };
+    started.map_err(|source| StartError::Start { python: python.to_owned(), cwd: cwd.to_owned(), source })
+}
+
+/// Which program a process runs, as far as its addresses tell: they change when it executes another. None where the
+/// kernel does not tell.
+pub(crate) fn image(pid: Pid) -> Option<[u64; 3]> {
+    const START_OF_CODE: usize = 26;
+    const END_OF_CODE: usize = 27;
+    const START_OF_STACK: usize = 28;
+    let image = descendants::stat_fields(pid, [START_OF_CODE, END_OF_CODE, START_OF_STACK])?;
+    (image[2] != 0).then_some(image)
+}

@@ -1,0 +1,362 @@
+//! The session: one interpreter after another, and the cells that run in them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::Signal;
+use rlm_core::protocol::{Execute, Outcome, State, Truncated};
+use rlm_core::worker::descendants::{self, BootTime};
+use rlm_core::worker::{CallReport, Events, Interpreter as Worker, Process, Stop, serve};
+
+use crate::interpreter::Interpreter;
+use crate::ladder::Ladder;
+use crate::process::{self, Outputs, StartError, Wires};
+use crate::wire::{Command, Report, Setup, complete_report};
+
+/// How long a new interpreter may take until it reports. Milliseconds, unless hundreds start at once.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often a running cell is looked after though nothing happens.
+const TEND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How much of what an interpreter printed before it failed to start is told.
+const WORDS_BYTES: usize = 4096;
+
+/// What a session is made of.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// The Python to run.
+    pub interpreter: Interpreter,
+    /// The cell engine's file.
+    pub engine: PathBuf,
+    /// The session's environment, complete.
+    pub env: Vec<(OsString, OsString)>,
+    /// What the namespace begins with, and the guard rails.
+    pub setup: Setup,
+    /// Time limit of a call that brings none.
+    pub exec_timeout: Option<Duration>,
+    /// Bound on a call's output per stream, in bytes.
+    pub max_output_bytes: usize,
+}
+
+/// A persistent Python session.
+#[derive(Debug)]
+pub struct PythonSession {
+    config: SessionConfig,
+    wires: Wires,
+    interpreter: Process,
+    /// What [`process::image`] said of the interpreter.
+    image: Option<[u64; 3]>,
+    nonce: u64,
+    /// Number of cells run so far, over all interpreters.
+    cells: u64,
+    /// Output that came since the last call ended: it belongs to the next.
+    outputs: Outputs,
+    /// Set when the interpreter is gone: no call can run until a new one is there.
+    is_dead: bool,
+}
+
+/// How the interpreter's part of a call ended.
+enum End {
+    Reported(Box<Report>),
+    Died(Death),
+}
+
+/// What became of an interpreter.
+enum Death {
+    /// It ended, or was ended, with this status, as a shell shows it.
+    Ended(i32),
+    /// It executed another program.
+    Replaced,
+}
+
+/// What is known of a call while it runs.
+struct Running {
+    began: BootTime,
+    time_is_up: Option<Instant>,
+    tend_at: Instant,
+    ladder: Option<Ladder>,
+    report: Vec<u8>,
+}
+
+impl Running {
+    fn new(limit: Option<Duration>) -> Self {
+        let now = Instant::now();
+        Self {
+            began: BootTime::now(),
+            time_is_up: limit.and_then(|limit| now.checked_add(limit)),
+            tend_at: now + TEND_INTERVAL,
+            ladder: None,
+            report: Vec::new(),
+        }
+    }
+
+    /// When there is something to do though nothing happens.
+    fn wake_at(&self) -> Instant {
+        let stop_at = self.ladder.as_ref().map_or(self.time_is_up, |ladder| Some(ladder.next));
+        stop_at.map_or(self.tend_at, |stop_at| stop_at.min(self.tend_at))
+    }
+}
+
+impl PythonSession {
+    /// Starts the first interpreter and waits until it can take a cell.
+    ///
+    /// # Errors
+    /// [`Stop::Failed`] says why there is none.
+    pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Stop> {
+        let wires = Wires::new().map_err(StartError::Wires).map_err(Stop::failed)?;
+        let outputs = Outputs::new(WORDS_BYTES);
+        let interpreter = start(&config, &wires).map_err(Stop::failed)?;
+        let mut session =
+            Self { config, wires, interpreter, image: None, nonce: 0, cells: 0, outputs, is_dead: false };
+        session.set_up(events)?;
+        session.outputs.set_limit(session.config.max_output_bytes);
+        Ok(session)
+    }
+
+    /// Makes an interpreter that has just been started ready for cells.
+    fn set_up(&mut self, events: &Events) -> Result<(), Stop> {
+        let setup = serde_json::to_vec(&self.config.setup).map_err(Stop::failed)?;
+        self.send(0, &setup, 0)?;
+        let mut report = Vec::new();
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            // An interrupt means the call, and there is none yet.
+            events.wait(self.descriptors(), Some(deadline))?;
+            self.wires.read_outputs(&mut self.outputs)?;
+            self.wires.read_report(&mut report)?;
+            if complete_report(&report, self.nonce).is_some() {
+                break;
+            }
+            let python = || self.config.interpreter.program.clone();
+            if let Some(status) = self.interpreter.status() {
+                self.wires.drain_outputs(&mut self.outputs)?;
+                let (python, words) = (python(), self.last_words());
+                return Err(Stop::failed(StartError::EndedEarly { python, status, words }));
+            }
+            if Instant::now() >= deadline {
+                let (python, words) = (python(), self.last_words());
+                return Err(Stop::failed(StartError::Mute { python, limit: START_LIMIT, words }));
+            }
+        }
+        self.image = process::image(self.interpreter.pid());
+        self.is_dead = false;
+        Ok(())
+    }
+
+    fn send(&mut self, cell: u64, payload: &[u8], limit: usize) -> Result<(), Stop> {
+        self.nonce += 1;
+        let (payload_bytes, max_result_bytes) = (payload.len() as u64, limit as u64);
+        let command = Command { nonce: self.nonce, cell, payload_bytes, max_result_bytes };
+        self.wires.send(command, payload).map_err(Stop::failed)
+    }
+
+    /// What is waited for while a cell runs: its report, its output, its interpreter's death.
+    fn descriptors(&self) -> Vec<PollFd<'_>> {
+        let wires = &self.wires;
+        [wires.report(), wires.stdout.reader(), wires.stderr.reader(), self.interpreter.pidfd()]
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .into()
+    }
+
+    fn last_words(&mut self) -> String {
+        let words = std::mem::replace(&mut self.outputs, Outputs::new(WORDS_BYTES));
+        let words = [words.stderr, words.stdout].map(|output| output.into_text().0);
+        words.map(|text| text.trim().to_owned()).join("\n").trim().to_owned()
+    }
+
+    /// Runs the cell, until it reports or its interpreter dies. The second value says why it was stopped, if it was.
+    fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
+        self.cells += 1;
+        let limit = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
+        self.send(self.cells, call.code.as_bytes(), limit)?;
+        let mut running = Running::new(call.timeout.or(self.config.exec_timeout));
+        let end = loop {
+            let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
+            let [has_report, prints, complains, is_dead] = [0, 1, 2, 3].map(|at| wake.ready[at]);
+            if has_report {
+                self.wires.read_report(&mut running.report)?;
+                if let Some(report) = complete_report(&running.report, self.nonce) {
+                    let report = serde_json::from_slice(report).map_err(Stop::failed)?;
+                    break End::Reported(Box::new(report));
+                }
+            }
+            if prints || complains {
+                self.wires.read_outputs(&mut self.outputs)?;
+            }
+            if is_dead && let Some(status) = self.interpreter.status() {
+                break End::Died(Death::Ended(status));
+            }
+            if let Some(death) = self.tend_cell(&mut running) {
+                break End::Died(death);
+            }
+            self.stop_where_due(&mut running, wake.interrupt);
+        };
+        Ok((end, running.ladder.map(|ladder| ladder.cause)))
+    }
+
+    /// Stops the cell where an interrupt came or its time is up, or goes on stopping it.
+    fn stop_where_due(&mut self, running: &mut Running, interrupt: bool) {
+        let now = Instant::now();
+        if running.ladder.is_none() {
+            let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
+            let cause =
+                if interrupt { Some(Outcome::Interrupted) } else { is_late.then_some(Outcome::TimedOut) };
+            running.ladder = cause.map(Ladder::new);
+        }
+        if let Some(ladder) = running.ladder.as_mut().filter(|ladder| now >= ladder.next) {
+            ladder.step(&mut self.interpreter, running.began);
+        }
+    }
+
+    /// What has to be done from time to time while a cell runs.
+    fn tend_cell(&mut self, running: &mut Running) -> Option<Death> {
+        let now = Instant::now();
+        if now < running.tend_at {
+            return None;
+        }
+        running.tend_at = now + TEND_INTERVAL;
+        // An interpreter that stopped itself has nobody to let it go on.
+        self.interpreter.let_go_on();
+        descendants::reap_orphans(Some(self.interpreter.pid()));
+        let image = process::image(self.interpreter.pid());
+        let is_replaced = image.is_some() && self.image.is_some() && image != self.image;
+        is_replaced.then_some(Death::Replaced)
+    }
+
+    /// Ends all that is left of an interpreter, its programs included, and starts a new one.
+    fn restart(&mut self, events: &Events) -> Result<(), Stop> {
+        self.is_dead = true;
+        self.interpreter.signal(Signal::SIGKILL);
+        // It is reaped by its owner; the sweep takes everything else that it had started.
+        while self.interpreter.status().is_none() {
+            events.wait(vec![PollFd::new(self.interpreter.pidfd(), PollFlags::POLLIN)], None)?;
+        }
+        descendants::end_all();
+        self.wires.drain_outputs(&mut self.outputs)?;
+        self.interpreter = start(&self.config, &self.wires).map_err(Stop::failed)?;
+        let outputs = std::mem::replace(&mut self.outputs, Outputs::new(WORDS_BYTES));
+        self.set_up(events)?;
+        self.outputs = outputs;
+        Ok(())
+    }
+
+    /// The interpreter died between calls. What the next call has to say of that.
+    fn replace_idle_interpreter(&mut self, events: &Events) -> Result<String, Stop> {
+        let death = Death::Ended(self.interpreter.status().unwrap_or(-1));
+        self.restart(events)?;
+        Ok(format!("the interpreter had {} since the last call; {LEGACY}", death.describe()))
+    }
+
+    fn take_outputs(&mut self, report: &mut CallReport) {
+        let outputs = std::mem::replace(&mut self.outputs, Outputs::new(self.config.max_output_bytes));
+        (report.stdout, report.truncated.stdout) = outputs.stdout.into_text();
+        (report.stderr, report.truncated.stderr) = outputs.stderr.into_text();
+    }
+
+    /// The cell's report came: the interpreter goes on.
+    fn after_report(&mut self, report: Report, stopped: Option<Outcome>, limit: Option<Duration>) -> CallReport {
+        let Report { result, dropped, exception, answer } = report;
+        let ended = if exception.is_some() { Outcome::Error } else { Outcome::Ok };
+        let hint = match (stopped, &exception) {
+            (Some(Outcome::TimedOut), _) => Some(serve::timed_out_hint(limit)),
+            (None, Some(exception)) if exception.kind == "SystemExit" => {
+                Some("exit ends the cell and nothing else: the session goes on".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(answer) = &answer {
+            self.config.setup.answer = answer.clone();
+        }
+        CallReport {
+            result,
+            exception,
+            hint,
+            answer,
+            truncated: Truncated { result: dropped, ..Truncated::default() },
+            ..CallReport::new(stopped.unwrap_or(ended), State::Kept)
+        }
+    }
+
+    /// The interpreter died in the call: a new one takes over.
+    fn after_death(
+        &mut self,
+        death: &Death,
+        stopped: Option<Outcome>,
+        events: &Events,
+    ) -> Result<CallReport, Stop> {
+        self.restart(events)?;
+        let what = match stopped {
+            Some(_) => "the cell did not stop and its interpreter was killed".to_owned(),
+            None => format!("the interpreter {}", death.describe()),
+        };
+        Ok(CallReport {
+            hint: Some(format!("{what}; {LEGACY}")),
+            ..CallReport::new(stopped.unwrap_or(Outcome::Crashed), State::Reset)
+        })
+    }
+}
+
+impl Worker for PythonSession {
+    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop> {
+        self.tend()?;
+        let notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
+        self.outputs.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
+
+        let (end, stopped) = self.run(call, events)?;
+
+        self.wires.drain_outputs(&mut self.outputs)?;
+        let limit = call.timeout.or(self.config.exec_timeout);
+        let mut report = match end {
+            End::Reported(report) => self.after_report(*report, stopped, limit),
+            End::Died(death) => self.after_death(&death, stopped, events)?,
+        };
+        self.take_outputs(&mut report);
+        if let Some(notice) = notice
+            && report.state == State::Kept
+        {
+            (report.state, report.hint) = (State::Reset, Some(notice));
+        }
+        Ok(report)
+    }
+
+    fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
+        fds.push(PollFd::new(self.wires.stdout.reader(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.wires.stderr.reader(), PollFlags::POLLIN));
+        if !self.is_dead {
+            fds.push(PollFd::new(self.interpreter.pidfd(), PollFlags::POLLIN));
+        }
+    }
+
+    fn tend(&mut self) -> Result<(), Stop> {
+        self.wires.read_outputs(&mut self.outputs)?;
+        self.is_dead = self.is_dead || self.interpreter.status().is_some();
+        descendants::reap_orphans((!self.is_dead).then(|| self.interpreter.pid()));
+        Ok(())
+    }
+}
+
+/// What a new interpreter has of the old one, as a sentence for the caller.
+const LEGACY: &str = "a new one has the answer and nothing else: variables and imports are lost, programs that cells started are ended";
+
+impl Death {
+    /// As the rest of a sentence on the interpreter.
+    fn describe(&self) -> String {
+        match self {
+            Self::Replaced => "executed another program".to_owned(),
+            Self::Ended(status) => match Signal::try_from(status - 128) {
+                Ok(signal) => format!("was ended by {signal}"),
+                Err(_) => format!("ended with status {status}"),
+            },
+        }
+    }
+}
+
+/// Starts an interpreter in the session's directory, or where that is gone in the root.
+fn start(config: &SessionConfig, wires: &Wires) -> Result<Process, StartError> {
+    let fs_root = &config.setup.fs_root;
+    let cwd = if fs_root.is_dir() { fs_root.clone() } else { PathBuf::from("/") };
+    process::start(&config.interpreter.program, &config.engine, &config.env, wires, &cwd)
+}

@@ -1,0 +1,156 @@
+//! What the supervisor and the cell engine say to each other.
+//!
+//! The engine opens every pipe and file by path, for as long as it needs it ([`Places`]). A command is [`Command::BYTES`]
+//! bytes on the command pipe, written at once; its payload lies in a file in memory. A report is a header and a JSON
+//! document on the report pipe. Both sides come from one build, so nothing here is versioned.
+
+use std::path::PathBuf;
+
+use rlm_core::protocol::{Answer, Exception};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The signal that stops a cell which does not heed SIGINT: a real-time signal, far from those that programs take.
+#[must_use]
+pub fn hard_stop_signal() -> i32 {
+    nix::libc::SIGRTMAX() - 3
+}
+
+/// Where the engine finds what it needs: paths, given to it as arguments in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Commands are read here.
+    pub commands: String,
+    /// The command's payload: a file in memory.
+    pub payload: String,
+    /// Reports are written here.
+    pub report: String,
+    /// What descriptor 1 is.
+    pub stdout: String,
+    /// What descriptor 2 is.
+    pub stderr: String,
+}
+
+impl Places {
+    /// The paths as arguments.
+    #[must_use]
+    pub fn into_arguments(self) -> [String; 5] {
+        [self.commands, self.payload, self.report, self.stdout, self.stderr]
+    }
+
+    /// The reverse of [`Self::into_arguments`].
+    #[must_use]
+    pub fn from_arguments(arguments: [String; 5]) -> Self {
+        let [commands, payload, report, stdout, stderr] = arguments;
+        Self { commands, payload, report, stdout, stderr }
+    }
+}
+
+/// What the engine is told to do. All numbers, so that it fits into one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Comes back in the report's header.
+    pub nonce: u64,
+    /// The number of the cell, which is part of its file name; 0: no cell, the payload is a [`Setup`].
+    pub cell: u64,
+    /// Size of the payload in bytes.
+    pub payload_bytes: u64,
+    /// Bound on the report's `result`, in bytes.
+    pub max_result_bytes: u64,
+}
+
+impl Command {
+    /// Size of an encoded command.
+    pub const BYTES: usize = 32;
+
+    /// The command as it goes through the pipe.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let fields = [self.nonce, self.cell, self.payload_bytes, self.max_result_bytes];
+        for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The reverse of [`Self::encode`].
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let field = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
+        Self { nonce: field(0), cell: field(1), payload_bytes: field(2), max_result_bytes: field(3) }
+    }
+}
+
+/// What a namespace begins with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The value of `extra_data`.
+    pub fs_root: PathBuf,
+    /// The value of `fs_metadata`.
+    pub fs_metadata: Value,
+    /// The value of `answer`.
+    pub answer: Answer,
+    /// Modules that cells may not import.
+    pub disallowed_modules: Vec<String>,
+    /// Builtins that cells may not use.
+    pub disallowed_builtins: Vec<String>,
+    /// Directories and files that cells may reach, beside the interpreter's own library. None: all.
+    pub jail: Option<Vec<PathBuf>>,
+}
+
+/// What became of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The trailing expression's repr, or the traceback; cut where it is too long.
+    pub result: Option<String>,
+    /// Bytes dropped from the middle of `result`.
+    pub dropped: u64,
+    /// The exception that ended the cell.
+    pub exception: Option<Exception>,
+    /// The answer; None where it is what it was.
+    pub answer: Option<Answer>,
+}
+
+/// Size of a report's header: nonce, and length of the document.
+pub const REPORT_HEADER_BYTES: usize = 16;
+
+/// The header of a report.
+#[must_use]
+pub fn report_header(nonce: u64, bytes: usize) -> [u8; REPORT_HEADER_BYTES] {
+    let mut header = [0; REPORT_HEADER_BYTES];
+    header[..8].copy_from_slice(&nonce.to_le_bytes());
+    header[8..].copy_from_slice(&(bytes as u64).to_le_bytes());
+    header
+}
+
+/// The document of a report with this nonce, once all of it is there.
+#[must_use]
+pub fn complete_report(bytes: &[u8], nonce: u64) -> Option<&[u8]> {
+    let header = bytes.first_chunk::<REPORT_HEADER_BYTES>()?;
+    let body = &bytes[REPORT_HEADER_BYTES..];
+    (*header == report_header(nonce, body.len())).then_some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_comes_back_as_it_was() {
+        let command = Command { nonce: 1, cell: 0, payload_bytes: u64::MAX, max_result_bytes: 1 << 40 };
+        assert_eq!(Command::decode(&command.encode()), command);
+    }
+
+    #[test]
+    fn a_report_is_complete_with_its_last_byte_and_only_for_its_nonce() {
+        let mut bytes = report_header(7, 3).to_vec();
+        for byte in b"abc" {
+            assert_eq!(complete_report(&bytes, 7), None);
+            bytes.push(*byte);
+        }
+        assert_eq!(complete_report(&bytes, 7), Some(&b"abc"[..]));
+        assert_eq!(complete_report(&bytes, 8), None);
+        assert_eq!(complete_report(b"", 7), None);
+    }
+}

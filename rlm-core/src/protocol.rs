@@ -449,14 +449,14 @@ mod tests {
         check_golden(
             &Response {
                 exception: Some(Exception { kind: "ValueError".to_owned(), message: "no".to_owned() }),
-                truncated: Some(Truncated { stdout: 5, stderr: 0 }),
+                truncated: Some(Truncated { stdout: 5, stderr: 0, result: 0 }),
                 ..Response::refused(-1, "why".to_owned())
             },
             concat!(
                 r#"{"status":"error","stdout":"","stderr":"","result":null,"execution_count":0,"seq":-1,"#,
                 r#""answer":{"ready":false,"content":""},"outcome":"error","state":"kept","execution_time":0.0,"#,
                 r#""exit_code":null,"exception":{"type":"ValueError","message":"no"},"#,
-                r#""truncated":{"stdout":5,"stderr":0},"hint":"why","protocol":1}"#
+                r#""truncated":{"stdout":5,"stderr":0,"result":0},"hint":"why","protocol":1}"#
             ),
         );
     }

@@ -9,7 +9,6 @@
 //! [`Saved`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
 //! exceptions, and what is done about them, are in the `.bash` files.
 
-
 use crate::code::{Care, Suffix, lists_traps};
 use crate::report::{Saved, Stdin};
 

@@ -154,8 +154,7 @@ mod tests {
         let pythons = [(&option, false), (&variable, false), (&venv, true), (&path, false)]
             .map(|(dir, is_venv)| python(dir, is_venv));
         let bin = path.join("bin");
-        let all: [(&str, &Path); 3] =
-            [("RLM_PYTHON", &pythons[1]), ("VIRTUAL_ENV", &venv), ("PATH", &bin)];
+        let all: [(&str, &Path); 3] = [("RLM_PYTHON", &pythons[1]), ("VIRTUAL_ENV", &venv), ("PATH", &bin)];
         let program = |found: Result<Interpreter, InterpreterError>| found.unwrap().program;
         assert_eq!(program(find(Some(&pythons[0]), &all)), pythons[0]);
         assert_eq!(program(find(None, &all)), pythons[1]);

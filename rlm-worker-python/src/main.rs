@@ -59,7 +59,8 @@ This is not a security sandbox: cells run with the rights of this process.
         let interpreter = Interpreter::find(self.python, environment).map_err(Stop::failed)?;
         let mut session_env = settings.session_env;
         interpreter.activate(&mut session_env);
-        let is_jailed = environment.parse(env::FS_JAIL, "1, true, 0 or false", truth).map_err(Stop::failed)?;
+        let is_jailed =
+            environment.parse(env::FS_JAIL, "1, true, 0 or false", truth).map_err(Stop::failed)?;
         let jail = || [context.fs_root.clone()].into_iter().chain(context.allowed_paths.clone()).collect();
         let setup = Setup {
             jail: is_jailed.unwrap_or(false).then(jail),

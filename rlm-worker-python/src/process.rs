@@ -189,7 +189,12 @@ impl Outputs {
     }
 }
 
-fn read_at_most(pipe: &Pipe, mut limit: usize, buffer: &mut [u8], output: &mut HeadTail) -> Result<(), Errno> {
+fn read_at_most(
+    pipe: &Pipe,
+    mut limit: usize,
+    buffer: &mut [u8],
+    output: &mut HeadTail,
+) -> Result<(), Errno> {
     while limit > 0 {
         let most = limit.min(buffer.len());
         match read(pipe.reader(), &mut buffer[..most]) {

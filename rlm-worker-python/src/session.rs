@@ -257,7 +257,12 @@ impl PythonSession {
     }
 
     /// The cell's report came: the interpreter goes on.
-    fn after_report(&mut self, report: Report, stopped: Option<Outcome>, limit: Option<Duration>) -> CallReport {
+    fn after_report(
+        &mut self,
+        report: Report,
+        stopped: Option<Outcome>,
+        limit: Option<Duration>,
+    ) -> CallReport {
         let Report { result, dropped, exception, answer } = report;
         let ended = if exception.is_some() { Outcome::Error } else { Outcome::Ok };
         let hint = match (stopped, &exception) {

@@ -4,6 +4,7 @@
 //! of another make would use them. Everything waits for events. A worker that a test forgets is ended on drop, and every
 //! process carries a mark in its environment by which [`Worker::end`] finds what outlives it.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -45,6 +46,7 @@ pub fn program(name: &str) -> PathBuf {
 #[derive(Debug)]
 pub struct Setup {
     program: PathBuf,
+    arguments: Vec<OsString>,
     env: Vec<(String, String)>,
     prepare: fn(&ControlDir),
 }
@@ -53,7 +55,33 @@ impl Setup {
     /// The bash worker.
     #[must_use]
     pub fn bash() -> Self {
-        Self { program: program("rlm-worker-bash"), env: Vec::new(), prepare: |_| {} }
+        Self::of("rlm-worker-bash")
+    }
+
+    /// The Python worker, with the Python that the tests use where any will do.
+    #[must_use]
+    pub fn python() -> Self {
+        Self::python_at(&default_python())
+    }
+
+    /// The Python worker, with this Python.
+    #[must_use]
+    pub fn python_at(python: &Path) -> Self {
+        Self::of("rlm-worker-python").argument("--python").argument(python)
+    }
+
+    /// A worker program.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let (arguments, env) = (Vec::new(), Vec::new());
+        Self { program: program(name), arguments, env, prepare: |_| {} }
+    }
+
+    /// Adds an argument of the worker's.
+    #[must_use]
+    pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
     }
 
     /// Adds a variable to the worker's environment.
@@ -89,6 +117,7 @@ impl Setup {
             .arg("--control-dir")
             .arg(control.path())
             .args(["--ready-fd", "1"])
+            .args(self.arguments)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", dir.path())
@@ -134,6 +163,12 @@ impl Worker {
         Setup::bash().start()
     }
 
+    /// A Python worker with default settings.
+    #[must_use]
+    pub fn python() -> Self {
+        Setup::python().start()
+    }
+
     /// The session's working directory.
     #[must_use]
     pub fn fs_root(&self) -> PathBuf {
@@ -152,9 +187,9 @@ impl Worker {
         children(self.pid())[0]
     }
 
-    /// The shell.
+    /// The shell or the Python interpreter.
     #[must_use]
-    pub fn shell(&self) -> Pid {
+    pub fn interpreter(&self) -> Pid {
         children(self.server())[0]
     }
 
@@ -176,6 +211,13 @@ impl Worker {
         let response = self.call(code);
         assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{code:?}: {response:?}");
         response.stdout
+    }
+
+    /// Runs a cell that must end well, and returns the repr of its value, empty for None.
+    pub fn value(&mut self, code: &str) -> String {
+        let response = self.call(code);
+        assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{code:?}: {response:?}");
+        response.result.unwrap_or_default()
     }
 
     /// Sends a call and returns its `seq`.
@@ -280,6 +322,49 @@ impl Drop for Worker {
             let _reaped = self.child.wait();
         }
     }
+}
+
+/// Every Python from 3.10 on that this machine has: the system's, and those of pyenv. Says which are missing.
+///
+/// # Panics
+/// There is none.
+#[must_use]
+pub fn pythons() -> Vec<PathBuf> {
+    let home = std::env::home_dir().unwrap_or_default();
+    let mut found: Vec<PathBuf> = vec![PathBuf::from("/usr/bin/python3")];
+    found.retain(|python| is_new_enough(python));
+    for minor in 10..=14 {
+        let of_minor = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
+        let prefix = format!("3.{minor}.");
+        let mut of_minor: Vec<PathBuf> = of_minor
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .map(|entry| entry.path().join("bin/python3"))
+            .filter(|python| python.is_file())
+            .collect();
+        of_minor.sort();
+        match of_minor.pop() {
+            Some(python) => found.push(python),
+            // Seen where a test's output is looked at.
+            #[allow(clippy::print_stdout)]
+            None => println!("skipped: no CPython 3.{minor} under ~/.pyenv/versions"),
+        }
+    }
+    assert!(
+        !found.is_empty(),
+        "the tests need a CPython from 3.10 on at /usr/bin/python3 or under ~/.pyenv/versions"
+    );
+    found
+}
+
+fn is_new_enough(python: &Path) -> bool {
+    let code = "import sys; sys.exit(sys.version_info < (3, 10))";
+    Command::new(python).args(["-I", "-c", code]).status().is_ok_and(|status| status.success())
+}
+
+/// The first of [`pythons`].
+#[must_use]
+pub fn default_python() -> PathBuf {
+    pythons().swap_remove(0)
 }
 
 /// How a process ended, as a shell would show it.

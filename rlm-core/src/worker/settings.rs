@@ -191,7 +191,10 @@ mod tests {
     #[test]
     fn what_the_host_names_is_passed() {
         let host = [("A", "1"), ("B", "2"), ("C", "3"), ("RLM_PASS_ENV", "A, C")];
-        assert_eq!(names(&settings(&host).unwrap()), ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C", "TERM"]);
+        assert_eq!(
+            names(&settings(&host).unwrap()),
+            ["PATH", "PAGER", "GIT_PAGER", "MANPAGER", "A", "C", "TERM"]
+        );
         let host = [("A", "1"), ("PATH", "/x"), ("RLM_PASS_ENV", "*")];
         let settings = settings(&host).unwrap();
         assert_eq!(settings.session_env[0], ("PATH".into(), "/x".into()));

@@ -31,8 +31,12 @@ impl Sent {
             return None;
         }
         self.ready = ready;
-        self.content = content.clone().filter(|text| text.is_exact_instance_of::<PyString>()).map(Bound::unbind);
-        let is_whole = answer.is_some() && content.as_ref().is_some_and(|content| answer.as_ref().is_some_and(|answer| content.is(answer)));
+        self.content =
+            content.clone().filter(|text| text.is_exact_instance_of::<PyString>()).map(Bound::unbind);
+        let is_whole = answer.is_some()
+            && content
+                .as_ref()
+                .is_some_and(|content| answer.as_ref().is_some_and(|answer| content.is(answer)));
         let content = content.map_or_else(String::new, |content| match content.is_none() && !is_whole {
             true => String::new(),
             false => text::of_value(&content),

@@ -34,6 +34,9 @@ pub(crate) struct Cells {
     futures: i32,
 }
 
+/// A cell's code: its statements, and an expression at its end.
+type Parts<'py> = (Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
+
 /// How a cell failed.
 pub(crate) struct Failure {
     pub(crate) traceback: String,
@@ -94,7 +97,7 @@ impl Cells {
         py: Python<'py>,
         source: &str,
         file_name: &str,
-    ) -> PyResult<(Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>)> {
+    ) -> PyResult<Parts<'py>> {
         let compile = self.compile.bind(py);
         let flags = self.futures | TOP_LEVEL_AWAIT;
         let tree = compile.call1((source, file_name, "exec", flags | ONLY_AST, true))?;

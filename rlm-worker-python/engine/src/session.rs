@@ -86,6 +86,7 @@ impl Session {
         namespace.set_item("extra_data", OsString::from(&setup.fs_root))?;
         namespace.set_item("fs_metadata", of_json(py, &setup.fs_metadata)?)?;
         guard_rails::raise(namespace, &setup)?;
+        return_memory();
         Ok(Report::default())
     }
 
@@ -135,6 +136,15 @@ impl Session {
         self.streams.flush(py);
         wires::end_process(status)
     }
+}
+
+/// Gives back what the start took and needs no more: a session may sit idle for hours.
+fn return_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call takes a plain integer.
+    unsafe {
+        nix::libc::malloc_trim(0)
+    };
 }
 
 /// A JSON value as Python's own module would read it.

@@ -94,7 +94,12 @@ fn hard_stop(signal: i32, mut frame: Bound<'_, PyAny>) -> PyResult<()> {
 
 /// A trace function that raises at the first line. Python ends the tracing when a trace function raises.
 #[pyfunction]
-fn raise_once(py: Python<'_>, frame: Bound<'_, PyAny>, event: &str, argument: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+fn raise_once(
+    py: Python<'_>,
+    frame: Bound<'_, PyAny>,
+    event: &str,
+    argument: Bound<'_, PyAny>,
+) -> PyResult<Py<PyAny>> {
     let _ = (frame, argument);
     if event == "line" {
         return Err(PyKeyboardInterrupt::new_err(()));

@@ -45,7 +45,8 @@ impl Streams {
         let open = py.import("_io")?.getattr("open")?.unbind();
         let stream = |fd: i32, name: &str, path: &str, flags: i32| -> PyResult<Stream> {
             let object = sys.get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)).unbind();
-            let names = [name.to_owned(), format!("__{name}__")].map(|name| PyString::new(py, &name).unbind());
+            let names =
+                [name.to_owned(), format!("__{name}__")].map(|name| PyString::new(py, &name).unbind());
             let file = which_file(fd).unwrap_or_default();
             Ok(Stream { fd, names, path: path.to_owned(), flags, file, object })
         };
@@ -98,8 +99,7 @@ impl Stream {
                 // Opened into its place already; it stays there, open to children.
                 let fd = file.into_raw_fd();
                 // SAFETY: plain integers.
-                Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })
-                    .map_err(std::io::Error::from)?;
+                Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map_err(std::io::Error::from)?;
             } else {
                 // SAFETY: plain integers; what the cell had put there goes.
                 Errno::result(unsafe { libc::dup2(file.as_raw_fd(), self.fd) })

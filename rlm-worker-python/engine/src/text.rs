@@ -14,16 +14,15 @@ pub(crate) fn of_string(string: &Bound<'_, PyString>) -> String {
     }
     // SAFETY: the object is a string, and the two names are live C strings; a new reference or null comes back.
     let encoded = unsafe {
-        let bytes = ffi::PyUnicode_AsEncodedString(
-            string.as_ptr(),
-            c"utf-16-le".as_ptr(),
-            c"surrogatepass".as_ptr(),
-        );
+        let bytes =
+            ffi::PyUnicode_AsEncodedString(string.as_ptr(), c"utf-16-le".as_ptr(), c"surrogatepass".as_ptr());
         Bound::from_owned_ptr_or_opt(string.py(), bytes)
     };
     let units = encoded.as_ref().and_then(|bytes| bytes.cast::<PyBytes>().ok()).map(|bytes| {
         let units = bytes.as_bytes().chunks_exact(2);
-        String::from_utf16_lossy(&units.map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect::<Vec<_>>())
+        String::from_utf16_lossy(
+            &units.map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect::<Vec<_>>(),
+        )
     });
     if units.is_none() {
         // The encoder ran out of memory: that is told by the placeholder.

@@ -23,7 +23,7 @@ pub(crate) fn bench(table: &mut Table) {
         host.response();
     }
     let both = [worker.pid(), worker.server()];
-    memory(table, "private memory of an idle worker", both, worker.shell());
+    memory(table, "private memory of an idle worker", both, worker.interpreter());
 
     for pid in both {
         wait_until("the worker sleeps", || status(pid, "State:").starts_with('S'));
@@ -43,7 +43,7 @@ pub(crate) fn bench(table: &mut Table) {
 
     host.exchange(br#"{"code": "head -c 16000000 /dev/zero | tr '\\0' x", "seq": 1}"#);
     assert_eq!(host.response().stdout.len(), 16_000_000);
-    memory(table, "private memory after a call with 16 MB of output", both, worker.shell());
+    memory(table, "private memory after a call with 16 MB of output", both, worker.interpreter());
     worker.end();
 }
 

@@ -194,7 +194,7 @@ fn an_idle_worker_sleeps() {
         let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
         line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
     };
-    let pids = [worker.pid(), worker.server(), worker.shell()];
+    let pids = [worker.pid(), worker.server(), worker.interpreter()];
     // The last call's tail: the worker opens its next reader.
     std::thread::sleep(Duration::from_millis(50));
     let before = pids.map(switches);

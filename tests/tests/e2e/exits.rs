@@ -121,7 +121,7 @@ fn a_shell_that_closed_its_output_before_it_ended() {
 fn a_shell_killed_between_calls_is_noticed_and_replaced() {
     let mut worker = Worker::bash();
     worker.output("RLM_CONTENT=answer; RLM_READY=1");
-    let shell = worker.shell();
+    let shell = worker.interpreter();
     nix::sys::signal::kill(shell, nix::sys::signal::Signal::SIGKILL).unwrap();
     rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
     let response = worker.call("echo on $RLM_CONTENT");
@@ -196,7 +196,7 @@ fn a_root_that_is_removed_does_not_end_the_worker() {
 fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
     let mut worker = Worker::bash();
     worker.output("big=$(head -c 1000000 /dev/zero | tr '\\0' x)");
-    let shell = worker.shell();
+    let shell = worker.interpreter();
     nix::sys::signal::kill(shell, nix::sys::signal::Signal::SIGHUP).unwrap();
     rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
     let response = worker.call("echo ${#big}");

@@ -164,8 +164,8 @@ fn nothing_of_the_driver_is_open_or_set() {
 #[test]
 fn a_thousand_calls_leave_no_descriptor_open() {
     let mut worker = Worker::bash();
-    let count = |worker: &Worker| [worker.server(), worker.shell()].map(rlm_tests::open_descriptors);
-    rlm_tests::wait_until("the shell is idle", || rlm_tests::open_descriptors(worker.shell()) == 4);
+    let count = |worker: &Worker| [worker.server(), worker.interpreter()].map(rlm_tests::open_descriptors);
+    rlm_tests::wait_until("the shell is idle", || rlm_tests::open_descriptors(worker.interpreter()) == 4);
     let before = count(&worker);
     for call in 0..1000 {
         assert_eq!(worker.output(&format!("echo {call}")), format!("{call}\n"));

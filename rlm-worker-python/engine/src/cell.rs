@@ -92,12 +92,7 @@ impl Cells {
     }
 
     /// The code of all statements, and that of an expression at the end. Both are compiled before either runs.
-    fn compile<'py>(
-        &mut self,
-        py: Python<'py>,
-        source: &str,
-        file_name: &str,
-    ) -> PyResult<Parts<'py>> {
+    fn compile<'py>(&mut self, py: Python<'py>, source: &str, file_name: &str) -> PyResult<Parts<'py>> {
         let compile = self.compile.bind(py);
         let flags = self.futures | TOP_LEVEL_AWAIT;
         let tree = compile.call1((source, file_name, "exec", flags | ONLY_AST, true))?;

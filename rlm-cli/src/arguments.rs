@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -19,10 +19,11 @@ Examples:
   rlm exec 'wc -l *.md'                        one call in the current directory
   rlm exec --context src 'x=1' 'echo $x'       two calls in one session
   rlm exec --file calls.sh --json              a file of calls, raw responses
+  rlm exec --python 'x = 2' 'x ** 10'          the same in Python
   rlm repl --context data                      a session to type into
 
-Exit status: 0 every call ran to its end; 1 a call was stopped or its shell ended; 2 usage; 3 the session cannot be
-started or served; 128 + N ended by signal N.
+Exit status: 0 every call ran to its end; 1 a call was stopped, raised, or ended its interpreter; 2 usage; 3 the session
+cannot be started or served; 128 + N ended by signal N.
 
 This is not a security sandbox: code runs with your rights.";
 
@@ -45,7 +46,8 @@ pub(crate) enum Command {
 
 const EXEC_HELP: &str = "\
 A file of calls holds one call per block; a line `# %%` stands between blocks. Output goes to standard output as the calls
-print it, and the answer last, where RLM_CONTENT was set. What else there is to say goes to standard error.";
+print it, with the value of a Python cell's last expression, and the answer last, where RLM_CONTENT or `answer` was
+set. What else there is to say, tracebacks too, goes to standard error.";
 
 const REPL_HELP: &str = "\
 Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Code that is not complete goes on in the
@@ -59,13 +61,29 @@ pub(crate) struct SessionOptions {
     pub(crate) context: PathBuf,
     /// Language of the session: bash or python.
     #[arg(long, value_name = "LANGUAGE", default_value = "bash")]
-    pub(crate) repl_language: ReplLanguage,
+    repl_language: ReplLanguage,
+    /// The same as `--repl-language python`. PATH is the Python to use, CPython 3.10 or newer: a program, its name on PATH,
+    /// or the directory of a virtual environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with = "repl_language")]
+    python: Option<Option<PathBuf>>,
     /// Stop a call after this many seconds; its state is kept.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// Return at most this many bytes of a call's output, head and tail.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
+}
+
+impl SessionOptions {
+    /// The session's language.
+    pub(crate) fn language(&self) -> ReplLanguage {
+        if self.python.is_some() { ReplLanguage::Python } else { self.repl_language }
+    }
+
+    /// The Python that was named.
+    pub(crate) fn python(&self) -> Option<&Path> {
+        self.python.as_ref()?.as_deref()
+    }
 }
 
 #[derive(Args, Debug)]
@@ -127,6 +145,26 @@ mod tests {
             error.to_string().contains("unknown REPL language `perl`: expected `bash` or `python`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn python_is_a_language_and_may_name_an_interpreter() {
+        let session = |arguments: &[&str]| {
+            let arguments = ["rlm", "exec"].iter().chain(arguments).chain(&["code"]);
+            match Arguments::try_parse_from(arguments).unwrap().command {
+                Command::Exec(options) => options.session,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(session(&[]).language(), ReplLanguage::Bash);
+        for arguments in [&["--python"][..], &["--repl-language", "python"]] {
+            assert_eq!(
+                (session(arguments).language(), session(arguments).python()),
+                (ReplLanguage::Python, None)
+            );
+        }
+        let named = session(&["--python=/venv"]);
+        assert_eq!((named.language(), named.python()), (ReplLanguage::Python, Some(Path::new("/venv"))));
     }
 
     #[test]

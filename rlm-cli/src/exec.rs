@@ -110,11 +110,12 @@ fn show(response: &Response, call: usize, json: bool) -> anyhow::Result<()> {
     }
     output.write_all(response.stdout.as_bytes())?;
     output.flush()?;
-    if let Some(result) = &response.result {
-        writeln!(output, "{result}")?;
-    }
-    if !response.stderr.is_empty() {
-        std::io::stderr().write_all(response.stderr.as_bytes())?;
+    let mut errors = std::io::stderr();
+    errors.write_all(response.stderr.as_bytes())?;
+    match (&response.result, &response.exception) {
+        (Some(traceback), Some(_)) => writeln!(errors, "{traceback}")?,
+        (Some(value), None) => writeln!(output, "{value}")?,
+        (None, _) => {}
     }
     if let Some(notice) = notice(response) {
         tell(format_args!("rlm: call {call} {notice}"));
@@ -130,7 +131,7 @@ pub(crate) fn notice(response: &Response) -> Option<String> {
         Outcome::TimedOut => "timed out",
         Outcome::Interrupted => "was interrupted",
         Outcome::Exited => "ended its shell",
-        Outcome::Crashed => "crashed",
+        Outcome::Crashed => "ended its interpreter",
     };
     match &response.hint {
         Some(hint) => Some(format!("{outcome}: {hint}")),

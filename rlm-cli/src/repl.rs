@@ -2,14 +2,14 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use anyhow::Context;
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rlm_core::protocol::Response;
-use rlm_env::{Session, SessionConfig, SessionError};
+use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
@@ -24,7 +24,7 @@ use crate::{tell, worker};
 pub(crate) fn run(options: &ReplOptions) -> anyhow::Result<ExitCode> {
     let config = worker::session_config(&options.session)?;
     let _terminal = TerminalSettings::keep();
-    let mut lines = Lines::start(format!("{}> ", options.session.repl_language))?;
+    let mut lines = Lines::start(options.session.language())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = Ends::catch()?;
@@ -83,9 +83,10 @@ struct Lines {
 }
 
 impl Lines {
-    fn start(prompt: String) -> anyhow::Result<Self> {
+    fn start(language: ReplLanguage) -> anyhow::Result<Self> {
+        let prompt = format!("{language}> ");
         let mut editor: Editor<Completeness, FileHistory> = Editor::new()?;
-        editor.set_helper(Some(Completeness));
+        editor.set_helper(Some(Completeness(language)));
         let history = history_file();
         if let Some(history) = &history {
             // The first time there is none.
@@ -183,37 +184,54 @@ fn history_file() -> Option<PathBuf> {
     Some(dir.join("history"))
 }
 
-/// Tells the line editor whether code is complete, by asking bash.
+/// Tells the line editor whether code is complete, by asking the language itself.
 #[derive(Completer, Debug, Helper, Highlighter, Hinter)]
-struct Completeness;
+struct Completeness(ReplLanguage);
 
 impl Validator for Completeness {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let code = context.input();
+        let is_cut_off = match self.0 {
+            ReplLanguage::Bash => bash_wants_more,
+            ReplLanguage::Python => python_wants_more,
+        };
         let wants_more = !code.ends_with("\n") && (code.ends_with('\\') || is_cut_off(code));
         Ok(if wants_more { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
     }
 }
 
-/// Whether bash finds the end of the code too early. Where bash cannot be asked, the code is taken as it is.
-fn is_cut_off(code: &str) -> bool {
-    let checker = Command::new("bash")
-        .args(["--noprofile", "--norc", "-n", "-O", "extglob"])
-        .env("LC_ALL", "C")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn();
-    let Ok(mut checker) = checker else { return false };
-    if let Some(mut input) = checker.stdin.take() {
-        // A checker that has seen enough may close its end.
-        let _seen_enough = input.write_all(code.as_bytes());
-    }
-    let Ok(output) = checker.wait_with_output() else { return false };
+/// Whether bash finds the end of the code too early.
+fn bash_wants_more(code: &str) -> bool {
+    let mut bash = Command::new("bash");
+    bash.args(["--noprofile", "--norc", "-n", "-O", "extglob"]).env("LC_ALL", "C");
+    let Some(output) = ask(bash, code) else { return false };
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     ["unexpected end of file", "unexpected EOF", "delimited by end-of-file"]
         .iter()
         .any(|cut| complaint.contains(cut))
+}
+
+/// Whether Python does, or the last line belongs to a block, which an empty line ends.
+fn python_wants_more(code: &str) -> bool {
+    let last_line = code.lines().next_back().unwrap_or_default();
+    let mut python = Command::new("python3");
+    python.args(["-I", "-c", include_str!("complete.py")]);
+    last_line.starts_with([' ', '\t'])
+        || ask(python, code).is_some_and(|output| output.status.code() == Some(INCOMPLETE))
+}
+
+/// Exit status of `complete.py` for code that goes on.
+const INCOMPLETE: i32 = 10;
+
+/// Shows code to a checker. None where it cannot be asked: then the code is taken as it is.
+fn ask(mut checker: Command, code: &str) -> Option<Output> {
+    let streams = checker.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut checker = streams.spawn().ok()?;
+    if let Some(mut input) = checker.stdin.take() {
+        // A checker that has seen enough may close its end.
+        let _seen_enough = input.write_all(code.as_bytes());
+    }
+    checker.wait_with_output().ok()
 }
 
 #[cfg(test)]
@@ -223,10 +241,21 @@ mod tests {
     #[test]
     fn code_is_cut_off_where_bash_wants_more() {
         for code in ["echo 'a", "if true; then", "cat <<E\nx", "f() {", "echo $(ls"] {
-            assert!(is_cut_off(code), "{code:?}");
+            assert!(bash_wants_more(code), "{code:?}");
         }
         for code in ["echo a", "fi", "cat <<E\nx\nE\n", ""] {
-            assert!(!is_cut_off(code), "{code:?}");
+            assert!(!bash_wants_more(code), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn python_code_goes_on_while_a_block_or_a_bracket_is_open() {
+        for code in ["def f():", "if x:\n    pass", "f(1,", "\"\"\"text", "@decorated", "class A:\n    x = 1"]
+        {
+            assert!(python_wants_more(code), "{code:?}");
+        }
+        for code in ["x = 1", "f()", "x =", "await f()", "", "x = 1\ny = 2"] {
+            assert!(!python_wants_more(code), "{code:?}");
         }
     }
 }

@@ -41,10 +41,15 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
     if !fs_root.is_dir() {
         bail!("the context {} is not a directory", context.display());
     }
+    let mut env: Vec<_> = std::env::vars_os().collect();
+    if let Some(python) = options.python() {
+        env.retain(|(name, _)| name != rlm_core::env::PYTHON);
+        env.push((rlm_core::env::PYTHON.into(), python.into()));
+    }
     Ok(SessionConfig {
-        env: std::env::vars_os().collect(),
+        env,
         exec_timeout: options.timeout,
         max_output_bytes: options.max_output_bytes,
-        ..SessionConfig::new(find(options.repl_language)?, fs_root)
+        ..SessionConfig::new(find(options.language())?, fs_root)
     })
 }

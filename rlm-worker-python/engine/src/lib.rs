@@ -8,7 +8,7 @@
 //! * [`cell`]: a cell, from its source to its value or exception. `glue.py`: the parts of that which are Python.
 //! * [`answer`], [`text`]: what a cell leaves, as text, whatever it is.
 //! * [`signals`]: how a cell is interrupted, and why nothing else is. [`streams`]: descriptors 0, 1, 2 and `sys.std*`.
-//! * [`guard_rails`]: refused modules and builtins, and the jail.
+//! * [`guard_rails`], [`jail`]: refused modules, builtins and files.
 //! * [`wires`]: pipes and files, opened by path.
 //!
 //! The supervisor, `rlm-worker-python`, does the rest: it has the time limits, the output, and the answer to the host.
@@ -16,6 +16,7 @@
 mod answer;
 mod cell;
 mod guard_rails;
+mod jail;
 mod session;
 mod signals;
 mod streams;

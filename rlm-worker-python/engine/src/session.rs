@@ -85,7 +85,7 @@ impl Session {
         namespace.set_item("answer", answer)?;
         namespace.set_item("extra_data", OsString::from(&setup.fs_root))?;
         namespace.set_item("fs_metadata", of_json(py, &setup.fs_metadata)?)?;
-        guard_rails::raise(namespace, &setup)?;
+        guard_rails::put_up(namespace, &setup)?;
         return_memory();
         Ok(Report::default())
     }

@@ -11,7 +11,8 @@ use crate::text;
 #[derive(Default)]
 pub(crate) struct Sent {
     ready: bool,
-    /// The string itself: strings do not change, so the same object is the same text.
+    /// The content itself, where it need not be looked at again: a string, which does not change, or something that cannot
+    /// be shown, which might take its time over it again.
     content: Option<Py<PyAny>>,
 }
 
@@ -31,16 +32,19 @@ impl Sent {
             return None;
         }
         self.ready = ready;
-        self.content =
-            content.clone().filter(|text| text.is_exact_instance_of::<PyString>()).map(Bound::unbind);
-        let is_whole = answer.is_some()
-            && content
-                .as_ref()
-                .is_some_and(|content| answer.as_ref().is_some_and(|answer| content.is(answer)));
-        let content = content.map_or_else(String::new, |content| match content.is_none() && !is_whole {
-            true => String::new(),
-            false => text::of_value(&content),
-        });
+        self.content = None;
+        let is_in_dict = answer.zip(content.as_ref()).is_some_and(|(answer, content)| !answer.is(content));
+        let content = match content {
+            None => String::new(),
+            Some(content) if content.is_none() && is_in_dict => String::new(),
+            Some(content) => {
+                let text = text::of_value(&content);
+                if text.is_err() || content.is_exact_instance_of::<PyString>() {
+                    self.content = Some(content.clone().unbind());
+                }
+                text.unwrap_or_else(|_raised| text::placeholder(&content))
+            }
+        };
         Some(Answer { ready, content })
     }
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rlm_core::protocol::Exception;
 
-use crate::text;
+use crate::{signals, text};
 
 /// `ast.PyCF_ONLY_AST`.
 const ONLY_AST: i32 = 0x400;
@@ -124,11 +124,15 @@ impl Cells {
         let value = unsafe {
             let value = ffi::PyEval_EvalCode(code.as_ptr(), namespace, namespace);
             Bound::from_owned_ptr_or_err(py, value)
-        }?;
+        };
+        signals::stop_tracing(py);
+        let value = value?;
         if code.getattr("co_flags")?.extract::<i32>()? & COROUTINE == 0 {
             return Ok(value);
         }
-        self.run_async.bind(py).call1((value,))
+        let awaited = self.run_async.bind(py).call1((value,));
+        signals::stop_tracing(py);
+        awaited
     }
 
     /// What the host is told of an exception.
@@ -139,8 +143,15 @@ impl Cells {
             // It fails for no exception that there is.
             let _unusual = value.setattr("__traceback__", traceback);
         }
-        let exception = text::of_exception(value);
-        let formatted = self.format_exception.bind(py).call1((value,));
+        let message = text::of_value(value);
+        let formatted = match &message {
+            Ok(_) => self.format_exception.bind(py).call1((value,)),
+            // It cannot be shown, or was interrupted while it was: the formatter would ask it again.
+            Err(raised) => Err(raised.clone_ref(py)),
+        };
+        signals::stop_tracing(py);
+        let message = message.unwrap_or_else(|_raised| text::placeholder(value));
+        let exception = Exception { kind: text::type_name(value), message };
         let formatted = formatted.and_then(|text| Ok(text::of_string(text.cast::<PyString>()?)));
         let traceback = formatted.unwrap_or_else(|_raised| plain_traceback(value, &exception));
         Failure { traceback, exception }

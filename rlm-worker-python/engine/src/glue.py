@@ -20,6 +20,9 @@ CLASS_CELLS = 1000
 
 CO_OPTIMIZED = 1
 
+# How many calls a traceback shows: more than Python's own limit on recursion, which is 1,000.
+MAX_FRAMES = 1500
+
 
 def keep_source(filename, source, *codes):
     """Shows `linecache` the source of a cell, for as long as code of the cell is alive."""
@@ -58,7 +61,14 @@ def format_exception(error):
     traceback = error.__traceback__
     while traceback is not None and not is_cell(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
-    lines = TracebackException(type(error), error, traceback, compact=True).format()
+    depth, entry = 0, traceback
+    while entry is not None:
+        depth, entry = depth + 1, entry.tb_next
+    # A recursion of a million calls would take the formatter minutes.
+    limit = None if depth <= MAX_FRAMES else -MAX_FRAMES
+    lines = list(TracebackException(type(error), error, traceback, limit=limit, compact=True).format())
+    if limit is not None:
+        lines.insert(1, "  [%d calls left out here]\n" % (depth - MAX_FRAMES))
     return "".join(lines).removesuffix("\n")
 
 

@@ -4,11 +4,13 @@
 //! Both are blocked while no cell runs, and what came meanwhile is thrown away before the next one begins. So a signal that
 //! comes late hits nothing.
 
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rlm_worker_python::wire::hard_stop_signal;
@@ -16,7 +18,7 @@ use rlm_worker_python::wire::hard_stop_signal;
 /// How many Python handlers that raise are put up with after a cell.
 const SETTLE_ROUNDS: usize = 16;
 
-/// `sys.settrace` and [`raise_once`], for the handler.
+/// `sys.settrace` and [`raise_again`], for the handler.
 static TRACING: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
 
 /// Whether the hard stop has set trace functions in this cell.
@@ -35,8 +37,8 @@ impl Signals {
         change_mask(libc::SIG_BLOCK);
         let module = py.import("_signal")?;
         let set_trace = py.import("sys")?.getattr("settrace")?.unbind();
-        let raise_once = wrap_pyfunction!(raise_once, py)?.into_any().unbind();
-        TRACING.get_or_init(py, || (set_trace, raise_once));
+        let raise_again = wrap_pyfunction!(raise_again, py)?.into_any().unbind();
+        TRACING.get_or_init(py, || (set_trace, raise_again));
         Ok(Self {
             set_handler: module.getattr("signal")?.unbind(),
             default_int_handler: module.getattr("default_int_handler")?.unbind(),
@@ -66,35 +68,45 @@ impl Signals {
                 break;
             }
         }
-        if IS_TRACING.swap(false, Ordering::Relaxed)
-            && let Some((set_trace, _)) = TRACING.get(py)
-        {
-            // It fails where an audit hook of the cell's refuses; then cells are slower, and no worse.
-            let _refused = set_trace.call1(py, (py.None(),));
-        }
+        stop_tracing(py);
     }
 }
 
-/// The handler of the hard stop signal. One exception can be swallowed; so every frame of the stack raises once more, at
-/// the next line that it comes to, which is in the clause that swallowed it.
-#[pyfunction]
-fn hard_stop(signal: i32, mut frame: Bound<'_, PyAny>) -> PyResult<()> {
-    let _ = signal;
-    let py = frame.py();
-    if let Some((set_trace, raise_once)) = TRACING.get(py) {
-        IS_TRACING.store(true, Ordering::Relaxed);
-        set_trace.call1(py, (raise_once,))?;
-        while !frame.is_none() {
-            frame.setattr("f_trace", raise_once)?;
-            frame = frame.getattr("f_back")?;
-        }
+/// Ends what the hard stop began: the cell has been left.
+pub(crate) fn stop_tracing(py: Python<'_>) {
+    if IS_TRACING.swap(false, Ordering::Relaxed)
+        && let Some((set_trace, _)) = TRACING.get(py)
+    {
+        // It fails where an audit hook of the cell's refuses; then cells are slower, and no worse.
+        let _refused = set_trace.call1(py, (py.None(),));
     }
+}
+
+/// The handler of the hard stop signal. One exception can be swallowed; so every line that a frame of the stack comes to
+/// raises another, until all are left.
+#[pyfunction]
+fn hard_stop(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
+    let _ = signal;
+    IS_TRACING.store(true, Ordering::Relaxed);
+    trace_lines(frame)?;
     Err(PyKeyboardInterrupt::new_err(()))
 }
 
-/// A trace function that raises at the first line. Python ends the tracing when a trace function raises.
+/// Lets this frame and those below it raise at their next line.
+fn trace_lines(mut frame: Bound<'_, PyAny>) -> PyResult<()> {
+    let py = frame.py();
+    let Some((set_trace, raise_again)) = TRACING.get(py) else { return Ok(()) };
+    set_trace.call1(py, (raise_again,))?;
+    while !frame.is_none() {
+        frame.setattr("f_trace", raise_again)?;
+        frame = frame.getattr("f_back")?;
+    }
+    Ok(())
+}
+
+/// A trace function that raises at a line. Python ends all tracing when a trace function raises, so it asks to be set again.
 #[pyfunction]
-fn raise_once(
+fn raise_again(
     py: Python<'_>,
     frame: Bound<'_, PyAny>,
     event: &str,
@@ -102,9 +114,26 @@ fn raise_once(
 ) -> PyResult<Py<PyAny>> {
     let _ = (frame, argument);
     if event == "line" {
+        // SAFETY: the function lives as long as the process. It fails where 32 calls wait already.
+        unsafe { ffi::Py_AddPendingCall(Some(trace_again), ptr::null_mut()) };
         return Err(PyKeyboardInterrupt::new_err(()));
     }
-    Ok(TRACING.get(py).map_or_else(|| py.None(), |(_, raise_once)| raise_once.clone_ref(py)))
+    // New frames are left alone: they may be ours, and what called them raises when they return.
+    let traced = TRACING.get(py).filter(|_| event != "call");
+    Ok(traced.map_or_else(|| py.None(), |(_, raise_again)| raise_again.clone_ref(py)))
+}
+
+/// Python calls this from the main thread, soon after a line has raised.
+extern "C" fn trace_again(_: *mut c_void) -> c_int {
+    if IS_TRACING.load(Ordering::Relaxed) {
+        Python::attach(|py| {
+            // SAFETY: a borrowed reference to the frame that runs, or null.
+            let frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
+            // It fails where an audit hook of the cell's refuses; then the cell may go on swallowing.
+            let _refused = frame.map(trace_lines);
+        });
+    }
+    0
 }
 
 fn set() -> libc::sigset_t {

@@ -1,10 +1,9 @@
 //! Python's values as text, whatever they are.
 
-use pyo3::exceptions::PyBaseException;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
-use rlm_core::protocol::Exception;
 use rlm_core::worker::HeadTail;
 
 /// A Python string as UTF-8. Lone surrogates become replacement characters; two that make a pair become what they mean.
@@ -31,37 +30,42 @@ pub(crate) fn of_string(string: &Bound<'_, PyString>) -> String {
     units.unwrap_or_else(|| "<text that cannot be encoded>".to_owned())
 }
 
-/// A value as the text that its author would have meant: strings as they are, bytes as UTF-8, None as nothing, the rest by
-/// `str`, else by `repr`.
-pub(crate) fn of_value(value: &Bound<'_, PyAny>) -> String {
+/// A value as the text that its author would have meant: strings as they are, bytes as UTF-8, the rest by `str`, or where
+/// that raises by `repr`.
+///
+/// # Errors
+/// Both raise, or it was interrupted.
+pub(crate) fn of_value(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(string) = value.cast::<PyString>() {
-        return of_string(string);
+        return Ok(of_string(string));
     }
     if let Ok(bytes) = value.cast::<PyBytes>() {
-        return String::from_utf8_lossy(bytes.as_bytes()).into_owned();
+        return Ok(String::from_utf8_lossy(bytes.as_bytes()).into_owned());
     }
     if let Ok(bytes) = value.cast::<PyByteArray>() {
-        return String::from_utf8_lossy(&bytes.to_vec()).into_owned();
+        return Ok(String::from_utf8_lossy(&bytes.to_vec()).into_owned());
     }
-    by_str(value)
+    let by_repr = |raised: PyErr| match raised.is_instance_of::<PyKeyboardInterrupt>(value.py()) {
+        true => Err(raised),
+        false => value.repr(),
+    };
+    value.str().or_else(by_repr).map(|text| of_string(&text))
+}
+
+/// What stands for a value that cannot be shown.
+pub(crate) fn placeholder(value: &Bound<'_, PyAny>) -> String {
+    format!("<{} that cannot be shown>", type_name(value))
 }
 
 /// `str(value)`, else `repr(value)`, else a placeholder.
 pub(crate) fn by_str(value: &Bound<'_, PyAny>) -> String {
-    match value.str().or_else(|_raised| value.repr()) {
-        Ok(string) => of_string(&string),
-        Err(_raised) => format!("<{} that cannot be shown>", type_name(value)),
-    }
+    let text = value.str().or_else(|_raised| value.repr());
+    text.map_or_else(|_raised| placeholder(value), |text| of_string(&text))
 }
 
 /// The name of a value's class.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_raised| "object".to_owned(), |name| of_string(&name))
-}
-
-/// An exception as the host is told of it.
-pub(crate) fn of_exception(error: &Bound<'_, PyBaseException>) -> Exception {
-    Exception { kind: type_name(error), message: by_str(error) }
 }
 
 /// Head and tail of a text, and how many bytes were dropped between them.

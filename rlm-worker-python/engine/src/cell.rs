@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyBaseException;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlm_core::protocol::Exception;
 
 use crate::{signals, text};
@@ -80,12 +80,18 @@ impl Cells {
             [code] => self.keep_source.call1(py, (file_name, source, code))?,
             [first, second, ..] => self.keep_source.call1(py, (file_name, source, first, second))?,
         };
-        if let Some(code) = statements {
-            self.evaluate(&code)?;
+        let mut value = py.None().into_bound(py);
+        if codes.iter().map(|code| awaits(code)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
+            let codes = PyTuple::new(py, codes)?;
+            let awaited = self.run_async.bind(py).call1((self.namespace(py), codes));
+            signals::stop_tracing(py);
+            value = awaited?;
+        } else {
+            for code in codes {
+                value = self.evaluate(code)?;
+            }
         }
-        let Some(code) = expression else { return Ok(None) };
-        let value = self.evaluate(&code)?;
-        if value.is_none() {
+        if value.is_none() || expression.is_none() {
             return Ok(None);
         }
         value.repr().map(|repr| Some(text::of_string(&repr)))
@@ -115,24 +121,17 @@ impl Cells {
         Ok((statements, expression.transpose()?))
     }
 
-    /// Runs code in the namespace, and awaits it where it has to be awaited.
+    /// Runs code in the namespace.
     fn evaluate<'py>(&self, code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = code.py();
         let namespace = self.namespace.as_ptr();
         // SAFETY: a code object, and a dict for globals and locals alike; a new reference, or null with an exception,
         // comes back.
         let value = unsafe {
             let value = ffi::PyEval_EvalCode(code.as_ptr(), namespace, namespace);
-            Bound::from_owned_ptr_or_err(py, value)
+            Bound::from_owned_ptr_or_err(code.py(), value)
         };
-        signals::stop_tracing(py);
-        let value = value?;
-        if code.getattr("co_flags")?.extract::<i32>()? & COROUTINE == 0 {
-            return Ok(value);
-        }
-        let awaited = self.run_async.bind(py).call1((value,));
-        signals::stop_tracing(py);
-        awaited
+        signals::stop_tracing(code.py());
+        value
     }
 
     /// What the host is told of an exception.
@@ -156,6 +155,11 @@ impl Cells {
         let traceback = formatted.unwrap_or_else(|_raised| plain_traceback(value, &exception));
         Failure { traceback, exception }
     }
+}
+
+/// Whether code awaits at top level: then running it only makes a coroutine.
+fn awaits(code: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(code.getattr("co_flags")?.extract::<i32>()? & COROUTINE != 0)
 }
 
 /// The traceback of a session in which Python's own formatter no longer works: the lines of cells, and the exception.

@@ -19,6 +19,7 @@ with_classes = {}
 CLASS_CELLS = 1000
 
 CO_OPTIMIZED = 1
+CO_COROUTINE = 0x80
 
 # How many calls a traceback shows: more than Python's own limit on recursion, which is 1,000.
 MAX_FRAMES = 1500
@@ -75,15 +76,24 @@ def format_exception(error):
 loop = None
 
 
-def run_async(coroutine):
-    """Runs what a cell awaits, on one loop for the life of the session, so that tasks go on from cell to cell."""
+async def run_parts(namespace, codes):
+    """Runs the parts of a cell, in one task: all of them see a running loop where one of them awaits."""
+    for code in codes:
+        value = eval(code, namespace)
+        if code.co_flags & CO_COROUTINE:
+            value = await value
+    return value
+
+
+def run_async(namespace, codes):
+    """Runs a cell that awaits, on one loop for the life of the session, so that tasks go on from cell to cell."""
     global loop
     import asyncio
 
     if loop is None or loop.is_closed():
         loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    task = loop.create_task(coroutine)
+    task = loop.create_task(run_parts(namespace, codes))
     try:
         return loop.run_until_complete(task)
     except BaseException:

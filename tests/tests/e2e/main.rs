@@ -10,6 +10,7 @@ mod limits;
 mod ordinary_host;
 mod output;
 mod persistence;
+mod python;
 mod session;
 mod standard_input;
 mod syntax;

@@ -1,0 +1,19 @@
+//! The Python worker: cells in one namespace, in the user's own Python.
+
+mod persistence;
+
+use rlm_core::protocol::{Outcome, Response, State};
+use rlm_tests::Worker;
+
+/// Runs a cell that must raise this, and returns the response: the session goes on with its state.
+#[track_caller]
+fn raises(worker: &mut Worker, code: &str, kind: &str) -> Response {
+    let response = worker.call(code);
+    let exception = response.exception.as_ref().map(|exception| exception.kind.as_str());
+    assert_eq!(
+        (response.outcome, response.state, exception),
+        (Outcome::Error, State::Kept, Some(kind)),
+        "{code:?}: {response:?}"
+    );
+    response
+}

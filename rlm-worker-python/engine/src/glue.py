@@ -8,8 +8,17 @@ import sys
 from _frozen_importlib_external import PathFinder
 from _weakref import ref
 
+
+class Sources(dict):
+    """The cache of `linecache`, which a cell may clear: files can be read again, cells cannot."""
+
+    def clear(self):
+        for filename in [filename for filename in self if not is_cell(filename)]:
+            del self[filename]
+
+
 # The sources of cells whose code is alive, as `linecache` keeps them. It becomes the cache of `linecache` itself.
-sources = {}
+sources = Sources()
 
 # For each such cell, weak references to its code objects. The last one to die takes the source along.
 alive = {}
@@ -112,30 +121,42 @@ def run_async(namespace, codes):
 
 def add_sources(linecache):
     sources.update(linecache.cache)
+    # From 3.13 on the interpreter shows it what `-c` ran, which would be taken for the source of any other "<string>".
+    sources.pop("<string>", None)
+    getattr(linecache, "_interactive_cache", {}).clear()
     linecache.cache = sources
 
 
 def add_classes(inspect):
     """Lets `inspect` find the file of a class that a cell defined: `__main__` has none."""
+    import re
+
     getfile = inspect.getfile
 
     def getfile_of_cells(object):
         if isinstance(object, type) and object.__module__ == "__main__":
-            for value in vars(object).values():
-                filename = getattr(getattr(value, "__code__", None), "co_filename", "")
-                if is_cell(filename) and filename in sources:
-                    return filename
-            head = "class " + object.__name__
-            for filename in sorted(filter(is_cell, sources), key=len_and_name, reverse=True):
-                if any(line.lstrip().startswith(head) for line in sources[filename][2]):
+            is_head = re.compile(r"\s*class\s+" + re.escape(object.__name__) + r"\b").match
+            # Known from 3.13 on: the first decorator's line, or else that of `class`.
+            first = vars(object).get("__firstlineno__")
+
+            def may_define(filename):
+                lines = sources[filename][2]
+                if first is not None:
+                    lines = lines[first - 1 :]
+                    if not any(line.lstrip().startswith("@") or is_head(line) for line in lines[:1]):
+                        return False
+                return any(map(is_head, lines))
+
+            # A method may come from another cell, by assignment or by its decorator.
+            methods = (getattr(value, "__code__", None) for value in vars(object).values())
+            files = {getattr(code, "co_filename", "") for code in methods}
+            likely_first = lambda name: (name in files, len(name), name)
+            for filename in sorted(filter(is_cell, sources), key=likely_first, reverse=True):
+                if may_define(filename):
                     return filename
         return getfile(object)
 
     inspect.getfile = getfile_of_cells
-
-
-def len_and_name(filename):
-    return len(filename), filename
 
 
 additions = {"linecache": add_sources, "inspect": add_classes}

@@ -206,6 +206,76 @@ fn the_namespace_begins_with_the_documented_names_alone() {
 }
 
 #[test]
+fn sources_of_what_cells_define_can_be_had() {
+    let mut worker = Worker::python();
+    let code = "def f(n):
+    return n  # the comment too
+class Plain:
+    field = 1
+class Full:
+    def method(self):
+        pass
+double = lambda n: n * 2
+";
+    worker.output(code);
+    let decorated = "import functools
+def twice(f):
+    @functools.wraps(f)
+    def wrapper(n):
+        return f(f(n))
+    return wrapper
+@twice
+def g(n):
+    return n + 1
+";
+    worker.output(decorated);
+    worker.output("import inspect");
+    for cell in 0..50 {
+        worker.output(&format!("class Plainer{cell}:\n    field = {cell}"));
+    }
+    assert_eq!(worker.value("g(1)"), "3");
+    let cases = [
+        ("f", "def f(n):\n    return n  # the comment too\n"),
+        ("Plain", "class Plain:\n    field = 1\n"),
+        ("Full", "class Full:\n    def method(self):\n        pass\n"),
+        ("Full.method", "    def method(self):\n        pass\n"),
+        ("double", "double = lambda n: n * 2\n"),
+        ("g", "@twice\ndef g(n):\n    return n + 1\n"),
+        ("Plainer7", "class Plainer7:\n    field = 7\n"),
+    ];
+    for (name, source) in cases {
+        worker.output(&format!("source = inspect.getsource({name})"));
+        assert_eq!(worker.output("print(source, end='')"), source, "{name}");
+    }
+    worker.end();
+}
+
+#[test]
+fn the_source_of_a_class_is_found_past_methods_of_other_cells() {
+    let mut worker = Worker::python();
+    worker.output(
+        "import functools, inspect
+def deco(f):
+    @functools.wraps(f)
+    def wrapper(*args):
+        return f(*args)
+    return wrapper
+def given(self):
+    pass",
+    );
+    let classes = [
+        ("Decorated", "class Decorated:\n    @deco\n    def method(self):\n        pass\n"),
+        ("Assigned", "class Assigned:\n    method = given\n"),
+    ];
+    for (name, source) in classes {
+        worker.output(source);
+        worker.output(&format!("source = inspect.getsource({name})"));
+        assert_eq!(worker.output("print(source, end='')"), source);
+    }
+    worker.end();
+}
+
+#[test]
 fn a_pool_of_forked_processes_runs_functions_of_cells() {
     let mut worker = Worker::python();
     worker.output("import multiprocessing\nscale = 10\ndef f(n):\n    return n * scale");

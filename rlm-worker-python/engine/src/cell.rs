@@ -28,6 +28,7 @@ pub(crate) struct Cells {
     statement: Py<PyAny>,
     expression: Py<PyAny>,
     keep_source: Py<PyAny>,
+    add_line: Py<PyAny>,
     run_async: Py<PyAny>,
     format_exception: Py<PyAny>,
     /// Flags of `from __future__ import …` in earlier cells.
@@ -59,6 +60,7 @@ impl Cells {
             statement: ast.getattr("Expr")?.unbind(),
             expression: ast.getattr("Expression")?.unbind(),
             keep_source: fetch("keep_source")?,
+            add_line: fetch("add_line")?,
             run_async: fetch("run_async")?,
             format_exception: fetch("format_exception")?,
             futures: 0,
@@ -73,7 +75,10 @@ impl Cells {
     /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.
     pub(crate) fn run(&mut self, py: Python<'_>, source: &str, cell: u64) -> PyResult<Option<String>> {
         let file_name = format!("<cell {cell}>");
-        let (statements, expression) = self.compile(py, source, &file_name)?;
+        let (statements, expression) = self.compile(py, source, &file_name).inspect_err(|error| {
+            // The error is no worse for a line that is missing.
+            let _unusual = self.add_line.call1(py, (error.value(py), &file_name, source));
+        })?;
         let codes: Vec<&Bound<'_, PyAny>> = statements.iter().chain(&expression).collect();
         match codes[..] {
             [] => return Ok(None),
@@ -172,8 +177,11 @@ fn plain_traceback(error: &Bound<'_, PyBaseException>, exception: &Exception) ->
             let (file, name) = (code.getattr("co_filename")?, code.getattr("co_name")?);
             let line = entry.getattr("tb_lineno")?;
             let [file, name, line] = [file, name, line].map(|part| text::by_str(&part));
-            lines.push(format!("  File \"{file}\", line {line}, in {name}\n"));
             entry = entry.getattr("tb_next")?;
+            if lines.is_empty() && !file.starts_with("<cell ") {
+                continue;
+            }
+            lines.push(format!("  File \"{file}\", line {line}, in {name}\n"));
         }
         Ok(lines)
     };

@@ -33,6 +33,8 @@ CO_COROUTINE = 0x80
 # How many calls a traceback shows: more than Python's own limit on recursion, which is 1,000.
 MAX_FRAMES = 1500
 
+HEAD = "Traceback (most recent call last):\n"
+
 
 def keep_source(filename, source, *codes):
     """Shows `linecache` the source of a cell, for as long as code of the cell is alive."""
@@ -71,14 +73,20 @@ def format_exception(error):
     traceback = error.__traceback__
     while traceback is not None and not is_cell(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
+    if traceback is not None:
+        # Later it may be shown as another's cause.
+        error.__traceback__ = traceback
     depth, entry = 0, traceback
     while entry is not None:
         depth, entry = depth + 1, entry.tb_next
     # A recursion of a million calls would take the formatter minutes.
     limit = None if depth <= MAX_FRAMES else -MAX_FRAMES
     lines = list(TracebackException(type(error), error, traceback, limit=limit, compact=True).format())
-    if limit is not None:
-        lines.insert(1, "  [%d calls left out here]\n" % (depth - MAX_FRAMES))
+    if limit is not None and HEAD in lines:
+        # Of several exceptions the last is the one that was not caught.
+        place = len(lines) - lines[::-1].index(HEAD)
+        lines.insert(place, "  [%d calls left out here]
+" % (depth - MAX_FRAMES))
     return "".join(lines).removesuffix("\n")
 
 
@@ -117,6 +125,12 @@ def run_async(namespace, codes):
         if task.done():
             loop = stuck
         raise
+
+
+def add_line(error, filename, source):
+    """Gives a syntax error its line where the compiler raised it: unlike the parser it looks for a file."""
+    if isinstance(error, SyntaxError) and error.text is None and error.filename == filename and error.lineno:
+        error.text = source.split("\n")[error.lineno - 1]
 
 
 def add_sources(linecache):

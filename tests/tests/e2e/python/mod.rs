@@ -1,5 +1,6 @@
 //! The Python worker: cells in one namespace, in the user's own Python.
 
+mod errors;
 mod persistence;
 
 use rlm_core::protocol::{Outcome, Response, State};
@@ -16,4 +17,10 @@ fn raises(worker: &mut Worker, code: &str, kind: &str) -> Response {
         "{code:?}: {response:?}"
     );
     response
+}
+
+/// Runs a cell that must raise this, and returns the traceback.
+#[track_caller]
+fn traceback(worker: &mut Worker, code: &str, kind: &str) -> String {
+    raises(worker, code, kind).result.expect("an error has a traceback")
 }

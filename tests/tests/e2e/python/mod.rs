@@ -1,7 +1,12 @@
 //! The Python worker: cells in one namespace, in the user's own Python.
 
+mod answer;
 mod errors;
+mod input;
+mod interpreters;
+mod output;
 mod persistence;
+mod result;
 
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::Worker;

@@ -77,6 +77,13 @@ impl Setup {
         Self { program: program(name), arguments, env, prepare: |_| {} }
     }
 
+    /// Starts this file instead.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = program;
+        self
+    }
+
     /// Adds an argument of the worker's.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<OsString>) -> Self {

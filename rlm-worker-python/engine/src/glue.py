@@ -85,8 +85,7 @@ def format_exception(error):
     if limit is not None and HEAD in lines:
         # Of several exceptions the last is the one that was not caught.
         place = len(lines) - lines[::-1].index(HEAD)
-        lines.insert(place, "  [%d calls left out here]
-" % (depth - MAX_FRAMES))
+        lines.insert(place, "  [%d calls left out here]\n" % (depth - MAX_FRAMES))
     return "".join(lines).removesuffix("\n")
 
 

@@ -50,7 +50,7 @@ fn refusing_import<'py>(
         let name = argument(0, "name").and_then(|name| name.extract::<String>().ok()).unwrap_or_default();
         let parts = argument(3, "fromlist").and_then(|parts| parts.extract::<Vec<String>>().ok());
         let parts = parts.unwrap_or_default();
-        let wanted = parts.iter().map(|part| format!("{name}.{part}")).chain([name.clone()]);
+        let wanted = std::iter::once(name.clone()).chain(parts.iter().map(|part| format!("{name}.{part}")));
         for wanted in wanted {
             let is_within = |module: &String| {
                 wanted

@@ -1,9 +1,13 @@
 //! The Python worker: cells in one namespace, in the user's own Python.
 
 mod answer;
+mod crashes;
+mod environments;
 mod errors;
+mod guard_rails;
 mod input;
 mod interpreters;
+mod interrupts;
 mod output;
 mod persistence;
 mod result;

@@ -1,0 +1,201 @@
+//! What ends the interpreter is answered at once, and the next cell runs in a fresh namespace.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use rlm_core::protocol::{Outcome, State};
+use rlm_tests::{Setup, Worker, open_descriptors, pythons, wait_until};
+use serde_json::json;
+
+/// "At once": far below any time limit, far above what a restart takes on a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// The cell ends its interpreter; the reply says so, and in whose words.
+fn crashes(worker: &mut Worker, code: &str, why: &str) {
+    worker.value("kept = 1; answer['content'] = 'so far'; answer['ready'] = True");
+    let begun = Instant::now();
+    let response = worker.call(code);
+    assert!(begun.elapsed() < AT_ONCE, "{code:?} took {:?}", begun.elapsed());
+    assert_eq!(
+        (response.outcome, response.state),
+        (Outcome::Crashed, State::Reset),
+        "{code:?}: {response:?}"
+    );
+    let hint = response.hint.unwrap_or_default();
+    assert!(hint.contains(why) && hint.contains("variables and imports are lost"), "{code:?}: {hint}");
+    assert!(response.answer.ready && response.answer.content == "so far", "{:?}", response.answer);
+    assert_eq!(worker.value("'kept' in dir(), answer"), "(False, {'ready': True, 'content': 'so far'})");
+}
+
+#[test]
+fn the_end_of_the_process_is_answered_at_once() {
+    let mut worker = Worker::python();
+    crashes(&mut worker, "import os; os._exit(3)", "the interpreter ended with status 3");
+    crashes(&mut worker, "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL");
+    crashes(&mut worker, "import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV");
+    crashes(&mut worker, "import os; os.abort()", "was ended by SIGABRT");
+    crashes(&mut worker, "import signal; signal.alarm(1)\nwhile True: pass", "was ended by SIGALRM");
+    worker.end();
+}
+
+#[test]
+fn exhausting_the_stack_in_c_is_answered_at_once() {
+    for python in pythons() {
+        let mut worker = Setup::python_at(&python).start();
+        worker.value("import sys; sys.setrecursionlimit(10**9)");
+        let response = worker.call("x = []\nfor _ in range(10**6): x = [x]\nrepr(x)");
+        // Newer Pythons notice it themselves, and raise.
+        match response.outcome {
+            Outcome::Crashed => assert_eq!(response.state, State::Reset),
+            outcome => assert_eq!((outcome, response.state), (Outcome::Error, State::Kept), "{response:?}"),
+        }
+        assert_eq!(worker.value("1 + 1"), "2", "{}", python.display());
+        worker.end();
+    }
+}
+
+#[test]
+fn output_before_the_end_is_returned() {
+    let mut worker = Worker::python();
+    let response = worker.call("import os, sys\nprint('out'); print('err', file=sys.stderr); os._exit(0)");
+    assert_eq!((response.stdout.as_str(), response.stderr.as_str()), ("out\n", "err\n"));
+    worker.end();
+}
+
+#[test]
+fn another_program_in_its_place_is_noticed() {
+    for python in pythons() {
+        let mut worker = Setup::python_at(&python).start();
+        crashes(
+            &mut worker,
+            "import os; os.execv('/bin/sleep', ['sleep', '1000'])",
+            "executed another program",
+        );
+        let same = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(1000)'])";
+        crashes(&mut worker, same, "executed another program");
+        let response = worker.call("import os; os.execv('/bin/echo', ['echo', 'its output'])");
+        assert_eq!((response.outcome, response.stdout.as_str()), (Outcome::Crashed, "its output\n"));
+        worker.end();
+    }
+}
+
+#[test]
+fn a_forked_child_never_answers() {
+    let mut worker = Worker::python();
+    worker.value("import os, sys");
+    let forked = "pid = os.fork()\nprint('parent' if pid else 'child', flush=True)\n";
+    let response = worker.call(&format!("{forked}if pid: os.waitpid(pid, 0)\npid > 0"));
+    let mut lines: Vec<&str> = response.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((lines, response.result.as_deref()), (vec!["child", "parent"], Some("True")));
+    for (end, status) in
+        [("sys.exit(7)", 7), ("raise ValueError('of the child')", 1), ("pass", 0), ("sys.exit()", 0)]
+    {
+        let code =
+            format!("pid = os.fork()\nif pid == 0: {end}\nelse: status = os.waitpid(pid, 0)[1] >> 8\nstatus");
+        let response = worker.call(&code);
+        assert_eq!(response.result, Some(status.to_string()), "{response:?}");
+        assert_eq!(
+            response.stderr.contains("ValueError: of the child"),
+            end.contains("Value"),
+            "{response:?}"
+        );
+    }
+    // One that lives on keeps nothing from going on.
+    assert_eq!(worker.value("import time\nif os.fork() == 0: time.sleep(1000)\n5"), "5");
+    assert_eq!(worker.value("1 + 1"), "2");
+    worker.end();
+}
+
+#[test]
+fn closed_descriptors_are_put_back() {
+    let mut worker = Worker::python();
+    assert_eq!(worker.value("kept = 1; import os; os.closerange(0, 1024); 5"), "5");
+    assert_eq!(worker.output("print('on'); os.write(1, b'raw\\n')"), "on\nraw\n");
+    assert_eq!(worker.call("os.write(2, b'err\\n')").stderr, "err\n");
+    assert_eq!(
+        worker.value("os.read(0, 1), sorted(os.listdir('/proc/self/fd')), kept"),
+        "(b'', ['0', '1', '2', '3'], 1)"
+    );
+    worker.end();
+}
+
+#[test]
+fn a_cell_that_uses_up_all_descriptors_loses_nothing() {
+    let mut worker = Worker::python();
+    let code = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nheld = []\ntry:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError as error: print(error.strerror)\nlen(held)";
+    let response = worker.call(code);
+    assert_eq!(
+        (response.outcome, response.stdout.as_str()),
+        (Outcome::Ok, "Too many open files\n")
+    );
+    assert_eq!(worker.output("print(len(held) > 50)"), "True\n");
+    assert_eq!(worker.value("input.__name__, os.read(0, 1)"), "('input', b'')");
+    worker.end();
+}
+
+#[test]
+fn memory_that_runs_out_is_an_exception() {
+    let mut worker = Worker::python();
+    worker.value("import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); kept = 1");
+    let response = worker.call("x = 'a' * 10**10");
+    assert_eq!((response.outcome, response.state), (Outcome::Error, State::Kept));
+    assert_eq!(response.exception.unwrap().kind, "MemoryError");
+    assert_eq!(worker.value("kept"), "1");
+    worker.end();
+}
+
+#[test]
+fn a_stopped_interpreter_goes_on() {
+    let mut worker = Worker::python();
+    assert_eq!(worker.value("import os, signal; os.kill(os.getpid(), signal.SIGSTOP); 5"), "5");
+    worker.end();
+}
+
+#[test]
+fn an_interpreter_that_dies_between_calls_is_told_with_the_next() {
+    let mut worker = Worker::python();
+    worker.value("kept = 1; answer['content'] = 'so far'");
+    let interpreter = worker.interpreter();
+    kill(interpreter, Signal::SIGKILL).unwrap();
+    wait_until("the worker has seen it", || !std::path::Path::new(&format!("/proc/{interpreter}")).exists());
+    let response = worker.call("'kept' in dir()");
+    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
+    assert_eq!(response.result.as_deref(), Some("False"));
+    assert!(response.hint.unwrap().contains("was ended by SIGKILL since the last call"));
+    assert_eq!(response.answer.content, "so far");
+    worker.end();
+}
+
+#[test]
+fn programs_of_a_dead_interpreter_are_ended() {
+    let mut worker = Worker::python();
+    let code = "import os, subprocess\nsubprocess.Popen(['setsid', 'nohup', 'sleep', '1000'], stderr=subprocess.DEVNULL)\nos._exit(1)";
+    assert_eq!(worker.call(code).outcome, Outcome::Crashed);
+    let left = worker.processes();
+    assert!(left.iter().all(|(_, name)| name != "sleep"), "{left:?}");
+    worker.end();
+}
+
+#[test]
+fn a_session_crashes_as_often_as_it_likes() {
+    let mut worker = Worker::python();
+    worker.call("import os; os._exit(1)");
+    let before = [worker.pid(), worker.server()].map(open_descriptors);
+    for _ in 0..20 {
+        assert_eq!(worker.call("import os; os._exit(1)").outcome, Outcome::Crashed);
+    }
+    assert_eq!([worker.pid(), worker.server()].map(open_descriptors), before);
+    worker.end();
+}
+
+#[test]
+fn a_crash_while_the_host_sends_much_code_is_one_answer() {
+    let mut worker = Worker::python();
+    let code = format!("x = '{}'; import os; os._exit(1)", "x".repeat(1 << 20));
+    for _ in 0..3 {
+        assert_eq!(worker.call_with(&code, json!({})).outcome, Outcome::Crashed);
+        assert_eq!(worker.value("1 + 1"), "2");
+    }
+    worker.end();
+}

@@ -1,0 +1,240 @@
+//! Which Python runs the cells, and what the session has of its surroundings: virtual environments, variables, locale.
+
+// What is skipped is said where a test's output is looked at.
+#![allow(clippy::print_stdout)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rlm_core::control::ControlDir;
+use rlm_core::protocol::Context;
+use rlm_tests::{Setup, Worker, default_python, program, pythons};
+use serde_json::Value;
+
+#[test]
+fn the_namespace_begins_with_what_is_documented() {
+    let mut worker = Setup::python()
+        .prepare(|control| {
+            let mut context = control.read_context().unwrap();
+            context.fs_metadata =
+                serde_json::json!({"files": [1, -2.5, 18446744073709551615_u64, null, true, "ä"]});
+            control.write_context(&context).unwrap();
+        })
+        .start();
+    assert_eq!(
+        worker.value("[name for name in dir() if not name.startswith('__')]"),
+        "['answer', 'extra_data', 'fs_metadata']"
+    );
+    assert_eq!(worker.value("answer"), "{'ready': False, 'content': ''}");
+    assert_eq!(worker.value("fs_metadata"), "{'files': [1, -2.5, 18446744073709551615, None, True, 'ä']}");
+    let root = worker.fs_root();
+    assert_eq!(
+        worker.value("import os; [extra_data, os.getcwd()]"),
+        format!("['{0}', '{0}']", root.display())
+    );
+    let stack = "import sys; sys._getframe().f_back, sys.argv, __name__, sys.modules['__main__'].__dict__ is globals()";
+    assert_eq!(worker.value(stack), "(None, [''], '__main__', True)");
+    worker.end();
+}
+
+/// A virtual environment made by `python -m venv`.
+fn make_venv(python: &Path, dir: &Path) {
+    let made = Command::new(python).args(["-m", "venv", "--without-pip"]).arg(dir).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn a_virtual_environment_is_the_sessions_own() {
+    for python in pythons() {
+        let dir = tempfile::tempdir().unwrap();
+        let venv = dir.path().join("venv");
+        make_venv(&python, &venv);
+        let site =
+            fs::read_dir(venv.join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+        fs::write(site.join("of_the_venv.py"), "x = 7\n").unwrap();
+        let mut worker = Setup::of("rlm-worker-python").env("VIRTUAL_ENV", venv.display()).start();
+        assert_eq!(worker.value("import of_the_venv; of_the_venv.x"), "7");
+        assert_eq!(
+            worker.value("import sys; sys.prefix, sys.prefix != sys.base_prefix"),
+            format!("('{}', True)", venv.display())
+        );
+        assert_eq!(worker.value("import subprocess; subprocess.check_output(['python3', '-c', 'import of_the_venv; print(of_the_venv.x)'])"), "b'7\\n'");
+        worker.end();
+    }
+}
+
+/// A virtual environment with numpy, kept with what cargo builds. None, and a word why, where it cannot be made.
+fn numpy_venv() -> Option<PathBuf> {
+    // The newest one that has pip: numpy is shipped ready-made for it.
+    let has_pip = |python: &PathBuf| {
+        Command::new(python)
+            .args(["-I", "-c", "import pip, ensurepip"])
+            .output()
+            .is_ok_and(|out| out.status.success())
+    };
+    let Some(python) = pythons().into_iter().rev().find(has_pip) else {
+        println!("skipped: no Python here has pip");
+        return None;
+    };
+    let venv = program("rlm-worker-python").with_file_name("venv-with-numpy");
+    let works = |venv: &Path| {
+        let check = Command::new(venv.join("bin/python3")).args(["-I", "-c", "import numpy"]).output();
+        check.is_ok_and(|check| check.status.success())
+    };
+    if !works(&venv) {
+        let _none_yet = fs::remove_dir_all(&venv);
+        let made = Command::new(&python).args(["-m", "venv"]).arg(&venv).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let pip = Command::new(venv.join("bin/python3"))
+            .args(["-m", "pip", "install", "--quiet", "numpy"])
+            .output()
+            .unwrap();
+        if !works(&venv) {
+            println!("skipped: numpy cannot be installed: {}", String::from_utf8_lossy(&pip.stderr));
+            return None;
+        }
+    }
+    Some(venv)
+}
+
+#[test]
+fn c_extensions_of_a_virtual_environment_work_behind_the_jail_too() {
+    let Some(venv) = numpy_venv() else { return };
+    for jail in ["0", "1"] {
+        let mut worker = Setup::python_at(&venv).env("RLM_FS_JAIL", jail).start();
+        assert_eq!(worker.value("import numpy as np; a = np.arange(6).reshape(2, 3); int(a.sum())"), "15");
+        assert_eq!(worker.value("a"), "array([[0, 1, 2],\n       [3, 4, 5]])");
+        let response = worker.call("answer['content'] = a.sum(); answer['ready'] = np.True_");
+        assert!(response.answer.ready && response.answer.content == "15", "{:?}", response.answer);
+        let response = worker.call("answer['content'] = a; answer['ready'] = a");
+        assert_eq!(response.answer.content, "[[0 1 2]\n [3 4 5]]");
+        assert!(!response.answer.ready, "an array has no truth value");
+        assert_eq!(worker.value("np.linalg.inv(np.eye(2)).tolist()"), "[[1.0, 0.0], [0.0, 1.0]]");
+        worker.end();
+    }
+}
+
+/// Starts a worker that cannot start, and returns what it said and its log.
+fn fails_to_start(program: &Path, arguments: &[&str], env: &[(&str, &Path)]) -> (Output, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let control = ControlDir::new(dir.path());
+    let context =
+        Context { fs_root: dir.path().to_owned(), fs_metadata: Value::Null, allowed_paths: Vec::new() };
+    control.write_context(&context).unwrap();
+    let output = Command::new(program)
+        .arg("--control-dir")
+        .arg(dir.path())
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .envs(env.iter().copied())
+        .output()
+        .unwrap();
+    assert!(!control.ready_flag().exists());
+    (output, fs::read_to_string(control.log_file()).unwrap())
+}
+
+/// One sentence on standard error that says this, the same in the log, and exit status 3.
+#[track_caller]
+fn says((output, log): (Output, String), sentence: &str) {
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains(sentence), "{words:?} does not say {sentence:?}");
+    assert!(log.contains(sentence), "the log does not say {sentence:?}: {log:?}");
+    assert_eq!(words.trim_end().lines().count(), 1, "{words:?}");
+}
+
+#[test]
+fn a_python_that_cannot_be_used_is_named_with_the_reason() {
+    let worker = program("rlm-worker-python");
+    says(
+        fails_to_start(&worker, &["--python", "/no/python3"], &[]),
+        "--python names the Python /no/python3, which does not exist",
+    );
+    says(
+        fails_to_start(&worker, &[], &[("RLM_PYTHON", Path::new("python3.99"))]),
+        "RLM_PYTHON names the Python python3.99, which is not on PATH",
+    );
+    says(fails_to_start(&worker, &[], &[("PATH", Path::new("/nowhere"))]), "no python3 on PATH");
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("bin")).unwrap();
+    symlink("/gone/python3.9", dir.path().join("bin/python3")).unwrap();
+    says(
+        fails_to_start(&worker, &[], &[("VIRTUAL_ENV", dir.path())]),
+        "/gone/python3.9, which is gone: make the virtual environment anew",
+    );
+    // A program that is no Python, and one that is an old Python.
+    says(fails_to_start(&worker, &["--python", "/bin/false"], &[]), "/bin/false cannot be used");
+    let old = dir.path().join("python3.9");
+    fs::write(&old, "#!/bin/sh\necho 'CPython 3.10 or newer is needed, this is 3.9.2' >&2\nexit 1\n")
+        .unwrap();
+    fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    says(
+        fails_to_start(&worker, &["--python", old.to_str().unwrap()], &[]),
+        "CPython 3.10 or newer is needed, this is 3.9.2",
+    );
+    let home = std::env::home_dir().unwrap().join(".pyenv/versions");
+    let old = fs::read_dir(home).into_iter().flatten().flatten();
+    let old = old
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("3.9."));
+    match old.last() {
+        Some(old) => {
+            let python = old.join("bin/python3");
+            says(
+                fails_to_start(&worker, &["--python", python.to_str().unwrap()], &[]),
+                "CPython 3.10 or newer is needed, this is 3.9.",
+            );
+        }
+        None => println!("skipped: no CPython 3.9 under ~/.pyenv/versions"),
+    }
+}
+
+#[test]
+fn a_worker_without_its_engine_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("rlm-worker-python");
+    fs::copy(program("rlm-worker-python"), &alone).unwrap();
+    let python = default_python();
+    let arguments = ["--python", python.to_str().unwrap()];
+    says(
+        fails_to_start(&alone, &arguments, &[]),
+        "librlm_cell_engine.so: it belongs next to the worker program",
+    );
+    fs::write(dir.path().join("librlm_cell_engine.so"), "no library").unwrap();
+    says(fails_to_start(&alone, &arguments, &[]), "the cell engine cannot be loaded");
+}
+
+#[test]
+fn the_session_sees_no_variable_unasked() {
+    let mut worker = Setup::python().env("OPENAI_API_KEY", "secret").env("PYTHONPATH", "/elsewhere").start();
+    assert_eq!(
+        worker.value(
+            "import os, sys; 'OPENAI_API_KEY' in os.environ, '/elsewhere' in sys.path, os.environ['TERM']"
+        ),
+        "(False, False, 'dumb')"
+    );
+    worker.end();
+}
+
+#[test]
+fn text_is_utf_8_whatever_the_locale() {
+    for locale in ["C", "POSIX", "en_US.ISO-8859-1"] {
+        let mut worker = Setup::python().env("LANG", locale).env("LC_ALL", locale).start();
+        assert_eq!(worker.output("print('ä€😀')"), "ä€😀\n", "{locale}");
+        worker.end();
+    }
+}
+
+#[test]
+fn a_worker_is_found_by_its_name_in_a_directory_that_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["rlm-worker-python", "librlm_cell_engine.so"] {
+        fs::copy(program("rlm-worker-python").with_file_name(file), dir.path().join(file)).unwrap();
+    }
+    let mut worker: Worker = Setup::python().program(dir.path().join("rlm-worker-python")).start();
+    assert_eq!(worker.value("1 + 1"), "2");
+    worker.end();
+}

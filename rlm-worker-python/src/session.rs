@@ -1,7 +1,7 @@
 //! The session: one interpreter after another, and the cells that run in them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
@@ -108,7 +108,7 @@ impl PythonSession {
     pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Stop> {
         let wires = Wires::new().map_err(StartError::Wires).map_err(Stop::failed)?;
         let outputs = Outputs::new(WORDS_BYTES);
-        let interpreter = start(&config, &wires).map_err(Stop::failed)?;
+        let interpreter = start(&config, &wires, &config.setup.fs_root).map_err(Stop::failed)?;
         let mut session =
             Self { config, wires, interpreter, image: None, nonce: 0, cells: 0, outputs, is_dead: false };
         session.set_up(events)?;
@@ -236,7 +236,9 @@ impl PythonSession {
         }
         descendants::end_all();
         self.wires.drain_outputs(&mut self.outputs)?;
-        self.interpreter = start(&self.config, &self.wires).map_err(Stop::failed)?;
+        let places = [&*self.config.setup.fs_root, Path::new("/")];
+        let cwd = places.into_iter().find(|dir| dir.is_dir()).unwrap_or(places[0]);
+        self.interpreter = start(&self.config, &self.wires, cwd).map_err(Stop::failed)?;
         let outputs = std::mem::replace(&mut self.outputs, Outputs::new(WORDS_BYTES));
         self.set_up(events)?;
         self.outputs = outputs;
@@ -359,9 +361,6 @@ impl Death {
     }
 }
 
-/// Starts an interpreter in the session's directory, or where that is gone in the root.
-fn start(config: &SessionConfig, wires: &Wires) -> Result<Process, StartError> {
-    let fs_root = &config.setup.fs_root;
-    let cwd = if fs_root.is_dir() { fs_root.clone() } else { PathBuf::from("/") };
-    process::start(&config.interpreter.program, &config.engine, &config.env, wires, &cwd)
+fn start(config: &SessionConfig, wires: &Wires, cwd: &Path) -> Result<Process, StartError> {
+    process::start(&config.interpreter.program, &config.engine, &config.env, wires, cwd)
 }

@@ -20,8 +20,13 @@ fn refused(response: &Response, seq: i64, fault: &str) {
 
 #[test]
 fn malformed_requests_are_answered_and_nothing_is_lost() {
-    let mut worker = Worker::bash();
-    worker.output("x=kept");
+    answers_malformed_requests(Worker::bash(), "x=kept", "echo $x");
+    answers_malformed_requests(Worker::python(), "x='kept'", "print(x)");
+}
+
+/// `keep` sets a variable, and `show` prints it.
+fn answers_malformed_requests(mut worker: Worker, keep: &str, show: &str) {
+    worker.output(keep);
     let too_large = format!(r#"{{"seq": 5, "code": "{}"}}"#, "x".repeat(MAX_REQUEST_BYTES));
     let limit =
         format!("request of {} bytes exceeds the limit of {MAX_REQUEST_BYTES} bytes", too_large.len());
@@ -59,14 +64,14 @@ fn malformed_requests_are_answered_and_nothing_is_lost() {
     for (bytes, seq, fault) in cases {
         worker.send(bytes);
         refused(&worker.receive(), seq, fault);
-        assert_eq!(worker.output("echo $x"), "kept\n");
+        assert_eq!(worker.output(show), "kept\n");
     }
     // Deeper than the parser goes: refused, not fatal.
     worker.send("[".repeat(100_000).as_bytes());
     refused(&worker.receive(), -1, "cut off");
     worker.send(format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)).as_bytes());
     refused(&worker.receive(), -1, "recursion limit");
-    assert_eq!(worker.output("echo $x"), "kept\n");
+    assert_eq!(worker.output(show), "kept\n");
     worker.end();
 }
 

@@ -125,10 +125,7 @@ fn a_cell_that_uses_up_all_descriptors_loses_nothing() {
     let mut worker = Worker::python();
     let code = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nheld = []\ntry:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError as error: print(error.strerror)\nlen(held)";
     let response = worker.call(code);
-    assert_eq!(
-        (response.outcome, response.stdout.as_str()),
-        (Outcome::Ok, "Too many open files\n")
-    );
+    assert_eq!((response.outcome, response.stdout.as_str()), (Outcome::Ok, "Too many open files\n"));
     assert_eq!(worker.output("print(len(held) > 50)"), "True\n");
     assert_eq!(worker.value("input.__name__, os.read(0, 1)"), "('input', b'')");
     worker.end();

@@ -2,6 +2,7 @@
 
 mod answer;
 mod crashes;
+mod endings;
 mod environments;
 mod errors;
 mod guard_rails;

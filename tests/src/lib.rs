@@ -331,7 +331,8 @@ impl Drop for Worker {
     }
 }
 
-/// Every Python from 3.10 on that this machine has: the system's, and those of pyenv. Says which are missing.
+/// Every Python from 3.10 on that this machine has: the system's, and those of pyenv; where it has neither, the one on
+/// `PATH`. Says which are missing.
 ///
 /// # Panics
 /// There is none.
@@ -356,9 +357,15 @@ pub fn pythons() -> Vec<PathBuf> {
             None => println!("skipped: no CPython 3.{minor} under ~/.pyenv/versions"),
         }
     }
+    if found.is_empty() {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        found.extend(
+            std::env::split_paths(&path).map(|dir| dir.join("python3")).find(|python| is_new_enough(python)),
+        );
+    }
     assert!(
         !found.is_empty(),
-        "the tests need a CPython from 3.10 on at /usr/bin/python3 or under ~/.pyenv/versions"
+        "the tests need a CPython from 3.10 on: at /usr/bin/python3, of pyenv, or on PATH"
     );
     found
 }

@@ -163,7 +163,10 @@ def add_classes(inspect):
             # A method may come from another cell, by assignment or by its decorator.
             methods = (getattr(value, "__code__", None) for value in vars(object).values())
             files = {getattr(code, "co_filename", "") for code in methods}
-            likely_first = lambda name: (name in files, len(name), name)
+
+            def likely_first(name):
+                return name in files, len(name), name
+
             for filename in sorted(filter(is_cell, sources), key=likely_first, reverse=True):
                 if may_define(filename):
                     return filename

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::Response;
-use rlm_tests::program;
+use rlm_tests::{default_python, program};
 
 fn rlm(args: &[&str]) -> Output {
     Command::new(program("rlm")).args(args).stdin(Stdio::null()).output().unwrap()
@@ -56,6 +56,53 @@ fn exec_stops_a_call_at_its_limit_and_says_so() {
     assert_eq!((text(&output.stderr), output.status.code()), (message, Some(1)));
 }
 
+/// `--python=PATH` for the Python that the tests use.
+fn python() -> String {
+    format!("--python={}", default_python().display())
+}
+
+#[test]
+fn exec_runs_cells_in_one_session() {
+    let cells = [
+        "x = 2",
+        "print('out'); x ** 10",
+        "import sys; print('err', file=sys.stderr)",
+        "answer['content'] = x",
+    ];
+    let output = rlm(&[&["exec", &python()][..], &cells].concat());
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("out\n1024\n2\n", "err\n"));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn exec_shows_a_traceback_and_goes_on() {
+    let output = rlm(&["exec", &python(), "1 / 0", "'on'", "import os; os._exit(3)"]);
+    let errors = "Traceback (most recent call last):\n  File \"<cell 1>\", line 1, in <module>\n";
+    assert_eq!(text(&output.stdout), "'on'\n");
+    assert!(text(&output.stderr).starts_with(errors), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("\nZeroDivisionError: division by zero\nrlm: call 1 failed\n"));
+    let crashed = "rlm: call 3 ended its interpreter: the interpreter ended with status 3; ";
+    assert!(text(&output.stderr).contains(crashed), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn repl_takes_cells_of_several_lines() {
+    let mut child = Command::new(program("rlm"))
+        .args(["repl", &python()])
+        .env("HOME", "/nonexistent")
+        .env_remove("XDG_STATE_HOME")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let cells =
+        b"def f(n):\n    m = n\n    return m\n\nf(41) + (\n1)\nfor i in range(2):\n    print(i)\n\nf(5)\n";
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), cells).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), ("42\n0\n1\n5\n", Some(0)));
+}
+
 #[test]
 fn exec_reads_calls_from_standard_input() {
     let mut child = Command::new(program("rlm"))
@@ -93,13 +140,18 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
 
 #[test]
 fn what_is_wrong_is_said_with_the_exit_status_for_it() {
-    let cases: [(&[&str], i32, &str); 6] = [
+    let cases: [(&[&str], i32, &str); 7] = [
         (&["exec"], 2, "required arguments were not provided"),
         (&["exec", "--timeout", "soon", ":"], 2, "expected a number of seconds above 0"),
         (
             &["exec", "--repl-language", "perl", ":"],
             2,
             "unknown REPL language `perl`: expected `bash` or `python`",
+        ),
+        (
+            &["exec", "--python=/does/not/exist", "1"],
+            3,
+            "RLM_PYTHON names the Python /does/not/exist, which does not exist",
         ),
         (
             &["exec", "--context", "/does/not/exist", ":"],
@@ -146,9 +198,14 @@ fn repl_serves_lines_from_a_pipe() {
 
 #[test]
 fn worker_becomes_the_worker_of_the_language() {
+    for (language, worker) in [("bash", "rlm-worker-bash"), ("python", "rlm-worker-python")] {
+        let output = rlm(&["worker", "--repl-language", language, "--control-dir", "/does/not/exist"]);
+        assert_eq!(output.status.code(), Some(3));
+        let words = text(&output.stderr);
+        assert!(words.starts_with(&format!("{worker}: cannot open the log /does/not/exist")), "{words}");
+    }
     let output = rlm(&["worker", "--control-dir", "/does/not/exist"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).starts_with("rlm-worker-bash: cannot open the log /does/not/exist"));
+    assert!(text(&output.stderr).starts_with("rlm-worker-bash: "), "bash is the default");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Outcome, State};
-use rlm_env::{Call, Session, SessionConfig, SessionError};
-use rlm_tests::{program, wait_until};
+use rlm_env::{Call, ReplLanguage, Session, SessionConfig, SessionError};
+use rlm_tests::{default_python, program, wait_until};
 
 /// Set in the process that a test starts to be alone.
 const ALONE: &str = "RLM_TEST_ALONE";
@@ -43,6 +43,34 @@ fn calls_build_on_each_other_and_close_leaves_nothing() {
         }
         session.close().await.unwrap();
         assert!(!is_alive(pid) && !dir.exists());
+    });
+}
+
+#[test]
+fn a_session_speaks_python_too() {
+    block_on(async {
+        let python = default_python().into_os_string();
+        let config = SessionConfig {
+            env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("RLM_PYTHON".into(), python)],
+            ..SessionConfig::new(program(ReplLanguage::Python.worker_name()), std::env::temp_dir())
+        };
+        let mut session = Session::start(config).await.unwrap();
+        let (pid, dir) = (session.pid(), session.control().path().to_owned());
+        session.execute("x = 1").await.unwrap();
+        for seq in 0..200 {
+            let response = session.execute(format!("x + {seq}").as_str()).await.unwrap();
+            assert_eq!(response.result, Some(format!("{}", 1 + seq)));
+        }
+        let response =
+            session.execute(limited("while True: pass", Duration::from_millis(100))).await.unwrap();
+        assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept));
+        let response = session.execute("import os; os._exit(1)").await.unwrap();
+        assert_eq!((response.outcome, response.state), (Outcome::Crashed, State::Reset));
+        session.restart().await.unwrap();
+        assert_eq!(session.execute("'x' in dir()").await.unwrap().result.as_deref(), Some("False"));
+        let pid_now = session.pid();
+        session.close().await.unwrap();
+        assert!(!is_alive(pid) && !is_alive(pid_now) && !dir.exists());
     });
 }
 

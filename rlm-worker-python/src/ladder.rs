@@ -49,6 +49,11 @@ impl Ladder {
         Self { cause, next: Instant::now(), rung: 0 }
     }
 
+    /// Whether it has come to the last rung.
+    pub(crate) fn has_killed(&self) -> bool {
+        self.rung >= RUNGS.len()
+    }
+
     /// Takes the rung that is due. `since` is when the cell began: what runs for longer is not the cell's.
     pub(crate) fn step(&mut self, interpreter: &mut Process, since: descendants::BootTime) {
         let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];

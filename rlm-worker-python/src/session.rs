@@ -59,15 +59,19 @@ pub struct PythonSession {
 }
 
 /// How the interpreter's part of a call ended.
+#[derive(Debug)]
 enum End {
     Reported(Box<Report>),
     Died(Death),
 }
 
 /// What became of an interpreter.
+#[derive(Debug)]
 enum Death {
     /// It ended, or was ended, with this status, as a shell shows it.
     Ended(i32),
+    /// It was ended by us, for a cell that did not stop.
+    Killed,
     /// It executed another program.
     Replaced,
 }
@@ -176,7 +180,8 @@ impl PythonSession {
         let end = loop {
             let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
             let [has_report, prints, complains, is_dead] = [0, 1, 2, 3].map(|at| wake.ready[at]);
-            if has_report {
+            // What dies may have reported first.
+            if has_report || is_dead {
                 self.wires.read_report(&mut running.report)?;
                 if let Some(report) = complete_report(&running.report, self.nonce) {
                     let report = serde_json::from_slice(report).map_err(Stop::failed)?;
@@ -187,7 +192,8 @@ impl PythonSession {
                 self.wires.read_outputs(&mut self.outputs)?;
             }
             if is_dead && let Some(status) = self.interpreter.status() {
-                break End::Died(Death::Ended(status));
+                let was_killed = running.ladder.as_ref().is_some_and(Ladder::has_killed);
+                break End::Died(if was_killed { Death::Killed } else { Death::Ended(status) });
             }
             if let Some(death) = self.tend_cell(&mut running) {
                 break End::Died(death);
@@ -295,12 +301,8 @@ impl PythonSession {
         events: &Events,
     ) -> Result<CallReport, Stop> {
         self.restart(events)?;
-        let what = match stopped {
-            Some(_) => "the cell did not stop and its interpreter was killed".to_owned(),
-            None => format!("the interpreter {}", death.describe()),
-        };
         Ok(CallReport {
-            hint: Some(format!("{what}; {LEGACY}")),
+            hint: Some(format!("the interpreter {}; {LEGACY}", death.describe())),
             ..CallReport::new(stopped.unwrap_or(Outcome::Crashed), State::Reset)
         })
     }
@@ -352,6 +354,7 @@ impl Death {
     /// As the rest of a sentence on the interpreter.
     fn describe(&self) -> String {
         match self {
+            Self::Killed => "was killed, for the cell did not stop".to_owned(),
             Self::Replaced => "executed another program".to_owned(),
             Self::Ended(status) => match Signal::try_from(status - 128) {
                 Ok(signal) => format!("was ended by {signal}"),

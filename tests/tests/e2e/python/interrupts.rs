@@ -135,9 +135,23 @@ fn what_cannot_be_stopped_is_killed_and_the_reply_says_so() {
         assert_eq!((response.state, response.stdout.as_str()), (State::Reset, "before\n"), "{response:?}");
         assert_eq!(response.answer.content, "so far");
         let hint = response.hint.unwrap();
-        assert!(hint.contains("did not stop") && hint.contains("variables and imports are lost"), "{hint}");
+        assert!(
+            hint.contains("was killed, for the cell did not stop")
+                && hint.contains("variables and imports are lost"),
+            "{hint}"
+        );
         assert_eq!(worker.value("'kept' in dir(), answer['content']"), "(False, 'so far')");
     }
+    worker.end();
+}
+
+#[test]
+fn a_cell_that_ends_its_interpreter_when_it_is_stopped_is_told_from_one_that_had_to_be_killed() {
+    let mut worker = Worker::python();
+    let response =
+        run_out_of_time(&mut worker, "import os, time\ntry: time.sleep(1000)\nfinally: os._exit(4)");
+    assert_eq!(response.state, State::Reset);
+    assert!(response.hint.unwrap().starts_with("the interpreter ended with status 4; "));
     worker.end();
 }
 

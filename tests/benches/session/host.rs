@@ -1,4 +1,4 @@
-//! Hosts: one that knows nothing but files, and settings for those of `rlm-env`.
+//! A host that knows nothing but files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -6,13 +6,6 @@ use std::path::PathBuf;
 
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::{Outcome, Response};
-use rlm_env::SessionConfig;
-use rlm_tests::program;
-use tempfile::TempDir;
-
-/// The environment of every worker here, and of bash where it is a floor.
-pub(crate) const ENVIRONMENT: [(&str, &str); 3] =
-    [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")];
 
 /// Opens, writes and closes the command FIFO, then opens the response FIFO, reads to end of file and closes it: all of
 /// it blocking, as the simplest host would.
@@ -46,18 +39,16 @@ impl PlainHost {
         }
     }
 
+    /// Runs code that must end well. It stands in JSON as it is.
+    pub(crate) fn call(&mut self, code: &str) {
+        self.exchange(format!(r#"{{"code": "{code}", "seq": 1}}"#).as_bytes());
+        self.response();
+    }
+
     /// The latest response of a worker, whose call must have ended well.
     pub(crate) fn response(&self) -> Response {
         let response: Response = serde_json::from_slice(&self.response).unwrap();
         assert_eq!(response.outcome, Outcome::Ok, "{:?}", response.hint);
         response
-    }
-}
-
-/// Settings for a session whose working directory is `fs_root`.
-pub(crate) fn session_config(fs_root: &TempDir) -> SessionConfig {
-    SessionConfig {
-        env: ENVIRONMENT.map(|(name, value)| (name.into(), value.into())).to_vec(),
-        ..SessionConfig::new(program("rlm-worker-bash"), fs_root.path())
     }
 }

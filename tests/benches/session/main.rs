@@ -1,8 +1,8 @@
-//! What a bash session costs, next to what the same thing costs without it.
+//! What a session costs, of bash and of Python, next to what the same thing costs without it.
 //!
 //! Build the workers first: `cargo build --release --workspace`. Then `cargo bench -p rlm-tests --bench session` shows
 //! Criterion's look at each timed thing, prints a Markdown table of costs, floors and limits, and writes that table to
-//! `bench-session.md` in Cargo's target directory. It takes about a minute; nothing else should run meanwhile.
+//! `bench-session.md` in Cargo's target directory. It takes about three minutes; nothing else should run meanwhile.
 //!
 //! A *floor* does the least that could do the job, in the same run: the ratio to it says more than a time does. Each
 //! number of the table is a median over rounds in which the thing and its floor take turns, so that both see the same
@@ -11,9 +11,11 @@
 mod fifo_floor;
 mod host;
 mod idle;
+mod language;
 mod many;
 mod output;
 mod placement;
+mod printing;
 mod round_trip;
 mod start;
 mod subject;
@@ -24,6 +26,7 @@ use std::path::Path;
 
 use criterion::Criterion;
 
+use crate::language::Language;
 use crate::table::Table;
 
 fn main() {
@@ -39,10 +42,12 @@ fn main() {
     }
     let mut criterion = Criterion::default().without_plots().configure_from_args();
     let mut table = Table::default();
-    round_trip::bench(&mut criterion, &mut table);
+    let languages = [Language::bash(), Language::python()];
+    round_trip::bench(&mut criterion, &mut table, &languages);
     start::bench(&mut criterion, &mut table);
     output::bench(&mut criterion, &mut table);
-    idle::bench(&mut table);
+    printing::bench(&mut criterion, &mut table, &languages[1]);
+    idle::bench(&mut table, &languages);
     many::bench(&mut criterion, &mut table);
     criterion.final_summary();
     table.publish();

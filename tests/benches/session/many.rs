@@ -11,7 +11,7 @@ use rlm_tests::children;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::host::session_config;
+use crate::language::Language;
 use crate::subject::{Effort, Subject, measure};
 use crate::table::{Limit, Table};
 
@@ -72,11 +72,12 @@ impl Crowd {
     }
 
     fn of(count: usize, runtime: Runtime) -> Self {
+        let bash = Language::bash();
         let fs_root = tempfile::tempdir().unwrap();
         let sessions = runtime.block_on(async {
             let mut sessions = Vec::new();
             for _ in 0..count {
-                sessions.push(Session::start(session_config(&fs_root)).await.unwrap());
+                sessions.push(Session::start(bash.session_config(&fs_root)).await.unwrap());
             }
             sessions
         });

@@ -1,8 +1,8 @@
-//! A call that prints a lot.
+//! A bash call that prints a lot.
 
 use std::fs::File;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
@@ -10,7 +10,8 @@ use nix::pty::openpty;
 use nix::sys::termios::{LocalFlags, OutputFlags, SetArg, tcgetattr, tcsetattr};
 use rlm_tests::Worker;
 
-use crate::host::{ENVIRONMENT, PlainHost};
+use crate::host::PlainHost;
+use crate::language::Language;
 use crate::subject::{Effort, Subject, measure};
 use crate::table::{Limit, Table, time};
 
@@ -36,7 +37,7 @@ pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table) {
     let rate = |time: Duration| (LARGE / MIB) as f64 / time.as_secs_f64();
     let ratio = rate(large) / rate(floor);
     table.row(
-        "64 MiB of output in one call, against a bare reader of the terminal",
+        "bash: 64 MiB of output in one call, against a bare reader of the terminal",
         &format!("{:.0} MiB/s", rate(floor)),
         &format!("{:.0} MiB/s", rate(large)),
         &format!("{ratio:.2}"),
@@ -48,7 +49,13 @@ pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table) {
     let [small] = measure(criterion, "output", &small, subject);
     let ratio = large.as_secs_f64() / small.as_secs_f64();
     let about = Limit::AtMost(5.0).judge(ratio, "");
-    table.row("64 MiB of output, against 16 MiB", &time(small), &time(large), &format!("{ratio:.2}"), &about);
+    table.row(
+        "bash: 64 MiB of output, against 16 MiB",
+        &time(small),
+        &time(large),
+        &format!("{ratio:.2}"),
+        &about,
+    );
     worker.end();
 }
 
@@ -72,14 +79,10 @@ fn read_from_terminal(bytes: usize) {
     settings.output_flags.remove(OutputFlags::ONLCR);
     tcsetattr(&terminal.slave, SetArg::TCSANOW, &settings).unwrap();
     let code = producer(bytes).replace(r"\\", r"\");
-    let mut child = Command::new("bash")
-        .args(["--noprofile", "--norc", "-c", &code])
-        .env_clear()
-        .envs(ENVIRONMENT)
-        .stdin(Stdio::null())
-        .stdout(terminal.slave)
-        .spawn()
-        .unwrap();
+    let mut command = Language::bash().bare_command(&code);
+    let mut child = command.stdin(Stdio::null()).stdout(terminal.slave).spawn().unwrap();
+    // It holds the terminal's other end until it goes, and a reader would wait for us.
+    drop(command);
     let mut master = File::from(terminal.master);
     let mut buffer = vec![0; 64 << 10];
     let mut missing = bytes;

@@ -1,8 +1,7 @@
 //! From the start of a worker until it says that it can take a call.
 
 use std::io::Read;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
@@ -10,34 +9,48 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::Context;
-use rlm_tests::program;
+use rlm_tests::pythons;
 
-use crate::host::ENVIRONMENT;
+use crate::language::Language;
 use crate::subject::{Effort, Subject, measure};
 use crate::table::{Limit, Table};
 
-const EFFORT: Effort =
-    Effort { criterion: Duration::from_millis(1000), rounds: 10, runs: 20, throughput: None };
-
 pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table) {
-    let worker = program("rlm-worker-bash");
-    let bash = find_bash();
-    let subjects = [
-        Subject::timed("bash -c :", || start_bash(&bash)),
-        Subject::repeated("worker until ready", || start_worker(&worker)),
-    ];
-    let [floor, ready] = measure(criterion, "start", &EFFORT, subjects);
-    table.times("spawn to ready, against `bash --noprofile --norc -c :`", floor, ready, Limit::AtMost(4.0));
+    bench_language(criterion, table, &Language::bash(), ":", 20, Limit::AtMost(4.0));
+    for python in pythons() {
+        bench_language(criterion, table, &Language::Python(python), "pass", 10, Limit::Aim(1.5, 2.0));
+    }
 }
 
-fn start_bash(bash: &PathBuf) {
-    let mut command = Command::new(bash);
-    command.args(["--noprofile", "--norc", "-c", ":"]).env_clear().envs(ENVIRONMENT);
+fn bench_language(
+    criterion: &mut Criterion,
+    table: &mut Table,
+    language: &Language,
+    nothing: &str,
+    runs: u64,
+    limit: Limit,
+) {
+    let effort = Effort { criterion: Duration::from_millis(1000), rounds: 10, runs, throughput: None };
+    let subjects = [
+        Subject::timed("bare interpreter", || start_bare(language, nothing)),
+        Subject::repeated("worker until ready", || start_worker(language)),
+    ];
+    let interpreter = language.interpreter().display();
+    let group = format!("start of {interpreter}").replace('/', " ");
+    let [floor, ready] = measure(criterion, &group, &effort, subjects);
+    let bare = language.bare_command(nothing);
+    let options: Vec<_> = bare.get_args().map(|option| option.to_string_lossy()).collect();
+    let what = format!("{}: spawn to ready, against `{interpreter} {}`", language.name(), options.join(" "));
+    table.times(&what, floor, ready, limit);
+}
+
+fn start_bare(language: &Language, nothing: &str) {
+    let mut command = language.bare_command(nothing);
     assert!(command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap().success());
 }
 
 /// Says how long the worker took to be ready. That it is made and ended properly does not count.
-fn start_worker(program: &PathBuf) -> Duration {
+fn start_worker(language: &Language) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let control = ControlDir::new(dir.path());
     let context = Context {
@@ -48,8 +61,8 @@ fn start_worker(program: &PathBuf) -> Duration {
     control.write_context(&context).unwrap();
 
     let begun = Instant::now();
-    let mut command = Command::new(program);
-    command.arg("--control-dir").arg(dir.path()).args(["--ready-fd", "1"]).env_clear().envs(ENVIRONMENT);
+    let mut command = language.worker_command();
+    command.arg("--control-dir").arg(dir.path()).args(["--ready-fd", "1"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = [0; 6];
     let read = child.stdout.take().unwrap().read_exact(&mut ready);
@@ -60,11 +73,4 @@ fn start_worker(program: &PathBuf) -> Duration {
     read.unwrap();
     assert_eq!(&ready, b"ready\n");
     took
-}
-
-/// The bash that the worker finds. A path, since a name on another `PATH` than ours would cost the floor a slower spawn.
-fn find_bash() -> PathBuf {
-    let found =
-        std::env::split_paths(ENVIRONMENT[0].1).map(|dir| dir.join("bash")).find(|bash| bash.is_file());
-    found.expect("the workers need a bash as well")
 }

@@ -1,0 +1,202 @@
+//! Python cells that print a lot, against the same statements in a Python whose standard output is a plain pipe.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use rlm_core::limits::DEFAULT_MAX_OUTPUT_BYTES;
+use rlm_tests::Worker;
+
+use crate::host::PlainHost;
+use crate::language::Language;
+use crate::subject::{Effort, Subject, measure};
+use crate::table::{Limit, Table};
+
+const MIB: usize = 1 << 20;
+const LARGE: usize = 64 * MIB;
+
+/// More than any program here prints.
+const EVERYTHING: usize = 100 * MIB;
+
+/// What is printed, in one call.
+struct Program {
+    name: &'static str,
+    /// Runs once, before anything is timed.
+    preparation: &'static str,
+    /// Prints; one line of source.
+    printing: &'static str,
+    bytes: usize,
+}
+
+const ONE_PRINT: Program = Program {
+    name: "64 MiB in one print",
+    preparation: "text = 'x' * ((64 << 20) - 1)",
+    printing: "print(text)",
+    bytes: LARGE,
+};
+
+const LINES: Program = Program {
+    name: "64 MiB in lines of 1 KiB",
+    preparation: "line = 'x' * 1023",
+    printing: "for _ in range(64 << 10): print(line)",
+    bytes: LARGE,
+};
+
+const SHORT_PRINTS: Program = Program {
+    name: "500,000 short prints",
+    preparation: "",
+    printing: "for _ in range(500_000): print('short')",
+    bytes: 3_000_000,
+};
+
+/// How a bare Python passes on what is printed.
+#[derive(Clone, Copy)]
+enum Buffering {
+    /// As Python does by itself where standard output is a pipe.
+    ByBlock,
+    /// As in a session, so that output is seen when it is printed.
+    ByLine,
+}
+
+pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table, python: &Language) {
+    let worker = python.worker();
+    let mut session = PrintingSession::new(&worker);
+    for program in [ONE_PRINT, LINES] {
+        throughput(criterion, table, python, &mut session, &program);
+    }
+    let mut floor = BarePrinter::start(python, &SHORT_PRINTS, Buffering::ByLine);
+    session.prepare(&SHORT_PRINTS);
+    let subjects = [
+        Subject::timed("bare reader, buffered by line", || floor.print()),
+        Subject::timed("one call", || session.print(&SHORT_PRINTS, DEFAULT_MAX_OUTPUT_BYTES)),
+    ];
+    let [floor, call] = measure(criterion, SHORT_PRINTS.name, &effort(SHORT_PRINTS.bytes), subjects);
+    table.times(
+        &format!(
+            "Python: {} in one call, against a bare reader of a pipe buffered by line",
+            SHORT_PRINTS.name
+        ),
+        floor,
+        call,
+        Limit::AtMost(1.5),
+    );
+    worker.end();
+}
+
+fn throughput(
+    criterion: &mut Criterion,
+    table: &mut Table,
+    python: &Language,
+    session: &mut PrintingSession,
+    program: &Program,
+) {
+    let [mut by_block, mut by_line] = [Buffering::ByBlock, Buffering::ByLine]
+        .map(|buffering| BarePrinter::start(python, program, buffering));
+    session.prepare(program);
+    let session = std::cell::RefCell::new(session);
+    let subjects = [
+        Subject::timed("bare reader", || by_block.print()),
+        Subject::timed("bare reader, buffered by line", || by_line.print()),
+        Subject::timed("one call, 16 MiB returned", || {
+            session.borrow_mut().print(program, DEFAULT_MAX_OUTPUT_BYTES);
+        }),
+        Subject::timed("one call, all returned", || session.borrow_mut().print(program, EVERYTHING)),
+    ];
+    let [by_block, by_line, cut, whole] = measure(criterion, program.name, &effort(program.bytes), subjects);
+    let rate = |time: Duration| (program.bytes / MIB) as f64 / time.as_secs_f64();
+    for (returned, call) in [("16 MiB returned", cut), ("all returned", whole)] {
+        for (reader, floor) in [("", by_block), (" buffered by line", by_line)] {
+            let ratio = rate(call) / rate(floor);
+            table.row(
+                &format!("Python: {}, {returned}, against a bare reader of a pipe{reader}", program.name),
+                &format!("{:.0} MiB/s", rate(floor)),
+                &format!("{:.0} MiB/s", rate(call)),
+                &format!("{ratio:.2}"),
+                &Limit::AtLeast(0.9).judge(ratio, ""),
+            );
+        }
+    }
+}
+
+fn effort(bytes: usize) -> Effort {
+    Effort {
+        criterion: Duration::from_millis(2000),
+        rounds: 7,
+        runs: 1,
+        throughput: Some(Throughput::Bytes(bytes as u64)),
+    }
+}
+
+/// A session that prints when it is told to.
+struct PrintingSession {
+    host: PlainHost,
+}
+
+impl PrintingSession {
+    fn new(worker: &Worker) -> Self {
+        Self { host: PlainHost::new(&worker.control) }
+    }
+
+    fn prepare(&mut self, program: &Program) {
+        self.host.call(program.preparation);
+    }
+
+    /// From the request to the last byte of the response.
+    fn print(&mut self, program: &Program, limit: usize) {
+        let request = format!(r#"{{"code": "{}", "seq": 1, "max_output_bytes": {limit}}}"#, program.printing);
+        let response = self.host.exchange(request.as_bytes());
+        let expected = program.bytes.min(limit);
+        assert!(
+            response.len() > expected,
+            "{}",
+            String::from_utf8_lossy(&response[..response.len().min(1000)])
+        );
+    }
+}
+
+/// A Python that runs already, and prints when it is told to.
+struct BarePrinter {
+    child: Child,
+    orders: ChildStdin,
+    printed: ChildStdout,
+    buffer: Vec<u8>,
+    bytes: usize,
+}
+
+impl BarePrinter {
+    fn start(python: &Language, program: &Program, buffering: Buffering) -> Self {
+        let Program { preparation, printing, bytes, .. } = *program;
+        let reconfigure = match buffering {
+            Buffering::ByBlock => "",
+            Buffering::ByLine => "sys.stdout.reconfigure(line_buffering=True)",
+        };
+        let code = format!(
+            "import sys\n{reconfigure}\n{preparation}\nwhile sys.stdin.read(1):\n    {printing}\n    sys.stdout.flush()",
+        );
+        let mut command = python.bare_command(&code);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (orders, printed) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, orders, printed, buffer: vec![0; 64 << 10], bytes }
+    }
+
+    /// From the order to the last byte printed.
+    fn print(&mut self) {
+        self.orders.write_all(b"x").unwrap();
+        let mut missing = self.bytes;
+        while missing > 0 {
+            match self.printed.read(&mut self.buffer).unwrap() {
+                0 => panic!("the bare Python ended"),
+                count => missing -= count,
+            }
+        }
+    }
+}
+
+impl Drop for BarePrinter {
+    fn drop(&mut self) {
+        // One that died by itself made its reader fail already.
+        let _died_already = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}

@@ -8,7 +8,7 @@
 //! since the kernel offers no other event for it, while the worker goes on seeing signals and the session's output.
 
 use std::fs::OpenOptions;
-use std::io::{self, PipeReader};
+use std::io::{self, BufWriter, PipeReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,7 @@ use super::serve::Interpreter;
 use crate::control::ControlDir;
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
+use crate::protocol::Response;
 
 /// Bytes read from the command FIFO at a time; also what a FIFO holds.
 const READ_BYTES: usize = 64 << 10;
@@ -157,13 +158,13 @@ impl Channel {
         }
     }
 
-    /// Writes one response: open, write, close.
+    /// Writes one response: open, write, close. Its text is never in memory as a whole.
     ///
     /// # Errors
     /// [`Stop`] as soon as the worker has to end.
     pub fn respond(
         &mut self,
-        response: &[u8],
+        response: &Response,
         events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<Delivery, Stop> {
@@ -179,26 +180,19 @@ impl Channel {
             self.decoder.skip_garbage();
         }
         self.decoder.resync();
-        if response.len() > READ_BYTES {
-            // A smaller FIFO works as well, with more system calls.
-            let _too_many_pipes = fcntl(&fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
+        let mut delivery = ResponseWriter { fifo, events, interpreter, writes: 0, fault: None };
+        let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
+        let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
+        let written = written.and_then(|()| writer.flush());
+        // What is left in it has nobody to read it.
+        drop(writer.into_parts());
+        match (delivery.fault, written) {
+            (None, Ok(())) => Ok(Delivery::Done),
+            (Some(Fault::Stop(stop)), _) => Err(stop),
+            (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
+            (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
+            (None, Err(error)) => Err(Stop::failed(error)),
         }
-        let mut rest = response;
-        while !rest.is_empty() {
-            match write(&fifo, rest) {
-                Ok(count) => rest = &rest[count..],
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => {
-                    let mut fds = vec![PollFd::new(fifo.as_fd(), PollFlags::POLLOUT)];
-                    interpreter.watch(&mut fds);
-                    events.wait(fds, None)?;
-                    interpreter.tend()?;
-                }
-                Err(Errno::EPIPE) => return Ok(Delivery::GivenUp),
-                Err(errno) => return Err(failed("write to", &self.response_path, errno.into())),
-            }
-        }
-        Ok(Delivery::Done)
     }
 
     /// Waits until the host opens the response FIFO for reading.
@@ -248,6 +242,58 @@ impl Channel {
         let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(fifo)
+    }
+}
+
+/// Writes to the response FIFO, and waits where the host is slower.
+struct ResponseWriter<'a, I> {
+    fifo: OwnedFd,
+    events: &'a Events,
+    interpreter: &'a mut I,
+    /// A response that takes a second one is larger than the FIFO is by default.
+    writes: u64,
+    /// Why the last write failed.
+    fault: Option<Fault>,
+}
+
+enum Fault {
+    Stop(Stop),
+    Errno(Errno),
+}
+
+impl<I: Interpreter> ResponseWriter<'_, I> {
+    fn wait(&mut self) -> Result<(), Stop> {
+        let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
+        self.interpreter.watch(&mut fds);
+        self.events.wait(fds, None)?;
+        self.interpreter.tend()
+    }
+}
+
+impl<I: Interpreter> Write for ResponseWriter<'_, I> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writes += 1;
+        if self.writes == 2 {
+            // A smaller FIFO works as well, with more system calls.
+            let _too_many_pipes = fcntl(&self.fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
+        }
+        loop {
+            let fault = match write(&self.fifo, bytes) {
+                Ok(count) => return Ok(count),
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => match self.wait() {
+                    Ok(()) => continue,
+                    Err(stop) => Fault::Stop(stop),
+                },
+                Err(errno) => Fault::Errno(errno),
+            };
+            self.fault = Some(fault);
+            return Err(io::ErrorKind::Other.into());
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

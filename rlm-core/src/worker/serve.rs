@@ -98,9 +98,7 @@ pub fn serve(
     loop {
         let served = channel.next_frame(events, interpreter).and_then(|frame| {
             let response = server.handle(frame, interpreter, events)?;
-            let text = serde_json::to_vec(&response).map_err(Stop::failed)?;
-            drop(response);
-            let delivery = channel.respond(&text, events, interpreter)?;
+            let delivery = channel.respond(&response, events, interpreter)?;
             if delivery == Delivery::GivenUp {
                 server.log.line("the host closed the response FIFO before it had read the response");
             }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::answer::Sent;
 use crate::cell::Cells;
 use crate::guard_rails;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::streams::Streams;
 use crate::{text, wires};
 
@@ -59,20 +59,21 @@ impl Session {
         Ok(Self { places, cells, signals, streams, sent: Sent::default(), pid: Pid::this() })
     }
 
-    /// Waits for a command. Python's own signal handlers, which a cell may have set, run meanwhile.
+    /// Waits for a command. Python's handlers of other signals, which a cell may have set, run meanwhile.
     fn next_command(&self, py: Python<'_>) -> PyResult<Command> {
-        let mut bytes = [0; Command::BYTES];
-        py.detach(|| {
-            let pipe = wires::open(&self.places.commands, nix::libc::O_RDONLY)?;
-            wires::read_command(&pipe, &mut bytes, || {
-                Python::attach(|py| {
-                    if let Err(raised) = py.check_signals() {
-                        raised.write_unraisable(py, None);
-                    }
-                });
-            })
-        })?;
-        Ok(Command::decode(&bytes))
+        let pipe = wires::open(&self.places.commands, nix::libc::O_RDONLY)?;
+        loop {
+            // A signal that comes after the look and before the wait has to end the wait.
+            let mask = signals::block_all();
+            signals::run_handlers(py);
+            let has_come = py.detach(|| signals::wait_readable(&pipe, &mask));
+            signals::restore(&mask);
+            if has_come? {
+                let mut bytes = [0; Command::BYTES];
+                wires::read_command(&pipe, &mut bytes)?;
+                return Ok(Command::decode(&bytes));
+            }
+        }
     }
 
     /// Gives the namespace its names.

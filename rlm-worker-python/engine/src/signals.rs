@@ -5,9 +5,13 @@
 //! comes late hits nothing.
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno;
 use nix::libc;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
@@ -51,8 +55,9 @@ impl Signals {
         for (signal, handler) in
             [(libc::SIGINT, &self.default_int_handler), (hard_stop_signal(), &self.hard_stop)]
         {
-            // It fails where the handler of another signal raised just now, between cells: nobody's exception.
-            if self.set_handler.call1(py, (signal, handler)).is_err() {
+            // It fails where the handler of another signal raised just now, between cells.
+            if let Err(raised) = self.set_handler.call1(py, (signal, handler)) {
+                tell(py, raised);
                 let _raised_again = self.set_handler.call1(py, (signal, handler));
             }
         }
@@ -60,16 +65,30 @@ impl Signals {
         change_mask(libc::SIG_UNBLOCK);
     }
 
-    /// Closes the window. What Python has noted and not yet raised is raised here, to nobody.
+    /// Closes the window. An interrupt that Python has noted and not yet raised is raised here, to nobody.
     pub(crate) fn close(&self, py: Python<'_>) {
         change_mask(libc::SIG_BLOCK);
         for _ in 0..SETTLE_ROUNDS {
-            if py.check_signals().is_ok() {
-                break;
+            match py.check_signals() {
+                Ok(()) => break,
+                Err(raised) if raised.is_instance_of::<PyKeyboardInterrupt>(py) => {}
+                Err(raised) => tell(py, raised),
             }
         }
         stop_tracing(py);
     }
+}
+
+/// Runs the handlers of signals that have come.
+pub(crate) fn run_handlers(py: Python<'_>) {
+    if let Err(raised) = py.check_signals() {
+        tell(py, raised);
+    }
+}
+
+/// Shows what a handler raised while no cell ran, as Python shows what it cannot raise.
+fn tell(py: Python<'_>, raised: PyErr) {
+    raised.write_unraisable(py, None);
 }
 
 /// Ends what the hard stop began: the cell has been left.
@@ -152,6 +171,35 @@ fn change_mask(how: i32) {
     let set = set();
     // SAFETY: the pointer is to a live set; no old mask is asked for.
     unsafe { libc::pthread_sigmask(how, &raw const set, ptr::null_mut()) };
+}
+
+/// Blocks every signal for this thread, and returns what was blocked before.
+pub(crate) fn block_all() -> libc::sigset_t {
+    // SAFETY: both sets are live; the first is initialised by sigfillset before it is used, the second is written.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+/// Blocks what was blocked before.
+pub(crate) fn restore(mask: &libc::sigset_t) {
+    // SAFETY: the set is live; no old mask is asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
+}
+
+/// Waits, with these signals blocked and no others, until there is something to read. False where a signal came first.
+pub(crate) fn wait_readable(file: &File, mask: &libc::sigset_t) -> io::Result<bool> {
+    let mut fd = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: both pointers are to live values, and there is one descriptor.
+    let ready = unsafe { libc::ppoll(&raw mut fd, 1, ptr::null(), mask) };
+    match Errno::result(ready) {
+        Ok(_) => Ok(true),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Throws away what came while both were blocked.

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
@@ -38,18 +38,9 @@ pub(crate) fn open(path: &str, flags: i32) -> io::Result<File> {
     opened.map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) })).map_err(io::Error::from)
 }
 
-/// Reads exactly `buffer`, in one read that waits; `interrupted` is asked when a signal handler has run meanwhile.
-pub(crate) fn read_command(pipe: &File, buffer: &mut [u8], mut interrupted: impl FnMut()) -> io::Result<()> {
-    loop {
-        // SAFETY: the buffer is live and as long as it says.
-        let count = unsafe { libc::read(pipe.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
-        match Errno::result(count) {
-            Ok(count) if usize::try_from(count) == Ok(buffer.len()) => return Ok(()),
-            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(Errno::EINTR) => interrupted(),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
+/// Reads exactly `buffer`, which came in one write.
+pub(crate) fn read_command(mut pipe: &File, buffer: &mut [u8]) -> io::Result<()> {
+    pipe.read_exact(buffer)
 }
 
 /// Reads the first `bytes` bytes of a file.

@@ -13,7 +13,7 @@ use rlm_core::worker::{CallReport, Events, Interpreter as Worker, Process, Stop,
 use crate::interpreter::Interpreter;
 use crate::ladder::Ladder;
 use crate::process::{self, Outputs, StartError, Wires};
-use crate::wire::{Command, Report, Setup, complete_report};
+use crate::wire::{Command, LOST_STATUS, Report, Setup, complete_report};
 
 /// How long a new interpreter may take until it reports. Milliseconds, unless hundreds start at once.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -255,7 +255,7 @@ impl PythonSession {
     fn replace_idle_interpreter(&mut self, events: &Events) -> Result<String, Stop> {
         let death = Death::Ended(self.interpreter.status().unwrap_or(-1));
         self.restart(events)?;
-        Ok(format!("the interpreter had {} since the last call; {LEGACY}", death.describe()))
+        Ok(format!("since the last call the interpreter {}; {LEGACY}", death.describe()))
     }
 
     fn take_outputs(&mut self, report: &mut CallReport) {
@@ -273,12 +273,19 @@ impl PythonSession {
     ) -> CallReport {
         let Report { result, dropped, exception, answer } = report;
         let ended = if exception.is_some() { Outcome::Error } else { Outcome::Ok };
-        let hint = match (stopped, &exception) {
-            (Some(Outcome::TimedOut), _) => Some(serve::timed_out_hint(limit)),
-            (None, Some(exception)) if exception.kind == "SystemExit" => {
+        let kind = exception.as_ref().map(|exception| exception.kind.as_str());
+        let hint = match (stopped, kind) {
+            (Some(Outcome::TimedOut), Some("KeyboardInterrupt")) => Some(serve::timed_out_hint(limit)),
+            (Some(_), Some("KeyboardInterrupt")) => None,
+            (Some(Outcome::TimedOut), _) => {
+                let seconds = limit.unwrap_or_default().as_secs_f64();
+                Some(format!("the time limit of {seconds} s was reached; {CAME_TO_ITS_END}"))
+            }
+            (Some(_), _) => Some(CAME_TO_ITS_END.to_owned()),
+            (None, Some("SystemExit")) => {
                 Some("exit ends the cell and nothing else: the session goes on".to_owned())
             }
-            _ => None,
+            (None, _) => None,
         };
         if let Some(answer) = &answer {
             self.config.setup.answer = answer.clone();
@@ -347,6 +354,9 @@ impl Worker for PythonSession {
     }
 }
 
+/// What is said of a cell that was to be stopped and has its own result.
+const CAME_TO_ITS_END: &str = "the cell was to be stopped, and came to an end of its own at that moment or handled the interrupt; the session's state is kept";
+
 /// What a new interpreter has of the old one, as a sentence for the caller.
 const LEGACY: &str = "a new one has the answer and nothing else: variables and imports are lost, programs that cells started are ended";
 
@@ -355,6 +365,10 @@ impl Death {
     fn describe(&self) -> String {
         match self {
             Self::Killed => "was killed, for the cell did not stop".to_owned(),
+            Self::Ended(LOST_STATUS) => {
+                "lost its way to the worker (by chroot, another user id, or a limit on descriptors) and ended"
+                    .to_owned()
+            }
             Self::Replaced => "executed another program".to_owned(),
             Self::Ended(status) => match Signal::try_from(status - 128) {
                 Ok(signal) => format!("was ended by {signal}"),

@@ -16,6 +16,9 @@ pub fn hard_stop_signal() -> i32 {
     nix::libc::SIGRTMAX() - 3
 }
 
+/// Exit status of an interpreter whose engine can no longer reach its supervisor, or cannot start.
+pub const LOST_STATUS: i32 = 121;
+
 /// Where the engine finds what it needs: paths, given to it as arguments in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
 /// How often the tree is signalled again while something in it lives: a fork may have been missed.
@@ -197,6 +197,15 @@ pub fn started_since(pid: Pid, moment: BootTime) -> bool {
 
 fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().map(Pid::from_raw)
+}
+
+/// Lets a child go on that was stopped.
+pub fn let_go_on(child: Pid) {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+    if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(child), flags) {
+        // It may be dying just now; it is still ours, being unreaped.
+        let _dying = kill(child, Signal::SIGCONT);
+    }
 }
 
 /// Reaps a child if it is dead, and returns its status as a shell shows it: the exit code, or 128 and the signal's number,

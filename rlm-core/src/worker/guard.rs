@@ -117,6 +117,8 @@ fn guard_server(server: Pid, hand_over: HandOver) -> Result<i32, Errno> {
         if let Some(status) = descendants::try_reap(server)? {
             return Ok(status);
         }
+        // A session may stop the server (SIGSTOP), and nobody else is there to let it go on.
+        descendants::let_go_on(server);
         if kill_at.is_some_and(|deadline| Instant::now() >= deadline) {
             kill(server, Signal::SIGKILL)?;
             kill_at = None;

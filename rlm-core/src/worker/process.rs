@@ -8,7 +8,6 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::descendants;
@@ -73,11 +72,7 @@ impl Process {
 
     /// Lets a stopped process go on.
     pub fn let_go_on(&self) {
-        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(self.pid), flags) {
-            // It may be dying just now; it is still ours, being unreaped.
-            let _dying = kill(self.pid, Signal::SIGCONT);
-        }
+        descendants::let_go_on(self.pid);
     }
 
     /// Signals the process alone. A dead one is never signalled: its pid may be somebody else's.

@@ -1,6 +1,6 @@
 //! A cell: from its source to the value of its last expression, or to the exception that ended it.
 
-use pyo3::exceptions::PyBaseException;
+use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyRecursionError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -20,6 +20,9 @@ const FUTURES: i32 = 0x1fe_0000;
 /// `inspect.CO_COROUTINE`: the code awaits at top level.
 const COROUTINE: i32 = 0x80;
 
+/// What some editors put before a file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// What runs cells: the namespace, and what was fetched of Python at the start.
 pub(crate) struct Cells {
     namespace: Py<PyDict>,
@@ -27,7 +30,10 @@ pub(crate) struct Cells {
     /// `_ast.Expr`, `_ast.Expression`.
     statement: Py<PyAny>,
     expression: Py<PyAny>,
+    sources: Py<PyAny>,
+    add_source: Py<PyAny>,
     keep_source: Py<PyAny>,
+    tidy: Py<PyAny>,
     add_line: Py<PyAny>,
     run_async: Py<PyAny>,
     format_exception: Py<PyAny>,
@@ -52,14 +58,19 @@ impl Cells {
         // Its own builtins: a cell that changes those of others changes nothing here.
         glue.set_item("__builtins__", builtins.dict().copy()?)?;
         glue.set_item("__name__", "rlm_cell_engine")?;
-        py.run(GLUE, Some(&glue), None)?;
+        let compile = builtins.getattr("compile")?;
+        let code = compile.call1((GLUE, "<rlm>", "exec"))?;
+        evaluate(&code, &glue)?;
         let fetch = |name: &str| glue.as_any().get_item(name).map(Bound::unbind);
         Ok(Self {
             namespace: py.import("__main__")?.dict().unbind(),
-            compile: builtins.getattr("compile")?.unbind(),
+            compile: compile.unbind(),
             statement: ast.getattr("Expr")?.unbind(),
             expression: ast.getattr("Expression")?.unbind(),
+            sources: fetch("sources")?,
+            add_source: fetch("add_source")?,
             keep_source: fetch("keep_source")?,
+            tidy: fetch("tidy")?,
             add_line: fetch("add_line")?,
             run_async: fetch("run_async")?,
             format_exception: fetch("format_exception")?,
@@ -75,25 +86,30 @@ impl Cells {
     /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.
     pub(crate) fn run(&mut self, py: Python<'_>, source: &str, cell: u64) -> PyResult<Option<String>> {
         let file_name = format!("<cell {cell}>");
-        let (statements, expression) = self.compile(py, source, &file_name).inspect_err(|error| {
+        let source = source.strip_prefix(BYTE_ORDER_MARK).unwrap_or(source);
+        without_fail(py, self.add_source.bind(py).call1((&file_name, source)))?;
+        let compiled = self.compile(py, source, &file_name).inspect_err(|error| {
             // The error is no worse for a line that is missing.
-            let _unusual = self.add_line.call1(py, (error.value(py), &file_name, source));
-        })?;
+            let _unusual = self.add_line.call1(py, (error.value(py), &file_name));
+        });
+        let (statements, expression) = compiled.inspect_err(|_error| self.drop_source(py, &file_name))?;
         let codes: Vec<&Bound<'_, PyAny>> = statements.iter().chain(&expression).collect();
-        match codes[..] {
-            [] => return Ok(None),
-            [code] => self.keep_source.call1(py, (file_name, source, code))?,
-            [first, second, ..] => self.keep_source.call1(py, (file_name, source, first, second))?,
-        };
+        if codes.is_empty() {
+            self.drop_source(py, &file_name);
+            return Ok(None);
+        }
+        let parts = PyTuple::new(py, &codes)?;
+        without_fail(py, self.keep_source.bind(py).call1((file_name, &parts)))?;
         let mut value = py.None().into_bound(py);
         if codes.iter().map(|code| awaits(code)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
-            let codes = PyTuple::new(py, codes)?;
-            let awaited = self.run_async.bind(py).call1((self.namespace(py), codes));
+            let awaited = self.run_async.bind(py).call1((self.namespace(py), parts));
             signals::stop_tracing(py);
             value = awaited?;
         } else {
             for code in codes {
-                value = self.evaluate(code)?;
+                let evaluated = evaluate(code, self.namespace(py));
+                signals::stop_tracing(py);
+                value = evaluated?;
             }
         }
         if value.is_none() || expression.is_none() {
@@ -102,8 +118,31 @@ impl Cells {
         value.repr().map(|repr| Some(text::of_string(&repr)))
     }
 
-    /// The code of all statements, and that of an expression at the end. Both are compiled before either runs.
+    /// A cell that is no code leaves nothing that could show its source.
+    fn drop_source(&self, py: Python<'_>, file_name: &str) {
+        // It is not there where it could not be added.
+        let _not_there = self.sources.bind(py).del_item(file_name);
+    }
+
+    /// Does what is left to do after a cell, when nothing can interrupt it.
+    pub(crate) fn tidy(&self, py: Python<'_>) {
+        // It fails where a cell has broken what it builds on, and then does nothing that the next cell needs.
+        let _broken = self.tidy.call0(py);
+    }
+
     fn compile<'py>(&mut self, py: Python<'py>, source: &str, file_name: &str) -> PyResult<Parts<'py>> {
+        let parts = self.compile_parts(py, source, file_name);
+        if !parts.as_ref().is_err_and(|error| error.is_instance_of::<PyRecursionError>(py)) {
+            return parts;
+        }
+        // Deeper than a tree of objects may be; the compiler's own goes deeper. The value at the end is lost.
+        let flags = self.futures | TOP_LEVEL_AWAIT;
+        let code = self.compile.bind(py).call1((source, file_name, "exec", flags, true))?;
+        Ok((Some(code), None))
+    }
+
+    /// The code of all statements, and that of an expression at the end. Both are compiled before either runs.
+    fn compile_parts<'py>(&mut self, py: Python<'py>, source: &str, file_name: &str) -> PyResult<Parts<'py>> {
         let compile = self.compile.bind(py);
         let flags = self.futures | TOP_LEVEL_AWAIT;
         let tree = compile.call1((source, file_name, "exec", flags | ONLY_AST, true))?;
@@ -126,19 +165,6 @@ impl Cells {
         Ok((statements, expression.transpose()?))
     }
 
-    /// Runs code in the namespace.
-    fn evaluate<'py>(&self, code: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let namespace = self.namespace.as_ptr();
-        // SAFETY: a code object, and a dict for globals and locals alike; a new reference, or null with an exception,
-        // comes back.
-        let value = unsafe {
-            let value = ffi::PyEval_EvalCode(code.as_ptr(), namespace, namespace);
-            Bound::from_owned_ptr_or_err(code.py(), value)
-        };
-        signals::stop_tracing(code.py());
-        value
-    }
-
     /// What the host is told of an exception.
     pub(crate) fn describe(&self, py: Python<'_>, error: PyErr) -> Failure {
         let value = error.value(py);
@@ -159,6 +185,24 @@ impl Cells {
         let formatted = formatted.and_then(|text| Ok(text::of_string(text.cast::<PyString>()?)));
         let traceback = formatted.unwrap_or_else(|_raised| plain_traceback(value, &exception));
         Failure { traceback, exception }
+    }
+}
+
+/// Runs code in a namespace.
+fn evaluate<'py>(code: &Bound<'py, PyAny>, namespace: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: a code object, and a dict for globals and locals alike; a new reference, or null with an exception,
+    // comes back.
+    unsafe {
+        let value = ffi::PyEval_EvalCode(code.as_ptr(), namespace.as_ptr(), namespace.as_ptr());
+        Bound::from_owned_ptr_or_err(code.py(), value)
+    }
+}
+
+/// Passes an interrupt on, and no other failure: the cell runs without what failed.
+fn without_fail(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    match result {
+        Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -191,8 +235,4 @@ fn plain_traceback(error: &Bound<'_, PyBaseException>, exception: &Exception) ->
 }
 
 /// The engine's Python part.
-const GLUE: &std::ffi::CStr =
-    match std::ffi::CStr::from_bytes_with_nul(concat!(include_str!("glue.py"), "\0").as_bytes()) {
-        Ok(text) => text,
-        Err(_) => panic!("glue.py holds a NUL"),
-    };
+const GLUE: &str = include_str!("glue.py");

@@ -20,8 +20,14 @@ class Sources(dict):
 # The sources of cells whose code is alive, as `linecache` keeps them. It becomes the cache of `linecache` itself.
 sources = Sources()
 
-# For each such cell, weak references to its code objects. The last one to die takes the source along.
+# How many code objects of each such cell are alive, and whether it defines a class.
 alive = {}
+
+# By the identity of each weak reference to such code: the reference, and the cell.
+cell_of = {}
+
+# The references whose code has died. They come here by `append`, in C, which no interrupt can hit.
+dead = []
 
 # Cells with a class and no code alive: the class may still be there, and nothing tells. The oldest go first.
 with_classes = {}
@@ -36,30 +42,22 @@ MAX_FRAMES = 1500
 HEAD = "Traceback (most recent call last):\n"
 
 
-def keep_source(filename, source, *codes):
-    """Shows `linecache` the source of a cell, for as long as code of the cell is alive."""
+def add_source(filename, source):
+    """Shows `linecache` the source of a cell."""
+    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    sources[filename] = (len(source), None, [line + "\n" for line in lines], filename)
+
+
+def keep_source(filename, codes):
+    """Keeps the source of a cell for as long as code of the cell is alive."""
     codes = list(codes)
     for code in codes:
         codes.extend(const for const in code.co_consts if type(const) is type(code))
     has_class = any(not code.co_flags & CO_OPTIMIZED and code.co_name != "<module>" for code in codes)
-
-    def forget(reference):
-        references.discard(reference)
-        if references or alive.pop(filename, None) is None:
-            return
-        if has_class:
-            with_classes[filename] = None
-            if len(with_classes) <= CLASS_CELLS:
-                return
-            oldest = next(iter(with_classes))
-            del with_classes[oldest]
-            sources.pop(oldest, None)
-        else:
-            sources.pop(filename, None)
-
-    lines = [line + "\n" for line in source.split("\n")]
-    sources[filename] = (len(source), None, lines, filename)
-    references = alive[filename] = {ref(code, forget) for code in codes}
+    alive[filename] = [len(codes), has_class]
+    for code in codes:
+        reference = ref(code, dead.append)
+        cell_of[id(reference)] = reference, filename
 
 
 def is_cell(filename):
@@ -67,15 +65,17 @@ def is_cell(filename):
 
 
 def format_exception(error):
-    """A traceback as Python prints it, from the first frame of a cell on."""
+    """A traceback as Python prints it, without the frames that are ours."""
     from traceback import TracebackException
 
+    chain, seen = [error], set()
+    for link in chain:
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        link.__traceback__ = of_cell(link.__traceback__)
+        chain += [link.__cause__, link.__context__, *(getattr(link, "exceptions", ()) or ())]
     traceback = error.__traceback__
-    while traceback is not None and not is_cell(traceback.tb_frame.f_code.co_filename):
-        traceback = traceback.tb_next
-    if traceback is not None:
-        # Later it may be shown as another's cause.
-        error.__traceback__ = traceback
     depth, entry = 0, traceback
     while entry is not None:
         depth, entry = depth + 1, entry.tb_next
@@ -87,6 +87,18 @@ def format_exception(error):
         place = len(lines) - lines[::-1].index(HEAD)
         lines.insert(place, "  [%d calls left out here]\n" % (depth - MAX_FRAMES))
     return "".join(lines).removesuffix("\n")
+
+
+def of_cell(traceback):
+    """The part of a traceback that is a cell's: from its first frame on, and behind the last frame that is ours."""
+    start, entry, has_ours = None, traceback, False
+    while entry is not None:
+        if entry.tb_frame.f_globals is globals_of_ours:
+            start, has_ours = None, True
+        elif start is None and is_cell(entry.tb_frame.f_code.co_filename):
+            start = entry
+        entry = entry.tb_next
+    return start if start is not None or has_ours else traceback
 
 
 loop = None
@@ -109,27 +121,37 @@ def run_async(namespace, codes):
     if loop is None or loop.is_closed():
         loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    # What stopped the loop in an earlier cell is not to stop it in this one.
+    loop.call_soon(loop.stop)
+    loop.run_forever()
     task = loop.create_task(run_parts(namespace, codes))
     try:
         return loop.run_until_complete(task)
-    except BaseException:
-        stuck, loop = loop, None
-        if not task.done():
-            task.cancel()
-            try:
-                stuck.run_until_complete(task)
-            except asyncio.CancelledError:
-                pass
-        # A task that heeds neither is left to a loop that never runs again.
-        if task.done():
-            loop = stuck
-        raise
+    except BaseException as error:
+        failure = error
+    stuck, loop = loop, None
+    if not task.done():
+        task.cancel()
+        try:
+            stuck.run_until_complete(task)
+        except asyncio.CancelledError:
+            pass
+        except BaseException:
+            if not task.done():
+                # It heeds neither, and is left to a loop that never runs again.
+                task._log_destroy_pending = False
+                raise failure from None
+    loop = stuck
+    try:
+        raise failure
+    finally:
+        del failure
 
 
-def add_line(error, filename, source):
+def add_line(error, filename):
     """Gives a syntax error its line where the compiler raised it: unlike the parser it looks for a file."""
     if isinstance(error, SyntaxError) and error.text is None and error.filename == filename and error.lineno:
-        error.text = source.split("\n")[error.lineno - 1]
+        error.text = sources[filename][2][error.lineno - 1]
 
 
 def add_sources(linecache):
@@ -175,6 +197,37 @@ def add_classes(inspect):
     inspect.getfile = getfile_of_cells
 
 
+modules = sys.modules
+
+
+def tidy():
+    """Runs after each cell, when nothing can interrupt it."""
+    while dead:
+        _, filename = cell_of.pop(id(dead.pop()))
+        forget_code(filename)
+    events = modules.get("asyncio.events")
+    if events is not None:
+        # No loop runs between cells: an interrupt may have kept one from saying so.
+        events._set_running_loop(None)
+
+
+def forget_code(filename):
+    """Drops the source of a cell when the last of its code has died."""
+    state = alive[filename]
+    state[0] -= 1
+    if state[0]:
+        return
+    del alive[filename]
+    if not state[1]:
+        sources.pop(filename, None)
+        return
+    with_classes[filename] = None
+    if len(with_classes) > CLASS_CELLS:
+        oldest = next(iter(with_classes))
+        del with_classes[oldest]
+        sources.pop(oldest, None)
+
+
 additions = {"linecache": add_sources, "inspect": add_classes}
 
 
@@ -197,6 +250,7 @@ class LateAdditions:
         return spec
 
 
+globals_of_ours = globals()
 for name, add in additions.items():
     if name in sys.modules:
         add(sys.modules[name])

@@ -24,6 +24,7 @@ mod text;
 mod wires;
 
 use pyo3::prelude::*;
+use rlm_worker_python::wire::LOST_STATUS;
 
 /// Serves the session whose places stand in `sys.argv`, and never returns.
 #[pyfunction]
@@ -34,7 +35,7 @@ fn serve(py: Python<'_>) -> PyResult<()> {
     };
     // The supervisor reads this as the interpreter's last words.
     fault.display(py);
-    wires::end_process(1)
+    wires::end_process(LOST_STATUS)
 }
 
 #[pymodule]

@@ -37,6 +37,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
             cell => session.run(py, &payload, cell, command.max_result_bytes)?,
         };
         let document = serde_json::to_vec(&report).map_err(fault)?;
+        session.leave_if_child(py);
         let header = report_header(command.nonce, document.len());
         py.detach(|| wires::write_report(&session.places.report, &header, &document))?;
     }
@@ -66,6 +67,7 @@ impl Session {
             // A signal that comes after the look and before the wait has to end the wait.
             let mask = signals::block_all();
             signals::run_handlers(py);
+            self.leave_if_child(py);
             let has_come = py.detach(|| signals::wait_readable(&pipe, &mask));
             signals::restore(&mask);
             if has_come? {
@@ -113,10 +115,18 @@ impl Session {
         let answer = self.sent.changed(self.cells.namespace(py));
         self.streams.flush(py);
         self.signals.close(py);
+        self.cells.tidy(py);
         self.streams.put_back(py)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let (result, dropped) = result.map(|text| text::cut(text, limit)).unzip();
         Ok(Report { result, dropped: dropped.unwrap_or(0), exception, answer })
+    }
+
+    /// Ends a child that was forked where no cell runs, by a signal handler or by what shows a value.
+    fn leave_if_child(&self, py: Python<'_>) {
+        if Pid::this() != self.pid {
+            self.end_child(py, Ok(None));
+        }
     }
 
     /// A child that the cell forked has come to the cell's end. It ends as a script would: it is not the session.

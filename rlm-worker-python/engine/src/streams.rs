@@ -60,11 +60,15 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Passes on what is still in buffers.
+    /// Passes on what is still in buffers: of ours, and of what a cell has put in their place.
     pub(crate) fn flush(&self, py: Python<'_>) {
-        for stream in &self.streams[1..] {
-            // A stream that is closed, or whose descriptor is, has nothing that could be passed on.
-            let _closed = stream.object.call_method0(py, "flush");
+        for stream in self.streams[1..].iter().rev() {
+            let current = self.sys.bind(py).get_item(&stream.names[0]).ok().flatten();
+            let replaced = current.filter(|current| !current.is(&stream.object));
+            for object in replaced.iter().chain([stream.object.bind(py)]) {
+                // A stream that is closed, or whose descriptor is, has nothing that could be passed on.
+                let _closed = object.call_method0("flush");
+            }
         }
         flush_c_stdout();
     }
@@ -76,14 +80,23 @@ impl Streams {
 
     /// Makes descriptors and objects what they were at the start.
     pub(crate) fn put_back(&mut self, py: Python<'_>) -> PyResult<()> {
+        // What a cell has put there goes first: as it goes, it may close what it was made of.
+        self.put_names_back(py)?;
         // The first comes last: its descriptor may be lent to open the others.
         for stream in self.streams.iter_mut().rev() {
             stream.put_descriptor_back()?;
-            stream.put_object_back(py, &self.open)?;
-            let (sys, object) = (self.sys.bind(py), stream.object.bind(py));
-            for name in stream.names.each_ref().map(|name| name.bind(py)) {
-                if !sys.get_item(name)?.is_some_and(|current| current.is(object)) {
-                    sys.set_item(name, object)?;
+            // It fails where a cell has seen to it that no file can be opened. Then the next cell prints to nowhere.
+            let _refused = stream.put_object_back(py, &self.open);
+        }
+        self.put_names_back(py)
+    }
+
+    fn put_names_back(&self, py: Python<'_>) -> PyResult<()> {
+        let sys = self.sys.bind(py);
+        for stream in &self.streams {
+            for name in &stream.names {
+                if !sys.get_item(name)?.is_some_and(|current| current.is(&stream.object)) {
+                    sys.set_item(name, &stream.object)?;
                 }
             }
         }

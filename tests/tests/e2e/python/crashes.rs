@@ -108,6 +108,41 @@ fn a_forked_child_never_answers() {
 }
 
 #[test]
+fn a_child_that_is_forked_where_no_cell_runs_never_answers() {
+    let mut worker = Worker::python();
+    worker.value("import os, signal\nclass E(Exception):\n    def __str__(self): os.fork(); return 'x'");
+    let response = worker.call("raise E");
+    assert_eq!(response.exception.unwrap().message, "x");
+    worker.value("class A:\n    def __str__(self): os.fork(); return 'answer'");
+    assert_eq!(worker.call("answer['content'] = A()").answer.content, "answer");
+    worker.value("answer['content'] = ''");
+    worker.value("def forking(*_):\n    if os.fork(): open('forked', 'w').close()\nsignal.signal(signal.SIGUSR1, forking)");
+    kill(worker.interpreter(), Signal::SIGUSR1).unwrap();
+    worker.wait_for_file("forked");
+    for number in 0..20 {
+        assert_eq!(worker.value(&format!("{number} + 1")), (number + 1).to_string());
+    }
+    worker.end();
+}
+
+#[test]
+fn a_session_that_stops_its_worker_goes_on() {
+    let mut worker = Worker::python();
+    assert_eq!(worker.value("import os, signal; os.kill(os.getppid(), signal.SIGSTOP); 5"), "5");
+    worker.end();
+}
+
+#[test]
+fn an_interpreter_that_loses_its_way_says_how() {
+    let mut worker = Worker::python();
+    let response = worker.call("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))");
+    assert_eq!((response.outcome, response.state), (Outcome::Crashed, State::Reset));
+    assert!(response.hint.unwrap().contains("lost its way to the worker"));
+    assert_eq!(worker.value("1 + 1"), "2");
+    worker.end();
+}
+
+#[test]
 fn closed_descriptors_are_put_back() {
     let mut worker = Worker::python();
     assert_eq!(worker.value("kept = 1; import os; os.closerange(0, 1024); 5"), "5");
@@ -159,7 +194,7 @@ fn an_interpreter_that_dies_between_calls_is_told_with_the_next() {
     let response = worker.call("'kept' in dir()");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
     assert_eq!(response.result.as_deref(), Some("False"));
-    assert!(response.hint.unwrap().contains("was ended by SIGKILL since the last call"));
+    assert!(response.hint.unwrap().starts_with("since the last call the interpreter was ended by SIGKILL; "));
     assert_eq!(response.answer.content, "so far");
     worker.end();
 }

@@ -363,3 +363,44 @@ fn a_cell_that_tampers_with_all_of_the_library_harms_only_itself() {
     check_tampered(&mut worker, "all");
     worker.end();
 }
+
+#[test]
+fn lines_are_counted_as_python_counts_them() {
+    let mut worker = Worker::python();
+    for end in ["\n", "\r\n", "\r"] {
+        let code =
+            ["s = \"\"\"a", "b\"\"\"", "def f():", "    raise ValueError('here')", "f()", "# not this"]
+                .join(end);
+        let found = traceback(&mut worker, &code, "ValueError");
+        assert!(found.contains("line 5, in <module>\n    f()\n"), "{end:?}: {found}");
+        assert!(found.contains("line 4, in f\n    raise ValueError('here')\n"), "{end:?}: {found}");
+    }
+    worker.end();
+}
+
+#[test]
+fn what_a_file_may_hold_a_cell_may_hold_too() {
+    let mut worker = Worker::python();
+    assert_eq!(worker.value("\u{feff}x = 5\nx"), "5");
+    let sum = vec!["x"; 1200].join(" + ");
+    worker.value(&format!("y = {sum}"));
+    assert_eq!(worker.value("y"), "6000");
+    worker.value("import warnings");
+    let warning = worker.call("if x is 5: pass").stderr;
+    assert!(warning.contains("SyntaxWarning") && warning.contains("\n  if x is 5: pass\n"), "{warning}");
+    worker.end();
+}
+
+#[test]
+fn an_await_that_is_stopped_shows_no_frame_of_ours() {
+    let mut worker = Worker::python();
+    worker.value("import asyncio\nasync def f():\n    try: await asyncio.sleep(100)\n    finally: 1 / 0");
+    let response = worker.call_with("await f()", serde_json::json!({"timeout": 0.1}));
+    for text in [response.result.unwrap(), response.stderr] {
+        assert!(
+            !text.contains("run_async") && !text.contains("run_parts") && !text.contains("<rlm>"),
+            "{text}"
+        );
+    }
+    worker.end();
+}

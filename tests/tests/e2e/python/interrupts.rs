@@ -106,6 +106,29 @@ fn cells_that_resist_an_interrupt_are_stopped_all_the_same() {
 }
 
 #[test]
+fn asyncio_works_after_it_was_stopped_on_every_python() {
+    for python in pythons() {
+        let mut worker = Setup::python_at(&python).start();
+        worker.value("import asyncio, time\nasync def slow():\n    try: await asyncio.sleep(100)\n    finally: await asyncio.sleep(100)");
+        for code in ["asyncio.run(slow())", "await slow()", "asyncio.run(asyncio.to_thread(time.sleep, 1))"] {
+            let response = run_out_of_time(&mut worker, code);
+            assert_eq!(response.state, State::Kept, "{code:?}: {response:?}");
+            assert_eq!(
+                worker.value("await asyncio.sleep(0, 'slept')"),
+                "'slept'",
+                "{python:?} after {code:?}"
+            );
+            assert_eq!(
+                worker.value("asyncio.run(asyncio.sleep(0, 'ran'))"),
+                "'ran'",
+                "{python:?} after {code:?}"
+            );
+        }
+        worker.end();
+    }
+}
+
+#[test]
 fn every_python_is_stopped_by_the_same_ladder() {
     for python in pythons() {
         let mut worker = Setup::python_at(&python).start();

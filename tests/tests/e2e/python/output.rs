@@ -223,3 +223,33 @@ fn output_over_the_limit_keeps_head_and_tail() {
     }
     worker.end();
 }
+
+#[test]
+fn streams_that_a_cell_wraps_anew_lose_nothing() {
+    let mut worker = Worker::python();
+    worker.output("import io, os, sys");
+    for wrapped in [
+        "io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')",
+        "io.TextIOWrapper(open(1, 'wb', closefd=False))",
+        "open(1, 'w')",
+        "os.fdopen(sys.stdout.fileno(), 'w', 1)",
+        "io.TextIOWrapper(os.fdopen(1, 'wb', 0), write_through=True)",
+    ] {
+        assert_eq!(worker.output(&format!("sys.stdout = {wrapped}; print('in')")), "in\n", "{wrapped}");
+        assert_eq!(worker.output("print('next'); os.write(1, b'raw\\n')"), "next\nraw\n", "{wrapped}");
+        let code = format!(
+            "sys.stderr = {}; print('in', file=sys.stderr)",
+            wrapped.replace("stdout", "stderr").replace('1', "2")
+        );
+        assert_eq!(worker.call(&code).stderr, "in\n", "{code}");
+        assert_eq!(worker.call("print('next', file=sys.stderr)").stderr, "next\n", "{code}");
+    }
+    let tee = "class Tee:
+    def __init__(self, to): self.to, self.held = to, ''
+    def write(self, text): self.held += text
+    def flush(self): self.to.write(self.held); self.held = ''; self.to.flush()
+sys.stdout = Tee(sys.stdout); print('held')";
+    assert_eq!(worker.output(tee), "held\n");
+    assert_eq!(worker.output("print('next')"), "next\n");
+    worker.end();
+}

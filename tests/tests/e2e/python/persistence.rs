@@ -332,3 +332,21 @@ threading.Thread(target=work).start()
     assert_eq!(worker.value("read"), "['go']");
     worker.end();
 }
+
+#[test]
+fn whatever_a_cell_does_to_its_loop_the_next_one_can_await() {
+    let mut worker = Worker::python();
+    worker.value("import asyncio");
+    for code in [
+        "asyncio._set_running_loop(asyncio.new_event_loop())",
+        "await asyncio.sleep(0); asyncio.get_running_loop().stop()",
+        "await asyncio.sleep(0); asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)",
+        "asyncio.set_event_loop(None)",
+        "asyncio.get_event_loop_policy().set_event_loop(None)",
+    ] {
+        worker.call(code);
+        assert_eq!(worker.value("await asyncio.sleep(0, 'slept')"), "'slept'", "after {code:?}");
+        assert_eq!(worker.value("asyncio.run(asyncio.sleep(0, 'ran'))"), "'ran'", "after {code:?}");
+    }
+    worker.end();
+}

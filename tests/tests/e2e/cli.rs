@@ -123,7 +123,7 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
             "exec",
             "--context",
             dir.path().to_str().unwrap(),
-            "echo partial; : >started; sleep 1000",
+            "echo partial; sh -c ': >started; exec sleep 1000'",
             "echo never",
         ])
         .stdin(Stdio::null())

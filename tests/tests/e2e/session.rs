@@ -184,17 +184,34 @@ fn a_call_given_up_in_the_middle_of_its_request_does_not_break_the_wire() {
 
 #[test]
 fn a_worker_that_does_not_answer_is_replaced() {
+    // The second start is of something that says that it is ready, and then nothing more.
+    let dir = tempfile::tempdir().unwrap();
+    let (script, starts) = (dir.path().join("worker"), dir.path().join("starts"));
+    let text = format!(
+        "#!/bin/sh
+echo $$ >>{starts}
+[ $(wc -l <{starts}) = 2 ] || exec {real} \"$@\"
+rm -f \"$2/rlm_cmd\" \"$2/rlm_res\"
+mkfifo \"$2/rlm_cmd\" \"$2/rlm_res\"
+echo ready
+exec sleep 1000 <>\"$2/rlm_cmd\"
+",
+        starts = starts.display(),
+        real = program("rlm-worker-bash").display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     block_on(async {
-        let mut session =
-            Session::start(SessionConfig { margin: Duration::from_millis(300), ..config() }).await.unwrap();
+        let config = SessionConfig { worker: script, margin: Duration::from_millis(300), ..config() };
+        let mut session = Session::start(config).await.unwrap();
         session.execute("RLM_CONTENT=answer").await.unwrap();
-        let stopped = rlm_tests::children(Pid::from_raw(i32::try_from(session.pid()).unwrap()))[0];
-        kill(stopped, Signal::SIGSTOP).unwrap();
+        session.restart().await.unwrap();
+        let mute = session.pid();
         let response = session.execute(limited("echo on", Duration::from_millis(200))).await.unwrap();
         assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Reset), "{response:?}");
         assert_eq!(response.answer.content, "answer");
         assert_eq!(session.execute("echo on").await.unwrap().stdout, "on\n");
-        assert!(kill(stopped, None).is_err(), "the old worker is left");
+        assert!(!is_alive(mute), "the old worker is left");
         session.close().await.unwrap();
     });
 }

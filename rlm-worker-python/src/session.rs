@@ -355,7 +355,8 @@ impl Worker for PythonSession {
 }
 
 /// What is said of a cell that was to be stopped and has its own result.
-const CAME_TO_ITS_END: &str = "the cell was to be stopped, and came to an end of its own at that moment or handled the interrupt; the session's state is kept";
+const CAME_TO_ITS_END: &str =
+    "the cell handled the interrupt or ended by itself at that moment; the session's state is kept";
 
 /// What a new interpreter has of the old one, as a sentence for the caller.
 const LEGACY: &str = "a new one has the answer and nothing else: variables and imports are lost, programs that cells started are ended";

@@ -9,9 +9,8 @@ use std::process::{Command as Program, Stdio};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::libc;
 use nix::unistd::{Pid, pipe2, read, write};
-use rlm_core::worker::wires::{Pipe, memory_file, path_of};
+use rlm_core::worker::wires::{Pipe, memory_file, path_of, waiting_bytes};
 use rlm_core::worker::{HeadTail, Process, descendants};
 
 use crate::wire::{Command, Places};
@@ -152,7 +151,7 @@ impl Wires {
 
     /// Takes what is in the pipes at this moment, and nothing that comes after it.
     pub(crate) fn drain_outputs(&mut self, outputs: &mut Outputs) -> Result<(), Errno> {
-        let waiting = [waiting_bytes(&self.stdout)?, waiting_bytes(&self.stderr)?];
+        let waiting = [waiting_bytes(self.stdout.reader())?, waiting_bytes(self.stderr.reader())?];
         read_at_most(&self.stdout, waiting[0], &mut self.buffer, &mut outputs.stdout)?;
         read_at_most(&self.stderr, waiting[1], &mut self.buffer, &mut outputs.stderr)
     }
@@ -211,13 +210,6 @@ fn read_at_most(
         }
     }
     Ok(())
-}
-
-fn waiting_bytes(pipe: &Pipe) -> Result<usize, Errno> {
-    let mut count = 0;
-    // SAFETY: the pointer is to a live integer of the type that this request fills in.
-    Errno::result(unsafe { libc::ioctl(pipe.reader().as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
-    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// Starts Python with the engine, in a directory.

@@ -261,19 +261,14 @@ impl Worker {
     /// Reads one response as it came.
     #[must_use]
     pub fn receive_bytes(&self) -> Vec<u8> {
+        read_to_end(&self.open_responses())
+    }
+
+    /// The response FIFO, opened without waiting.
+    #[must_use]
+    pub fn open_responses(&self) -> File {
         let path = self.control.response_fifo();
-        let mut fifo = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap();
-        let mut text = Vec::new();
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            wait_readable(&fifo, PATIENCE);
-            match fifo.read(&mut buffer) {
-                Ok(0) => return text,
-                Ok(count) => text.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap()
     }
 
     /// Signals the process that was started.
@@ -396,6 +391,22 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Reads a response to its end, from a FIFO that was opened without waiting.
+#[must_use]
+pub fn read_to_end(mut fifo: &File) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        wait_readable(fifo, PATIENCE);
+        match fifo.read(&mut buffer) {
+            Ok(0) => return text,
+            Ok(count) => text.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 

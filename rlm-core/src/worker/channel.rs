@@ -6,23 +6,28 @@
 //!
 //! The response FIFO is opened for each response. A host that has not opened its end yet is waited for by a thread,
 //! since the kernel offers no other event for it, while the worker goes on seeing signals and the session's output.
+//!
+//! A reader that is there already need not be the host: what a host with threads forks has a copy of the reader of the
+//! response before, until it executes its program. A response to such a reader alone would be gone with it. So the
+//! writer is closed once somebody has opened the FIFO since the last response, which inotify tells, or has read it all.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, PipeReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::{mem, thread};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::unistd::{read, write};
 
 use super::events::{Events, Stop, Wake};
 use super::serve::Interpreter;
+use super::wires::waiting_bytes;
 use crate::control::ControlDir;
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
@@ -64,8 +69,28 @@ pub struct Channel {
     response_path: PathBuf,
     decoder: Decoder,
     buffer: Vec<u8>,
-    /// Tells when the command FIFO is taken away. None where the system has no more watches to give.
-    removal: Option<Inotify>,
+    /// None where the system has no more watches to give.
+    watch: Option<Watch>,
+    /// Somebody has opened the response FIFO since the last response.
+    reader_came: bool,
+    /// Something happened to the command FIFO: it may be gone.
+    commands_changed: bool,
+}
+
+/// Tells when the command FIFO is taken away, and when the response FIFO is opened.
+#[derive(Debug)]
+struct Watch {
+    inotify: Inotify,
+    responses: WatchDescriptor,
+}
+
+impl Watch {
+    fn new(command_path: &Path, response_path: &Path) -> Result<Self, Errno> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        inotify.add_watch(command_path, AddWatchFlags::IN_ATTRIB)?;
+        let responses = inotify.add_watch(response_path, AddWatchFlags::IN_OPEN)?;
+        Ok(Self { inotify, responses })
+    }
 }
 
 impl Channel {
@@ -77,16 +102,17 @@ impl Channel {
         control.make_fifos().map_err(Stop::failed)?;
         let command_path = control.command_fifo();
         let commands = open_reader(&command_path)?;
-        let removal = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
-        let removal =
-            removal.filter(|watch| watch.add_watch(&command_path, AddWatchFlags::IN_ATTRIB).is_ok());
+        let response_path = control.response_fifo();
+        let watch = Watch::new(&command_path, &response_path).ok();
         Ok(Self {
             commands,
             command_path,
-            response_path: control.response_fifo(),
+            response_path,
             decoder: Decoder::new(MAX_REQUEST_BYTES),
             buffer: vec![0; READ_BYTES],
-            removal,
+            watch,
+            reader_came: false,
+            commands_changed: false,
         })
     }
 
@@ -118,9 +144,14 @@ impl Channel {
 
     fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Stop> {
         loop {
+            if mem::take(&mut self.commands_changed)
+                && let Err(source) = self.command_path.symlink_metadata()
+            {
+                return Err(failed("serve", &self.command_path, source));
+            }
             let mut fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
-            if let Some(removal) = &self.removal {
-                fds.push(PollFd::new(removal.as_fd(), PollFlags::POLLIN));
+            if let Some(watch) = &self.watch {
+                fds.push(PollFd::new(watch.inotify.as_fd(), PollFlags::POLLIN));
             }
             interpreter.watch(&mut fds);
             // An interrupt without a call to interrupt is nothing.
@@ -129,13 +160,20 @@ impl Channel {
             if ready[0] {
                 return Ok(());
             }
-            if let Some(removal) = &self.removal
-                && ready[1]
-            {
-                let _drained = removal.read_events();
-                if let Err(source) = self.command_path.symlink_metadata() {
-                    return Err(failed("serve", &self.command_path, source));
-                }
+            if self.watch.is_some() && ready[1] {
+                self.take_events();
+            }
+        }
+    }
+
+    /// Notes what the watch has seen so far. Opens of ours are among it.
+    fn take_events(&mut self) {
+        let Some(watch) = &self.watch else { return };
+        // An error says that there is none.
+        for event in watch.inotify.read_events().unwrap_or_default() {
+            match event.wd == watch.responses {
+                true => self.reader_came |= event.mask.contains(AddWatchFlags::IN_OPEN),
+                false => self.commands_changed = true,
             }
         }
     }
@@ -168,26 +206,21 @@ impl Channel {
         events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<Delivery, Stop> {
-        let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
-            Ok(fifo) => fifo,
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                self.wait_for_reader(events, interpreter)?
-            }
-            Err(error) => return Err(failed("open", &self.response_path, error)),
-        };
+        let fifo = self.open_for_response(events, interpreter)?;
         // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
         while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
             self.decoder.skip_garbage();
         }
         self.decoder.resync();
-        let mut delivery = ResponseWriter { fifo, events, interpreter, writes: 0, fault: None };
+        let mut delivery =
+            ResponseWriter { fifo, channel: self, events, interpreter, writes: 0, written: 0, fault: None };
         let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
         let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
         let written = written.and_then(|()| writer.flush());
         // What is left in it has nobody to read it.
         drop(writer.into_parts());
-        match (delivery.fault, written) {
-            (None, Ok(())) => Ok(Delivery::Done),
+        match (delivery.fault.take(), written) {
+            (None, Ok(())) => delivery.until_it_is_safe_to_close().map(|()| Delivery::Done),
             (Some(Fault::Stop(stop)), _) => Err(stop),
             (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
             (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
@@ -195,7 +228,34 @@ impl Channel {
         }
     }
 
-    /// Waits until the host opens the response FIFO for reading.
+    fn open_for_response(
+        &mut self,
+        events: &Events,
+        interpreter: &mut impl Interpreter,
+    ) -> Result<OwnedFd, Stop> {
+        self.take_events();
+        let reader_came = self.watch.is_none() || self.reader_came;
+        let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
+            Ok(fifo) => fifo,
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                return self.wait_for_reader(events, interpreter);
+            }
+            Err(error) => return Err(failed("open", &self.response_path, error)),
+        };
+        // What has come now may be our own.
+        self.take_events();
+        self.reader_came = reader_came;
+        Ok(fifo)
+    }
+
+    fn watch_responses(&self, events: AddWatchFlags) -> Result<(), Stop> {
+        match self.watch.as_ref().map(|watch| watch.inotify.add_watch(&self.response_path, events)) {
+            Some(Err(errno)) => Err(failed("watch", &self.response_path, errno.into())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the host opens the response FIFO for reading, where nobody has it open.
     fn wait_for_reader(
         &mut self,
         events: &Events,
@@ -241,6 +301,8 @@ impl Channel {
             .map_err(|_panic| Stop::failed("the thread that opens the response FIFO panicked"))?;
         let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        self.take_events();
+        self.reader_came = true;
         Ok(fifo)
     }
 }
@@ -248,10 +310,13 @@ impl Channel {
 /// Writes to the response FIFO, and waits where the host is slower.
 struct ResponseWriter<'a, I> {
     fifo: OwnedFd,
+    channel: &'a mut Channel,
     events: &'a Events,
     interpreter: &'a mut I,
     /// A response that takes a second one is larger than the FIFO is by default.
     writes: u64,
+    /// Bytes written.
+    written: usize,
     /// Why the last write failed.
     fault: Option<Fault>,
 }
@@ -262,11 +327,48 @@ enum Fault {
 }
 
 impl<I: Interpreter> ResponseWriter<'_, I> {
-    fn wait(&mut self) -> Result<(), Stop> {
+    fn wait_for_room(&mut self) -> Result<(), Stop> {
         let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
         self.interpreter.watch(&mut fds);
         self.events.wait(fds, None)?;
         self.interpreter.tend()
+    }
+
+    /// The reader that has gone was not one that came for this response, and it has read nothing.
+    fn may_be_read_yet(&mut self) -> bool {
+        self.channel.take_events();
+        !self.channel.reader_came && waiting_bytes(&self.fifo) == Ok(self.written)
+    }
+
+    /// Waits for another reader after one that has read nothing. What is written lies in the FIFO until we close it.
+    fn wait_for_another_reader(&mut self) -> Result<(), Stop> {
+        self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
+        Ok(())
+    }
+
+    /// Waits until the reader is known to be the host's: it came for this response, or has read it.
+    fn until_it_is_safe_to_close(&mut self) -> Result<(), Stop> {
+        if !mem::take(&mut self.channel.reader_came) {
+            self.channel.watch_responses(AddWatchFlags::IN_OPEN | AddWatchFlags::IN_ACCESS)?;
+            while !mem::take(&mut self.channel.reader_came) && waiting_bytes(&self.fifo)? > 0 {
+                self.wait_for_a_sign_of_the_host()?;
+            }
+            self.channel.watch_responses(AddWatchFlags::IN_OPEN)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_a_sign_of_the_host(&mut self) -> Result<(), Stop> {
+        // Without any reader the FIFO polls as broken.
+        let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::empty())];
+        fds.extend(
+            self.channel.watch.iter().map(|watch| PollFd::new(watch.inotify.as_fd(), PollFlags::POLLIN)),
+        );
+        self.interpreter.watch(&mut fds);
+        let wake = self.events.wait(fds, None)?;
+        self.interpreter.tend()?;
+        self.channel.take_events();
+        if wake.ready[0] && !self.channel.reader_came { self.wait_for_another_reader() } else { Ok(()) }
     }
 }
 
@@ -278,17 +380,23 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
             let _too_many_pipes = fcntl(&self.fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
         }
         loop {
-            let fault = match write(&self.fifo, bytes) {
-                Ok(count) => return Ok(count),
-                Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN) => match self.wait() {
-                    Ok(()) => continue,
-                    Err(stop) => Fault::Stop(stop),
-                },
-                Err(errno) => Fault::Errno(errno),
+            let waited = match write(&self.fifo, bytes) {
+                Ok(count) => {
+                    self.written += count;
+                    return Ok(count);
+                }
+                Err(Errno::EINTR) => Ok(()),
+                Err(Errno::EAGAIN) => self.wait_for_room(),
+                Err(Errno::EPIPE) if self.may_be_read_yet() => self.wait_for_another_reader(),
+                Err(errno) => {
+                    self.fault = Some(Fault::Errno(errno));
+                    return Err(errno.into());
+                }
             };
-            self.fault = Some(fault);
-            return Err(io::ErrorKind::Other.into());
+            if let Err(stop) = waited {
+                self.fault = Some(Fault::Stop(stop));
+                return Err(io::ErrorKind::Other.into());
+            }
         }
     }
 

@@ -219,8 +219,9 @@ fn a_time_limit_that_meets_the_exit_loses_nothing() {
     for round in 0..30 {
         let limit = f64::from(round + 1) * 0.0007;
         let response = worker.call_with("exit 3", serde_json::json!({"timeout": limit}));
-        assert_eq!(response.state, State::Restored, "limit {limit}: {response:?}");
+        // The limit may pass while bash has said `exit` and not done it: then it is the shell of before that goes on.
+        assert_ne!(response.state, State::Reset, "limit {limit}: {response:?}");
+        assert_eq!(worker.output("echo ${#a3000}"), "500\n", "limit {limit}");
     }
-    assert_eq!(worker.output("echo ${#a3000}"), "500\n");
     worker.end();
 }

@@ -193,8 +193,9 @@ echo $$ >>{starts}
 [ $(wc -l <{starts}) = 2 ] || exec {real} \"$@\"
 rm -f \"$2/rlm_cmd\" \"$2/rlm_res\"
 mkfifo \"$2/rlm_cmd\" \"$2/rlm_res\"
+exec <>\"$2/rlm_cmd\"
 echo ready
-exec sleep 1000 <>\"$2/rlm_cmd\"
+exec sleep 1000
 ",
         starts = starts.display(),
         real = program("rlm-worker-bash").display()

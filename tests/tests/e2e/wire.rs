@@ -5,7 +5,8 @@ use std::io::Write;
 use rlm_core::frame::{Decoder, Frame};
 use rlm_core::limits::MAX_REQUEST_BYTES;
 use rlm_core::protocol::{Outcome, Response, State, Status};
-use rlm_tests::Worker;
+use rlm_core::worker::wires::waiting_bytes;
+use rlm_tests::{Worker, wait_until};
 use serde_json::{Value, json};
 
 #[track_caller]
@@ -234,6 +235,25 @@ fn one_malformed_write_gets_one_answer() {
         assert_eq!(worker.receive().status, Status::Error);
         worker.send("line\n".repeat(size / 5).as_bytes());
         assert_eq!(worker.receive().status, Status::Error);
+        assert_eq!(worker.output("echo on"), "on\n");
+    }
+    worker.end();
+}
+
+/// What a process that a host forks has of the host's last reader, until it executes its program.
+#[test]
+fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
+    let mut worker = Worker::bash();
+    for bytes in [1, 300_000, 3_000_000] {
+        let copy = worker.open_responses();
+        let code = format!("head -c {bytes} /dev/zero | tr '\\0' x");
+        // The host's reader comes later: it has the response to the end, with the copy still there.
+        assert_eq!(worker.output(&code).len(), bytes);
+        let seq = worker.send_call(&code, json!({}));
+        wait_until("the response comes", || waiting_bytes(&copy).unwrap() > 0);
+        drop(copy);
+        let response = worker.receive();
+        assert_eq!((response.seq, response.stdout.len()), (seq, bytes));
         assert_eq!(worker.output("echo on"), "on\n");
     }
     worker.end();

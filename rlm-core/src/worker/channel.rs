@@ -222,7 +222,10 @@ impl Channel {
         match (delivery.fault.take(), written) {
             (None, Ok(())) => delivery.until_it_is_safe_to_close().map(|()| Delivery::Done),
             (Some(Fault::Stop(stop)), _) => Err(stop),
-            (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
+            (Some(Fault::Errno(Errno::EPIPE)), _) => {
+                self.reader_came = false;
+                Ok(Delivery::GivenUp)
+            }
             (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
             (None, Err(error)) => Err(Stop::failed(error)),
         }
@@ -301,8 +304,9 @@ impl Channel {
             .map_err(|_panic| Stop::failed("the thread that opens the response FIFO panicked"))?;
         let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        // The host's open is told of when it returns there, and ours has been. It may be one event for both.
         self.take_events();
-        self.reader_came = true;
+        self.reader_came = self.watch.is_none();
         Ok(fifo)
     }
 }
@@ -348,13 +352,15 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
 
     /// Waits until the reader is known to be the host's: it came for this response, or has read it.
     fn until_it_is_safe_to_close(&mut self) -> Result<(), Stop> {
-        if !mem::take(&mut self.channel.reader_came) {
+        if !self.channel.reader_came {
             self.channel.watch_responses(AddWatchFlags::IN_OPEN | AddWatchFlags::IN_ACCESS)?;
-            while !mem::take(&mut self.channel.reader_came) && waiting_bytes(&self.fifo)? > 0 {
+            while !self.channel.reader_came && waiting_bytes(&self.fifo)? > 0 {
                 self.wait_for_a_sign_of_the_host()?;
             }
             self.channel.watch_responses(AddWatchFlags::IN_OPEN)?;
+            self.channel.take_events();
         }
+        self.channel.reader_came = false;
         Ok(())
     }
 

@@ -111,8 +111,9 @@ fn a_large_response_that_is_read_half_does_not_keep_the_worker() {
 #[test]
 fn a_host_that_gives_up_on_a_response_is_survived() {
     let mut worker = Worker::bash();
-    worker.send_call("head -c 5000000 /dev/zero | tr '\\0' x", json!({}));
-    let fifo = std::fs::File::open(worker.control.response_fifo()).unwrap();
+    worker.send_call("until [ -e go ]; do :; done; head -c 5000000 /dev/zero | tr '\\0' x", json!({}));
+    let fifo = worker.open_responses();
+    std::fs::write(worker.fs_root().join("go"), "").unwrap();
     rlm_tests::wait_readable(&fifo, rlm_tests::PATIENCE);
     drop(fifo);
     let log = worker.control.log_file();

@@ -245,16 +245,23 @@ fn one_malformed_write_gets_one_answer() {
 fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
     let mut worker = Worker::bash();
     for bytes in [1, 300_000, 3_000_000] {
-        let copy = worker.open_responses();
         let code = format!("head -c {bytes} /dev/zero | tr '\\0' x");
-        // The host's reader comes later: it has the response to the end, with the copy still there.
-        assert_eq!(worker.output(&code).len(), bytes);
+        let check = |text: &[u8], seq: i64| {
+            let response: Response = serde_json::from_slice(text).unwrap();
+            assert_eq!((response.seq, response.stdout.len()), (seq, bytes));
+        };
+        let copy = worker.open_responses();
+        let seq = worker.send_call(&code, json!({}));
+        check(&rlm_tests::read_to_end(&copy), seq);
+        // The host's next reader has the response to the end, with the copy still there.
+        let seq = worker.send_call(&code, json!({}));
+        check(&worker.receive_bytes(), seq);
+        // It comes when the copy is gone.
         let seq = worker.send_call(&code, json!({}));
         wait_until("the response comes", || waiting_bytes(&copy).unwrap() > 0);
         drop(copy);
-        let response = worker.receive();
-        assert_eq!((response.seq, response.stdout.len()), (seq, bytes));
-        assert_eq!(worker.output("echo on"), "on\n");
+        check(&worker.receive_bytes(), seq);
     }
+    assert_eq!(worker.output("echo on"), "on\n");
     worker.end();
 }

@@ -480,10 +480,10 @@ mod tests {
         check_golden(
             &Context {
                 fs_root: "/data".into(),
-                fs_metadata: json!({"files": 2}),
+                fs_metadata: json!({"files": 2, "about": 1}),
                 allowed_paths: vec!["/x".into()],
             },
-            r#"{"fs_root":"/data","fs_metadata":{"files":2},"allowed_paths":["/x"]}"#,
+            r#"{"fs_root":"/data","fs_metadata":{"files":2,"about":1},"allowed_paths":["/x"]}"#,
         );
         let short: Context = serde_json::from_str(r#"{"fs_root": "/data", "unknown": 1}"#).unwrap();
         assert_eq!(short.allowed_paths, [""; 0].map(std::path::PathBuf::from));

@@ -19,7 +19,7 @@ fn the_namespace_begins_with_what_is_documented() {
         .prepare(|control| {
             let mut context = control.read_context().unwrap();
             context.fs_metadata =
-                serde_json::json!({"files": [1, -2.5, 18446744073709551615_u64, null, true, "ä"]});
+                serde_json::json!({"files": [1, -2.5, 18446744073709551615_u64, null, true, "ä"], "about": {}});
             control.write_context(&context).unwrap();
         })
         .start();
@@ -28,7 +28,10 @@ fn the_namespace_begins_with_what_is_documented() {
         "['answer', 'extra_data', 'fs_metadata']"
     );
     assert_eq!(worker.value("answer"), "{'ready': False, 'content': ''}");
-    assert_eq!(worker.value("fs_metadata"), "{'files': [1, -2.5, 18446744073709551615, None, True, 'ä']}");
+    assert_eq!(
+        worker.value("fs_metadata"),
+        "{'files': [1, -2.5, 18446744073709551615, None, True, 'ä'], 'about': {}}"
+    );
     let root = worker.fs_root();
     assert_eq!(
         worker.value("import os; [extra_data, os.getcwd()]"),

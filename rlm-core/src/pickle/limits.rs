@@ -1,0 +1,55 @@
+//! Every limit of pickles, with its unit and reason.
+
+/// Deepest nesting of containers, for [`Limits::depth`] and for every walk over a value.
+///
+/// Values are dropped and walked by recursion, and 200 levels of it stay far below the 2 MiB stack of a thread, without
+/// optimisation too. CPython's own pickler gives up at a few hundred levels, and `serde_json` reads 128.
+pub const MAX_DEPTH: usize = 200;
+
+/// What [`encode`](super::encode) writes at most, in bytes: what [`decode`](super::decode) takes by default.
+pub const MAX_ENCODED_BYTES: usize = 32 << 20;
+
+/// Bounds on what [`decode`](super::decode) takes. The defaults fit what a session sends to a tool, several times over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the payload; 32 MiB by default, twice the largest request document.
+    pub payload_bytes: usize,
+    /// Levels of containers; [`MAX_DEPTH`] by default, and at most.
+    pub depth: usize,
+    /// Opcodes; 2 Mi by default, a list of a million str that each go to the memo. This is what bounds memory beside the
+    /// payload's length: an opcode costs at most some 240 bytes, half a GiB in all, and most cost a third of that.
+    pub opcodes: usize,
+    /// Values on the stack; 2 Mi by default: a tuple's items are all on the stack at once.
+    pub stack: usize,
+    /// Open marks; 1000 by default. A pickler opens at most two per level.
+    pub marks: usize,
+    /// Entries in the memo; 2 Mi by default. A pickler makes at most one per container, str and bytes.
+    pub memo_entries: usize,
+    /// Largest index into the memo; 16 Mi by default. Picklers count from 0. A large index costs no more than a small one.
+    pub memo_index: usize,
+    /// Values in the result with shared ones counted each time they occur; 4 Mi by default, twice what so many
+    /// opcodes make without sharing. This bounds what any walk over the result visits: 60 opcodes can share a pair of
+    /// pairs of pairs into 2^60 values.
+    pub expanded_values: usize,
+    /// Digits of a number written as text; 4300 by default, as in Python: the conversion's time is quadratic.
+    pub digits: usize,
+    /// Bytes of a binary int; 4 KiB by default, 9865 digits: later conversions to text stay below a millisecond each.
+    pub int_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes: MAX_ENCODED_BYTES,
+            depth: MAX_DEPTH,
+            opcodes: 2 << 20,
+            stack: 2 << 20,
+            marks: 1000,
+            memo_entries: 2 << 20,
+            memo_index: 16 << 20,
+            expanded_values: 4 << 20,
+            digits: 4300,
+            int_bytes: 4 << 10,
+        }
+    }
+}

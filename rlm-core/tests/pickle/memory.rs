@@ -1,0 +1,168 @@
+//! Small payloads that would grow large: what each costs at its peak.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use rlm_core::pickle::{Limits, WriteError, decode, encode};
+
+/// Counts what the thread holds. Each test counts only what it allocates itself.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // A thread that ends may free after its locals are gone.
+    let _gone = HELD.try_with(|held| {
+        held.set(held.get() + bytes);
+        PEAK.with(|peak| peak.set(peak.get().max(held.get())));
+    });
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What the thread holds more at the peak of this than before it, in bytes.
+pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = HELD.get();
+    PEAK.set(before);
+    let done = work();
+    (done, (PEAK.get() - before) as usize)
+}
+
+/// Reads a pickle, and checks how it ends and what it costs at most, in KiB.
+#[track_caller]
+fn check(name: &str, pickle: &[u8], ends: &str, kib: usize) {
+    let (result, peak) = peak(|| decode(pickle, &Limits::default()).map(drop));
+    let found = result.map_or_else(|error| error.to_string(), |()| "read".to_owned());
+    #[expect(clippy::print_stderr, reason = "the figures are worth seeing")]
+    {
+        eprintln!("{name}: {} KiB of payload, {} KiB at the peak: {found}", pickle.len() >> 10, peak >> 10);
+    }
+    assert_eq!(found, ends, "{name}");
+    assert!(peak >> 10 <= kib, "{name}: {} KiB at the peak", peak >> 10);
+}
+
+fn repeated(opcodes: &[u8], count: usize) -> Vec<u8> {
+    opcodes.repeat(count)
+}
+
+const EXPANDED: &str = "more than 4194304 values, with shared ones counted each time";
+
+#[test]
+fn lengths_and_indexes_cost_nothing() {
+    check("LONG_BINPUT at 2**24", b"Nr\0\0\0\x01.", "read", 2);
+    check(
+        "LONG_BINPUT at 2**28",
+        b"Nr\0\0\0\x10.",
+        "pickle, byte 1: memo index 268435456 over the limit of 16777216",
+        2,
+    );
+    check(
+        "BINBYTES8 of 2**60",
+        b"\x8e\0\0\0\0\0\0\0\x10.",
+        "pickle, byte 0: truncated: 1152921504606846976 more bytes expected, 1 left",
+        2,
+    );
+    check(
+        "bytearray(2**31 - 1)",
+        b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.",
+        "pickle, byte 26: call of bytearray(int) refused",
+        2,
+    );
+}
+
+#[test]
+fn shared_values_are_held_once() {
+    let dup = [&b")"[..], &repeated(b"2\x86", 63), b"."].concat();
+    check("DUP and TUPLE2, 63 times", &dup, &format!("pickle, byte 44: {EXPANDED}"), 32);
+    let one = [&b"X\0\0\x10\0"[..], &vec![b'x'; 1 << 20], b"q\x000("].concat();
+    let memo = [&one[..], &repeated(b"h\0", 20_000), b"t."].concat();
+    check("1 MiB of str, 20000 times", &memo, "read", 3 << 10);
+    let text = decode(&memo, &Limits::default()).unwrap();
+    let (refused, peak) = peak(|| encode(&text));
+    assert_eq!(refused, Err(WriteError::TooLarge(32 << 20)));
+    assert!(peak <= 64 << 20, "{peak}");
+    let keys = [&one[..], &repeated(b"}h\0Ns", 20_000), b"t."].concat();
+    check("a key of 1 MiB in 20000 dicts", &keys, "read", 10 << 10);
+}
+
+#[test]
+fn calls_do_not_multiply_what_they_copy() {
+    let items = [&b"(]q\0("[..], &repeated(b"K\x01", 100_000), b"e"].concat();
+    let sets = [&items[..], &repeated(b"cbuiltins\nset\nh\0\x85R", 10_000), b"t."].concat();
+    check(
+        "set of one list, 10000 times",
+        &sets,
+        "pickle, byte 200077: more than 380008 items copied by calls",
+        40 << 10,
+    );
+    let long = [&b"X\0\0\0\x01"[..], &vec![b'x'; 16 << 20], b"0"].concat();
+    let padded = [&long[..], &items, &repeated(b"cbuiltins\nset\nh\0\x85R", 1000), b"t."].concat();
+    check(
+        "the same beside a str of 16 MiB",
+        &padded,
+        "pickle, byte 16977605: more than 2097152 items copied by calls",
+        80 << 10,
+    );
+    let text = [&b"X\0\0\x10\0"[..], &vec![b'x'; 1 << 20], b"q\x000("].concat();
+    let arrays =
+        [&text[..], &repeated(b"c_codecs\nencode\nh\0X\x06\0\0\0latin1\x86R", 10_000), b"t."].concat();
+    check(
+        "encode of one str, 10000 times",
+        &arrays,
+        "pickle, byte 1048646: more than 1358587 bytes copied by calls",
+        16 << 10,
+    );
+}
+
+#[test]
+fn floods_cost_what_their_length_does() {
+    check("a million MARK", &repeated(b"(", 1_000_000), "pickle, byte 1000: more than 1000 open marks", 64);
+    let memoize = [&b"N"[..], &repeated(b"\x94", 1_000_000), b"."].concat();
+    check("a million MEMOIZE", &memoize, "read", 32 << 10);
+    let lists = [&b"("[..], &repeated(b"]", 1_000_000), b"t."].concat();
+    check("a million EMPTY_LIST", &lists, "read", 200 << 10);
+    let nested = [&repeated(b"]", 1_000_000)[..], &repeated(b"a", 999_999), b"."].concat();
+    check("a million lists, nested", &nested, "pickle, byte 200: more than 200 levels of nesting", 200 << 10);
+    let nones = repeated(b"N", 3_000_000);
+    check("three million NONE", &nones, "pickle, byte 2097152: more than 2097152 opcodes", 100 << 10);
+    let large = [&b"("[..], &repeated(b"]", (2 << 20) - 3), b"t."].concat();
+    check("as many EMPTY_LIST as may be", &large, "read", 320 << 10);
+    let ints = (0..(1 << 20) - 2).flat_map(|int: u32| [&b"J"[..], &int.to_le_bytes(), b"N"].concat());
+    let keys = [&b"}("[..], &ints.collect::<Vec<_>>(), b"u."].concat();
+    check("as many keys as may be", &keys, "read", 320 << 10);
+    let sparse: Vec<u8> =
+        (1..500_000u32).flat_map(|index| [&b"r"[..], &(index * 30).to_le_bytes()].concat()).collect();
+    check("500000 indexes with gaps", &[b"N", &sparse[..], b"."].concat(), "read", 60 << 10);
+}
+
+#[test]
+fn keys_that_share_parts_take_no_time() {
+    let key = [&b")"[..], &repeated(b"2\x86", 19), b"q\0"].concat();
+    let dicts = [&b"("[..], &key, b"0", &repeated(b"}h\0Ns", 3), b"t."].concat();
+    check("keys of a million values", &dicts, "read", 64);
+}

@@ -339,14 +339,16 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
     }
 
     /// The reader that has gone was not one that came for this response, and it has read nothing.
-    fn may_be_read_yet(&mut self) -> bool {
-        self.channel.take_events();
+    fn may_be_read_yet(&self) -> bool {
         !self.channel.reader_came && waiting_bytes(&self.fifo) == Ok(self.written)
     }
 
     /// Waits for another reader after one that has read nothing. What is written lies in the FIFO until we close it.
     fn wait_for_another_reader(&mut self) -> Result<(), Stop> {
-        self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
+        self.channel.take_events();
+        if !self.channel.reader_came {
+            self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
+        }
         Ok(())
     }
 
@@ -374,7 +376,7 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
         let wake = self.events.wait(fds, None)?;
         self.interpreter.tend()?;
         self.channel.take_events();
-        if wake.ready[0] && !self.channel.reader_came { self.wait_for_another_reader() } else { Ok(()) }
+        if wake.ready[0] { self.wait_for_another_reader() } else { Ok(()) }
     }
 }
 

@@ -1,15 +1,15 @@
 //! The cell engine: runs cells inside the user's own Python.
 //!
-//! The user's `python3` imports this library and calls [`serve`] with no Python frame below it. From then on that process
+//! The user's `python3` imports this library and calls `serve` with no Python frame below it. From then on that process
 //! has one thing to do: read a command, run the cell in `__main__`, write a report. It has one thread, and while a cell
 //! runs it holds no descriptor of ours beside 0, 1 and 2, and no name of ours in `__main__` but those that are documented.
 //!
-//! * [`session`]: the loop. Start reading there.
-//! * [`cell`]: a cell, from its source to its value or exception. `glue.py`: the parts of that which are Python.
-//! * [`answer`], [`text`]: what a cell leaves, as text, whatever it is.
-//! * [`signals`]: how a cell is interrupted, and why nothing else is. [`streams`]: descriptors 0, 1, 2 and `sys.std*`.
-//! * [`guard_rails`], [`jail`]: refused modules, builtins and files.
-//! * [`wires`]: pipes and files, opened by path.
+//! * `session`: the loop. Start reading there.
+//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of that which are Python.
+//! * `answer`, `text`: what a cell leaves, as text, whatever it is.
+//! * `signals`: how a cell is interrupted, and why nothing else is. `streams`: descriptors 0, 1, 2 and `sys.std*`.
+//! * `guard_rails`, `jail`: refused modules, builtins and files.
+//! * `wires`: pipes and files, opened by path.
 //!
 //! The supervisor, `rlm-worker-python`, does the rest: it has the time limits, the output, and the answer to the host.
 

@@ -13,4 +13,5 @@ pub mod frame;
 pub mod limits;
 pub mod pickle;
 pub mod protocol;
+pub mod root_tool;
 pub mod worker;

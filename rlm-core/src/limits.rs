@@ -16,3 +16,6 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A worker that got SIGTERM has ended, with all that it started, after this time.
 pub const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
+
+/// Time limit of a root-tool call without `RLM_SUB_LLM_TIMEOUT`.
+pub const DEFAULT_ROOT_TOOL_TIMEOUT: Duration = Duration::from_secs(300);

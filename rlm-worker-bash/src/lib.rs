@@ -10,6 +10,7 @@
 //!   without parsing it.
 //! * `shell`: the process and its pipes. `terminal`: the pseudo-terminal. `ladder`: how a call is stopped.
 //! * `report`: what the shell says of itself.
+//! * [`tools`]: root tools as functions, which run the program `rlm-root-tool`.
 //!
 //! When the shell dies, the call says so and a new shell takes over what the old one could save. When the worker ends,
 //! everything that the session started ends with it. This is no security sandbox: code runs with the worker's rights.
@@ -21,6 +22,7 @@ mod report;
 pub mod session;
 mod shell;
 mod terminal;
+pub mod tools;
 
 pub use session::{BashSession, SessionConfig};
 pub use shell::ShellError;

@@ -7,7 +7,7 @@ use rlm_core::env;
 use rlm_core::protocol::Context;
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Events, Program, Settings, Stop, program};
-use rlm_worker_bash::{BashSession, SessionConfig};
+use rlm_worker_bash::{BashSession, SessionConfig, tools};
 
 #[derive(Default)]
 struct BashWorker;
@@ -48,10 +48,13 @@ This is not a security sandbox: the session's code runs with the rights of this 
         let rows = environment.parse(env::ROWS, expected, size).map_err(Stop::failed)?;
         let columns = environment.parse(env::COLUMNS, expected, size).map_err(Stop::failed)?;
         let bash = environment.path(env::BASH).or_else(|| environment.find_program("bash"));
+        let mut session_env = settings.session_env;
+        let helper = std::env::current_exe().map_err(Stop::failed)?.with_file_name(tools::HELPER);
+        tools::provide(&mut session_env, settings.root_tools.as_ref(), &helper).map_err(Stop::failed)?;
         let config = SessionConfig {
             bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),
             fs_root: context.fs_root,
-            env: settings.session_env,
+            env: session_env,
             exec_timeout: settings.exec_timeout,
             max_output_bytes: settings.max_output_bytes,
             rows: rows.unwrap_or(24),

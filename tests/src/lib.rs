@@ -4,6 +4,8 @@
 //! of another make would use them. Everything waits for events. A worker that a test forgets is ended on drop, and every
 //! process carries a mark in its environment by which [`Worker::end`] finds what outlives it.
 
+pub mod endpoint;
+
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

@@ -1,9 +1,12 @@
 //! Python's int: any size.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use num_bigint::BigInt;
+
+use super::limits::Limits;
 
 /// An int of any size.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +105,19 @@ impl From<i64> for Int {
 impl From<u64> for Int {
     fn from(int: u64) -> Self {
         Self::from_big(BigInt::from(int))
+    }
+}
+
+/// Decimal digits, at most [`Limits::digits`](super::Limits::digits) of the default.
+impl FromStr for Int {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text.parse::<i64>() {
+            Ok(int) => Ok(Self::from(int)),
+            Err(_) if text.len() > Limits::default().digits => Err(()),
+            Err(_) => text.parse::<BigInt>().map(Self::from_big).map_err(|_| ()),
+        }
     }
 }
 

@@ -1,13 +1,17 @@
 //! What the environment tells a worker, read once by its `main`.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::env;
-use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+use crate::root_tool::Serialization;
+use crate::root_tool::client::{BadUrl, Endpoint};
 
 /// Settings that both workers have.
 #[derive(Clone, Debug)]
@@ -20,6 +24,90 @@ pub struct Settings {
     pub host_pid: Option<Pid>,
     /// The environment of the session, built from an allow-list.
     pub session_env: Vec<(OsString, OsString)>,
+    /// Functions on the host that code in the session can call.
+    pub root_tools: Option<RootTools>,
+}
+
+/// The root tools of a session, and where they are called.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct RootTools {
+    /// URL of the endpoint.
+    pub url: String,
+    /// Their names: identifiers.
+    pub names: Vec<String>,
+    /// How arguments and results are written.
+    pub serialization: Serialization,
+    /// Sent as bearer token.
+    secret: Option<String>,
+    /// Time limit of a call.
+    pub timeout: Duration,
+}
+
+/// Without the secret.
+impl fmt::Debug for RootTools {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, names, serialization, .. } = self;
+        write!(formatter, "RootTools({url}, {serialization}, {names:?})")
+    }
+}
+
+impl RootTools {
+    /// Reads the settings; None where there is no endpoint.
+    ///
+    /// # Errors
+    /// [`BadVariable`] names the first variable that cannot be used.
+    pub fn from_environment(environment: &Environment) -> Result<Option<Self>, BadVariable> {
+        let names = environment.parse(env::ROOT_TOOL_NAMES, "a JSON list of identifiers", names)?;
+        let serialization =
+            environment.parse(env::ROOT_TOOL_SERIALIZATION, "pickle or json", |text| text.parse().ok())?;
+        let timeout = environment.parse(env::SUB_LLM_TIMEOUT, "a number of seconds above 0", seconds)?;
+        let secret = environment.parse(env::INTERCEPTION_SECRET, "text without line breaks", |text| {
+            (!text.contains(char::is_control)).then(|| text.to_owned())
+        });
+        // The value is a secret: it stands in no error.
+        let secret = secret.map_err(|error| BadVariable { value: "(hidden)".to_owned(), ..error })?;
+        let url = environment.parse(
+            env::ROOT_TOOL_URL,
+            "http://HOST[:PORT]/PATH or http+unix://SOCKET/PATH",
+            |text| Endpoint::new(text, None).ok().map(|_| text.to_owned()),
+        )?;
+        let Some(url) = url else {
+            return match names.filter(|names| !names.is_empty()) {
+                None => Ok(None),
+                Some(_) => Err(BadVariable {
+                    name: env::ROOT_TOOL_URL,
+                    value: String::new(),
+                    expected: "the URL of the root-tool endpoint, as RLM_ROOT_TOOL_NAMES names tools",
+                }),
+            };
+        };
+        Ok(Some(Self {
+            url,
+            names: names.unwrap_or_default(),
+            serialization: serialization.unwrap_or_default(),
+            secret,
+            timeout: timeout.unwrap_or(DEFAULT_ROOT_TOOL_TIMEOUT),
+        }))
+    }
+
+    /// Where calls are sent.
+    ///
+    /// # Errors
+    /// The URL cannot be used.
+    pub fn endpoint(&self) -> Result<Endpoint, BadUrl> {
+        Endpoint::new(&self.url, self.secret.clone())
+    }
+}
+
+/// A JSON list of identifiers that differ.
+fn names(text: &str) -> Option<Vec<String>> {
+    let names = serde_json::from_str::<Vec<String>>(text).ok()?;
+    let is_identifier = |name: &String| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let differ = (1..names.len()).all(|at| !names[..at].contains(&names[at]));
+    (differ && names.iter().all(is_identifier)).then_some(names)
 }
 
 /// An environment variable with a value that cannot be used.
@@ -109,6 +197,7 @@ impl Settings {
             max_output_bytes: max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).max(MIN_MAX_OUTPUT_BYTES),
             host_pid,
             session_env: session_environment(environment),
+            root_tools: RootTools::from_environment(environment)?,
         })
     }
 }
@@ -215,5 +304,26 @@ mod tests {
         );
         assert!(settings(&[("RLM_EXEC_TIMEOUT", "NaN")]).is_err());
         assert!(settings(&[("RLM_HOST_PID", "-1")]).is_err());
+    }
+
+    #[test]
+    fn root_tools_are_identifiers_at_an_address() {
+        let url = ("RLM_ROOT_TOOL_URL", "http://127.0.0.1:1/rollout/a/v1/rlm/tools");
+        let names = |names| {
+            settings(&[url, ("RLM_ROOT_TOOL_NAMES", names)])
+                .map(|settings| settings.root_tools.unwrap().names)
+        };
+        assert_eq!(names(r#"["llm_batch", "_x1"]"#).unwrap(), ["llm_batch", "_x1"]);
+        for bad in ["llm_batch", "[1]", r#"["a b"]"#, r#"["1a"]"#, r#"[""]"#, r#"["a", "a"]"#, r#"["é"]"#] {
+            let error = names(bad).unwrap_err();
+            assert_eq!(error.name, "RLM_ROOT_TOOL_NAMES", "{bad}");
+        }
+        assert!(settings(&[]).unwrap().root_tools.is_none());
+        assert_eq!(settings(&[("RLM_ROOT_TOOL_NAMES", r#"["a"]"#)]).unwrap_err().name, "RLM_ROOT_TOOL_URL");
+        assert_eq!(settings(&[("RLM_ROOT_TOOL_URL", "https://x/")]).unwrap_err().name, "RLM_ROOT_TOOL_URL");
+        let tools = settings(&[url, ("RLM_INTERCEPTION_SECRET", "s3cret")]).unwrap().root_tools.unwrap();
+        assert!(!format!("{tools:?} {:?}", tools.endpoint().unwrap()).contains("s3cret"));
+        let error = settings(&[url, ("RLM_INTERCEPTION_SECRET", "s3cret\n\nX")]).unwrap_err();
+        assert!(!error.to_string().contains("s3cret"), "{error}");
     }
 }

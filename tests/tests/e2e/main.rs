@@ -11,6 +11,7 @@ mod ordinary_host;
 mod output;
 mod persistence;
 mod python;
+mod root_tools;
 mod session;
 mod standard_input;
 mod syntax;

@@ -5,12 +5,15 @@
 //! result being base64 of a pickle or JSON, or any other status with `{"error"}`. A result that JSON cannot hold is sent
 //! as `result_repr`, the text that Python's `repr` has for it.
 
+pub mod client;
+
 use std::fmt;
 use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json};
 
 use crate::pickle::{self, DecodeError, Dict, Limits, Value, WriteError};
@@ -278,33 +281,109 @@ impl Reply {
     /// # Errors
     /// [`WireError`] names the field.
     pub fn from_body(body: &[u8], serialization: Serialization, limits: &Limits) -> Result<Self, WireError> {
+        let mut raw = RawReply::parse(body)?;
+        let write_error = |source| WireError::Write { field: "result", source };
+        let result = match (raw.result_repr.take(), serialization) {
+            (Some(repr), _) => ToolResult::Repr(repr),
+            (None, Serialization::Pickle) => {
+                let value = pickle::decode(&raw.pickle()?, limits);
+                ToolResult::Value(value.map_err(|source| WireError::Pickle { field: "result", source })?)
+            }
+            (None, Serialization::Json) => {
+                let json = serde_json::from_str::<Json>(raw.json()?).map_err(WireError::Json)?;
+                ToolResult::Value(Value::from_json(&json).map_err(write_error)?)
+            }
+        };
+        Ok(Self { result, print_lines: raw.print_lines })
+    }
+}
+
+/// Arguments that are written already.
+#[derive(Clone, Copy, Debug)]
+pub enum Written<'a> {
+    /// A pickle.
+    Pickle(&'a [u8]),
+    /// A JSON text.
+    Json(&'a str),
+}
+
+/// The body of a request whose arguments are written already.
+///
+/// # Errors
+/// [`WireError::Json`] where an argument is no JSON text: Python writes NaN and infinities, which JSON does not have.
+pub fn write_body(tool: &str, args: Written<'_>, kwargs: Written<'_>) -> Result<Vec<u8>, WireError> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        tool_name: &'a str,
+        serialization: Serialization,
+        args: Box<RawValue>,
+        kwargs: Box<RawValue>,
+    }
+    let serialization = match args {
+        Written::Pickle(_) => Serialization::Pickle,
+        Written::Json(_) => Serialization::Json,
+    };
+    let raw = |written| {
+        let text = match written {
+            Written::Pickle(bytes) => format!("\"{}\"", BASE64.encode(bytes)),
+            Written::Json(text) => text.to_owned(),
+        };
+        RawValue::from_string(text).map_err(WireError::Json)
+    };
+    let body = Body { tool_name: tool, serialization, args: raw(args)?, kwargs: raw(kwargs)? };
+    serde_json::to_vec(&body).map_err(WireError::Json)
+}
+
+/// The body of a response of status 200 whose result is not read yet.
+#[derive(Debug)]
+pub struct RawReply {
+    result: Option<Box<RawValue>>,
+    /// The repr of a value that the serialization cannot hold.
+    pub result_repr: Option<String>,
+    /// Lines for the session to print before it goes on.
+    pub print_lines: Vec<String>,
+}
+
+impl RawReply {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::Json`].
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         #[derive(Deserialize)]
         struct Body {
             // A result of null is one, too.
             #[serde(default, deserialize_with = "present")]
-            result: Option<Json>,
+            result: Option<Box<RawValue>>,
             result_repr: Option<String>,
             #[serde(default)]
             print_lines: Option<Vec<Json>>,
         }
         let body: Body = serde_json::from_slice(body).map_err(WireError::Json)?;
-        let result = match (body.result, body.result_repr, serialization) {
-            (_, Some(repr), _) => ToolResult::Repr(repr),
-            (Some(result), None, Serialization::Pickle) => {
-                ToolResult::Value(unpickle("result", &result, limits)?)
-            }
-            (Some(result), None, Serialization::Json) => {
-                let value = Value::from_json(&result);
-                ToolResult::Value(value.map_err(|source| WireError::Write { field: "result", source })?)
-            }
-            (None, None, _) => return Err(WireError::ty("result", "there", "missing")),
-        };
         let line = |line| match line {
             Json::String(line) => line,
             other => other.to_string(),
         };
         let print_lines = body.print_lines.unwrap_or_default().into_iter().map(line).collect();
-        Ok(Self { result, print_lines })
+        Ok(Self { result: body.result, result_repr: body.result_repr, print_lines })
+    }
+
+    /// The result as JSON text.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn json(&self) -> Result<&str, WireError> {
+        let result = self.result.as_ref().ok_or(WireError::ty("result", "there", "missing"))?;
+        Ok(result.get())
+    }
+
+    /// The result as a pickle.
+    ///
+    /// # Errors
+    /// It is missing, or no base64 text.
+    pub fn pickle(&self) -> Result<Vec<u8>, WireError> {
+        let json = serde_json::from_str(self.json()?).map_err(WireError::Json)?;
+        decode_base64("result", &json)
     }
 }
 
@@ -315,18 +394,21 @@ pub struct ErrorBody {
     pub error: String,
 }
 
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(deserializer).map(Some)
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-fn unpickle(field: &'static str, json: &Json, limits: &Limits) -> Result<Value, WireError> {
+fn decode_base64(field: &'static str, json: &Json) -> Result<Vec<u8>, WireError> {
     let Json::String(text) = json else {
         return Err(WireError::ty(field, "base64 text", excerpt(json)));
     };
-    let bytes = BASE64
-        .decode(text.as_bytes())
-        .map_err(|error| WireError::Base64 { field, reason: error.to_string() })?;
-    pickle::decode(&bytes, limits).map_err(|source| WireError::Pickle { field, source })
+    let bytes = BASE64.decode(text.as_bytes());
+    bytes.map_err(|error| WireError::Base64 { field, reason: error.to_string() })
+}
+
+fn unpickle(field: &'static str, json: &Json, limits: &Limits) -> Result<Value, WireError> {
+    let value = pickle::decode(&decode_base64(field, json)?, limits);
+    value.map_err(|source| WireError::Pickle { field, source })
 }
 
 fn write(field: &'static str, value: &Value, serialization: Serialization) -> Result<Json, WireError> {

@@ -1,0 +1,354 @@
+//! The command line of a tool.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+
+use rlm_core::pickle::{Dict, Int, Value};
+use rlm_core::root_tool::{Call, LLM_BATCH};
+use serde_json::Value as Json;
+
+/// A command line that is not understood.
+pub(crate) struct Usage(pub(crate) String);
+
+/// What a command line asks for.
+pub(crate) enum Parsed {
+    Help,
+    Call(Request, Output),
+}
+
+/// How the result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Text,
+    Json,
+}
+
+/// Where the arguments of a call are.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Request {
+    /// On the command line.
+    Arguments(Vec<Argument>),
+    /// In a JSON document: this one, or the one on standard input.
+    Payload(Option<String>),
+    /// On standard input, one prompt a line.
+    Lines,
+    /// On standard input, if there is something.
+    StandardInput,
+}
+
+/// An argument on the command line.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Argument {
+    text: OsString,
+    /// After `--`: no option, no `@file`.
+    is_literal: bool,
+    /// Never decoded.
+    is_text: bool,
+}
+
+pub(crate) fn usage(tool: &str) -> String {
+    let (call, decoding) = match tool == LLM_BATCH {
+        true => (
+            "Asks a sub-LLM each of the prompts, all at once, and prints the replies in their order.",
+            "PROMPT is text, whatever it looks like. Without one, standard input is one prompt.",
+        ),
+        false => (
+            "Calls a tool on the host, and prints what it returns.",
+            "An argument that parses as JSON is decoded (3, true, [1], {\"a\": 1}), any other is text. Without one, standard\ninput may hold a JSON payload.",
+        ),
+    };
+    let (argument, own) = match tool == LLM_BATCH {
+        true => (
+            "PROMPT",
+            "  --lines           standard input holds one prompt a line; blank lines are skipped\n  --json [PAYLOAD]  a JSON list of prompts, or {\"prompts\": [...]}; on standard input where there is no PAYLOAD\n",
+        ),
+        false => (
+            "ARGUMENT",
+            "  --str             no argument is decoded: all are text\n  --json [PAYLOAD]  {\"args\": [...], \"kwargs\": {...}}, or a list of arguments, or an object of arguments by name;\n                    on standard input where there is no PAYLOAD\n",
+        ),
+    };
+    format!(
+        "{call}\n\nUsage: {tool} [OPTION]... [{argument}]...\n\n{decoding}\n@FILE stands for the text of a file. There is no limit on its size.\n\nOptions:\n{own}  --json-output     print the result as JSON\n  --                what follows is no option and no @FILE\n  --help            this text\n\nExit status: 0, 1 the call failed, 2 the command line is not understood.\n"
+    )
+}
+
+/// Reads a command line, without the tool's name.
+pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usage> {
+    let is_batch = tool == LLM_BATCH;
+    let (mut positional, mut output) = (Vec::new(), Output::Text);
+    let (mut is_text, mut is_literal, mut lines, mut payload) = (is_batch, false, false, None);
+    let mut rest = arguments.into_iter().peekable();
+    while let Some(argument) = rest.next() {
+        if is_literal || !looks_like_an_option(&argument) {
+            positional.push(Argument { text: argument, is_literal, is_text: false });
+            continue;
+        }
+        let option = argument.to_string_lossy();
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (&*option, None),
+        };
+        match (name, value) {
+            ("--", None) => is_literal = true,
+            ("-h" | "--help", None) => return Ok(Parsed::Help),
+            ("--str", None) => is_text = true,
+            ("--lines", None) if is_batch => lines = true,
+            ("--json-output", None) => output = Output::Json,
+            // Written by the shell function where the arguments are too long for a command line.
+            ("--arguments-from", Some(path)) => rest = read_arguments(&path)?.into_iter().peekable(),
+            ("--json", Some(value)) => payload = Some(Some(value)),
+            ("--json", None) => {
+                let value = rest.next_if(|next| !looks_like_an_option(next));
+                payload = Some(value.map(|value| value.to_string_lossy().into_owned()));
+            }
+            _ => {
+                return Err(Usage(format!(
+                    "unknown option {option}; an argument that begins with - comes after --; see {tool} --help"
+                )));
+            }
+        }
+    }
+    for argument in &mut positional {
+        argument.is_text = is_text;
+    }
+    let given = [!positional.is_empty(), payload.is_some(), lines];
+    if given.into_iter().filter(|given| *given).count() > 1 {
+        return Err(Usage(format!("arguments, --json and --lines exclude each other; see {tool} --help")));
+    }
+    let request = match payload {
+        Some(payload) => Request::Payload(payload),
+        None if lines => Request::Lines,
+        None if positional.is_empty() => Request::StandardInput,
+        None => Request::Arguments(positional),
+    };
+    Ok(Parsed::Call(request, output))
+}
+
+/// `-x`, `--name`, `--name=value`, `--`; but not `-5`, `- item` or `---`.
+fn looks_like_an_option(argument: &OsStr) -> bool {
+    match argument.as_bytes() {
+        b"--" => true,
+        [b'-', b'-', rest @ ..] | [b'-', rest @ ..] => {
+            let name = rest.split(|byte| *byte == b'=').next().unwrap_or_default();
+            name.first().is_some_and(u8::is_ascii_alphabetic)
+                && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_')
+        }
+        _ => false,
+    }
+}
+
+/// Arguments that each end with a NUL.
+fn read_arguments(path: &str) -> Result<Vec<OsString>, Usage> {
+    let bytes = std::fs::read(path).map_err(|error| Usage(format!("cannot read {path}: {error}")))?;
+    let arguments = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
+    Ok(arguments.map(|argument| OsStr::from_bytes(argument).to_owned()).collect())
+}
+
+impl Request {
+    /// The call, with what it takes from files and standard input.
+    pub(crate) fn into_call(self, tool: &str) -> Result<Call, String> {
+        let is_batch = tool == LLM_BATCH;
+        match self {
+            Self::Arguments(arguments) => {
+                let numbered = arguments.into_iter().enumerate();
+                let values = numbered.map(|(at, argument)| argument.into_value(at + 1));
+                let values = values.collect::<Result<Vec<Value>, String>>()?;
+                Ok(of_values(tool, values))
+            }
+            Self::Payload(payload) => {
+                let text = payload.map_or_else(read_standard_input, Ok)?;
+                of_payload(tool, &text)
+            }
+            Self::Lines => {
+                let text = read_standard_input()?;
+                let lines = text.lines().filter(|line| !line.trim().is_empty());
+                let prompts = lines.map(Value::from).collect::<Vec<_>>();
+                if prompts.is_empty() {
+                    return Err(no_prompt());
+                }
+                Ok(of_values(tool, prompts))
+            }
+            // Nobody types here: the session's terminal is always at its end.
+            Self::StandardInput if io::stdin().is_terminal() => match is_batch {
+                true => Err(no_prompt()),
+                false => Ok(of_values(tool, Vec::new())),
+            },
+            Self::StandardInput => {
+                let text = read_standard_input()?;
+                match (is_batch, text.trim().is_empty()) {
+                    (true, true) => Err(no_prompt()),
+                    (true, false) => Ok(of_values(tool, vec![text.into()])),
+                    (false, true) => Ok(of_values(tool, Vec::new())),
+                    (false, false) => of_payload(tool, &text),
+                }
+            }
+        }
+    }
+}
+
+fn no_prompt() -> String {
+    "llm_batch: no prompt: give prompts as arguments, or one on standard input".to_owned()
+}
+
+impl Argument {
+    fn into_value(self, at: usize) -> Result<Value, String> {
+        let text = match self.text.as_bytes() {
+            [b'@', path @ ..] if !self.is_literal && !path.is_empty() => {
+                let bytes = std::fs::read(OsStr::from_bytes(path)).map_err(|error| {
+                    format!(
+                        "argument {at}: cannot read the file {}: {error}; an argument that begins with @ comes after --",
+                        String::from_utf8_lossy(path)
+                    )
+                })?;
+                text_of(bytes)
+            }
+            bytes => text_of(bytes.to_vec()),
+        };
+        Ok(match self.is_text {
+            true => text.into(),
+            false => decoded(text),
+        })
+    }
+}
+
+/// The value of a text that parses as JSON, or the text.
+fn decoded(text: String) -> Value {
+    let digits = text.strip_prefix('-').unwrap_or(&text);
+    if digits.len() > 1 && !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        // JSON has ints of any size, and serde_json has not.
+        if let Ok(int) = text.parse::<Int>() {
+            return Value::Int(int);
+        }
+    }
+    let json = serde_json::from_str::<Json>(&text).ok();
+    json.and_then(|json| Value::from_json(&json).ok()).unwrap_or_else(|| text.into())
+}
+
+/// The call with these arguments; prompts are one argument together.
+fn of_values(tool: &str, values: Vec<Value>) -> Call {
+    let args = if tool == LLM_BATCH { vec![Value::list(values)] } else { values };
+    Call { tool: tool.to_owned(), args, kwargs: Dict::default() }
+}
+
+fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
+    let json = serde_json::from_str::<Json>(text).map_err(|error| {
+        format!("the payload is not JSON: {error}: {}", rlm_core::frame::excerpt(text.as_bytes()))
+    })?;
+    let is_batch = tool == LLM_BATCH;
+    let value = |json: &Json| Value::from_json(json).map_err(|error| format!("the payload: {error}"));
+    let values = |items: &[Json]| items.iter().map(value).collect::<Result<Vec<Value>, String>>();
+    let is_call = |object: &serde_json::Map<String, Json>| {
+        !object.is_empty() && object.keys().all(|key| key == "args" || key == "kwargs")
+    };
+    match &json {
+        Json::Object(object) if is_call(object) => {
+            let args = match object.get("args") {
+                None => Vec::new(),
+                Some(Json::Array(items)) => values(items)?,
+                Some(_) => return Err("the payload: args must be a list".to_owned()),
+            };
+            let kwargs = match object.get("kwargs") {
+                None => Dict::default(),
+                Some(json @ Json::Object(_)) => dict(value(json)?),
+                Some(_) => return Err("the payload: kwargs must be an object".to_owned()),
+            };
+            Ok(Call { tool: tool.to_owned(), args, kwargs })
+        }
+        Json::Object(object) if is_batch => {
+            let prompts = ["prompts", "messages", "prompt"].iter().find_map(|key| object.get(*key));
+            match prompts {
+                Some(Json::Array(items)) => Ok(of_values(tool, values(items)?)),
+                Some(prompt) => Ok(of_values(tool, vec![value(prompt)?])),
+                None => Err("the payload: expected a list of prompts, or an object with prompts".to_owned()),
+            }
+        }
+        Json::Object(_) => Ok(Call { tool: tool.to_owned(), args: Vec::new(), kwargs: dict(value(&json)?) }),
+        Json::Array(items) => Ok(of_values(tool, values(items)?)),
+        other => Ok(of_values(tool, vec![value(other)?])),
+    }
+}
+
+fn dict(value: Value) -> Dict {
+    match value {
+        Value::Dict(dict) => std::sync::Arc::unwrap_or_clone(dict),
+        _ => Dict::default(),
+    }
+}
+
+fn read_standard_input() -> Result<String, String> {
+    let mut bytes = Vec::new();
+    io::stdin()
+        .lock()
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot read standard input: {error}"))?;
+    Ok(text_of(bytes))
+}
+
+/// What is not UTF-8 becomes replacement characters: a prompt of a damaged file is better than none.
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(tool: &str, arguments: &[&str]) -> Call {
+        match parse(tool, arguments.iter().map(OsString::from).collect()) {
+            Ok(Parsed::Call(request, _)) => request.into_call(tool).unwrap(),
+            _ => panic!("{arguments:?} are not understood"),
+        }
+    }
+
+    fn repr(tool: &str, arguments: &[&str]) -> String {
+        let call = call(tool, arguments);
+        let (args, kwargs) = (Value::tuple(call.args), Value::from(call.kwargs));
+        format!("{} {}", args.repr(1 << 16).unwrap(), kwargs.repr(1 << 16).unwrap())
+    }
+
+    #[test]
+    fn arguments_are_decoded_where_they_parse() {
+        assert_eq!(
+            repr("t", &["1e3", "true", "[1]", "", "a\n\"b\"", "null", "007", "-5", "-"]),
+            "(1000.0, True, [1], '', 'a\\n\"b\"', None, '007', -5, '-') {}"
+        );
+        assert_eq!(repr("t", &["123456789012345678901234567890"]), "(123456789012345678901234567890,) {}");
+        assert_eq!(repr("t", &["--str", "1e3", "[1]"]), "('1e3', '[1]') {}");
+        assert_eq!(repr("t", &["1", "--str"]), "('1',) {}");
+        assert_eq!(repr("t", &["--", "-x", "--json", "@a", "1"]), "('-x', '--json', '@a', 1) {}");
+    }
+
+    #[test]
+    fn prompts_are_text() {
+        assert_eq!(repr("llm_batch", &["[1]", "- item", "--- a"]), "(['[1]', '- item', '--- a'],) {}");
+        assert_eq!(repr("llm_batch", &["--json", r#"["a", 2]"#]), "(['a', 2],) {}");
+        assert_eq!(repr("llm_batch", &["--json", r#"{"prompts": ["a"]}"#]), "(['a'],) {}");
+        assert_eq!(repr("llm_batch", &["--json", "\"a\""]), "(['a'],) {}");
+    }
+
+    #[test]
+    fn a_payload_is_arguments_by_place_or_name() {
+        assert_eq!(repr("t", &["--json", r#"{"args": [1], "kwargs": {"a": 2}}"#]), "(1,) {'a': 2}");
+        assert_eq!(repr("t", &["--json", r#"{"z": 1, "a": 2}"#]), "() {'z': 1, 'a': 2}");
+        assert_eq!(repr("t", &["--json=[1, 2]"]), "(1, 2) {}");
+        assert_eq!(repr("t", &["--json", "3"]), "(3,) {}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        let usage = |tool: &str, arguments: &[&str]| match parse(
+            tool,
+            arguments.iter().map(OsString::from).collect(),
+        ) {
+            Err(Usage(text)) => text,
+            Ok(_) => panic!("{arguments:?} are understood"),
+        };
+        assert_eq!(
+            usage("t", &["-x"]),
+            "unknown option -x; an argument that begins with - comes after --; see t --help"
+        );
+        assert!(usage("t", &["--lines"]).starts_with("unknown option --lines"));
+        assert!(usage("llm_batch", &["a", "--lines"]).contains("exclude each other"));
+    }
+}

@@ -1,0 +1,72 @@
+//! `rlm-root-tool`: calls a root tool from a shell. The session's shell functions run it.
+
+mod arguments;
+mod call;
+mod print;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+use rlm_core::worker::settings::Environment;
+
+use self::arguments::{Parsed, Usage};
+
+/// Exit status of a call that failed.
+const FAILED: u8 = 1;
+
+/// Exit status for a command line that is not understood.
+const USAGE_ERROR: u8 = 2;
+
+fn main() -> ExitCode {
+    // Whoever reads our output may stop reading, as with any other filter.
+    // SAFETY: no handler is installed.
+    let _default = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+    let mut arguments = std::env::args_os().skip(1);
+    let tool = arguments.next().map(|tool| tool.to_string_lossy().into_owned());
+    let Some(tool) = tool.filter(|tool| !tool.starts_with('-')) else {
+        tell(&format!("rlm-root-tool: expected the name of a tool\n{}", arguments::usage("TOOL")));
+        return ExitCode::from(USAGE_ERROR);
+    };
+    match run(&tool, arguments.collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(usage)) => {
+            tell(&format!("{tool}: {}", usage.0));
+            ExitCode::from(USAGE_ERROR)
+        }
+        Err(Failure::Call(message)) => {
+            tell(&format!("Error: {message}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+enum Failure {
+    Usage(Usage),
+    Call(String),
+}
+
+fn run(tool: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
+    let parsed = arguments::parse(tool, arguments).map_err(Failure::Usage)?;
+    let (request, output) = match parsed {
+        Parsed::Help => {
+            let text = arguments::usage(tool);
+            return io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Call(error.to_string()));
+        }
+        Parsed::Call(request, output) => (request, output),
+    };
+    let call = request.into_call(tool).map_err(Failure::Call)?;
+    let environment = std::env::vars_os().collect::<Environment>();
+    let reply = call::send(&call, &environment).map_err(Failure::Call)?;
+    let text = print::reply(tool, &reply, output).map_err(Failure::Call)?;
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(&text).and_then(|()| stdout.flush());
+    written.map_err(|error| Failure::Call(format!("cannot write the result: {error}")))
+}
+
+/// A line for a person.
+fn tell(line: &str) {
+    // Without a standard error there is nobody to tell.
+    let _nobody = writeln!(io::stderr(), "{}", line.trim_end());
+}

@@ -1,0 +1,80 @@
+//! Root tools as shell functions.
+//!
+//! Bash takes functions from its environment, exported: so they are there in the session, in what it forks, and in every
+//! bash that it runs, and nothing has to be defined.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rlm_core::worker::settings::RootTools;
+
+use crate::driver::quote_bytes;
+
+/// The program that the functions run. It lies next to the worker.
+pub const HELPER: &str = "rlm-root-tool";
+
+/// Above so many characters the arguments of a call go through a pipe: the kernel takes 128 KiB for one on a command line,
+/// and a character has up to four bytes.
+const MAX_COMMAND_LINE_CHARS: usize = 30_000;
+
+/// Words that bash does not take for the name of a function.
+const KEYWORDS: [&str; 17] = [
+    "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
+    "then", "time", "until", "while",
+];
+
+/// Root tools that the session cannot have.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolsError {
+    /// The name is a keyword.
+    #[error("root tool {0:?} of RLM_ROOT_TOOL_NAMES cannot be a shell function: it is a keyword of bash")]
+    Keyword(String),
+    /// The helper is missing.
+    #[error("{} is missing: root tools need it, and it belongs next to the worker", .0.display())]
+    NoHelper(PathBuf),
+}
+
+/// Adds the tools to the environment of a shell, and the directory of the helper to its `PATH`.
+///
+/// # Errors
+/// [`ToolsError`] where a tool cannot be a function.
+pub fn provide(
+    env: &mut Vec<(OsString, OsString)>,
+    tools: Option<&RootTools>,
+    helper: &Path,
+) -> Result<(), ToolsError> {
+    let names = tools.map(|tools| tools.names.as_slice()).unwrap_or_default();
+    if let Some(name) = names.iter().find(|name| KEYWORDS.contains(&name.as_str())) {
+        return Err(ToolsError::Keyword(name.clone()));
+    }
+    if !helper.is_file() {
+        return if names.is_empty() { Ok(()) } else { Err(ToolsError::NoHelper(helper.to_owned())) };
+    }
+    if let Some(dir) = helper.parent() {
+        for (_, path) in env.iter_mut().filter(|(name, _)| name == "PATH") {
+            path.push(":");
+            path.push(dir);
+        }
+    }
+    for name in names {
+        env.push((format!("BASH_FUNC_{name}%%").into(), function(name, helper)));
+    }
+    Ok(())
+}
+
+fn function(name: &str, helper: &Path) -> OsString {
+    let call = [quote_bytes(helper.as_os_str().as_bytes()), b" ".to_vec(), name.as_bytes().to_vec()].concat();
+    let text = [
+        b"() {\n builtin local __rlm_a=\"$*\" __rlm_n\n __rlm_n=${#__rlm_a} __rlm_a=\n if [[ $__rlm_n -le "
+            .as_slice(),
+        MAX_COMMAND_LINE_CHARS.to_string().as_bytes(),
+        b" ]]; then\n  ",
+        &call,
+        b" \"$@\"\n else\n  ",
+        &call,
+        b" --arguments-from=<(builtin printf '%s\\0' \"$@\")\n fi\n}",
+    ]
+    .concat();
+    OsStr::from_bytes(&text).to_owned()
+}

@@ -16,6 +16,7 @@ pub mod interpreter;
 mod ladder;
 mod process;
 pub mod session;
+pub mod tools;
 pub mod wire;
 
 pub use interpreter::{Interpreter, InterpreterError};

@@ -9,7 +9,7 @@ use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Events, Program, Settings, Stop, program};
 use rlm_worker_python::wire::Setup;
-use rlm_worker_python::{ENGINE, Interpreter, PythonSession, SessionConfig};
+use rlm_worker_python::{ENGINE, Interpreter, PythonSession, SessionConfig, tools};
 
 #[derive(Default)]
 struct PythonWorker {
@@ -59,6 +59,8 @@ This is not a security sandbox: cells run with the rights of this process.
         let interpreter = Interpreter::find(self.python, environment).map_err(Stop::failed)?;
         let mut session_env = settings.session_env;
         interpreter.activate(&mut session_env);
+        let names = settings.root_tools.iter().flat_map(|tools| &tools.names);
+        tools::check_names(names).map_err(Stop::failed)?;
         let is_jailed =
             environment.parse(env::FS_JAIL, "1, true, 0 or false", truth).map_err(Stop::failed)?;
         let jail = || [context.fs_root.clone()].into_iter().chain(context.allowed_paths.clone()).collect();
@@ -69,6 +71,7 @@ This is not a security sandbox: cells run with the rights of this process.
             answer: Answer::default(),
             disallowed_modules: environment.names(env::DISALLOWED_MODULES),
             disallowed_builtins: environment.names(env::DISALLOWED_BUILTINS),
+            root_tools: settings.root_tools,
         };
         let program = std::env::current_exe().map_err(Stop::failed)?;
         let config = SessionConfig {

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use rlm_core::protocol::{Answer, Exception};
+use rlm_core::worker::settings::RootTools;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -86,7 +87,7 @@ impl Command {
 }
 
 /// What a namespace begins with.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Setup {
     /// The value of `extra_data`.
     pub fs_root: PathBuf,
@@ -100,6 +101,8 @@ pub struct Setup {
     pub disallowed_builtins: Vec<String>,
     /// Directories and files that cells may reach, beside the interpreter's own library. None: all.
     pub jail: Option<Vec<PathBuf>>,
+    /// Functions on the host.
+    pub root_tools: Option<RootTools>,
 }
 
 /// What became of a cell.

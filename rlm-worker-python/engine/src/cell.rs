@@ -189,7 +189,10 @@ impl Cells {
 }
 
 /// Runs code in a namespace.
-fn evaluate<'py>(code: &Bound<'py, PyAny>, namespace: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn evaluate<'py>(
+    code: &Bound<'py, PyAny>,
+    namespace: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: a code object, and a dict for globals and locals alike; a new reference, or null with an exception,
     // comes back.
     unsafe {

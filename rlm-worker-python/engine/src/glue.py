@@ -93,12 +93,19 @@ def of_cell(traceback):
     """The part of a traceback that is a cell's: from its first frame on, and behind the last frame that is ours."""
     start, entry, has_ours = None, traceback, False
     while entry is not None:
+        if is_of_tool(entry.tb_next):
+            # The call of a root tool is the end: what is behind it is ours.
+            entry.tb_next = None
         if entry.tb_frame.f_globals is globals_of_ours:
             start, has_ours = None, True
         elif start is None and is_cell(entry.tb_frame.f_code.co_filename):
             start = entry
         entry = entry.tb_next
     return start if start is not None or has_ours else traceback
+
+
+def is_of_tool(entry):
+    return entry is not None and entry.tb_frame.f_code.co_filename == "<rlm tools>"
 
 
 loop = None

@@ -9,6 +9,7 @@
 //! * `answer`, `text`: what a cell leaves, as text, whatever it is.
 //! * `signals`: how a cell is interrupted, and why nothing else is. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
+//! * `tools`: functions that call the host. `tools.py`: the parts of that which are Python.
 //! * `wires`: pipes and files, opened by path.
 //!
 //! The supervisor, `rlm-worker-python`, does the rest: it has the time limits, the output, and the answer to the host.
@@ -21,6 +22,7 @@ mod session;
 mod signals;
 mod streams;
 mod text;
+mod tools;
 mod wires;
 
 use pyo3::prelude::*;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 
 use nix::unistd::Pid;
-use pyo3::exceptions::{PyRuntimeError, PySystemExit};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rlm_worker_python::wire::{Command, Places, Report, Setup, report_header};
@@ -15,7 +15,7 @@ use crate::cell::Cells;
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
-use crate::{text, wires};
+use crate::{text, tools, wires};
 
 struct Session {
     places: Places,
@@ -88,6 +88,9 @@ impl Session {
         namespace.set_item("answer", answer)?;
         namespace.set_item("extra_data", OsString::from(&setup.fs_root))?;
         namespace.set_item("fs_metadata", of_json(py, &setup.fs_metadata)?)?;
+        if let Some(tools) = &setup.root_tools {
+            tools::add(namespace, tools)?;
+        }
         guard_rails::put_up(namespace, &setup)?;
         return_memory();
         Ok(Report::default())
@@ -108,6 +111,9 @@ impl Session {
         let (result, exception) = match ran {
             Ok(result) => (result, None),
             Err(error) => {
+                if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                    tools::interrupt_calls();
+                }
                 let failure = self.cells.describe(py, error);
                 (Some(failure.traceback), Some(failure.exception))
             }

@@ -19,6 +19,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rlm_worker_python::wire::hard_stop_signal;
 
+use crate::tools;
+
 /// How many Python handlers that raise are put up with after a cell.
 const SETTLE_ROUNDS: usize = 16;
 
@@ -107,6 +109,7 @@ pub(crate) fn stop_tracing(py: Python<'_>) {
 fn hard_stop(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
     let _ = signal;
     IS_TRACING.store(true, Ordering::Relaxed);
+    tools::interrupt_calls();
     trace_lines(frame)?;
     Err(PyKeyboardInterrupt::new_err(()))
 }

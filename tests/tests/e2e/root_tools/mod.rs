@@ -1,4 +1,4 @@
 //! Root tools: functions in the session that run on the host.
 
 mod bash;
-
+mod python;

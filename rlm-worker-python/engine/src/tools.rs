@@ -1,0 +1,165 @@
+//! Root tools: functions in the namespace that call the endpoint on the host.
+//!
+//! A call waits without the interpreter's lock, so that threads call at once, each on a connection of its own that is
+//! kept for the next. An interrupt ends the calls of all threads: those of the main thread when its signal comes, the
+//! others within a tenth of a second.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple};
+use rlm_core::root_tool::client::{Answer, Connection, Endpoint, PostError};
+use rlm_core::root_tool::{RawReply, Serialization, Written, write_body};
+use rlm_core::worker::settings::RootTools;
+
+use crate::cell::evaluate;
+
+/// Most connections that are kept: more threads than that seldom call at once.
+const MAX_KEPT: usize = 64;
+
+/// Counts interrupts.
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+
+/// Ends the calls that are under way, of every thread.
+pub(crate) fn interrupt_calls() {
+    INTERRUPTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The parts that are Python.
+const GLUE: &str = include_str!("tools.py");
+
+/// The file name of [`GLUE`] in tracebacks, which leave it out.
+const FILE_NAME: &str = "<rlm tools>";
+
+/// What the functions share.
+struct Tools {
+    endpoint: Endpoint,
+    serialization: Serialization,
+    timeout: Duration,
+    dumps: Py<PyAny>,
+    loads: Py<PyAny>,
+    print: Py<PyAny>,
+    kept: Mutex<Vec<Connection>>,
+    /// The session's process. What it forks has copies of the connections, and no right to them.
+    owner: Pid,
+}
+
+/// Puts the tools' functions into the namespace.
+pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResult<()> {
+    let py = namespace.py();
+    let builtins = py.import("builtins")?;
+    let glue = PyDict::new(py);
+    glue.set_item("__builtins__", builtins.dict().copy()?)?;
+    glue.set_item("__name__", "rlm_cell_engine")?;
+    let code = builtins.getattr("compile")?.call1((GLUE, FILE_NAME, "exec"))?;
+    evaluate(&code, &glue)?;
+    let item = |name: &str| glue.as_any().get_item(name);
+    let pair = match settings.serialization {
+        Serialization::Pickle => item("pickling")?.call0()?,
+        Serialization::Json => item("json")?.call0()?,
+    };
+    let (dumps, loads) = pair.extract::<(Py<PyAny>, Py<PyAny>)>()?;
+    let tools = Tools {
+        endpoint: settings.endpoint().map_err(failure)?,
+        serialization: settings.serialization,
+        timeout: settings.timeout,
+        dumps,
+        loads,
+        print: builtins.getattr("print")?.unbind(),
+        kept: Mutex::default(),
+        owner: Pid::this(),
+    };
+    let call = PyCFunction::new_closure(py, Some(c"call"), None, move |arguments, _| {
+        let (name, args, kwargs) = arguments.extract::<(String, Bound<'_, PyTuple>, Bound<'_, PyDict>)>()?;
+        tools.call(&name, &args, &kwargs)
+    })?;
+    item("add")?.call1((namespace, &settings.names, call))?;
+    Ok(())
+}
+
+impl Tools {
+    fn call(&self, name: &str, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
+        let py = args.py();
+        let body = self.body(name, args, kwargs)?;
+        let answer = self.post(py, name, &body)?;
+        let body = answer.into_ok().map_err(failure)?;
+        let unreadable = |error| failure(format!("the answer to {name} cannot be read: {error}"));
+        let reply = RawReply::parse(&body).map_err(unreadable)?;
+        for line in &reply.print_lines {
+            self.print.call1(py, (line,))?;
+        }
+        if let Some(repr) = &reply.result_repr {
+            return Ok(PyString::new(py, repr).into_any().unbind());
+        }
+        match self.serialization {
+            Serialization::Pickle => {
+                let pickle = reply.pickle().map_err(unreadable)?;
+                let loaded = self.loads.call1(py, (PyBytes::new(py, &pickle),));
+                loaded.map_err(|error| match error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                    true => error,
+                    false => failure(format!("the answer to {name} cannot be read: {}", error.value(py))),
+                })
+            }
+            Serialization::Json => self.loads.call1(py, (reply.json().map_err(unreadable)?,)),
+        }
+    }
+
+    fn body(&self, name: &str, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Vec<u8>> {
+        let py = args.py();
+        let (args, kwargs) = (self.dumps.bind(py).call1((args,))?, self.dumps.bind(py).call1((kwargs,))?);
+        let body = match self.serialization {
+            Serialization::Pickle => {
+                let (args, kwargs) = (args.cast::<PyBytes>()?, kwargs.cast::<PyBytes>()?);
+                write_body(name, Written::Pickle(args.as_bytes()), Written::Pickle(kwargs.as_bytes()))
+            }
+            Serialization::Json => {
+                let (args, kwargs) = (args.extract::<String>()?, kwargs.extract::<String>()?);
+                write_body(name, Written::Json(&args), Written::Json(&kwargs))
+            }
+        };
+        body.map_err(failure)
+    }
+
+    fn post(&self, py: Python<'_>, name: &str, body: &[u8]) -> PyResult<Answer> {
+        let deadline = Instant::now() + self.timeout;
+        let interrupts = INTERRUPTS.load(Ordering::Relaxed);
+        let is_owner = Pid::this() == self.owner;
+        let mut raised = None;
+        let answer = py.detach(|| {
+            let mut connection = is_owner.then(|| self.connections().pop()).flatten();
+            let answer = self.endpoint.post(body, &mut connection, Some(deadline), &mut || {
+                // Only the main thread's signals raise.
+                raised = Python::attach(|py| py.check_signals()).err();
+                raised.is_none() && INTERRUPTS.load(Ordering::Relaxed) == interrupts
+            });
+            if let Some(connection) = connection.filter(|_| is_owner) {
+                let mut kept = self.connections();
+                if kept.len() < MAX_KEPT {
+                    kept.push(connection);
+                }
+            }
+            answer
+        });
+        answer.map_err(|error| match (error, raised) {
+            (_, Some(raised)) => raised,
+            (PostError::Interrupted, None) => PyKeyboardInterrupt::new_err(()),
+            (PostError::TimedOut, None) => {
+                failure(format!("{name}: no answer within {} s", self.timeout.as_secs_f64()))
+            }
+            (error, None) => failure(error),
+        })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
+        // Nothing panics with it in hand.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failure(error: impl ToString) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}

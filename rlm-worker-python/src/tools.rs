@@ -1,0 +1,35 @@
+//! The names of root tools, as functions of a namespace.
+
+/// Words that Python does not take for a name.
+const KEYWORDS: [&str; 35] = [
+    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def",
+    "del", "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is",
+    "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
+];
+
+/// Names that the session's namespace has already.
+const TAKEN: [&str; 3] = ["answer", "extra_data", "fs_metadata"];
+
+/// A root tool that cannot be a function of the session.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("root tool {name:?} of RLM_ROOT_TOOL_NAMES cannot be a function: {fault}")]
+pub struct BadName {
+    name: String,
+    fault: &'static str,
+}
+
+/// Checks that each of these identifiers can be a function of the session.
+///
+/// # Errors
+/// [`BadName`] names the first that cannot.
+pub fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), BadName> {
+    for name in names {
+        let fault = match name.as_str() {
+            keyword if KEYWORDS.contains(&keyword) => "it is a keyword of Python",
+            taken if TAKEN.contains(&taken) => "the session has this name for something else",
+            _ => continue,
+        };
+        return Err(BadName { name: name.clone(), fault });
+    }
+    Ok(())
+}

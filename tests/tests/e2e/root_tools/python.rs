@@ -1,0 +1,214 @@
+//! Python functions, against an endpoint as existing hosts have it.
+
+use nix::sys::signal::Signal;
+use rlm_core::protocol::{Outcome, State};
+use rlm_tests::endpoint::ExistingEndpoint;
+use rlm_tests::{Setup, Worker, default_python, pythons};
+use serde_json::json;
+
+fn start(endpoint: &ExistingEndpoint, serialization: &str) -> Worker {
+    endpoint.tools_for(Setup::python()).env("RLM_ROOT_TOOL_SERIALIZATION", serialization).start()
+}
+
+fn for_both(test: impl Fn(&mut Worker, &str)) {
+    let endpoint = ExistingEndpoint::start();
+    for serialization in ["pickle", "json"] {
+        let mut worker = start(&endpoint, serialization);
+        test(&mut worker, serialization);
+        worker.end();
+    }
+}
+
+/// Runs a cell that must raise `RuntimeError`, and returns its message.
+fn failure(worker: &mut Worker, code: &str) -> String {
+    let response = worker.call(code);
+    let exception = response.exception.unwrap_or_else(|| panic!("{code} does not raise"));
+    assert_eq!((response.state, exception.kind.as_str()), (State::Kept, "RuntimeError"), "{exception:?}");
+    exception.message
+}
+
+#[test]
+fn results_are_native_values() {
+    for_both(|worker, serialization| {
+        let is_json = serialization == "json";
+        assert_eq!(worker.value("give('str'), give('none')"), "('text', None)");
+        let dict = if is_json {
+            "{'b': [1, 2.5, None], 'a': 'é', '3': True}"
+        } else {
+            "{'b': [1, 2.5, None], 'a': 'é', 3: True}"
+        };
+        assert_eq!(worker.value("give('dict')"), dict);
+        assert_eq!(worker.value("give('tuple')"), if is_json { "[1, [2, 'x']]" } else { "(1, (2, 'x'))" });
+        // What JSON has nothing for comes as its repr.
+        let bytes =
+            if is_json { r#"("b'\\x00\\xffab'", '{1}', 'nan')"# } else { r"(b'\x00\xffab', {1}, nan)" };
+        assert_eq!(worker.value("give('bytes'), give('set'), give('nan')"), bytes);
+        assert_eq!(worker.value("give('big') == 2**100, len(give('long'))"), "(True, 10000000)");
+        assert_eq!(worker.value("llm_batch(['a', '[1]'])"), "['reply to a', 'reply to [1]']");
+        assert_eq!(worker.output("x = llm_batch(prompts=['a'])"), "llm_batch: 1 call(s)\n");
+    });
+}
+
+#[test]
+fn results_of_every_pickle_protocol_are_read_by_every_python() {
+    let endpoint = ExistingEndpoint::start();
+    for python in pythons() {
+        let mut worker = endpoint.tools_for(Setup::python_at(&python)).start();
+        assert_eq!(
+            worker.value("all(protocol(n, kind) == give(kind) for n in range(6) for kind in ['dict', 'bytes', 'set', 'tuple', 'big', 'surrogate'])"),
+            "True"
+        );
+        worker.end();
+    }
+}
+
+#[test]
+fn arguments_come_as_they_were_given() {
+    for_both(|worker, serialization| {
+        assert_eq!(
+            worker.value(r#"echo('1e3', True, '-x', '--json', [1], '', 'a\n"b\'', k=None)"#),
+            r#"[['1e3', True, '-x', '--json', [1], '', 'a\n"b\''], {'k': None}]"#
+        );
+        assert_eq!(worker.value("size('x' * 2**20), echo(2**100) == [[2**100], {}]"), "(1048576, True)");
+        if serialization == "pickle" {
+            assert_eq!(worker.value("echo((1, b'x', {2}), float('inf'))"), "[[(1, b'x', {2}), inf], {}]");
+        } else {
+            let response = worker.call("echo(float('nan'))");
+            assert_eq!(response.exception.unwrap().kind, "ValueError");
+            let exception = worker.call("echo([{1}])").exception.unwrap();
+            assert_eq!(exception.message, "a set cannot be sent as JSON");
+        }
+    });
+}
+
+#[test]
+fn errors_are_raised_where_the_cell_called() {
+    for_both(|worker, _| {
+        assert_eq!(failure(worker, "fail('it broke')"), "it broke");
+        assert_eq!(failure(worker, "missing()"), "Tool 'missing' not found");
+        let response = worker.call("def f():\n    return fail('deep')\n\nf()");
+        assert_eq!(
+            response.result.unwrap(),
+            "Traceback (most recent call last):\n  File \"<cell 3>\", line 4, in <module>\n    f()\n  File \"<cell 3>\", line 2, in f\n    return fail('deep')\n           ^^^^^^^^^^^^\nRuntimeError: deep"
+        );
+        assert_eq!(worker.value("1"), "1");
+    });
+}
+
+#[test]
+fn an_answer_that_asks_for_more_than_data_is_refused() {
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = start(&endpoint, "pickle");
+    assert_eq!(
+        failure(&mut worker, "hostile()"),
+        "the answer to hostile cannot be read: global os.system is refused in a result: only plain data is read"
+    );
+    assert_eq!(worker.value("import os; os.listdir('.')"), "[]");
+    worker.end();
+}
+
+#[test]
+fn functions_work_wherever_python_runs() {
+    for_both(|worker, _| {
+        assert_eq!(
+            worker.value("give, give.__module__, give.__name__"),
+            worker.value("give, '__main__', 'give'")
+        );
+        let threads = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(50) as pool:\n    replies = list(pool.map(echo, range(50)))\nreplies == [[[n], {}] for n in range(50)]";
+        assert_eq!(worker.value(threads), "True");
+        // From a thread that outlives its cell, and from children with connections of their own.
+        worker.output("import threading\nthread = threading.Thread(target=lambda: replies.append(give('str')))\nthread.start()");
+        assert_eq!(worker.value("thread.join(); replies[-1]"), "'text'");
+        let children = "import multiprocessing\nwith multiprocessing.get_context('fork').Pool(4) as pool:\n    found = pool.map(give, ['str'] * 8)\nfound, give('str')";
+        assert_eq!(
+            worker.value(children),
+            "(['text', 'text', 'text', 'text', 'text', 'text', 'text', 'text'], 'text')"
+        );
+        // Whatever a cell does to Python.
+        worker.output("import builtins, sys, base64, json, pickle, io\nfor module in (base64, json, pickle, io):\n    vars(module).clear()\nbuiltins.print = builtins.isinstance = None");
+        assert_eq!(worker.value("give('bytes') is not None and llm_batch(['a'])"), "['reply to a']");
+    });
+}
+
+#[test]
+fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool() {
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = start(&endpoint, "pickle");
+    worker.output("x = 1");
+    worker.send_call("open('started', 'w').close(); hang()", json!({}));
+    worker.wait_for_file("started");
+    worker.signal(Signal::SIGINT);
+    let response = worker.receive();
+    assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
+    let response = worker.call_with("hang()", json!({"timeout": 0.2}));
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+    // Calls of threads end with the cell that waits for them.
+    let threads = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    list(pool.map(lambda _: hang(), range(4)))";
+    let response = worker.call_with(threads, json!({"timeout": 0.3}));
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+    assert_eq!(
+        worker.value("x, give('str'), threading.active_count() if 'threading' in globals() else 1"),
+        "(1, 'text', 1)"
+    );
+    worker.end();
+}
+
+#[test]
+fn a_tool_that_does_not_answer_in_time_is_an_error() {
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = endpoint.tools_for(Setup::python()).env("RLM_SUB_LLM_TIMEOUT", "0.3").start();
+    assert_eq!(failure(&mut worker, "hang()"), "hang: no answer within 0.3 s");
+    worker.end();
+}
+
+#[test]
+fn an_endpoint_that_is_gone_is_an_error_and_one_that_comes_back_is_found() {
+    let endpoint = ExistingEndpoint::start();
+    let mut worker = endpoint.tools_for(Setup::python()).start();
+    assert_eq!(worker.value("give('str')"), "'text'");
+    drop(endpoint);
+    let message = failure(&mut worker, "give('str')");
+    assert!(message.starts_with("cannot reach the root-tool endpoint http://127.0.0.1:"), "{message}");
+    worker.end();
+}
+
+#[test]
+fn names_that_cannot_be_functions_are_refused_at_start() {
+    for (program, name, fault) in [
+        (
+            "rlm-worker-python",
+            "class",
+            "root tool \"class\" of RLM_ROOT_TOOL_NAMES cannot be a function: it is a keyword of Python",
+        ),
+        (
+            "rlm-worker-python",
+            "answer",
+            "root tool \"answer\" of RLM_ROOT_TOOL_NAMES cannot be a function: the session has this name for something else",
+        ),
+        (
+            "rlm-worker-bash",
+            "while",
+            "root tool \"while\" of RLM_ROOT_TOOL_NAMES cannot be a shell function: it is a keyword of bash",
+        ),
+        (
+            "rlm-worker-bash",
+            "a b",
+            "environment variable RLM_ROOT_TOOL_NAMES is \"[\\\"a b\\\"]\", expected a JSON list of identifiers",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let context = json!({"fs_root": dir.path()});
+        std::fs::write(dir.path().join("rlm_context.json"), context.to_string()).unwrap();
+        let output = std::process::Command::new(rlm_tests::program(program))
+            .arg("--control-dir")
+            .arg(dir.path())
+            .env("RLM_PYTHON", default_python())
+            .env("RLM_ROOT_TOOL_URL", "http://127.0.0.1:1/")
+            .env("RLM_ROOT_TOOL_NAMES", json!([name]).to_string())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(fault), "{text}");
+    }
+}

@@ -1,5 +1,40 @@
 //! The endpoint on the host that code in a session calls back into.
+//!
+//! A [`Rootd`] holds rollouts. Each has a secret, tools and limits; code in its session calls the tools over HTTP and
+//! reaches nothing of another rollout. [`Rootd::serve`] takes a bound [`Listener`] and a future that ends it.
+//!
+//! A call ends when its tool does, at the rollout's time limit, when its caller goes away, or with the rollout: the tool's
+//! future is dropped in the last three cases, and a tool that is a program is killed.
+//!
+//! Every response that is no success is `{"error": "…"}`. A hostile request costs its sender an error and others nothing.
 
+mod connections;
+mod http;
+pub mod ledger;
+mod listener;
+pub mod llm;
+mod metrics;
+mod offload;
+mod program;
+mod rollout;
+mod rootd;
+mod secret;
+mod server;
+mod signature;
+mod stall;
 pub mod tool;
 
-pub use tool::{RootTool, ToolError, ToolFuture};
+pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};
+pub use listener::Listener;
+pub use llm::{
+    BudgetTool, ChatError, Completion, Key, LlmBatch, Models, ModelsConfig, ModelsError, Prices, Recorder,
+    Retries, SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions,
+};
+pub use metrics::CallCounts;
+pub use program::{ToolsFileError, load_tools};
+pub use rollout::{
+    MAX_TOOL_TIME_LIMIT, RegisterError, Registration, RolloutConfig, RolloutMetrics, TOOL_TIME_LIMIT,
+};
+pub use rootd::{Rootd, RootdConfig};
+pub use secret::Secret;
+pub use tool::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};

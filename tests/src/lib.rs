@@ -5,6 +5,7 @@
 //! process carries a mark in its environment by which [`Worker::end`] finds what outlives it.
 
 pub mod endpoint;
+pub mod scripted_model;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

@@ -1,0 +1,90 @@
+//! What the command takes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::{Parser, ValueEnum};
+
+/// The endpoint that code in sessions calls back into: root tools, `llm_batch`, budgets.
+///
+/// Prints one JSON line once it listens: its URL, the admin token where it made one, and the rollouts of --rollout with
+/// their secrets. Logs go to standard error.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "\
+Exit status: 0 after SIGTERM or SIGINT, 2 for a wrong argument or file, 3 where nothing can be served.
+
+Environment: RUST_LOG (default info), and the variables that options name.
+
+This is not a sandbox: tools run with the rights of this process."
+)]
+pub(crate) struct Arguments {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", conflicts_with = "socket")]
+    listen: SocketAddr,
+    /// Unix socket to listen on
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Listen on an address that other machines reach
+    #[arg(long)]
+    allow_remote: bool,
+    /// TOML file of tools
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+    /// TOML file of what models cost
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// OpenAI-compatible interface of the models, with its version: https://host/v1
+    #[arg(long, value_name = "URL", requires = "model")]
+    pub(crate) base_url: Option<String>,
+    /// Model of sub-LLMs
+    #[arg(long, value_name = "NAME", requires = "base_url")]
+    pub(crate) model: Option<String>,
+    /// Variable that holds the key of the models
+    #[arg(long, value_name = "NAME", requires = "base_url")]
+    pub(crate) api_key_env: Option<String>,
+    /// Requests to models at once [default: 64]
+    #[arg(long, value_name = "N", requires = "base_url")]
+    pub(crate) max_parallel: Option<usize>,
+    /// Largest body of a request [default: 67108864]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_body_bytes: Option<usize>,
+    /// Variable that holds the admin token; a random one is made and printed otherwise
+    #[arg(long, value_name = "NAME")]
+    pub(crate) admin_token_env: Option<String>,
+    /// Register a rollout with every tool; may be repeated
+    #[arg(long = "rollout", value_name = "ID")]
+    pub(crate) rollouts: Vec<String>,
+    /// Form of the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Where to listen.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Arguments {
+    /// Where to listen: loopback, unless remote callers are asked for.
+    pub(crate) fn place(&self) -> anyhow::Result<Place> {
+        if let Some(path) = &self.socket {
+            return Ok(Place::Unix(path.clone()));
+        }
+        if !self.listen.ip().is_loopback() && !self.allow_remote {
+            bail!("--listen {} is no loopback address: other machines need --allow-remote", self.listen);
+        }
+        Ok(Place::Tcp(self.listen))
+    }
+}

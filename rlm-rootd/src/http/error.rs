@@ -1,0 +1,78 @@
+//! Refusals: a status and `{"error": "…"}`.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use rlm_core::root_tool::ErrorBody;
+use serde::Serialize;
+
+/// A response that is no success.
+#[derive(Debug)]
+pub(crate) struct HttpError {
+    status: StatusCode,
+    message: String,
+    closes: bool,
+}
+
+impl HttpError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), closes: false }
+    }
+
+    pub(crate) fn bad_request(message: impl ToString) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message.to_string())
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
+    }
+
+    pub(crate) fn no_rollout() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Rollout not found")
+    }
+
+    pub(crate) fn ended() -> Self {
+        Self::new(StatusCode::GONE, "Rollout has ended")
+    }
+
+    pub(crate) fn failed(message: impl ToString) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message.to_string())
+    }
+
+    /// The connection ends with this response: what is left of the request is not read.
+    pub(crate) fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+}
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, &ErrorBody { error: self.message });
+        let headers = response.headers_mut();
+        if self.closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// A JSON response.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => json_bytes(status, bytes),
+        // Only types of ours come here, and they have str keys.
+        Err(error) => HttpError::failed(error).into_response(),
+    }
+}
+
+/// A response of JSON that is written already.
+pub(crate) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

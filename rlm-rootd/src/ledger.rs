@@ -1,0 +1,595 @@
+//! What a rollout may spend on models, and what it has spent.
+//!
+//! Each request to a model reserves the most that it may cost before it is sent, and is settled at what it did cost
+//! afterwards. Both happen under one lock, so requests side by side cannot spend the same money twice.
+//!
+//! What a request may cost is its prompt's estimated tokens and the tokens that its completion is limited to. The second is
+//! a bound, the first is not: a prompt of more tokens than estimated overruns a budget by the difference.
+//!
+//! A [`Reservation`] that is dropped gives back what it held, unless its request was sent: then the request may have cost
+//! all of it, and that is what it is settled at.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::llm::prices::{Price, Prices};
+
+/// What a rollout may spend. What is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// Requests that a model answers, or may have answered. One that is refused is none.
+    pub calls: Option<u64>,
+    /// Tokens of prompts and completions together.
+    pub tokens: Option<u64>,
+    /// Tokens of completions.
+    pub completion_tokens: Option<u64>,
+    /// Cost in USD. Every model that is called needs a price.
+    pub cost_usd: Option<f64>,
+}
+
+impl Budget {
+    /// Whether a request needs a bound on its completion to be within this budget for sure.
+    #[must_use]
+    pub fn bounds_completions(&self) -> bool {
+        self.tokens.is_some() || self.completion_tokens.is_some() || self.cost_usd.is_some()
+    }
+}
+
+/// The most that a request may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The model, by whose price the cost is reckoned.
+    pub model: Arc<str>,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// Tokens that its completion is limited to; 0 where it is not.
+    pub completion_tokens: u64,
+}
+
+/// What a request did cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// Tokens of its completion.
+    pub completion_tokens: u64,
+    /// Whether these are estimates, since the server reported none.
+    pub is_estimated: bool,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
+            is_estimated: self.is_estimated || other.is_estimated,
+        }
+    }
+}
+
+/// The state of a [`Ledger`] at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LedgerSnapshot {
+    /// What was spent.
+    pub used: Amounts,
+    /// What requests under way may still spend.
+    pub reserved: Amounts,
+    /// What may yet be reserved.
+    pub left: Left,
+    /// Whether a part of `used` is estimated.
+    pub usage_estimated: bool,
+}
+
+/// A sum of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Amounts {
+    /// Requests.
+    pub calls: u64,
+    /// Tokens of prompts.
+    pub prompt_tokens: u64,
+    /// Tokens of completions.
+    pub completion_tokens: u64,
+    /// Tokens of both.
+    pub tokens: u64,
+    /// Cost in USD; none where a model without a known price is among them.
+    pub cost_usd: Option<f64>,
+}
+
+/// What is left of a [`Budget`]; none where there is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Left {
+    /// Requests.
+    pub calls: Option<u64>,
+    /// Tokens of prompts and completions together.
+    pub tokens: Option<u64>,
+    /// Tokens of completions.
+    pub completion_tokens: Option<u64>,
+    /// USD.
+    pub cost_usd: Option<f64>,
+}
+
+/// A request that a budget does not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Less is left than the request may need.
+    Short {
+        /// What there is too little of.
+        resource: Resource,
+        /// What the request may need of it.
+        needed: u64,
+        /// What is left.
+        left: u64,
+        /// What requests under way hold, and may give back in part.
+        reserved: u64,
+        /// The budget.
+        limit: u64,
+    },
+    /// The budget is in USD, and the model has no price.
+    Unpriced(Unpriced),
+}
+
+/// What a budget limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Requests.
+    Calls,
+    /// Tokens of prompts and completions.
+    Tokens,
+    /// Tokens of completions.
+    CompletionTokens,
+    /// Cost, in units of 10⁻¹² USD.
+    Cost,
+}
+
+/// A budget in USD, and a model without a price.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the budget is in USD and the model {model:?} has no price: add it to the file of prices")]
+pub struct Unpriced {
+    /// The model.
+    pub model: String,
+}
+
+impl std::error::Error for Exhausted {}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, needed, left, reserved, limit) = match self {
+            Self::Unpriced(unpriced) => return unpriced.fmt(formatter),
+            Self::Short { resource, needed, left, reserved, limit } => {
+                (*resource, *needed, *left, *reserved, *limit)
+            }
+        };
+        formatter.write_str("budget exhausted: ")?;
+        let amount = |amount| if resource == Resource::Cost { usd(amount) } else { amount.to_string() };
+        let [needed, left, held, limit] = [needed, left, reserved, limit].map(amount);
+        match resource {
+            Resource::Calls => write!(formatter, "no call of {limit} is left")?,
+            Resource::Tokens => {
+                write!(formatter, "the call may need {needed} tokens, {left} of {limit} are left")?;
+            }
+            Resource::CompletionTokens => {
+                write!(
+                    formatter,
+                    "the call may need {needed} completion tokens, {left} of {limit} are left"
+                )?;
+            }
+            Resource::Cost => {
+                write!(formatter, "the call may cost {needed} USD, {left} of {limit} USD are left")?;
+            }
+        }
+        if reserved > 0 { write!(formatter, ", calls under way hold {held}") } else { Ok(()) }
+    }
+}
+
+impl Exhausted {
+    /// Whether the request may fit after all once those under way are settled.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Short { needed, left, reserved, .. } => *needed <= left.saturating_add(*reserved),
+            Self::Unpriced(_) => false,
+        }
+    }
+}
+
+/// What one rollout spends on models.
+#[derive(Debug)]
+pub struct Ledger {
+    budget: Budget,
+    /// The budget's cost in our unit.
+    cost_limit: Option<u64>,
+    prices: Prices,
+    state: Mutex<State>,
+    /// Told each time that a reservation ends.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: Sum,
+    reserved: Sum,
+    is_estimated: bool,
+}
+
+/// [`Amounts`] in whole numbers: a cost in floats would not come back to 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    calls: u64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    /// In units of 10⁻¹² USD, of the calls that have a price.
+    cost: u64,
+    /// Calls that have none.
+    unpriced: u64,
+}
+
+impl Ledger {
+    /// A ledger with nothing in it.
+    #[must_use]
+    pub fn new(budget: Budget, prices: Prices) -> Self {
+        // A float becomes the nearest whole number that there is; NaN and negative ones become 0.
+        let cost_limit = budget.cost_usd.map(|usd| (usd * 1e12) as u64);
+        Self { budget, cost_limit, prices, state: Mutex::default(), freed: Notify::new() }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Whether a model may be called at all.
+    ///
+    /// # Errors
+    /// [`Unpriced`].
+    pub fn check_model(&self, model: &str) -> Result<(), Unpriced> {
+        if self.cost_limit.is_some() && self.prices.get(model).is_none() {
+            return Err(Unpriced { model: model.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// What is used, reserved and left.
+    #[must_use]
+    pub fn snapshot(&self) -> LedgerSnapshot {
+        let State { used, reserved, is_estimated } = *self.state();
+        let spoken_for = used.plus(&reserved);
+        let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
+        LedgerSnapshot {
+            used: used.amounts(),
+            reserved: reserved.amounts(),
+            left: Left {
+                calls: left(self.budget.calls, spoken_for.calls),
+                tokens: left(self.budget.tokens, spoken_for.tokens()),
+                completion_tokens: left(self.budget.completion_tokens, spoken_for.completion_tokens),
+                cost_usd: left(self.cost_limit, spoken_for.cost).map(|cost| cost as f64 / 1e12),
+            },
+            usage_estimated: is_estimated,
+        }
+    }
+
+    /// Reserves the most that a request may cost.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where that is more than what is left.
+    pub fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+        self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
+        let price = self.prices.get(&estimate.model);
+        let sum = Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price);
+        let mut state = self.state();
+        let limits = [
+            (Resource::Calls, self.budget.calls, sum.calls, state.used.calls, state.reserved.calls),
+            (
+                Resource::Tokens,
+                self.budget.tokens,
+                sum.tokens(),
+                state.used.tokens(),
+                state.reserved.tokens(),
+            ),
+            (
+                Resource::CompletionTokens,
+                self.budget.completion_tokens,
+                sum.completion_tokens,
+                state.used.completion_tokens,
+                state.reserved.completion_tokens,
+            ),
+            (Resource::Cost, self.cost_limit, sum.cost, state.used.cost, state.reserved.cost),
+        ];
+        let mut short = None;
+        for (resource, limit, needed, used, reserved) in limits {
+            let Some(limit) = limit else { continue };
+            let left = limit.saturating_sub(used).saturating_sub(reserved);
+            if needed <= left {
+                continue;
+            }
+            let exhausted = Exhausted::Short { resource, needed, left, reserved, limit };
+            if !exhausted.may_pass() {
+                return Err(exhausted);
+            }
+            short.get_or_insert(exhausted);
+        }
+        if let Some(exhausted) = short {
+            return Err(exhausted);
+        }
+        state.reserved = state.reserved.plus(&sum);
+        drop(state);
+        Ok(Reservation { ledger: Arc::clone(self), price, held: sum, stage: Stage::Held })
+    }
+
+    /// As [`Self::reserve`], but where requests under way hold what is missing, waits for them to be settled.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where even all that they hold would not be enough.
+    pub async fn reserve_when_free(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+        loop {
+            // Made before the look, so that a reservation which ends after it is not missed.
+            let freed = self.freed.notified();
+            match self.reserve(estimate) {
+                Err(exhausted) if exhausted.may_pass() => freed.await,
+                result => return result,
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics while holding it")
+    }
+}
+
+impl Sum {
+    fn of(prompt_tokens: u64, completion_tokens: u64, price: Option<Price>) -> Self {
+        let cost = |price: f64, tokens: u64| ((price * 1e6).round() as u64).saturating_mul(tokens);
+        Self {
+            calls: 1,
+            prompt_tokens,
+            completion_tokens,
+            cost: price.map_or(0, |price| {
+                cost(price.prompt, prompt_tokens).saturating_add(cost(price.completion, completion_tokens))
+            }),
+            unpriced: u64::from(price.is_none()),
+        }
+    }
+
+    fn tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.completion_tokens)
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        self.combine(other, u64::saturating_add)
+    }
+
+    fn minus(&self, other: &Self) -> Self {
+        self.combine(other, u64::saturating_sub)
+    }
+
+    fn combine(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            calls: with(self.calls, other.calls),
+            prompt_tokens: with(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens: with(self.completion_tokens, other.completion_tokens),
+            cost: with(self.cost, other.cost),
+            unpriced: with(self.unpriced, other.unpriced),
+        }
+    }
+
+    fn amounts(&self) -> Amounts {
+        Amounts {
+            calls: self.calls,
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            tokens: self.tokens(),
+            cost_usd: (self.unpriced == 0).then_some(self.cost as f64 / 1e12),
+        }
+    }
+}
+
+/// What is held back for one request.
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped is given back"]
+pub struct Reservation {
+    ledger: Arc<Ledger>,
+    price: Option<Price>,
+    held: Sum,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Held,
+    Sent,
+    Ended,
+}
+
+impl Reservation {
+    /// The request is about to be sent: from here on it may cost all that is held, unless told otherwise.
+    pub fn sent(&mut self) {
+        self.stage = Stage::Sent;
+    }
+
+    /// The request cost this.
+    pub fn settle(mut self, usage: &Usage) {
+        let spent = Sum::of(usage.prompt_tokens, usage.completion_tokens, self.price);
+        self.end(Some((spent, usage.is_estimated)));
+    }
+
+    /// The request cost nothing, even if it was sent.
+    pub fn release(mut self) {
+        self.end(None);
+    }
+
+    fn end(&mut self, spent: Option<(Sum, bool)>) {
+        self.stage = Stage::Ended;
+        let mut state = self.ledger.state();
+        state.reserved = state.reserved.minus(&self.held);
+        if let Some((spent, is_estimated)) = spent {
+            state.used = state.used.plus(&spent);
+            state.is_estimated |= is_estimated;
+        }
+        drop(state);
+        self.ledger.freed.notify_waiters();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        match self.stage {
+            Stage::Held => self.end(None),
+            Stage::Sent => self.end(Some((self.held, true))),
+            Stage::Ended => {}
+        }
+    }
+}
+
+/// An amount in our unit as USD with what digits it has, at most nine behind the point.
+fn usd(cost: u64) -> String {
+    let text = format!("{:.9}", cost as f64 / 1e12);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const PRICES: &str = "[models.m]\nprompt = 1.0\ncompletion = 2.0\n";
+
+    fn ledger(budget: Budget) -> Arc<Ledger> {
+        Arc::new(Ledger::new(budget, Prices::from_toml(PRICES).unwrap()))
+    }
+
+    fn estimate(prompt_tokens: u64, completion_tokens: u64) -> Estimate {
+        Estimate { model: "m".into(), prompt_tokens, completion_tokens }
+    }
+
+    fn usage(prompt_tokens: u64, completion_tokens: u64) -> Usage {
+        Usage { prompt_tokens, completion_tokens, is_estimated: false }
+    }
+
+    /// Calls and tokens: used, and reserved.
+    fn state(ledger: &Ledger) -> [(u64, u64); 2] {
+        let snapshot = ledger.snapshot();
+        [snapshot.used, snapshot.reserved].map(|amounts| (amounts.calls, amounts.tokens))
+    }
+
+    #[test]
+    fn a_reservation_ends_in_one_of_four_ways() {
+        let ledger = ledger(Budget::default());
+        let reserve = || ledger.reserve(&estimate(100, 50)).unwrap();
+        let reservation = reserve();
+        assert_eq!(state(&ledger), [(0, 0), (1, 150)]);
+        reservation.settle(&usage(90, 10));
+        assert_eq!(state(&ledger), [(1, 100), (0, 0)]);
+        drop(reserve());
+        assert_eq!(state(&ledger), [(1, 100), (0, 0)]);
+        let mut sent = reserve();
+        sent.sent();
+        sent.release();
+        assert_eq!(state(&ledger), [(1, 100), (0, 0)]);
+        assert!(!ledger.snapshot().usage_estimated);
+        let mut lost = reserve();
+        lost.sent();
+        drop(lost);
+        assert_eq!(state(&ledger), [(2, 250), (0, 0)]);
+        assert!(ledger.snapshot().usage_estimated);
+    }
+
+    #[test]
+    fn each_limit_is_kept_and_named() {
+        let error = |budget: Budget| ledger(budget).reserve(&estimate(1000, 500)).unwrap_err().to_string();
+        let none = Budget::default();
+        assert_eq!(error(Budget { calls: Some(0), ..none }), "budget exhausted: no call of 0 is left");
+        assert_eq!(
+            error(Budget { tokens: Some(1499), ..none }),
+            "budget exhausted: the call may need 1500 tokens, 1499 of 1499 are left"
+        );
+        assert_eq!(
+            error(Budget { completion_tokens: Some(499), ..none }),
+            "budget exhausted: the call may need 500 completion tokens, 499 of 499 are left"
+        );
+        assert_eq!(
+            error(Budget { cost_usd: Some(0.0015), ..none }),
+            "budget exhausted: the call may cost 0.002 USD, 0.0015 of 0.0015 USD are left"
+        );
+        let enough = Budget {
+            calls: Some(1),
+            tokens: Some(1500),
+            completion_tokens: Some(500),
+            cost_usd: Some(0.002),
+        };
+        let ledger = ledger(enough);
+        let held = ledger.reserve(&estimate(1000, 500)).unwrap();
+        let snapshot = ledger.snapshot();
+        assert_eq!(
+            snapshot.left,
+            Left { calls: Some(0), tokens: Some(0), completion_tokens: Some(0), cost_usd: Some(0.0) }
+        );
+        let error = ledger.reserve(&estimate(1, 1)).unwrap_err();
+        assert_eq!(error.to_string(), "budget exhausted: no call of 1 is left, calls under way hold 1");
+        held.settle(&usage(1000, 500));
+        assert_eq!(ledger.snapshot().used.cost_usd, Some(0.002));
+    }
+
+    #[test]
+    fn what_calls_under_way_hold_is_told() {
+        let ledger = ledger(Budget { tokens: Some(1000), ..Budget::default() });
+        let _held = ledger.reserve(&estimate(300, 400)).unwrap();
+        assert_eq!(
+            ledger.reserve(&estimate(300, 400)).unwrap_err().to_string(),
+            "budget exhausted: the call may need 700 tokens, 300 of 1000 are left, calls under way hold 700"
+        );
+    }
+
+    #[test]
+    fn a_budget_that_is_no_number_of_dollars_is_nothing() {
+        for cost_usd in [f64::NAN, -1.0] {
+            let ledger = ledger(Budget { cost_usd: Some(cost_usd), ..Budget::default() });
+            assert!(ledger.reserve(&estimate(1, 0)).is_err());
+        }
+        let ledger = ledger(Budget { cost_usd: Some(f64::INFINITY), ..Budget::default() });
+        assert!(ledger.reserve(&estimate(1, 0)).is_ok());
+    }
+
+    #[test]
+    fn numbers_beyond_all_measure_fit_no_budget() {
+        let ledger = ledger(Budget { tokens: Some(u64::MAX - 1), ..Budget::default() });
+        assert!(ledger.reserve(&estimate(u64::MAX, u64::MAX)).is_err());
+        ledger.reserve(&estimate(1, 1)).unwrap().settle(&usage(u64::MAX, u64::MAX));
+        assert!(ledger.reserve(&estimate(1, 1)).is_err());
+    }
+
+    #[test]
+    fn many_threads_never_overrun_it() {
+        let ledger = ledger(Budget { calls: Some(5000), tokens: Some(100_000), ..Budget::default() });
+        thread::scope(|scope| {
+            for seed in 0..64 {
+                let ledger = &ledger;
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    for _ in 0..1000 {
+                        let (prompt, completion) = (random.u64(0..100), random.u64(0..100));
+                        let Ok(mut reservation) = ledger.reserve(&estimate(prompt, completion)) else {
+                            continue;
+                        };
+                        let snapshot = ledger.snapshot();
+                        assert!(snapshot.used.tokens + snapshot.reserved.tokens <= 100_000);
+                        reservation.sent();
+                        match random.u8(0..3) {
+                            0 => reservation.settle(&usage(prompt, random.u64(0..=completion))),
+                            1 => reservation.release(),
+                            _ => drop(reservation),
+                        }
+                    }
+                });
+            }
+        });
+        let snapshot = ledger.snapshot();
+        assert_eq!((snapshot.reserved.calls, snapshot.reserved.tokens), (0, 0));
+        assert!(snapshot.used.tokens <= 100_000 && snapshot.used.tokens > 99_000, "{snapshot:?}");
+    }
+}

@@ -1,0 +1,65 @@
+//! Calls of sub-LLMs that failed.
+
+use std::time::Duration;
+
+use crate::ledger::Exhausted;
+
+/// A call of a sub-LLM that failed. The text is for the model that made it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubCallError {
+    /// The rollout's budget does not allow it.
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
+    /// Its deadline passed while it waited for its turn: nothing was sent.
+    #[error("its time was over before it was sent")]
+    NotSent,
+    /// No answer came in time.
+    #[error("no answer within {:.1} s{}", .after.as_secs_f64(), .last.as_ref().map_or_else(String::new, |last| format!(", and before that: {last}")))]
+    TimedOut {
+        /// How long it was waited for: of one attempt, or where the deadline passed, of all together.
+        after: Duration,
+        /// How an earlier attempt failed.
+        last: Option<Box<Self>>,
+    },
+    /// The server answered with a status that is no success.
+    #[error("the model's server answered {status}: {message}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// What the server says, shortened.
+        message: String,
+    },
+    /// The server asks to wait for longer than there is time.
+    #[error("the model's server answered {status} and asks to wait {:.0} s, {:.0} s are left: {message}", .wait.as_secs_f64(), .left.as_secs_f64())]
+    MustWait {
+        /// The status.
+        status: u16,
+        /// What the server says, shortened.
+        message: String,
+        /// How long it asks to wait.
+        wait: Duration,
+        /// How much time is left.
+        left: Duration,
+    },
+    /// No connection could be made.
+    #[error("the model's server cannot be reached: {0}")]
+    Unreachable(String),
+    /// The connection ended without a whole answer.
+    #[error("the connection to the model's server broke: {0}")]
+    Broken(String),
+    /// The answer is not what the interface has for one.
+    #[error("the model's reply is malformed: {0}")]
+    Malformed(String),
+    /// The answer has no text.
+    #[error("the model returned no text")]
+    NoText,
+    /// The answer has no text, since the limit of its tokens was spent before, by reasoning for example.
+    #[error("the model returned no text: it reached the limit of its tokens")]
+    NoTextWithinTokens,
+    /// The model refused.
+    #[error("the model refused: {0}")]
+    Refused(String),
+    /// The caller went away. Only records have this one.
+    #[error("cancelled")]
+    Cancelled,
+}

@@ -1,0 +1,240 @@
+//! One request to a model, with its retries, within a ledger and a deadline.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use serde_json::Value as Json;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout_at};
+
+use super::error::SubCallError;
+use super::models::{Again, Failure, Models};
+use super::record::{Recorder, SubCallRecord};
+use super::reply::Reply;
+use crate::ledger::{Estimate, Ledger, Usage};
+
+/// Whom a request is sent for.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) models: Arc<Models>,
+    pub(super) ledger: Arc<Ledger>,
+    /// One permit per request of the rollout.
+    pub(super) slots: Semaphore,
+    pub(super) recorder: Option<Arc<dyn Recorder>>,
+}
+
+/// A request and its names.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) batch_id: &'a str,
+    pub(super) index: usize,
+    pub(super) turn: u32,
+    pub(super) id: String,
+    pub(super) estimate: Estimate,
+    pub(super) messages: &'a [Json],
+    pub(super) body: Bytes,
+}
+
+/// What came of it, so far.
+#[derive(Debug, Default)]
+struct Progress {
+    attempts: u32,
+    /// What the attempts that are over were charged.
+    charged: Usage,
+    /// What the one under way is charged if it is cut off.
+    under_way: Option<Usage>,
+    last_error: Option<SubCallError>,
+}
+
+impl Sender {
+    /// Sends a request until a reply passes `check`.
+    ///
+    /// Gives back what `check` makes of the reply, and what the ledger was charged in all.
+    pub(super) async fn exchange<T>(
+        &self,
+        request: &Request<'_>,
+        deadline: Instant,
+        check: impl Fn(&Reply) -> Result<T, SubCallError>,
+    ) -> (Result<T, SubCallError>, Usage, u32) {
+        let started = Instant::now();
+        let mut entry =
+            Entry { sender: self, request, started, progress: Progress::default(), is_over: false };
+        let result = if started < deadline {
+            let attempts = self.attempts(request, deadline, &mut entry.progress, check);
+            timeout_at(deadline.into(), attempts).await
+        } else {
+            Ok(Err(SubCallError::NotSent))
+        };
+        let progress = &mut entry.progress;
+        let result = result.unwrap_or_else(|_| {
+            let last = progress.last_error.take().map(Box::new);
+            Err(match (progress.attempts, last) {
+                (0, None) => SubCallError::NotSent,
+                (_, last) => SubCallError::TimedOut { after: deadline - started, last },
+            })
+        });
+        let (reply, result) = match result {
+            Ok((reply, value)) => (Some(reply), Ok(value)),
+            Err(error) => (None, Err(error)),
+        };
+        entry.close(reply.as_ref(), result.as_ref().err());
+        (result, entry.progress.usage(), entry.progress.attempts)
+    }
+
+    async fn attempts<T>(
+        &self,
+        request: &Request<'_>,
+        deadline: Instant,
+        progress: &mut Progress,
+        check: impl Fn(&Reply) -> Result<T, SubCallError>,
+    ) -> Result<(Reply, T), SubCallError> {
+        let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
+        let mut is_second_try = false;
+        loop {
+            let failure = match self.attempt(request, progress, &check).await? {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            let asked = match failure.again {
+                Again::Never => return Err(failure.error),
+                Again::Once if is_second_try => return Err(failure.error),
+                Again::Once => {
+                    is_second_try = true;
+                    None
+                }
+                Again::After(asked) => asked,
+            };
+            let retries = self.models.retries();
+            if progress.attempts > retries.max {
+                return Err(failure.error);
+            }
+            let pause = retries.pause(progress.attempts, asked);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if pause >= left {
+                return Err(no_time(failure.error, asked, left));
+            }
+            tracing::debug!(request_id = request.id, ?pause, "request is sent again");
+            progress.last_error = Some(failure.error);
+            sleep(pause).await;
+        }
+    }
+
+    /// Sends a request once. Only what a retry cannot help is an error of the outer result.
+    async fn attempt<T>(
+        &self,
+        request: &Request<'_>,
+        progress: &mut Progress,
+        check: impl Fn(&Reply) -> Result<T, SubCallError>,
+    ) -> Result<Result<(Reply, T), Failure>, SubCallError> {
+        let estimate = &request.estimate;
+        let mut reservation = self.ledger.reserve_when_free(estimate).await?;
+        let permit = self.models.permit().await;
+        reservation.sent();
+        progress.sent(estimate);
+        let result = self.models.post(&request.id, request.body.clone()).await;
+        drop(permit);
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(failure) => {
+                if failure.may_have_cost {
+                    progress.lost();
+                } else {
+                    progress.settled(Usage::default());
+                    reservation.release();
+                }
+                return Ok(Err(failure));
+            }
+        };
+        let usage = reply.usage(estimate);
+        progress.settled(usage);
+        reservation.settle(&usage);
+        Ok(match check(&reply) {
+            Ok(value) => Ok((reply, value)),
+            Err(error) => {
+                let again = match error {
+                    SubCallError::Malformed(_) | SubCallError::NoText => Again::Once,
+                    _ => Again::Never,
+                };
+                Err(Failure { error, may_have_cost: true, again })
+            }
+        })
+    }
+}
+
+/// The error of a request for which there is no time to send it again.
+fn no_time(error: SubCallError, asked: Option<Duration>, left: Duration) -> SubCallError {
+    match (error, asked) {
+        (SubCallError::Status { status, message }, Some(wait)) => {
+            SubCallError::MustWait { status, message, wait, left }
+        }
+        (error, _) => error,
+    }
+}
+
+impl Progress {
+    fn sent(&mut self, estimate: &Estimate) {
+        self.attempts += 1;
+        self.under_way = Some(Usage {
+            prompt_tokens: estimate.prompt_tokens,
+            completion_tokens: estimate.completion_tokens,
+            is_estimated: true,
+        });
+    }
+
+    fn lost(&mut self) {
+        let estimated = self.under_way.unwrap_or_default();
+        self.settled(estimated);
+    }
+
+    fn settled(&mut self, usage: Usage) {
+        self.under_way = None;
+        self.charged = self.charged + usage;
+    }
+
+    fn usage(&self) -> Usage {
+        self.charged + self.under_way.unwrap_or_default()
+    }
+}
+
+/// The record of a request, made also where its future is dropped.
+struct Entry<'a> {
+    sender: &'a Sender,
+    request: &'a Request<'a>,
+    started: Instant,
+    progress: Progress,
+    is_over: bool,
+}
+
+impl Entry<'_> {
+    fn close(&mut self, reply: Option<&Reply>, error: Option<&SubCallError>) {
+        self.is_over = true;
+        let Request { batch_id, index, turn, id, estimate, messages, body } = self.request;
+        let seconds = self.started.elapsed().as_secs_f64();
+        let attempts = self.progress.attempts;
+        let (bytes, failed) = (body.len(), error.is_some());
+        tracing::debug!(request_id = id, attempts, seconds, bytes, failed, "request has ended");
+        let Some(recorder) = &self.sender.recorder else { return };
+        recorder.sub_call(&SubCallRecord {
+            batch_id,
+            index: *index,
+            turn: *turn,
+            request_id: id,
+            model: &estimate.model,
+            messages,
+            reply: reply.and_then(|reply| reply.message().ok()),
+            error,
+            usage: self.progress.usage(),
+            attempts,
+            seconds,
+        });
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.close(None, Some(&SubCallError::Cancelled));
+        }
+    }
+}

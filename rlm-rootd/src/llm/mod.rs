@@ -1,0 +1,39 @@
+//! Sub-LLMs: models that code in a session asks, over an OpenAI-compatible endpoint.
+//!
+//! [`Models`] is one per process: the client, the model and how many requests run at once. [`SubLlm`] is one per rollout:
+//! batches of prompts and the proxy, within the rollout's [`Ledger`](crate::Ledger). [`LlmBatch`] and [`BudgetTool`] offer
+//! both to the session.
+//!
+//! A request is sent up to [`Retries::max`] times more: on 429, 408 and 5xx, where no connection is made, where it breaks
+//! and on a time-out, after a pause that grows, or the one that the server asks for. A reply that cannot be used is asked
+//! for once more. All within the deadline of the call: what does not fit is not begun.
+//!
+//! Everything here is cancelled by dropping its future. Nothing is sent after that, and what was sent is settled at its
+//! estimate.
+
+mod batch_tool;
+mod boxed;
+mod budget_tool;
+mod chat;
+mod error;
+mod estimate;
+mod exchange;
+mod key;
+mod models;
+pub(crate) mod prices;
+mod record;
+mod reply;
+mod retry;
+mod sub_llm;
+mod tool_loop;
+
+pub use batch_tool::LlmBatch;
+pub use budget_tool::BudgetTool;
+pub use chat::ChatError;
+pub use error::SubCallError;
+pub use key::Key;
+pub use models::{Models, ModelsConfig, ModelsError};
+pub use prices::{Price, Prices, PricesError};
+pub use record::{Recorder, SubCallRecord};
+pub use retry::Retries;
+pub use sub_llm::{Completion, SubLlm, SubLlmError, SubLlmOptions};

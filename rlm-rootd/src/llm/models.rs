@@ -1,0 +1,324 @@
+//! The models of a process: one endpoint, one client, one bound on what runs at once.
+
+use std::error::Error as _;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Bytes;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, StatusCode, Url};
+use serde_json::Value as Json;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::error::SubCallError;
+use super::key::Key;
+use super::reply::Reply;
+use super::retry::{Retries, retry_after};
+
+/// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
+const MAX_REPLY_BYTES: usize = 16 << 20;
+
+/// What is kept of a server's error text, in characters.
+const ERROR_CHARS: usize = 300;
+
+/// Where the models are, and how they are called.
+#[derive(Clone, Debug)]
+pub struct ModelsConfig {
+    /// The address of an OpenAI-compatible interface, up to and with its version: `https://host/v1`.
+    pub base_url: String,
+    /// The model that is called unless a rollout names another.
+    pub model: String,
+    /// The key, sent as `Authorization: Bearer …`.
+    pub key: Option<Key>,
+    /// How many requests of this process run at once; 64 by default.
+    pub parallelism: usize,
+    /// When a request is sent again.
+    pub retries: Retries,
+    /// How long making a connection may take; 10 s by default.
+    pub connect_timeout: Duration,
+    /// How long one attempt may take, until its answer is read; 120 s by default, so that a call of 300 s has a second one.
+    pub timeout: Duration,
+}
+
+impl ModelsConfig {
+    /// A configuration with default limits and no key.
+    pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            base_url: base_url.into(),
+            model: model.into(),
+            key: None,
+            parallelism: 64,
+            retries: Retries::default(),
+            connect_timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// A configuration that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelsError {
+    /// The base URL is none that can be called.
+    #[error("the base URL of the models {0}")]
+    BaseUrl(String),
+    /// The name of the model is empty.
+    #[error("the name of the model is empty")]
+    NoModel,
+    /// No request could ever run.
+    #[error("the parallelism of the models is 0, expected 1 or more")]
+    NoParallelism,
+    /// The key cannot be sent in a header.
+    #[error("the key of the models has characters that no header can hold")]
+    Key,
+    /// The HTTP client cannot be made.
+    #[error("the HTTP client cannot be made: {0}")]
+    Client(String),
+}
+
+/// The models of a process.
+#[derive(Debug)]
+pub struct Models {
+    config: ModelsConfig,
+    url: Url,
+    /// Marked as sensitive, which keeps it out of formatted requests.
+    authorization: Option<HeaderValue>,
+    client: Client,
+    /// One permit per request under way.
+    running: Semaphore,
+}
+
+/// An attempt that gave no reply.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: SubCallError,
+    /// Whether the model may have answered, unheard.
+    pub(super) may_have_cost: bool,
+    pub(super) again: Again,
+}
+
+/// Whether the same request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    Never,
+    /// Once in all: the reply is of no use, and the next may be.
+    Once,
+    /// After a pause; the server may have asked for a certain one.
+    After(Option<Duration>),
+}
+
+impl Models {
+    /// Makes the client. No connection is made yet.
+    ///
+    /// # Errors
+    /// [`ModelsError`].
+    pub fn new(config: ModelsConfig) -> Result<Self, ModelsError> {
+        if config.model.is_empty() {
+            return Err(ModelsError::NoModel);
+        }
+        if config.parallelism == 0 {
+            return Err(ModelsError::NoParallelism);
+        }
+        let url = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
+        let authorization = config.key.as_ref().map(authorization).transpose()?;
+        // Another one that was installed before stays, and does as well.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let mut client = Client::builder()
+            .connect_timeout(config.connect_timeout)
+            .timeout(config.timeout)
+            // A key goes to the server that it is for, and to no other.
+            .redirect(Policy::none());
+        if url.scheme() == "http" {
+            // The certificates of the machine are not needed, and there may be none.
+            client = client.tls_certs_only([]);
+        }
+        let client = client.build().map_err(|error| ModelsError::Client(last_cause(&error)))?;
+        let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
+        Ok(Self { config, url, authorization, client, running })
+    }
+
+    /// The model that is called unless a rollout names another.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.config.model
+    }
+
+    pub(super) fn retries(&self) -> &Retries {
+        &self.config.retries
+    }
+
+    /// A place among the requests that run at once.
+    pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
+        self.running.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// Sends a request once.
+    pub(super) async fn post(&self, request_id: &str, body: Bytes) -> Result<Reply, Failure> {
+        let mut request = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("x-request-id", request_id)
+            .body(body);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        let response = request.send().await.map_err(|error| self.broken(error))?;
+        let status = response.status();
+        let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let asked = asked.and_then(|value| retry_after(value, SystemTime::now()));
+        let body = self.read(response).await;
+        if !status.is_success() {
+            // The status says enough where the text is lost.
+            let body = body.unwrap_or_default();
+            return Err(self.refused(status, asked, &body));
+        }
+        self.reply(&body?)
+    }
+
+    async fn read(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(error))? {
+            if body.len() + piece.len() > MAX_REPLY_BYTES {
+                return Err(unusable(format!("it is over {} MiB", MAX_REPLY_BYTES >> 20)));
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(body)
+    }
+
+    fn reply(&self, body: &[u8]) -> Result<Reply, Failure> {
+        let json: Json = serde_json::from_slice(body).map_err(|error| {
+            unusable(format!("{error} in {:?}", self.shorten(&String::from_utf8_lossy(body))))
+        })?;
+        // Some servers report errors with a status of success.
+        match error_text(&json) {
+            Some(error) if json.get("choices").is_none_or(Json::is_null) => {
+                Err(unusable(self.shorten(&error)))
+            }
+            _ => Ok(Reply { body: json }),
+        }
+    }
+
+    fn refused(&self, status: StatusCode, asked: Option<Duration>, body: &[u8]) -> Failure {
+        let text = String::from_utf8_lossy(body);
+        let said = serde_json::from_slice(body).ok().and_then(|json| error_text(&json));
+        let said = self.shorten(&said.unwrap_or_else(|| text.into_owned()));
+        let message = if said.is_empty() {
+            status.canonical_reason().unwrap_or("without a reason").to_owned()
+        } else {
+            said
+        };
+        let is_passing = matches!(status.as_u16(), 408 | 429) || status.is_server_error();
+        Failure {
+            error: SubCallError::Status { status: status.as_u16(), message },
+            // A gateway gave up waiting, behind which the model may have answered.
+            may_have_cost: matches!(status.as_u16(), 504 | 524),
+            again: if is_passing { Again::After(asked) } else { Again::Never },
+        }
+    }
+
+    fn broken(&self, error: reqwest::Error) -> Failure {
+        let reason = self.shorten(&last_cause(&error));
+        let (error, may_have_cost) = if error.is_connect() {
+            (SubCallError::Unreachable(reason), false)
+        } else if error.is_timeout() {
+            (SubCallError::TimedOut { after: self.config.timeout, last: None }, true)
+        } else {
+            (SubCallError::Broken(reason), true)
+        };
+        Failure { error, may_have_cost, again: Again::After(None) }
+    }
+
+    /// A server's text in one short line, without the key.
+    fn shorten(&self, text: &str) -> String {
+        let text = self.config.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
+        let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some((end, _)) = line.char_indices().nth(ERROR_CHARS) {
+            line.truncate(end);
+            line.push('…');
+        }
+        line
+    }
+}
+
+fn unusable(why: String) -> Failure {
+    Failure { error: SubCallError::Malformed(why), may_have_cost: true, again: Again::Once }
+}
+
+/// The message of an error document: `{"error": {"message"}}`, `{"error"}`, `{"message"}` or `{"detail"}`.
+fn error_text(json: &Json) -> Option<String> {
+    let found = json.pointer("/error/message").or_else(|| json.get("error")).or_else(|| json.get("message"));
+    match found.or_else(|| json.get("detail"))? {
+        Json::Null => None,
+        Json::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// The innermost cause: what is around it repeats the address, and says no more.
+fn last_cause(error: &reqwest::Error) -> String {
+    let mut cause = error.source();
+    let mut text = None;
+    while let Some(inner) = cause {
+        text = Some(inner.to_string());
+        cause = inner.source();
+    }
+    text.unwrap_or_else(|| "no reason given".to_owned())
+}
+
+fn authorization(key: &Key) -> Result<HeaderValue, ModelsError> {
+    let mut value =
+        HeaderValue::from_str(&format!("Bearer {}", key.reveal())).map_err(|_| ModelsError::Key)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn completions_url(base_url: &str) -> Result<Url, String> {
+    // The text itself is not repeated where a key may be in it.
+    let mut url = Url::parse(base_url).map_err(|error| format!("cannot be read: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("begins with {}:, expected http: or https:", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("has a user name or password in it: give a key instead".to_owned());
+    }
+    url.path_segments_mut().expect("http has a path").pop_if_empty().extend(["chat", "completions"]);
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_lie_under_the_base_url() {
+        let url = |base| completions_url(base).map(String::from);
+        let expected = Ok("https://host/v1/chat/completions".to_owned());
+        assert_eq!(url("https://host/v1"), expected);
+        assert_eq!(url("https://host/v1/"), expected);
+        assert_eq!(url("http://host/a?v=2"), Ok("http://host/a/chat/completions?v=2".to_owned()));
+        assert_eq!(url("host/v1"), Err("cannot be read: relative URL without a base".to_owned()));
+        assert_eq!(url("host:80/v1"), Err("begins with host:, expected http: or https:".to_owned()));
+        let error = url("https://me:secret@host/v1").unwrap_err();
+        assert_eq!(error, "has a user name or password in it: give a key instead");
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_is_refused() {
+        let error = |change: fn(&mut ModelsConfig)| {
+            let mut config = ModelsConfig::new("http://127.0.0.1:1/v1", "m");
+            change(&mut config);
+            Models::new(config).unwrap_err().to_string()
+        };
+        assert_eq!(error(|config| config.model.clear()), "the name of the model is empty");
+        assert_eq!(
+            error(|config| config.parallelism = 0),
+            "the parallelism of the models is 0, expected 1 or more"
+        );
+        let key = error(|config| config.key = Some(Key::new("se\ncret")));
+        assert_eq!(key, "the key of the models has characters that no header can hold");
+        assert!(
+            error(|config| config.base_url.clear()).starts_with("the base URL of the models cannot be read")
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! What a model's server answers.
+
+use serde_json::Value as Json;
+
+use super::error::SubCallError;
+use super::estimate::text_tokens;
+use crate::ledger::{Estimate, Usage};
+
+/// A body of status 200.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) body: Json,
+}
+
+/// What the model wants next.
+#[derive(Debug)]
+pub(super) enum Said {
+    Text(String),
+    /// Calls of tools, never none, and the content beside them.
+    Calls {
+        calls: Vec<Json>,
+        content: Json,
+    },
+}
+
+impl Reply {
+    /// The message of the first choice.
+    pub(super) fn message(&self) -> Result<&Json, SubCallError> {
+        let malformed = |what: &str| Err(SubCallError::Malformed(what.to_owned()));
+        match self.body.get("choices") {
+            None | Some(Json::Null) => malformed("it has no choices"),
+            Some(Json::Array(choices)) if choices.is_empty() => malformed("its choices are empty"),
+            Some(Json::Array(choices)) => match choices[0].get("message") {
+                Some(message @ Json::Object(_)) => Ok(message),
+                _ => malformed("its choice has no message"),
+            },
+            Some(_) => malformed("its choices are not a list"),
+        }
+    }
+
+    /// Text, or calls of tools where it may call some.
+    pub(super) fn said(&self, may_call: bool) -> Result<Said, SubCallError> {
+        let message = self.message()?;
+        if may_call
+            && let Some(Json::Array(calls)) = message.get("tool_calls")
+            && !calls.is_empty()
+        {
+            return Ok(Said::Calls { calls: calls.clone(), content: message["content"].clone() });
+        }
+        let text = match message.get("content") {
+            None | Some(Json::Null) => String::new(),
+            Some(Json::String(text)) => text.clone(),
+            Some(Json::Array(parts)) => {
+                parts.iter().filter_map(|part| part.get("text").and_then(Json::as_str)).collect()
+            }
+            Some(_) => return Err(SubCallError::Malformed("its content is not text".to_owned())),
+        };
+        if !text.trim().is_empty() {
+            return Ok(Said::Text(text));
+        }
+        if let Some(refusal) = message.get("refusal").and_then(Json::as_str) {
+            return Err(SubCallError::Refused(refusal.to_owned()));
+        }
+        let reason = self.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);
+        Err(if reason == Some("length") { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
+    }
+
+    /// What the server says that it cost; estimated where it says nothing.
+    pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
+        let reported = |name: &str| self.body.get("usage")?.get(name)?.as_u64();
+        match (reported("prompt_tokens"), reported("completion_tokens")) {
+            (Some(prompt_tokens), Some(completion_tokens)) => {
+                Usage { prompt_tokens, completion_tokens, is_estimated: false }
+            }
+            (prompt, completion) => Usage {
+                prompt_tokens: prompt.unwrap_or(estimate.prompt_tokens),
+                completion_tokens: completion.unwrap_or_else(|| self.completion_tokens()),
+                is_estimated: true,
+            },
+        }
+    }
+
+    /// The tokens of all choices, as estimated.
+    fn completion_tokens(&self) -> u64 {
+        let choices = self.body.get("choices").and_then(Json::as_array);
+        choices.map_or(0, |choices| {
+            choices.iter().map(|choice| text_tokens(&choice["message"].to_string())).sum()
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! When a request is sent again.
+
+use std::time::{Duration, SystemTime};
+
+/// How often a request is sent again, and after what pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// How often at most; 4 by default.
+    pub max: u32,
+    /// The first pause, 0.5 s by default. Each further one is twice as long.
+    pub base: Duration,
+    /// The longest pause, 30 s by default. A server may ask for a longer one.
+    pub cap: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { max: 4, base: Duration::from_millis(500), cap: Duration::from_secs(30) }
+    }
+}
+
+impl Retries {
+    /// The pause after so many attempts: between half and all of what the number of attempts gives, so that requests which
+    /// failed together do not come back together. What the server asks for is the least.
+    pub(super) fn pause(&self, attempts: u32, asked: Option<Duration>) -> Duration {
+        let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
+        let full = self.base.saturating_mul(doubled).min(self.cap);
+        match asked {
+            None => full.mul_f64(0.5 + fastrand::f64() / 2.0),
+            Some(asked) => asked.saturating_add(self.base.min(self.cap).mul_f64(fastrand::f64() / 2.0)),
+        }
+    }
+}
+
+/// The pause that a `Retry-After` header asks for: seconds, or a date.
+pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    let value = value.trim();
+    if let Ok(seconds) = value.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_cap() {
+        let retries = Retries { max: 9, base: Duration::from_millis(100), cap: Duration::from_secs(1) };
+        for (attempts, full) in [(1, 100), (2, 200), (4, 800), (5, 1000), (60, 1000)] {
+            let full = Duration::from_millis(full);
+            for _ in 0..100 {
+                let pause = retries.pause(attempts, None);
+                assert!(pause >= full / 2 && pause <= full, "{pause:?} after {attempts} attempts");
+            }
+        }
+        let asked = Duration::from_secs(7);
+        let pause = retries.pause(1, Some(asked));
+        assert!(pause >= asked && pause <= asked + Duration::from_millis(50), "{pause:?}");
+    }
+
+    #[test]
+    fn a_server_asks_in_seconds_or_by_date() {
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let after = |value| retry_after(value, now);
+        assert_eq!(after("2"), Some(Duration::from_secs(2)));
+        assert_eq!(after(" 0.5 "), Some(Duration::from_millis(500)));
+        assert_eq!(after("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(after("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        for nonsense in ["-1", "soon", "", "NaN", "1e400"] {
+            assert_eq!(after(nonsense), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The sub-LLM of a rollout.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Map, Value as Json, json};
+use tokio::sync::Semaphore;
+
+use super::boxed::last_boxed;
+use super::error::SubCallError;
+use super::estimate::prompt_tokens;
+use super::exchange::{Request, Sender};
+use super::models::Models;
+use super::record::Recorder;
+use super::reply::{Reply, Said};
+use super::tool_loop::Tools;
+use crate::RootTool;
+use crate::ledger::{Estimate, Ledger, Unpriced, Usage};
+
+/// Fields that are no sampling parameters.
+const RESERVED: [&str; 5] = ["messages", "model", "stream", "tools", "tool_choice"];
+
+/// How a rollout's sub-LLM is called.
+#[derive(Clone, Debug)]
+pub struct SubLlmOptions {
+    /// The model; that of [`Models`] by default.
+    pub model: Option<String>,
+    /// How many requests of the rollout run at once; 5 by default.
+    pub parallelism: usize,
+    /// Whether the answer is what the last `\boxed{…}` of the text holds, where there is one. Not by default: text is given
+    /// as it is.
+    pub boxed: bool,
+    /// How long one prompt of a batch may take from its turn on, its retries and tools included; as long as the batch by
+    /// default.
+    pub item_deadline: Option<Duration>,
+    /// A system prompt for each prompt of a batch; none by default.
+    pub system_prompt: Option<String>,
+    /// Tools that the sub-LLM may call; none by default.
+    pub tools: Vec<Arc<dyn RootTool>>,
+    /// How many times it may call tools before it must answer; 8 by default.
+    pub max_tool_turns: u32,
+    /// Fields of each request, such as `temperature`. A request through the proxy may have its own.
+    pub sampling: Map<String, Json>,
+    /// `max_tokens` of a request that bounds its completion by neither `max_tokens` nor `max_completion_tokens`, where the
+    /// budget needs a bound; 4096 by default.
+    pub default_max_tokens: u64,
+    /// Takes a record of each request; none by default.
+    pub recorder: Option<Arc<dyn Recorder>>,
+}
+
+impl Default for SubLlmOptions {
+    fn default() -> Self {
+        Self {
+            model: None,
+            parallelism: 5,
+            boxed: false,
+            item_deadline: None,
+            system_prompt: None,
+            tools: Vec::new(),
+            max_tool_turns: 8,
+            sampling: Map::new(),
+            default_max_tokens: 4096,
+            recorder: None,
+        }
+    }
+}
+
+/// A sub-LLM that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum SubLlmError {
+    /// The budget is in USD, and the model has no price.
+    #[error(transparent)]
+    Unpriced(#[from] Unpriced),
+    /// No request could ever run.
+    #[error("the parallelism of the sub-LLM is 0, expected 1 or more")]
+    NoParallelism,
+    /// A field that is ours to set.
+    #[error("{0} is no sampling parameter of the sub-LLM")]
+    Sampling(&'static str),
+    /// A tool's parameters are no JSON schema.
+    #[error("the parameters of the sub-LLM's tool {tool} are no JSON schema: {reason}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The answer to one prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The text, or what is boxed in it.
+    pub text: String,
+    /// What the ledger was charged for it.
+    pub usage: Usage,
+    /// How many requests were sent for it: turns with tools, and retries.
+    pub requests: u32,
+}
+
+/// The sub-LLM of a rollout. All its calls share the rollout's ledger and parallelism.
+#[derive(Debug)]
+pub struct SubLlm {
+    pub(super) sender: Sender,
+    pub(super) model: Arc<str>,
+    pub(super) options: SubLlmOptions,
+    tools: Tools,
+}
+
+impl SubLlm {
+    /// The sub-LLM of a rollout with this ledger.
+    ///
+    /// # Errors
+    /// [`SubLlmError`].
+    pub fn new(
+        models: Arc<Models>,
+        ledger: Arc<Ledger>,
+        options: SubLlmOptions,
+    ) -> Result<Self, SubLlmError> {
+        if options.parallelism == 0 {
+            return Err(SubLlmError::NoParallelism);
+        }
+        if let Some(field) = RESERVED.into_iter().find(|field| options.sampling.contains_key(*field)) {
+            return Err(SubLlmError::Sampling(field));
+        }
+        let model: Arc<str> = options.model.as_deref().unwrap_or(models.model()).into();
+        ledger.check_model(&model)?;
+        let tools = Tools::new(&options.tools)?;
+        let slots = Semaphore::new(options.parallelism.min(Semaphore::MAX_PERMITS));
+        let recorder = options.recorder.clone();
+        Ok(Self { sender: Sender { models, ledger, slots, recorder }, model, options, tools })
+    }
+
+    /// The model that is called.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// What the rollout spends.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.sender.ledger
+    }
+
+    /// Asks each prompt, and gives the answers in the order of the prompts. Each succeeds or fails by itself. Those that are
+    /// not answered at the deadline have failed.
+    pub async fn batch(
+        &self,
+        prompts: Vec<String>,
+        deadline: Instant,
+    ) -> Vec<Result<Completion, SubCallError>> {
+        self.batch_of(prompts.into_iter().enumerate().collect(), deadline).await
+    }
+
+    /// As [`Self::batch`], of prompts with their places in the batch.
+    pub(super) async fn batch_of(
+        &self,
+        prompts: Vec<(usize, impl AsRef<str>)>,
+        deadline: Instant,
+    ) -> Vec<Result<Completion, SubCallError>> {
+        let batch_id = new_id();
+        let mut results: Vec<_> = prompts.iter().map(|_| Err(SubCallError::NotSent)).collect();
+        let items = prompts.into_iter().enumerate().map(|(at, (index, prompt))| {
+            let batch_id = &batch_id;
+            async move { (at, self.item(batch_id, index, prompt.as_ref(), deadline).await) }
+        });
+        // One task polls them all, so that none of them runs on once this future is dropped.
+        let mut ended = stream::iter(items).buffer_unordered(self.options.parallelism);
+        while let Some((at, result)) = ended.next().await {
+            results[at] = result;
+        }
+        results
+    }
+
+    /// Asks one prompt: lets the model call tools until it answers, or must.
+    async fn item(
+        &self,
+        batch_id: &str,
+        index: usize,
+        prompt: &str,
+        deadline: Instant,
+    ) -> Result<Completion, SubCallError> {
+        let own = self.options.item_deadline.and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = own.map_or(deadline, |own| own.min(deadline));
+        let mut messages = Vec::new();
+        if let Some(system_prompt) = &self.options.system_prompt {
+            messages.push(json!({"role": "system", "content": system_prompt}));
+        }
+        messages.push(json!({"role": "user", "content": prompt}));
+        let (mut usage, mut requests) = (Usage::default(), 0);
+        for turn in 0.. {
+            let may_call = !self.tools.is_empty() && turn < self.options.max_tool_turns;
+            let mut body = Map::new();
+            if !self.tools.is_empty() {
+                body.insert("tools".to_owned(), self.tools.definitions().clone());
+                body.insert("tool_choice".to_owned(), if may_call { "auto" } else { "none" }.into());
+            }
+            let id = format!("{batch_id}-{index}-{turn}");
+            let request = self.request((batch_id, index, turn, id), body, &messages);
+            let said = |reply: &Reply| reply.said(may_call);
+            let (result, charged, attempts) = self.sender.exchange(&request, deadline, said).await;
+            usage = usage + charged;
+            requests += attempts;
+            match result? {
+                Said::Text(text) => return Ok(Completion { text: self.answer(text), usage, requests }),
+                Said::Calls { calls, content } => {
+                    let answers = self.tools.run(&calls, deadline).await;
+                    // Not the whole message: some servers refuse the reasoning that they put into it.
+                    messages.push(json!({"role": "assistant", "content": content, "tool_calls": calls}));
+                    messages.extend(answers);
+                }
+            }
+        }
+        unreachable!("a turn without tools ends the loop")
+    }
+
+    /// A request of these fields and messages, with the model, the sampling parameters and the bound that the budget needs.
+    pub(super) fn request<'a>(
+        &self,
+        (batch_id, index, turn, id): (&'a str, usize, u32, String),
+        mut body: Map<String, Json>,
+        messages: &'a [Json],
+    ) -> Request<'a> {
+        for (name, value) in &self.options.sampling {
+            if !body.contains_key(name) {
+                body.insert(name.clone(), value.clone());
+            }
+        }
+        // Servers that know both fields take one of them.
+        let bound = |body: &Map<String, Json>| {
+            let fields = ["max_completion_tokens", "max_tokens"];
+            fields.iter().filter_map(|field| body.get(*field)?.as_u64()).max()
+        };
+        if bound(&body).is_none() && self.sender.ledger.budget().bounds_completions() {
+            body.insert("max_tokens".to_owned(), self.options.default_max_tokens.into());
+        }
+        let choices = body.get("n").and_then(Json::as_u64).unwrap_or(1);
+        let estimate = Estimate {
+            model: Arc::clone(&self.model),
+            prompt_tokens: prompt_tokens(messages, &body),
+            completion_tokens: bound(&body).unwrap_or(0).saturating_mul(choices),
+        };
+        body.insert("model".to_owned(), (*self.model).into());
+        let body = Body { messages, rest: &body };
+        let body = serde_json::to_vec(&body).expect("JSON can be written").into();
+        Request { batch_id, index, turn, id, estimate, messages, body }
+    }
+
+    fn answer(&self, text: String) -> String {
+        match self.options.boxed.then(|| last_boxed(&text)).flatten() {
+            Some(boxed) => boxed.to_owned(),
+            None => text,
+        }
+    }
+}
+
+/// The body of a request, written without a copy of the messages.
+#[derive(serde::Serialize)]
+struct Body<'a> {
+    messages: &'a [Json],
+    #[serde(flatten)]
+    rest: &'a Map<String, Json>,
+}
+
+/// A name for a batch, which no other has.
+pub(super) fn new_id() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}

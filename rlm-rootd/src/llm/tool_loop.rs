@@ -1,0 +1,105 @@
+//! Tools that a sub-LLM calls.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jsonschema::Validator;
+use rlm_core::pickle::{Dict, Value};
+use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply, ToolResult};
+use serde_json::{Value as Json, json};
+use tokio::time::timeout_at;
+
+use super::sub_llm::SubLlmError;
+use crate::RootTool;
+
+/// The tools of a sub-LLM.
+#[derive(Debug)]
+pub(super) struct Tools {
+    tools: Vec<(Arc<dyn RootTool>, Validator)>,
+    definitions: Json,
+}
+
+impl Tools {
+    pub(super) fn new(tools: &[Arc<dyn RootTool>]) -> Result<Self, SubLlmError> {
+        let definition = |tool: &Arc<dyn RootTool>| {
+            let (name, description) = (tool.name(), tool.description());
+            json!({"type": "function", "function": {
+                "name": name, "description": description, "parameters": tool.parameters(),
+            }})
+        };
+        let definitions = tools.iter().map(definition).collect();
+        let with_validator = |tool: &Arc<dyn RootTool>| match jsonschema::validator_for(tool.parameters()) {
+            Ok(validator) => Ok((Arc::clone(tool), validator)),
+            Err(error) => {
+                Err(SubLlmError::Schema { tool: tool.name().to_owned(), reason: error.to_string() })
+            }
+        };
+        Ok(Self { tools: tools.iter().map(with_validator).collect::<Result<_, _>>()?, definitions })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// As a request has them.
+    pub(super) fn definitions(&self) -> &Json {
+        &self.definitions
+    }
+
+    /// Runs calls one after another, and gives the messages that answer them. A call that fails is answered by its error.
+    pub(super) async fn run(&self, calls: &[Json], deadline: Instant) -> Vec<Json> {
+        let mut messages = Vec::new();
+        for call in calls {
+            let content = self.call(call, deadline).await.unwrap_or_else(|error| format!("Error: {error}"));
+            messages.push(json!({"role": "tool", "tool_call_id": call["id"], "content": content}));
+        }
+        messages
+    }
+
+    async fn call(&self, call: &Json, deadline: Instant) -> Result<String, String> {
+        let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
+        let Some((tool, validator)) = self.tools.iter().find(|(tool, _)| tool.name() == name) else {
+            let names: Vec<_> = self.tools.iter().map(|(tool, _)| tool.name()).collect();
+            return Err(format!("there is no tool {name:?}, there are {}", names.join(", ")));
+        };
+        let arguments = arguments(call)?;
+        validator.validate(&arguments).map_err(|error| error.to_string())?;
+        let call = Call { tool: name.to_owned(), args: Vec::new(), kwargs: kwargs(&arguments)? };
+        match timeout_at(deadline.into(), tool.call(call, deadline)).await {
+            Ok(Ok(reply)) => text(&reply),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the time is over".to_owned()),
+        }
+    }
+}
+
+/// The arguments of a call: JSON text, or JSON, as some servers have it.
+fn arguments(call: &Json) -> Result<Json, String> {
+    match call.pointer("/function/arguments") {
+        None | Some(Json::Null) => Ok(json!({})),
+        Some(Json::String(text)) if text.trim().is_empty() => Ok(json!({})),
+        Some(Json::String(text)) => {
+            serde_json::from_str(text).map_err(|error| format!("the arguments are not JSON: {error}"))
+        }
+        Some(other) => Ok(other.clone()),
+    }
+}
+
+fn kwargs(arguments: &Json) -> Result<Dict, String> {
+    match Value::from_json(arguments).map_err(|error| error.to_string())? {
+        Value::Dict(dict) => Ok(Arc::unwrap_or_clone(dict)),
+        other => Err(format!("the arguments must be an object, not {}", other.type_name())),
+    }
+}
+
+/// A result for a model to read: text as it is, else JSON, else what Python prints.
+fn text(reply: &Reply) -> Result<String, String> {
+    match &reply.result {
+        ToolResult::Repr(repr) => Ok(repr.clone()),
+        ToolResult::Value(Value::Str(text)) => Ok(text.to_string()),
+        ToolResult::Value(value) => match value.to_json(MAX_BODY_BYTES) {
+            Ok(json) => Ok(json.to_string()),
+            Err(_) => value.repr(MAX_BODY_BYTES).map_err(|error| error.to_string()),
+        },
+    }
+}

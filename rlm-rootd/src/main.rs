@@ -1,0 +1,185 @@
+//! `rlm-rootd`: the endpoint as a process of its own.
+
+mod arguments;
+mod log;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Parser as _;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rlm_rootd::{
+    Key, Listener, Models, ModelsConfig, Prices, RolloutConfig, Rootd, RootdConfig, Secret, Tool, load_tools,
+};
+use serde_json::{Map, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::arguments::Arguments;
+
+/// Exit status when an argument, or a file that one names, is wrong.
+const USAGE_ERROR: u8 = 2;
+
+/// Exit status when nothing can be served.
+const SERVER_ERROR: u8 = 3;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let log = log::start(arguments.log_format, &variable("RUST_LOG").unwrap_or_else(|| "info".to_owned()));
+    let ended = settings(&arguments)
+        .map_err(|error| (USAGE_ERROR, error))
+        .and_then(|settings| serve(settings).map_err(|error| (SERVER_ERROR, error)));
+    let status = match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, error)) => {
+            // There is nobody left to tell that telling failed.
+            let _unheard = writeln!(std::io::stderr(), "rlm-rootd: {error:#}");
+            ExitCode::from(status)
+        }
+    };
+    log.finish();
+    status
+}
+
+/// A variable of the environment, which only this file reads.
+#[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// What the arguments come to.
+struct Settings {
+    rootd: Rootd,
+    /// The tools of rollouts that are registered at the start.
+    tools: Vec<Tool>,
+    rollouts: Vec<String>,
+    /// Shown at the start where it was made here.
+    new_token: Option<Secret>,
+    place: arguments::Place,
+}
+
+fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
+    // Other processes of the same user cannot read the key from our environment or memory.
+    nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")?;
+    let place = arguments.place()?;
+    let tools = arguments.tools.as_deref().map_or_else(|| Ok(Vec::new()), tools)?;
+    let prices = arguments.prices.as_deref().map(Prices::read).transpose()?.unwrap_or_default();
+    let models = models(arguments)?;
+    let new_token = match arguments.admin_token_env {
+        Some(_) => None,
+        None => Some(Secret::random().context("no admin token can be made")?),
+    };
+    let admin_token = match &arguments.admin_token_env {
+        Some(name) => Some(Secret::new(&required(name)?)),
+        None => new_token.clone(),
+    };
+    let defaults = RootdConfig::default();
+    let config = RootdConfig {
+        tools: tools.clone(),
+        models,
+        prices,
+        admin_token,
+        max_body_bytes: arguments.max_body_bytes.unwrap_or(defaults.max_body_bytes),
+        ..defaults
+    };
+    raise_descriptor_limit()?;
+    let rollouts = arguments.rollouts.clone();
+    Ok(Settings { rootd: Rootd::new(config), tools, rollouts, new_token, place })
+}
+
+fn tools(path: &Path) -> anyhow::Result<Vec<Tool>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let whole = std::path::absolute(path).with_context(|| format!("{} has no place", path.display()))?;
+    let dir = whole.parent().unwrap_or(Path::new("/"));
+    let environment: BTreeMap<_, _> = std::env::vars_os().collect();
+    load_tools(&text, dir, &environment).with_context(|| path.display().to_string())
+}
+
+fn models(arguments: &Arguments) -> anyhow::Result<Option<Arc<Models>>> {
+    let Some((base_url, model)) = arguments.base_url.as_ref().zip(arguments.model.as_ref()) else {
+        return Ok(None);
+    };
+    let mut config = ModelsConfig::new(base_url, model);
+    if let Some(name) = &arguments.api_key_env {
+        config.key = Some(Key::new(required(name)?));
+    }
+    if let Some(parallelism) = arguments.max_parallel {
+        config.parallelism = parallelism;
+    }
+    Ok(Some(Arc::new(Models::new(config)?)))
+}
+
+/// A variable that holds a secret. An empty one would open the door to everyone.
+fn required(name: &str) -> anyhow::Result<String> {
+    match variable(name) {
+        Some(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
+        _ => bail!("the variable {name} is not set"),
+    }
+}
+
+/// As many connections as the system lets us have. The programs of tools get the limit that was there before.
+fn raise_descriptor_limit() -> anyhow::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files cannot be read")?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("the limit of open files cannot be raised")
+}
+
+fn serve(settings: Settings) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    let served = runtime.block_on(serve_until_signals(settings));
+    // A thread that still decodes a large body does not hold us up.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve_until_signals(settings: Settings) -> anyhow::Result<()> {
+    let Settings { rootd, tools, rollouts, new_token, place } = settings;
+    let (first, second) = (CancellationToken::new(), CancellationToken::new());
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut ends = signal(SignalKind::terminate())?;
+    let listener = match &place {
+        arguments::Place::Tcp(address) => {
+            Listener::tcp(*address).with_context(|| format!("{address} cannot be bound"))
+        }
+        arguments::Place::Unix(path) => {
+            Listener::unix(path).with_context(|| format!("{} cannot be bound", path.display()))
+        }
+    }?;
+    let base_url = listener.base_url().to_owned();
+    let mut registered = Map::new();
+    for id in rollouts {
+        let rollout =
+            rootd.register(&id, RolloutConfig { tools: tools.clone(), ..RolloutConfig::default() })?;
+        let address = json!({
+            "secret": rollout.secret.reveal(),
+            "tools_url": rollout.tools_url(&base_url),
+            "chat_url": rollout.chat_url(&base_url),
+            "tools": rollout.tools,
+        });
+        registered.insert(id, address);
+    }
+    let admin_token = new_token.as_ref().map(Secret::reveal);
+    let line = json!({"url": base_url, "admin_token": admin_token, "rollouts": registered});
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).context("the address cannot be printed")?;
+    tracing::info!(url = base_url, "listening");
+    let signals = async {
+        for token in [&first, &second] {
+            tokio::select! {
+                _ = interrupts.recv() => {}
+                _ = ends.recv() => {}
+            }
+            tracing::info!("shutting down");
+            token.cancel();
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        served = rootd.serve(listener, first.cancelled()) => served.context("the server cannot be started"),
+        () = second.cancelled() => Ok(()),
+        () = signals => Ok(()),
+    }
+}

@@ -1,0 +1,156 @@
+//! The file that declares tools which are programs.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tokio::sync::Semaphore;
+
+use super::spawner::Spawner;
+use super::{Form, MAX_OUTPUT_BYTES, ProgramTool, Shared};
+use crate::rollout::MAX_TOOL_TIME_LIMIT;
+use crate::tool::Tool;
+
+/// Variables that every program gets, where they are set.
+const ENVIRONMENT: [&str; 9] =
+    ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
+
+/// A file of tools that cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolsFileError {
+    /// No TOML, or TOML of another shape.
+    #[error("{0}")]
+    Toml(String),
+    /// A tool that cannot be taken.
+    #[error("tool {tool}: {reason}")]
+    Tool {
+        /// Its name in quotes, or its place from 1.
+        tool: String,
+        /// Why not; it names the key.
+        reason: String,
+    },
+    /// The thread that starts programs cannot be started.
+    #[error("no programs can be started")]
+    Spawner(#[source] std::io::Error),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    tool: Vec<toml::Table>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Declaration {
+    name: String,
+    description: String,
+    command: Vec<String>,
+    /// Seconds.
+    timeout: Option<f64>,
+    #[serde(default)]
+    output: Form,
+    max_output_bytes: Option<usize>,
+    #[serde(default)]
+    env: Vec<String>,
+    parameters: Option<Json>,
+}
+
+/// Reads tools from the text of a TOML file that lies in `dir`, which is where they run. `environment` is what they get
+/// their variables from. The limit of open files that this process has now is theirs.
+///
+/// # Errors
+/// [`ToolsFileError`] names tool and key.
+pub fn load_tools(
+    text: &str,
+    dir: &Path,
+    environment: &BTreeMap<OsString, OsString>,
+) -> Result<Vec<Tool>, ToolsFileError> {
+    let file: File = toml::from_str(text).map_err(|error| ToolsFileError::Toml(error.to_string()))?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let shared = Arc::new(Shared {
+        spawner: Spawner::start().map_err(ToolsFileError::Spawner)?,
+        large: Arc::new(Semaphore::new(cores)),
+    });
+    let mut tools: Vec<Tool> = Vec::with_capacity(file.tool.len());
+    for (at, table) in file.tool.into_iter().enumerate() {
+        let name = table.get("name").and_then(toml::Value::as_str);
+        let label = name.map_or_else(|| (at + 1).to_string(), |name| format!("'{name}'"));
+        let fail = |reason: String| ToolsFileError::Tool { tool: label.clone(), reason };
+        let declaration = Declaration::deserialize(toml::Value::Table(table))
+            .map_err(|error| fail(error.to_string().trim_end().to_owned()))?;
+        let tool = program_tool(declaration, dir, environment, &shared).map_err(fail)?;
+        let tool = Tool::new(tool).map_err(|error| fail(error.reason))?;
+        if tools.iter().any(|other| other.name() == tool.name()) {
+            return Err(fail("the name is taken by another tool".to_owned()));
+        }
+        tools.push(tool);
+    }
+    Ok(tools)
+}
+
+fn program_tool(
+    declaration: Declaration,
+    dir: &Path,
+    environment: &BTreeMap<OsString, OsString>,
+    shared: &Arc<Shared>,
+) -> Result<ProgramTool, String> {
+    let Some((program, arguments)) = declaration.command.split_first() else {
+        return Err("command is empty".to_owned());
+    };
+    let path = environment.get(OsStr::new("PATH"));
+    let program = find(program, dir, path).ok_or_else(|| match program.contains('/') {
+        true => format!("command: {program} is no program"),
+        false => format!("command: there is no program {program} on PATH"),
+    })?;
+    let mut env = BTreeMap::new();
+    for name in ENVIRONMENT {
+        if let Some((name, value)) = environment.get_key_value(OsStr::new(name)) {
+            env.insert(name.clone(), value.clone());
+        }
+    }
+    for name in &declaration.env {
+        let Some((name, value)) = environment.get_key_value(OsStr::new(name)) else {
+            return Err(format!("env: the variable {name} is not set"));
+        };
+        env.insert(name.clone(), value.clone());
+    }
+    Ok(ProgramTool {
+        name: declaration.name,
+        description: declaration.description,
+        parameters: declaration.parameters.unwrap_or_else(|| json!({"type": "object"})),
+        program,
+        arguments: arguments.to_vec(),
+        dir: dir.to_owned(),
+        env,
+        time_limit: declaration.timeout.map(seconds).transpose()?,
+        form: declaration.output,
+        max_output_bytes: declaration.max_output_bytes.unwrap_or(MAX_OUTPUT_BYTES),
+        shared: shared.clone(),
+    })
+}
+
+fn seconds(seconds: f64) -> Result<Duration, String> {
+    let limit = Duration::try_from_secs_f64(seconds).ok();
+    limit.filter(|limit| !limit.is_zero() && *limit <= MAX_TOOL_TIME_LIMIT).ok_or_else(|| {
+        format!("timeout: {seconds} is not above 0 and at most {} s", MAX_TOOL_TIME_LIMIT.as_secs())
+    })
+}
+
+/// A path with a slash is relative to the file's directory; a name is looked up on PATH.
+fn find(program: &str, dir: &Path, path: Option<&OsString>) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(dir.join(program)).filter(is_program);
+    }
+    std::env::split_paths(path?).map(|dir| dir.join(program)).find(is_program)
+}

@@ -1,0 +1,188 @@
+//! Root tools that are programs.
+//!
+//! A call starts the program. It reads one JSON document from standard input to end of file, and its standard output is
+//! the result. It runs in a process group of its own, which is killed when it exits, at its time limit, when it writes too
+//! much, and when the call is cancelled. It sees a small environment.
+
+mod file;
+mod run;
+mod spawner;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rlm_core::pickle::Value;
+use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+use tokio::sync::Semaphore;
+
+pub use self::file::{ToolsFileError, load_tools};
+use self::run::{Finished, run};
+use self::spawner::Spawner;
+use crate::offload::{Size, offload};
+use crate::signature;
+use crate::tool::{RootTool, ToolError, ToolFuture};
+
+/// What a program may write to standard output by default, in bytes.
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
+
+/// What a program's standard output is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Form {
+    /// A str; what is not UTF-8 becomes replacement characters.
+    #[default]
+    Text,
+    /// One JSON value.
+    Json,
+}
+
+/// What all programs share.
+#[derive(Debug)]
+struct Shared {
+    spawner: Spawner,
+    /// One permit per large document that is read or written at the moment.
+    large: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct ProgramTool {
+    name: String,
+    description: String,
+    parameters: Json,
+    program: PathBuf,
+    arguments: Vec<String>,
+    dir: PathBuf,
+    env: BTreeMap<OsString, OsString>,
+    time_limit: Option<Duration>,
+    form: Form,
+    max_output_bytes: usize,
+    shared: Arc<Shared>,
+}
+
+impl RootTool for ProgramTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn parameters(&self) -> &Json {
+        &self.parameters
+    }
+
+    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
+        Box::pin(self.run(call))
+    }
+}
+
+impl ProgramTool {
+    async fn run(&self, call: Call) -> Result<Reply, ToolError> {
+        let input = self.input(call).await?;
+        let running = run(&self.shared.spawner, self.command(), input, self.max_output_bytes);
+        let ran = match self.time_limit {
+            None => running.await,
+            Some(limit) => tokio::time::timeout(limit, running)
+                .await
+                .map_err(|_late| self.failed(format!("timed out after {} s", limit.as_secs_f64())))?,
+        };
+        let finished = ran.map_err(|error| self.failed(error.to_string()))?;
+        if !finished.status.success() {
+            return Err(self.failed(ending(&finished)));
+        }
+        self.reply(finished.output).await
+    }
+
+    /// The document that the program reads: an object of the arguments by name where the schema names them, else
+    /// `{"args": […], "kwargs": {…}}`.
+    async fn input(&self, call: Call) -> Result<Vec<u8>, ToolError> {
+        let size = Size::of(call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value)));
+        let names = signature::names(&self.parameters);
+        let tool = self.name.clone();
+        let work = move || match names {
+            Some(names) => named(&tool, &names, &call),
+            None => unnamed(&tool, call),
+        };
+        let written = offload(&self.shared.large, size.bytes(), work).await;
+        written.map_err(|error| ToolError::Failed(error.to_string()))?
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.dir).env_clear().envs(&self.env);
+        command
+    }
+
+    async fn reply(&self, output: Vec<u8>) -> Result<Reply, ToolError> {
+        let (form, bytes) = (self.form, output.len());
+        let work = move || match form {
+            Form::Text => Ok(Reply::of(match String::from_utf8(output) {
+                Ok(text) => text,
+                Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            })),
+            Form::Json => {
+                let json: Json = serde_json::from_slice(&output).map_err(|error| error.to_string())?;
+                Value::from_json(&json).map(Reply::of).map_err(|error| error.to_string())
+            }
+        };
+        let read = offload(&self.shared.large, bytes, work).await;
+        let read = read.map_err(|error| ToolError::Failed(error.to_string()))?;
+        read.map_err(|reason| self.failed(format!("printed no JSON: {reason}")))
+    }
+
+    fn failed(&self, what: impl AsRef<str>) -> ToolError {
+        ToolError::Failed(format!("{} {}", self.name, what.as_ref()))
+    }
+}
+
+fn named(tool: &str, names: &[String], call: &Call) -> Result<Vec<u8>, ToolError> {
+    let mut object = Map::new();
+    for (name, value) in names.iter().zip(&call.args) {
+        object.insert(name.clone(), json(tool, name, value)?);
+    }
+    for (key, value) in call.kwargs.iter() {
+        if let Value::Str(name) = key {
+            object.insert(name.to_string(), json(tool, name, value)?);
+        }
+    }
+    text(&Json::Object(object))
+}
+
+fn unnamed(tool: &str, call: Call) -> Result<Vec<u8>, ToolError> {
+    let args = Value::List(Arc::new(call.args));
+    let kwargs = Value::from(call.kwargs);
+    text(&serde_json::json!({"args": json(tool, "args", &args)?, "kwargs": json(tool, "kwargs", &kwargs)?}))
+}
+
+fn json(tool: &str, name: &str, value: &Value) -> Result<Json, ToolError> {
+    value
+        .to_json(MAX_BODY_BYTES)
+        .map_err(|error| ToolError::Arguments(signature::not_json(tool, name, error)))
+}
+
+fn text(document: &Json) -> Result<Vec<u8>, ToolError> {
+    serde_json::to_vec(document).map_err(|error| ToolError::Failed(error.to_string()))
+}
+
+/// How a program that failed ended, and what it said last.
+fn ending(finished: &Finished) -> String {
+    let signal =
+        |number| Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |it| it.to_string());
+    let how = match (finished.status.code(), finished.status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, number) => format!("was killed by {}", signal(number.unwrap_or_default())),
+    };
+    match finished.error_tail.trim() {
+        "" => how,
+        said => format!("{how}: {said}"),
+    }
+}

@@ -1,0 +1,162 @@
+//! One run of a program: input written, output read within a bound, what is left of it killed.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::pin::pin;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::libc;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+use super::spawner::Spawner;
+
+/// Kept of stderr: its last bytes.
+const ERROR_TAIL_BYTES: usize = 4 << 10;
+
+/// Most that is read of a stream after its program has ended, in bytes: what the kernel lets a pipe hold.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// A program that ended by itself.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) status: ExitStatus,
+    pub(super) output: Vec<u8>,
+    /// The end of what it wrote to stderr.
+    pub(super) error_tail: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error("cannot be started: {0}")]
+    Start(#[source] io::Error),
+    #[error("wrote more than {0} bytes")]
+    TooMuch(usize),
+    #[error("cannot be talked to: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Runs a program to its end. Its process group is killed when it has ended, when it writes more than `max_output` bytes,
+/// and when the future is dropped.
+pub(super) async fn run(
+    spawner: &Spawner,
+    mut command: Command,
+    input: Vec<u8>,
+    max_output: usize,
+) -> Result<Finished, RunError> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut program = spawner.spawn(command).await.map_err(RunError::Start)?;
+    let ended = exit_of(program.child())?;
+    let (stdin, stdout, stderr) = pipes(program.child())?;
+    let mut output = Output::new(stdout, Keep::Start(max_output));
+    let mut errors = Output::new(stderr, Keep::End);
+    let mut feeding = pin!(feed(stdin, input));
+    let mut fed = false;
+    loop {
+        tokio::select! {
+            exited = ended.readable() => { exited?.retain_ready(); break }
+            () = &mut feeding, if !fed => fed = true,
+            read = output.wait(), if !output.is_over => { read?; output.take()?; }
+            read = errors.wait(), if !errors.is_over => { read?; errors.take()?; }
+        }
+    }
+    let status = program.end()?;
+    output.rest()?;
+    errors.rest()?;
+    let error_tail = String::from_utf8_lossy(&errors.bytes).into_owned();
+    Ok(Finished { status, output: output.bytes, error_tail })
+}
+
+/// Readable once the program has exited, before it is reaped.
+fn exit_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the call takes a pid and flags, and no memory of ours.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), libc::PIDFD_NONBLOCK) };
+    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call made this descriptor for us, and nobody else knows it.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // SAFETY: an `OwnedFd` is the same open descriptor until it is dropped, and the `AsyncFd` lets go of it first.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}
+
+fn pipes(child: &mut Child) -> io::Result<(Sender, Receiver, Receiver)> {
+    let missing = || io::Error::other("a stream is no pipe");
+    let stdin = child.stdin.take().ok_or_else(missing)?;
+    let stdout = child.stdout.take().ok_or_else(missing)?;
+    let stderr = child.stderr.take().ok_or_else(missing)?;
+    Ok((
+        Sender::from_owned_fd(stdin.into())?,
+        Receiver::from_owned_fd(stdout.into())?,
+        Receiver::from_owned_fd(stderr.into())?,
+    ))
+}
+
+/// Writes the input and closes the pipe.
+async fn feed(mut stdin: Sender, input: Vec<u8>) {
+    // A program may end without having read its input.
+    let _closed_early = stdin.write_all(&input).await;
+}
+
+enum Keep {
+    Start(usize),
+    End,
+}
+
+/// What a program writes to a stream.
+struct Output {
+    pipe: Receiver,
+    keep: Keep,
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Output {
+    fn new(pipe: Receiver, keep: Keep) -> Self {
+        Self { pipe, keep, bytes: Vec::new(), is_over: false }
+    }
+
+    async fn wait(&self) -> io::Result<()> {
+        self.pipe.readable().await
+    }
+
+    /// Takes a piece of what is there, and returns its length.
+    fn take(&mut self) -> Result<usize, RunError> {
+        let mut piece = [0; 16 << 10];
+        let count = match self.pipe.try_read(&mut piece) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        self.is_over = count == 0;
+        self.bytes.extend_from_slice(&piece[..count]);
+        match self.keep {
+            Keep::Start(most) if self.bytes.len() > most => return Err(RunError::TooMuch(most)),
+            Keep::End if self.bytes.len() > 2 * ERROR_TAIL_BYTES => self.cut(),
+            Keep::Start(_) | Keep::End => {}
+        }
+        Ok(count)
+    }
+
+    /// Takes what is left in the pipe of a program that has ended. Another process may still hold the pipe.
+    fn rest(&mut self) -> Result<(), RunError> {
+        let mut left = PIPE_BYTES;
+        while !self.is_over && left > 0 {
+            match self.take()? {
+                0 => break,
+                count => left = left.saturating_sub(count),
+            }
+        }
+        if matches!(self.keep, Keep::End) {
+            self.cut();
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self) {
+        let surplus = self.bytes.len().saturating_sub(ERROR_TAIL_BYTES);
+        self.bytes.drain(..surplus);
+    }
+}

@@ -1,0 +1,131 @@
+//! Starts and reaps programs, in a thread of its own.
+//!
+//! The kernel sends a parent-death signal when the *thread* that forked ends. A runtime's threads may come and go, so one
+//! thread forks for all. It ends when nobody needs it and no program runs.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, getppid};
+use tokio::sync::oneshot;
+
+/// How often a killed program that has not ended yet is looked at.
+const REAP_EVERY: Duration = Duration::from_millis(20);
+
+enum Order {
+    Start { command: Box<Command>, orders: Sender<Self>, reply: oneshot::Sender<io::Result<Program>> },
+    Reap(Child),
+}
+
+/// The thread that starts programs.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    orders: Sender<Order>,
+}
+
+impl Spawner {
+    /// Starts the thread. Programs get the limit of descriptors that this process has now.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (orders, received) = channel();
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE)?;
+        let thread = thread::Builder::new().name("rlm-rootd-spawn".to_owned());
+        thread.spawn(move || serve(&received, descriptors))?;
+        Ok(Self { orders })
+    }
+
+    /// Starts a program in a process group of its own. It is killed when this process dies.
+    pub(crate) async fn spawn(&self, command: Command) -> io::Result<Program> {
+        let (reply, replied) = oneshot::channel();
+        let gone = || io::Error::other("the thread that starts programs has ended");
+        let order = Order::Start { command: Box::new(command), orders: self.orders.clone(), reply };
+        self.orders.send(order).map_err(|_gone| gone())?;
+        replied.await.map_err(|_gone| gone())?
+    }
+}
+
+fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
+    let mut killed: Vec<Child> = Vec::new();
+    loop {
+        let order = if killed.is_empty() {
+            orders.recv().map_err(RecvTimeoutError::from)
+        } else {
+            orders.recv_timeout(REAP_EVERY)
+        };
+        match order {
+            Ok(Order::Start { mut command, orders, reply }) => {
+                let started = start(&mut command, descriptors);
+                let program = started.map(|child| Program { child: Some(child), orders });
+                // Where who asked is gone, the program is killed by its drop.
+                drop(reply.send(program));
+            }
+            Ok(Order::Reap(child)) => killed.push(child),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        killed.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+    for mut child in killed {
+        // It was killed, and its status is nobody's.
+        let _ended = child.wait();
+    }
+}
+
+fn start(command: &mut Command, (soft, hard): (rlim_t, rlim_t)) -> io::Result<Child> {
+    let parent = Pid::this();
+    let prepare = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() != parent {
+            // The parent died before the signal was set.
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        Ok(())
+    };
+    // SAFETY: prctl, getppid and setrlimit are async-signal-safe, and nothing here allocates.
+    unsafe { command.pre_exec(prepare) };
+    command.process_group(0).spawn()
+}
+
+/// A program that runs. Dropping it kills its process group, and sees to it that it is reaped.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// None once it is reaped, or somebody else's to reap.
+    child: Option<Child>,
+    orders: Sender<Order>,
+}
+
+impl Program {
+    pub(crate) fn child(&mut self) -> &mut Child {
+        self.child.as_mut().expect("it is taken by `end` and drop alone")
+    }
+
+    /// Kills what is left of the group of a program that has exited, and reaps it.
+    pub(crate) fn end(mut self) -> io::Result<ExitStatus> {
+        let mut child = self.child.take().expect("it is taken by `end` and drop alone");
+        kill_group(&child);
+        child.wait()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        kill_group(&child);
+        // The thread lives as long as there are senders.
+        let _thread_panicked = self.orders.send(Order::Reap(child));
+    }
+}
+
+/// A child that is not reaped yet keeps the id of its group from being given to others.
+fn kill_group(child: &Child) {
+    let Ok(pid) = i32::try_from(child.id()) else { return };
+    // It fails for a group in which everything has ended.
+    let _all_gone = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+}

@@ -1,0 +1,265 @@
+//! A rollout: its secret, its tools, its limits, and what it has called.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::{Budget, Ledger, LedgerSnapshot};
+use crate::llm::{BudgetTool, LlmBatch, Models, Prices, SubLlm, SubLlmError, SubLlmOptions};
+use crate::metrics::{CallCounts, Calls, Metrics, Outcome};
+use crate::secret::Secret;
+use crate::tool::Tool;
+
+/// Time limit of a root-tool call by default.
+pub const TOOL_TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// Longest time limit: what is meant to be longer is a mistake of units.
+pub const MAX_TOOL_TIME_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Requests of a rollout that are worked on at once by default.
+const MAX_RUNNING: usize = 64;
+
+/// Requests of a rollout that wait by default. They cost a connection each.
+const MAX_WAITING: usize = 1000;
+
+/// Longest id, in bytes.
+const ID_BYTES: usize = 128;
+
+/// What a rollout may call, and within which limits.
+#[derive(Clone, Debug)]
+pub struct RolloutConfig {
+    /// Its own tools. The endpoint adds `llm_batch` and `budget` where it has models.
+    pub tools: Vec<Tool>,
+    /// Time limit of a call; [`TOOL_TIME_LIMIT`] by default, [`MAX_TOOL_TIME_LIMIT`] at most.
+    pub tool_time_limit: Duration,
+    /// How many of its requests are worked on at once; 64 by default. Further ones wait.
+    pub max_running: usize,
+    /// How many of its requests wait; 1000 by default. Further ones are refused.
+    pub max_waiting: usize,
+    /// What it may spend on models; no limit by default.
+    pub budget: Budget,
+    /// How its sub-LLM is called.
+    pub sub_llm: SubLlmOptions,
+}
+
+impl Default for RolloutConfig {
+    fn default() -> Self {
+        Self {
+            tools: Vec::new(),
+            tool_time_limit: TOOL_TIME_LIMIT,
+            max_running: MAX_RUNNING,
+            max_waiting: MAX_WAITING,
+            budget: Budget::default(),
+            sub_llm: SubLlmOptions::default(),
+        }
+    }
+}
+
+/// A registered rollout: what its worker needs in order to call.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// The rollout's id.
+    pub id: String,
+    /// Sent as `Authorization: Bearer …`.
+    pub secret: Secret,
+    /// Names of its tools, in their order.
+    pub tools: Vec<String>,
+}
+
+impl Registration {
+    /// Where tools are called, on a server with this [`base_url`](crate::Listener::base_url).
+    #[must_use]
+    pub fn tools_url(&self, base_url: &str) -> String {
+        format!("{base_url}/rollout/{}/v1/rlm/tools", self.id)
+    }
+
+    /// Where the sub-LLM proxy takes chat completions.
+    #[must_use]
+    pub fn chat_url(&self, base_url: &str) -> String {
+        format!("{base_url}/rollout/{}/v1/chat/completions", self.id)
+    }
+}
+
+/// A rollout that cannot be registered. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// An id that is no path segment.
+    #[error(
+        "the rollout's id must be 1 to {ID_BYTES} of the characters a-z, A-Z, 0-9, '_', '-' and '.', not all dots"
+    )]
+    Id,
+    /// The id is in use.
+    #[error("rollout '{0}' is registered already")]
+    Taken(String),
+    /// Two tools of one name.
+    #[error("there are two tools with the name '{0}'")]
+    Twice(String),
+    /// A time limit out of bounds.
+    #[error("tool_time_limit must be above 0 and at most {} s", MAX_TOOL_TIME_LIMIT.as_secs())]
+    TimeLimit,
+    /// A sub-LLM that cannot be.
+    #[error(transparent)]
+    SubLlm(#[from] SubLlmError),
+    /// The system has no random bytes for a secret.
+    #[error("no secret can be made")]
+    Secret(#[source] std::io::Error),
+}
+
+/// What a rollout has done so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct RolloutMetrics {
+    /// The rollout's id.
+    pub id: String,
+    /// Seconds since it was registered.
+    pub age: f64,
+    /// Calls that run now.
+    pub running: i64,
+    /// Calls by tool and by how they ended.
+    pub tools: BTreeMap<String, CallCounts>,
+    /// What it has spent on models.
+    pub spent: LedgerSnapshot,
+}
+
+#[derive(Debug)]
+pub(crate) struct Rollout {
+    pub(crate) id: String,
+    pub(crate) tools: Vec<Held>,
+    pub(crate) tool_time_limit: Duration,
+    /// Cancelled when the rollout is unregistered.
+    pub(crate) ended: CancellationToken,
+    /// None: the endpoint has no models.
+    pub(crate) sub_llm: Option<Arc<SubLlm>>,
+    ledger: Arc<Ledger>,
+    secret: Secret,
+    began: Instant,
+    running: AtomicI64,
+    /// One permit per request that is worked on.
+    places: Semaphore,
+    /// One permit per request that waits for a place.
+    queue: Semaphore,
+    /// Memory for large bodies: one permit per KiB.
+    pub(crate) room: Semaphore,
+}
+
+/// A tool of a rollout, and its counters.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) tool: Tool,
+    calls: Calls,
+}
+
+impl Rollout {
+    pub(crate) fn new(
+        id: &str,
+        config: RolloutConfig,
+        models: Option<&Arc<Models>>,
+        prices: &Prices,
+        max_body_bytes: usize,
+    ) -> Result<Self, RegisterError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if id.len() > ID_BYTES || !id.bytes().all(allowed) || id.bytes().all(|byte| byte == b'.') {
+            return Err(RegisterError::Id);
+        }
+        let limit = config.tool_time_limit;
+        if limit.is_zero() || limit > MAX_TOOL_TIME_LIMIT {
+            return Err(RegisterError::TimeLimit);
+        }
+        let ledger = Arc::new(Ledger::new(config.budget, prices.clone()));
+        let mut tools = Vec::with_capacity(config.tools.len() + 2);
+        let mut sub_llm = None;
+        if let Some(models) = models {
+            let own = Arc::new(SubLlm::new(models.clone(), ledger.clone(), config.sub_llm)?);
+            tools.push(Tool::new(LlmBatch::new(own.clone())).expect("it is well formed"));
+            tools.push(Tool::new(BudgetTool::new(ledger.clone())).expect("it is well formed"));
+            sub_llm = Some(own);
+        }
+        tools.extend(config.tools);
+        let mut names = HashSet::new();
+        if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name())) {
+            return Err(RegisterError::Twice(tool.name().to_owned()));
+        }
+        Ok(Self {
+            id: id.to_owned(),
+            tools: tools.into_iter().map(|tool| Held { tool, calls: Calls::default() }).collect(),
+            tool_time_limit: limit,
+            ended: CancellationToken::new(),
+            sub_llm,
+            ledger,
+            secret: Secret::random().map_err(RegisterError::Secret)?,
+            began: Instant::now(),
+            running: AtomicI64::new(0),
+            places: Semaphore::new(config.max_running.clamp(1, Semaphore::MAX_PERMITS)),
+            queue: Semaphore::new(config.max_waiting.min(Semaphore::MAX_PERMITS)),
+            // Two of the largest bodies.
+            room: Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize)),
+        })
+    }
+
+    pub(crate) fn registration(&self) -> Registration {
+        let tools = self.tools.iter().map(|held| held.tool.name().to_owned()).collect();
+        Registration { id: self.id.clone(), secret: self.secret.clone(), tools }
+    }
+
+    pub(crate) fn is_secret(&self, presented: &[u8]) -> bool {
+        self.secret.is(presented)
+    }
+
+    /// A place among the requests that are worked on. None: too many wait for one already.
+    pub(crate) async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        if let Ok(place) = self.places.try_acquire() {
+            return Some(place);
+        }
+        let _waiting = self.queue.try_acquire().ok()?;
+        self.places.acquire().await.ok()
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Option<&Held> {
+        self.tools.iter().find(|held| held.tool.name() == name)
+    }
+
+    pub(crate) fn metrics(&self) -> RolloutMetrics {
+        let counts = |held: &Held| (held.tool.name().to_owned(), held.calls.counts());
+        RolloutMetrics {
+            id: self.id.clone(),
+            age: self.began.elapsed().as_secs_f64(),
+            running: self.running.load(Relaxed),
+            tools: self.tools.iter().map(counts).collect(),
+            spent: self.ledger.snapshot(),
+        }
+    }
+}
+
+/// Counts a call when it ends: as cancelled, unless [`Self::end`] says otherwise.
+#[derive(Debug)]
+pub(crate) struct Counted<'a> {
+    rollout: &'a Rollout,
+    held: &'a Held,
+    metrics: &'a Metrics,
+    began: Instant,
+    outcome: Outcome,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn begin(rollout: &'a Rollout, held: &'a Held, metrics: &'a Metrics) -> Self {
+        rollout.running.fetch_add(1, Relaxed);
+        Self { rollout, held, metrics, began: Instant::now(), outcome: Outcome::Cancelled }
+    }
+
+    pub(crate) fn end(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.rollout.running.fetch_sub(1, Relaxed);
+        self.held.calls.add(self.outcome);
+        self.metrics.calls.add(self.outcome);
+        self.metrics.call_seconds.add(self.began.elapsed());
+    }
+}

@@ -1,0 +1,155 @@
+//! The endpoint: its rollouts and its settings.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rlm_core::pickle::Limits;
+use rlm_core::root_tool::MAX_BODY_BYTES;
+use tokio::sync::Semaphore;
+
+use crate::connections::Connections;
+use crate::llm::{Models, Prices};
+use crate::metrics::{Counting, Metrics};
+use crate::rollout::{RegisterError, Registration, Rollout, RolloutConfig, RolloutMetrics};
+use crate::secret::Secret;
+use crate::tool::Tool;
+
+/// Settings of an endpoint.
+#[derive(Clone, Debug)]
+pub struct RootdConfig {
+    /// The tools that a rollout may be given by `PUT /rollout/{id}`.
+    pub tools: Vec<Tool>,
+    /// The models of sub-LLMs; none by default, and then there is neither `llm_batch` nor the proxy.
+    pub models: Option<Arc<Models>>,
+    /// What models cost; nothing is known by default.
+    pub prices: Prices,
+    /// What guards `/rollout/{id}`. None, the default: it is closed to everyone.
+    pub admin_token: Option<Secret>,
+    /// Largest body of a request, in bytes; [`MAX_BODY_BYTES`] by default.
+    pub max_body_bytes: usize,
+    /// How long a connection may take for the head of a request, the time that it is idle before included; 60 s by
+    /// default.
+    pub head_time_limit: Duration,
+    /// How long the body of a request may take; 120 s by default.
+    pub body_time_limit: Duration,
+    /// How long a response may stand still because its reader takes nothing; 60 s by default.
+    pub write_time_limit: Duration,
+    /// How many connections are open at once; 8192 by default. A further one takes the place of that which has been idle
+    /// for longest, and waits where none is.
+    pub max_connections: usize,
+    /// How long running calls may go on after a shutdown began; 10 s by default.
+    pub shutdown_time_limit: Duration,
+}
+
+impl Default for RootdConfig {
+    fn default() -> Self {
+        Self {
+            tools: Vec::new(),
+            models: None,
+            prices: Prices::default(),
+            admin_token: None,
+            max_body_bytes: MAX_BODY_BYTES,
+            head_time_limit: Duration::from_secs(60),
+            body_time_limit: Duration::from_secs(120),
+            write_time_limit: Duration::from_secs(60),
+            max_connections: 8192,
+            shutdown_time_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The endpoint that code in sessions calls back into. A clone is the same endpoint.
+#[derive(Clone)]
+pub struct Rootd(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) config: RootdConfig,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) connections: Arc<Connections>,
+    /// Of what a body may hold as a pickle.
+    pub(crate) limits: Limits,
+    /// One permit per large body that is read or written at the moment.
+    pub(crate) large: Arc<Semaphore>,
+    rollouts: RwLock<HashMap<String, Arc<Rollout>>>,
+}
+
+impl Rootd {
+    /// An endpoint without rollouts.
+    #[must_use]
+    pub fn new(config: RootdConfig) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Base64 takes four bytes for three.
+        let limits = Limits { payload_bytes: config.max_body_bytes / 4 * 3, ..Limits::default() };
+        Self(Arc::new(Shared {
+            config,
+            metrics: Arc::default(),
+            connections: Arc::default(),
+            limits,
+            large: Arc::new(Semaphore::new(cores)),
+            rollouts: RwLock::default(),
+        }))
+    }
+
+    /// Adds a rollout and makes its secret.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing has changed then.
+    pub fn register(&self, id: &str, mut config: RolloutConfig) -> Result<Registration, RegisterError> {
+        let Shared { config: settings, metrics, .. } = &*self.0;
+        let counting =
+            Counting::new(metrics.clone(), settings.prices.clone(), config.sub_llm.recorder.take());
+        config.sub_llm.recorder = Some(Arc::new(counting));
+        let rollout = Arc::new(Rollout::new(
+            id,
+            config,
+            settings.models.as_ref(),
+            &settings.prices,
+            settings.max_body_bytes,
+        )?);
+        let registration = rollout.registration();
+        let mut rollouts = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner);
+        if rollouts.contains_key(id) {
+            return Err(RegisterError::Taken(id.to_owned()));
+        }
+        rollouts.insert(id.to_owned(), rollout);
+        Ok(registration)
+    }
+
+    /// Removes a rollout and cancels what runs for it. None: there is none of this id.
+    pub fn unregister(&self, id: &str) -> Option<RolloutMetrics> {
+        let rollout = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner).remove(id)?;
+        rollout.ended.cancel();
+        Some(rollout.metrics())
+    }
+
+    /// What a rollout has done so far. None: there is none of this id.
+    #[must_use]
+    pub fn rollout_metrics(&self, id: &str) -> Option<RolloutMetrics> {
+        self.0.rollout(id).map(|rollout| rollout.metrics())
+    }
+
+    /// The metrics of the process as Prometheus reads them.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.0.metrics_text()
+    }
+}
+
+impl fmt::Debug for Rootd {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Rootd").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn rollout(&self, id: &str) -> Option<Arc<Rollout>> {
+        self.rollouts.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    pub(crate) fn metrics_text(&self) -> String {
+        let rollouts = self.rollouts.read().unwrap_or_else(PoisonError::into_inner).len();
+        self.metrics.text(rollouts, self.connections.count())
+    }
+}

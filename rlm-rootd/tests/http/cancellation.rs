@@ -1,0 +1,107 @@
+//! How a call ends before its tool does.
+
+use std::time::{Duration, Instant};
+
+use rlm_rootd::{RolloutConfig, RootdConfig};
+use serde_json::json;
+
+use crate::support::{Endpoint, Event, Gate, soon, tool_request, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_away_cancels_its_call() {
+    let (gate, mut keeper) = Gate::shut();
+    let (endpoint, r) = Endpoint::with_tools(vec![gate]);
+    let mut client = endpoint.client().await;
+    client.send(&tool_request(&r, "gate", json!([]))).await;
+    keeper.began().await;
+    assert_eq!(endpoint.rootd.rollout_metrics("r").unwrap().running, 1);
+    drop(client);
+    assert_eq!(keeper.next().await, Event::Dropped);
+    until(|| endpoint.rootd.rollout_metrics("r").unwrap().running == 0).await;
+    assert_eq!(endpoint.rootd.rollout_metrics("r").unwrap().tools["gate"].cancelled, 1);
+    until(|| endpoint.rootd.metrics_text().contains("{route=\"tools\",status=\"499\"} 1")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_ends_at_the_rollouts_time_limit() {
+    let (gate, mut keeper) = Gate::shut();
+    let endpoint = Endpoint::start(RootdConfig::default());
+    let limit = Duration::from_millis(250);
+    let config = RolloutConfig { tools: vec![gate], tool_time_limit: limit, ..RolloutConfig::default() };
+    let r = endpoint.rootd.register("r", config).unwrap();
+    let began = Instant::now();
+    let response = endpoint.call(&r, "gate", json!([])).await;
+    assert_eq!(response.error(), (500, "Tool 'gate' timed out after 0.25 s".to_owned()));
+    assert!(began.elapsed() >= limit);
+    let deadline = keeper.began().await;
+    assert!(deadline >= began + limit && deadline <= Instant::now(), "the tool knows its deadline");
+    assert_eq!(keeper.next().await, Event::Dropped);
+    assert_eq!(endpoint.rootd.rollout_metrics("r").unwrap().tools["gate"].timed_out, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_rollout_cancels_its_calls_and_no_others() {
+    let ((gate, mut keeper), (other_gate, mut other_keeper)) = (Gate::shut(), Gate::shut());
+    let endpoint = Endpoint::start(RootdConfig::default());
+    let (r, other) = (endpoint.register("r", vec![gate]), endpoint.register("other", vec![other_gate]));
+    let mut client = endpoint.client().await;
+    let mut other_client = endpoint.client().await;
+    client.send(&tool_request(&r, "gate", json!([]))).await;
+    other_client.send(&tool_request(&other, "gate", json!([]))).await;
+    keeper.began().await;
+    other_keeper.began().await;
+    endpoint.rootd.unregister("r").unwrap();
+    assert_eq!(client.receive().await.error(), (410, "Rollout has ended".to_owned()));
+    assert_eq!(keeper.next().await, Event::Dropped);
+    other_keeper.open();
+    assert_eq!(other_client.receive().await.result(), json!("through"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_lets_running_calls_end() {
+    let (gate, mut keeper) = Gate::shut();
+    let (endpoint, r) = Endpoint::with_tools(vec![gate]);
+    let address = endpoint.address;
+    let mut idle = endpoint.client().await;
+    assert_eq!(
+        idle.exchange(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n").await.json(),
+        json!({"status": "ok"})
+    );
+    let mut client = endpoint.client().await;
+    client.send(&tool_request(&r, "gate", json!([]))).await;
+    keeper.began().await;
+    let served = endpoint.stop();
+    // An idle connection ends, which also tells that the shutdown has begun.
+    assert!(soon(idle.try_receive()).await.is_none());
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nothing more is accepted");
+    assert!(!served.is_finished());
+    keeper.open();
+    assert_eq!(client.receive().await.result(), json!("through"));
+    soon(served).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_drops_calls_that_run_too_long() {
+    let (gate, mut keeper) = Gate::shut();
+    let config = RootdConfig { shutdown_time_limit: Duration::from_millis(100), ..RootdConfig::default() };
+    let endpoint = Endpoint::start(config);
+    let r = endpoint.register("r", vec![gate]);
+    let mut client = endpoint.client().await;
+    client.send(&tool_request(&r, "gate", json!([]))).await;
+    keeper.began().await;
+    soon(endpoint.stop()).await.unwrap().unwrap();
+    assert_eq!(keeper.next().await, Event::Dropped);
+    assert!(soon(client.try_receive()).await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_server_drops_its_calls() {
+    let (gate, mut keeper) = Gate::shut();
+    let (endpoint, r) = Endpoint::with_tools(vec![gate]);
+    let mut client = endpoint.client().await;
+    client.send(&tool_request(&r, "gate", json!([]))).await;
+    keeper.began().await;
+    endpoint.abort();
+    assert_eq!(keeper.next().await, Event::Dropped);
+    assert!(soon(client.try_receive()).await.is_none());
+}

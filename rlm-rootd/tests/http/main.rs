@@ -1,0 +1,17 @@
+//! The endpoint over its sockets: in this process, and the built program.
+
+mod admin;
+mod admission;
+mod arguments;
+mod bodies;
+mod cancellation;
+mod connections;
+mod llm;
+mod metrics;
+mod models;
+mod program;
+mod programs;
+mod python;
+mod refusals;
+mod results;
+mod support;

@@ -73,6 +73,11 @@ impl Connection {
         Busy(self)
     }
 
+    /// Whether no request is worked on.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.all.open().connections.get(&self.id).is_none_or(|state| state.idle_since.is_some())
+    }
+
     fn set_idle_since(&self, since: Option<Instant>) {
         if let Some(state) = self.all.open().connections.get_mut(&self.id) {
             state.idle_since = since;

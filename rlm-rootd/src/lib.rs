@@ -22,6 +22,7 @@ mod secret;
 mod server;
 mod signature;
 mod stall;
+mod stream;
 pub mod tool;
 
 pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};

@@ -1,7 +1,7 @@
 //! Connections: accepting, time limits, the end.
 //!
-//! A connection is a task. hyper drops the handler's future when its caller closes the connection, and with it whatever
-//! runs for the request. Nothing here waits for one connection while others do.
+//! A connection is a task. The handler's future is dropped when its caller closes the connection, and with it whatever runs
+//! for the request. Nothing here waits for one connection while others do.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,8 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +26,7 @@ use crate::http::Service;
 use crate::listener::{Kind, Listener, SocketFile};
 use crate::rootd::{Rootd, RootdConfig, Shared};
 use crate::stall::WriteLimited;
+use crate::stream::Stream;
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 32 << 10;
@@ -126,12 +126,7 @@ impl Server {
         let connection = self.shared.connections.add();
         async move {
             let evicted = connection.evicted.clone();
-            let served = async {
-                match stream {
-                    Stream::Tcp(stream) => serve(stream, &shared.config, service, connection, closing).await,
-                    Stream::Unix(stream) => serve(stream, &shared.config, service, connection, closing).await,
-                }
-            };
+            let served = serve(stream, &shared.config, service, connection, closing);
             tokio::select! {
                 biased;
                 () = dropped.cancelled() => {}
@@ -145,20 +140,25 @@ impl Server {
 }
 
 async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: Stream,
     config: &RootdConfig,
     service: Service,
     connection: Arc<Connection>,
     closing: CancellationToken,
 ) -> Result<(), hyper::Error> {
-    let io = TokioIo::new(WriteLimited::new(stream, config.write_time_limit));
     let answer = service_fn(|request: Request<Incoming>| {
-        let (service, connection) = (service.clone(), connection.clone());
+        let (service, connection, stream) = (service.clone(), connection.clone(), stream.clone());
         async move {
             let _busy = connection.busy();
-            Ok::<_, Infallible>(service.answer(request).await)
+            // hyper too looks for the end, but not once there are bytes after the request.
+            tokio::select! {
+                biased;
+                response = service.answer(request) => Ok(response),
+                () = stream.closed() => Err(CallerGone),
+            }
         }
     });
+    let io = TokioIo::new(WriteLimited::new(stream.clone(), config.write_time_limit));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(config.head_time_limit).max_header_size(HEAD_BYTES);
     let mut serving = pin!(builder.serve_connection(io, answer));
@@ -166,9 +166,18 @@ async fn serve(
         ended = serving.as_mut() => return ended,
         () = closing.cancelled() => {}
     }
+    if connection.is_idle() {
+        // Part of a head may have come, and the rest of it never.
+        return Ok(());
+    }
     serving.as_mut().graceful_shutdown();
     serving.await
 }
+
+/// The caller closed its connection before it was answered.
+#[derive(Debug, thiserror::Error)]
+#[error("the caller closed the connection")]
+struct CallerGone;
 
 /// A connection that ended before it was accepted: the next one may be fine.
 fn is_the_peers(error: &io::Error) -> bool {
@@ -182,11 +191,6 @@ enum Acceptor {
         UnixListener,
         #[expect(dead_code, reason = "removes the socket's file when it is dropped")] SocketFile,
     ),
-}
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 impl Acceptor {
@@ -208,9 +212,9 @@ impl Acceptor {
             Self::Tcp(listener) => {
                 let (stream, _peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok(stream.into())
             }
-            Self::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
+            Self::Unix(listener, _) => Ok(listener.accept().await?.0.into()),
         }
     }
 }

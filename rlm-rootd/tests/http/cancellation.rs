@@ -105,3 +105,47 @@ async fn dropping_the_server_drops_its_calls() {
     assert_eq!(keeper.next().await, Event::Dropped);
     assert!(soon(client.try_receive()).await.is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_away_cancels_its_call_whatever_it_sent_after_it() {
+    let (gate, mut keeper) = Gate::shut();
+    let (endpoint, r) = Endpoint::with_tools(vec![gate]);
+    let long = "x".repeat(70_000);
+    for more in ["\r\n", "G", "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n", &long] {
+        for resets in [false, true] {
+            let mut client = endpoint.client().await;
+            let request = tool_request(&r, "gate", json!([]));
+            client.send(&[&request, more.as_bytes()].concat()).await;
+            keeper.began().await;
+            if resets {
+                client.stream.set_zero_linger().unwrap();
+            }
+            drop(client);
+            assert_eq!(keeper.next().await, Event::Dropped);
+        }
+    }
+    // What comes after a request does no harm to a caller that stays.
+    let mut client = endpoint.client().await;
+    let request = tool_request(&r, "gate", json!([]));
+    client.send(&[&request[..], b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"].concat()).await;
+    keeper.began().await;
+    keeper.open();
+    assert_eq!(client.receive().await.result(), json!("through"));
+    assert_eq!(client.receive().await.json(), json!({"status": "ok"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_does_not_wait_for_the_rest_of_a_head() {
+    let config = RootdConfig {
+        shutdown_time_limit: Duration::from_secs(1000),
+        head_time_limit: Duration::from_secs(1000),
+        ..RootdConfig::default()
+    };
+    let endpoint = Endpoint::start(config);
+    let (mut slow, idle) = (endpoint.client().await, endpoint.client().await);
+    slow.send(b"POST /rollout/r HT").await;
+    until(|| endpoint.metric("rlm_connections") == 2.0).await;
+    soon(endpoint.stop()).await.unwrap().unwrap();
+    assert!(soon(slow.try_receive()).await.is_none());
+    drop(idle);
+}

@@ -20,7 +20,7 @@ struct Open {
 
 #[derive(Debug)]
 struct State {
-    /// None while a request is worked on.
+    /// None while a request is worked on and until its response is sent.
     idle_since: Option<Instant>,
     evicted: CancellationToken,
 }
@@ -68,9 +68,9 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// It is not idle for as long as this is held.
-    pub(crate) fn busy(&self) -> Busy<'_> {
+    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         self.set_idle_since(None);
-        Busy(self)
+        Busy(self.clone())
     }
 
     /// Whether no request is worked on.
@@ -91,11 +91,11 @@ impl Drop for Connection {
     }
 }
 
-/// A request is worked on.
+/// A request is worked on, or its response is not sent yet.
 #[derive(Debug)]
-pub(crate) struct Busy<'a>(&'a Connection);
+pub(crate) struct Busy(Arc<Connection>);
 
-impl Drop for Busy<'_> {
+impl Drop for Busy {
     fn drop(&mut self) {
         self.0.set_idle_since(Some(Instant::now()));
     }

@@ -20,6 +20,7 @@ mod rollout;
 mod rootd;
 mod secret;
 mod server;
+mod share;
 mod signature;
 mod stall;
 mod stream;

@@ -8,12 +8,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rlm_rootd::{
-    Key, Listener, Models, ModelsConfig, Prices, RolloutConfig, Rootd, RootdConfig, Secret, Tool, load_tools,
+    Key, Listener, Models, ModelsConfig, Prices, Registration, RolloutConfig, Rootd, RootdConfig, Secret,
+    Tool, load_tools,
 };
 use serde_json::{Map, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,6 +28,12 @@ const USAGE_ERROR: u8 = 2;
 
 /// Exit status when nothing can be served.
 const SERVER_ERROR: u8 = 3;
+
+/// How long the end waits for calls to be dropped.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// Descriptors that are kept for all else than connections: tools, models, the log.
+const DESCRIPTORS: usize = 64;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -54,9 +62,7 @@ fn variable(name: &str) -> Option<String> {
 /// What the arguments come to.
 struct Settings {
     rootd: Rootd,
-    /// The tools of rollouts that are registered at the start.
-    tools: Vec<Tool>,
-    rollouts: Vec<String>,
+    rollouts: Vec<Registration>,
     /// Shown at the start where it was made here.
     new_token: Option<Secret>,
     place: arguments::Place,
@@ -78,17 +84,24 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
         None => new_token.clone(),
     };
     let defaults = RootdConfig::default();
+    let descriptors = raise_descriptor_limit()?;
     let config = RootdConfig {
         tools: tools.clone(),
         models,
         prices,
         admin_token,
         max_body_bytes: arguments.max_body_bytes.unwrap_or(defaults.max_body_bytes),
+        // A call of a program takes four descriptors.
+        max_connections: defaults.max_connections.min(descriptors.saturating_sub(DESCRIPTORS) / 2).max(1),
         ..defaults
     };
-    raise_descriptor_limit()?;
-    let rollouts = arguments.rollouts.clone();
-    Ok(Settings { rootd: Rootd::new(config), tools, rollouts, new_token, place })
+    let rootd = Rootd::new(config);
+    let mut rollouts = Vec::new();
+    for id in &arguments.rollouts {
+        let config = RolloutConfig { tools: tools.clone(), ..RolloutConfig::default() };
+        rollouts.push(rootd.register(id, config).with_context(|| format!("--rollout {id}"))?);
+    }
+    Ok(Settings { rootd, rollouts, new_token, place })
 }
 
 fn tools(path: &Path) -> anyhow::Result<Vec<Tool>> {
@@ -121,22 +134,25 @@ fn required(name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// As many connections as the system lets us have. The programs of tools get the limit that was there before.
-fn raise_descriptor_limit() -> anyhow::Result<()> {
+/// As many descriptors as the system lets us have, and how many these are. The programs of tools get the limit that was
+/// there before.
+fn raise_descriptor_limit() -> anyhow::Result<usize> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files cannot be read")?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("the limit of open files cannot be raised")
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("the limit of open files cannot be raised")?;
+    Ok(usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 fn serve(settings: Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let served = runtime.block_on(serve_until_signals(settings));
-    // A thread that still decodes a large body does not hold us up.
-    runtime.shutdown_background();
+    // Calls that are cut off are dropped by it, which kills their programs. A thread that still decodes a large body holds
+    // us up no longer.
+    runtime.shutdown_timeout(LAST_CALLS);
     served
 }
 
 async fn serve_until_signals(settings: Settings) -> anyhow::Result<()> {
-    let Settings { rootd, tools, rollouts, new_token, place } = settings;
+    let Settings { rootd, rollouts, new_token, place } = settings;
     let (first, second) = (CancellationToken::new(), CancellationToken::new());
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut ends = signal(SignalKind::terminate())?;
@@ -150,16 +166,14 @@ async fn serve_until_signals(settings: Settings) -> anyhow::Result<()> {
     }?;
     let base_url = listener.base_url().to_owned();
     let mut registered = Map::new();
-    for id in rollouts {
-        let rollout =
-            rootd.register(&id, RolloutConfig { tools: tools.clone(), ..RolloutConfig::default() })?;
+    for rollout in rollouts {
         let address = json!({
             "secret": rollout.secret.reveal(),
             "tools_url": rollout.tools_url(&base_url),
             "chat_url": rollout.chat_url(&base_url),
             "tools": rollout.tools,
         });
-        registered.insert(id, address);
+        registered.insert(rollout.id, address);
     }
     let admin_token = new_token.as_ref().map(Secret::reveal);
     let line = json!({"url": base_url, "admin_token": admin_token, "rollouts": registered});

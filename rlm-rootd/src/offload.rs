@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use rlm_core::pickle::Value;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+
+use crate::share;
 
 /// What is larger is worked on elsewhere, in bytes: some 100 µs of decoding.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
@@ -15,7 +16,7 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 pub(crate) struct ShuttingDown;
 
 /// Runs work on so many bytes: here, or on a thread for such work when they are many. At most as many large ones at
-/// once as there are permits.
+/// once as there are permits, and one of each rollout.
 pub(crate) async fn offload<T: Send + 'static>(
     permits: &Arc<Semaphore>,
     bytes: usize,
@@ -24,55 +25,49 @@ pub(crate) async fn offload<T: Send + 'static>(
     if bytes <= LARGE_BYTES {
         return Ok(work());
     }
+    let turn = share::turn(bytes).await;
     let permit = permits.clone().acquire_owned().await.map_err(|_closed| ShuttingDown)?;
     // The work goes on where the request is dropped, and so does its permit.
     let permitted = move || {
         let done = work();
-        drop(permit);
+        drop((permit, turn));
         done
     };
     spawn_blocking(permitted).await.map_err(|_ended| ShuttingDown)
 }
 
-/// About how many bytes values take. What is over [`LARGE_BYTES`] is not looked at.
-#[derive(Debug)]
-pub(crate) struct Size {
-    left: usize,
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
 
-impl Size {
-    /// Of these.
-    pub(crate) fn of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Self {
-        let mut size = Self { left: LARGE_BYTES + 1 };
-        size.add_all(values);
-        size
-    }
+    use super::*;
+    use crate::share::{Share, Shares};
 
-    /// At most one more than [`LARGE_BYTES`].
-    pub(crate) fn bytes(&self) -> usize {
-        LARGE_BYTES + 1 - self.left
-    }
-
-    fn add_all<'a>(&mut self, values: impl IntoIterator<Item = &'a Value>) {
-        for value in values {
-            self.add(value);
-            if self.left == 0 {
-                return;
-            }
-        }
-    }
-
-    fn add(&mut self, value: &Value) {
-        self.left = self.left.saturating_sub(match value {
-            Value::Str(text) => text.len(),
-            Value::Bytes(bytes) | Value::ByteArray(bytes) => bytes.len(),
-            _ => size_of::<Value>(),
-        });
-        match value {
-            Value::Tuple(items) | Value::List(items) => self.add_all(items.iter()),
-            Value::Set(set) | Value::FrozenSet(set) => self.add_all(set.iter()),
-            Value::Dict(dict) => self.add_all(dict.iter().flat_map(|(key, value)| [key, value])),
-            _ => {}
-        }
+    #[tokio::test]
+    async fn a_rollout_waits_for_one_piece_of_work_of_another_and_not_for_all() {
+        let (permits, done) = (Arc::new(Semaphore::new(1)), Arc::new(Mutex::new(Vec::new())));
+        let (one, other) = (Arc::new(Shares::default()), Arc::new(Shares::default()));
+        let work = |shares: &Arc<Shares>, name: &'static str, wait: Option<std::sync::mpsc::Receiver<()>>| {
+            let done = done.clone();
+            let work = move || {
+                if let Some(wait) = wait {
+                    wait.recv().unwrap();
+                }
+                done.lock().unwrap().push(name);
+            };
+            let permits = permits.clone();
+            Share::of(shares).during(async move { offload(&permits, usize::MAX, work).await.unwrap() })
+        };
+        let (release, wait) = channel();
+        // Each waits for its turn before the next comes.
+        tokio::join!(
+            work(&one, "one 1", Some(wait)),
+            work(&one, "one 2", None),
+            work(&one, "one 3", None),
+            work(&other, "other 1", None),
+            async { release.send(()).unwrap() },
+        );
+        assert_eq!(done.lock().unwrap()[..], ["one 1", "other 1", "one 2", "one 3"]);
     }
 }

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::{Budget, Ledger, LedgerSnapshot};
 use crate::llm::{BudgetTool, LlmBatch, Models, Prices, SubLlm, SubLlmError, SubLlmOptions};
 use crate::metrics::{CallCounts, Calls, Metrics, Outcome};
 use crate::secret::Secret;
+use crate::share::Shares;
 use crate::tool::Tool;
 
 /// Time limit of a root-tool call by default.
@@ -139,11 +140,12 @@ pub(crate) struct Rollout {
     began: Instant,
     running: AtomicI64,
     /// One permit per request that is worked on.
-    places: Semaphore,
+    places: Arc<Semaphore>,
     /// One permit per request that waits for a place.
     queue: Semaphore,
     /// Memory for large bodies: one permit per KiB.
     pub(crate) room: Semaphore,
+    pub(crate) shares: Arc<Shares>,
 }
 
 /// A tool of a rollout, and its counters.
@@ -193,10 +195,11 @@ impl Rollout {
             secret: Secret::random().map_err(RegisterError::Secret)?,
             began: Instant::now(),
             running: AtomicI64::new(0),
-            places: Semaphore::new(config.max_running.clamp(1, Semaphore::MAX_PERMITS)),
+            places: Arc::new(Semaphore::new(config.max_running.clamp(1, Semaphore::MAX_PERMITS))),
             queue: Semaphore::new(config.max_waiting.min(Semaphore::MAX_PERMITS)),
             // Two of the largest bodies.
             room: Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize)),
+            shares: Arc::default(),
         })
     }
 
@@ -210,12 +213,12 @@ impl Rollout {
     }
 
     /// A place among the requests that are worked on. None: too many wait for one already.
-    pub(crate) async fn place(&self) -> Option<SemaphorePermit<'_>> {
-        if let Ok(place) = self.places.try_acquire() {
+    pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
             return Some(place);
         }
         let _waiting = self.queue.try_acquire().ok()?;
-        self.places.acquire().await.ok()
+        self.places.clone().acquire_owned().await.ok()
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Held> {

@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     pub(crate) config: RootdConfig,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) connections: Arc<Connections>,
-    /// Of what a body may hold as a pickle.
+    /// Of what a body may hold.
     pub(crate) limits: Limits,
     /// One permit per large body that is read or written at the moment.
     pub(crate) large: Arc<Semaphore>,
@@ -81,7 +81,8 @@ impl Rootd {
     pub fn new(config: RootdConfig) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Base64 takes four bytes for three.
-        let limits = Limits { payload_bytes: config.max_body_bytes / 4 * 3, ..Limits::default() };
+        let payload_bytes = config.max_body_bytes / 4 * 3;
+        let limits = Limits { payload_bytes, expanded_bytes: config.max_body_bytes, ..Limits::default() };
         Self(Arc::new(Shared {
             config,
             metrics: Arc::default(),

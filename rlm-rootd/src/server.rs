@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connections::Connection;
-use crate::http::Service;
+use crate::http::{Service, keeping};
 use crate::listener::{Kind, Listener, SocketFile};
 use crate::rootd::{Rootd, RootdConfig, Shared};
 use crate::stall::WriteLimited;
@@ -100,6 +101,9 @@ impl Server {
                 Err(error) if is_the_peers(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted");
+                    if is_for_descriptors(&error) {
+                        self.shared.connections.evict_one();
+                    }
                     sleep(REST).await;
                 }
             }
@@ -149,13 +153,16 @@ async fn serve(
     let answer = service_fn(|request: Request<Incoming>| {
         let (service, connection, stream) = (service.clone(), connection.clone(), stream.clone());
         async move {
-            let _busy = connection.busy();
+            let busy = Arc::new(connection.busy());
             // hyper too looks for the end, but not once there are bytes after the request.
-            tokio::select! {
+            let response = tokio::select! {
                 biased;
-                response = service.answer(request) => Ok(response),
-                () = stream.closed() => Err(CallerGone),
-            }
+                response = service.answer(request) => response,
+                () = stream.closed() => return Err(CallerGone),
+            };
+            Ok(response.map(|body| {
+                body.map_frame(move |frame| frame.map_data(|bytes| keeping(bytes, busy.clone())))
+            }))
         }
     });
     let io = TokioIo::new(WriteLimited::new(stream.clone(), config.write_time_limit));
@@ -183,6 +190,11 @@ struct CallerGone;
 fn is_the_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// The process, or the system, has no descriptor left.
+fn is_for_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(nix::libc::EMFILE | nix::libc::ENFILE))
 }
 
 enum Acceptor {

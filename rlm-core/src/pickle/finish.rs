@@ -26,6 +26,7 @@ struct Items {
     values: Vec<Value>,
     height: u16,
     count: u32,
+    bytes: u32,
 }
 
 impl Finisher<'_> {
@@ -57,20 +58,22 @@ impl Finisher<'_> {
         let items = self.finish_items(slots, offset, depth + 1)?;
         self.check_depth(items.height.into()).map_err(fail)?;
         self.check_count(items.count).map_err(fail)?;
+        self.check_bytes(items.bytes).map_err(fail)?;
         let value =
             self.container(class, items.values).map_err(|Unhashable(name)| fail(Fault::Unhashable(name)))?;
-        let finished = Finished { value, height: items.height, values: items.count };
+        let finished = Finished { value, height: items.height, values: items.count, bytes: items.bytes };
         self.heap.node_mut(number).content = Content::Finished(finished.clone());
         Ok(finished)
     }
 
     fn finish_items(&mut self, slots: Vec<Slot>, offset: usize, depth: usize) -> Result<Items, DecodeError> {
-        let mut items = Items { values: Vec::with_capacity(slots.len()), height: 1, count: 1 };
+        let mut items = Items { values: Vec::with_capacity(slots.len()), height: 1, count: 1, bytes: 0 };
         for slot in slots {
             let item = self.finish(slot, offset, depth)?;
             items.values.push(item.value);
             items.height = items.height.max(item.height + 1);
             items.count = items.count.saturating_add(item.values);
+            items.bytes = items.bytes.saturating_add(item.bytes);
         }
         Ok(items)
     }
@@ -99,6 +102,14 @@ impl Finisher<'_> {
         let limit = self.limits.expanded_values.min(u32::MAX as usize - 1);
         if count as usize > limit {
             return Err(Fault::Limit { what: "values, with shared ones counted each time", limit });
+        }
+        Ok(())
+    }
+
+    fn check_bytes(&self, bytes: u32) -> Result<(), Fault> {
+        let limit = self.limits.expanded_bytes.min(u32::MAX as usize - 1);
+        if bytes as usize > limit {
+            return Err(Fault::Limit { what: "bytes, with shared ones counted each time", limit });
         }
         Ok(())
     }

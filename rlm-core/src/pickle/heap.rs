@@ -48,11 +48,20 @@ pub(super) struct Finished {
     pub(super) height: u16,
     /// Values in it, itself included, with shared ones counted each time.
     pub(super) values: u32,
+    /// Bytes of what in it has any length, counted likewise.
+    pub(super) bytes: u32,
 }
 
 impl Finished {
     pub(super) fn scalar(value: Value) -> Self {
-        Self { value, height: 0, values: 1 }
+        let bytes = match &value {
+            Value::Str(text) => text.len(),
+            Value::Bytes(bytes) | Value::ByteArray(bytes) => bytes.len(),
+            Value::Int(int) => int.large_bytes(),
+            _ => 0,
+        };
+        // A payload is below 4 GiB.
+        Self { value, height: 0, values: 1, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 }
 

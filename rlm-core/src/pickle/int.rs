@@ -38,6 +38,14 @@ impl Int {
         }
     }
 
+    /// Bytes of a large int, 0 of a small one.
+    pub(super) fn large_bytes(&self) -> usize {
+        match &self.0 {
+            Size::Small(_) => 0,
+            Size::Large(int) => usize::try_from(int.bits() / 8).unwrap_or(usize::MAX),
+        }
+    }
+
     /// Where a large int is held; its clones are held there too.
     pub(super) fn address(&self) -> Option<usize> {
         match &self.0 {

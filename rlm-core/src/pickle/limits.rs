@@ -27,10 +27,13 @@ pub struct Limits {
     pub memo_entries: usize,
     /// Largest index into the memo; 16 Mi by default. Picklers count from 0. A large index costs no more than a small one.
     pub memo_index: usize,
-    /// Values in the result with shared ones counted each time they occur; 4 Mi by default, twice what so many
-    /// opcodes make without sharing. This bounds what any walk over the result visits: 60 opcodes can share a pair of
-    /// pairs of pairs into 2^60 values.
+    /// Values in the result with shared ones counted each time they occur; 2 Mi by default, as many as so many opcodes make
+    /// without sharing. This bounds what any walk over the result visits: 60 opcodes can share a pair of pairs of pairs into
+    /// 2^60 values. Of JSON, its values and the names in its objects.
     pub expanded_values: usize,
+    /// Bytes of str, bytes, bytearrays and large ints in the result, with shared ones counted each time they occur; 64 MiB
+    /// by default. This bounds what writing the result takes: a list can hold one long str a thousand times.
+    pub expanded_bytes: usize,
     /// Digits of a number written as text; 4300 by default, as in Python: the conversion's time is quadratic.
     pub digits: usize,
     /// Bytes of a binary int; 4 KiB by default, 9865 digits: later conversions to text stay below a millisecond each.
@@ -47,7 +50,8 @@ impl Default for Limits {
             marks: 1000,
             memo_entries: 2 << 20,
             memo_index: 16 << 20,
-            expanded_values: 4 << 20,
+            expanded_values: 2 << 20,
+            expanded_bytes: 64 << 20,
             digits: 4300,
             int_bytes: 4 << 10,
         }

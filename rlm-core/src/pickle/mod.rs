@@ -11,8 +11,10 @@
 //! proportional to the payload and capped by [`Limits`]; no length that a payload declares is believed before its bytes
 //! are there.
 //!
-//! [`encode`] writes protocol 3. What it cannot write, and what [`Value::repr`] and [`Value::to_json`] cannot, is a
-//! [`WriteError`]: these write a shared value out each time it occurs, and are bounded by a size.
+//! [`Value::from_json_text`] reads JSON within the same limits.
+//!
+//! [`encode`] writes protocol 3. What it cannot write, and what [`Value::repr`], [`Value::to_json_text`] and
+//! [`Value::to_json`] cannot, is a [`WriteError`]: these write a shared value out each time it occurs, and are bounded by a size.
 //!
 //! Where the decoder differs from CPython's:
 //!
@@ -25,6 +27,7 @@
 
 mod call;
 mod containers;
+mod cpython;
 mod decode;
 mod encode;
 mod error;
@@ -43,9 +46,11 @@ mod scalars;
 mod text;
 mod value;
 
+pub use cpython::check_for_cpython;
 pub use decode::decode;
 pub use encode::{encode, encode_within};
 pub use error::{DecodeError, Fault, Unhashable, WriteError};
 pub use int::Int;
+pub use json::JsonError;
 pub use limits::{Limits, MAX_DEPTH, MAX_ENCODED_BYTES};
 pub use value::{Dict, Set, Value};

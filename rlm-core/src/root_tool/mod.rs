@@ -13,10 +13,10 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value as Json};
 
-use crate::pickle::{self, DecodeError, Dict, Limits, Value, WriteError};
+use crate::pickle::{self, DecodeError, Dict, JsonError, Limits, Value, WriteError};
 
 /// Largest body of a request or response by default, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
@@ -91,6 +91,12 @@ pub enum WireError {
     /// No JSON, or JSON of another shape.
     #[error("Invalid JSON: {0}")]
     Json(#[source] serde_json::Error),
+    /// No JSON, or too much of it.
+    #[error("Invalid JSON: {0}")]
+    Text(#[from] JsonError),
+    /// A list or a scalar.
+    #[error("Invalid JSON: the body must be a JSON object, not {0}")]
+    NotObject(&'static str),
     /// A request that names no tool.
     #[error("Tool name not provided")]
     NoToolName,
@@ -142,21 +148,37 @@ impl WireError {
 }
 
 /// A request whose arguments are not read yet: the tool is known before anything is decoded for it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default)]
 pub struct Envelope {
-    tool_name: Option<Json>,
-    serialization: Option<Json>,
-    args: Option<Json>,
-    kwargs: Option<Json>,
+    tool_name: Option<Value>,
+    serialization: Option<Value>,
+    args: Option<Value>,
+    kwargs: Option<Value>,
 }
 
 impl Envelope {
     /// Reads a request body.
     ///
     /// # Errors
-    /// [`WireError::Json`].
-    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        serde_json::from_slice(body).map_err(WireError::Json)
+    /// [`WireError::Text`], [`WireError::NotObject`].
+    pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, WireError> {
+        let fields = match Value::from_json_text(body, limits)? {
+            Value::Dict(fields) => fields,
+            other => return Err(WireError::NotObject(other.type_name())),
+        };
+        let mut envelope = Self::default();
+        for (name, value) in fields.iter().filter(|(_, value)| !matches!(value, Value::None)) {
+            let Value::Str(name) = name else { continue };
+            let field = match &**name {
+                "tool_name" => &mut envelope.tool_name,
+                "serialization" => &mut envelope.serialization,
+                "args" => &mut envelope.args,
+                "kwargs" => &mut envelope.kwargs,
+                _ => continue,
+            };
+            *field = Some(value.clone());
+        }
+        Ok(envelope)
     }
 
     /// The tool that is called.
@@ -164,8 +186,10 @@ impl Envelope {
     /// # Errors
     /// [`WireError::NoToolName`] where it is missing, empty, or no text.
     pub fn tool_name(&self) -> Result<&str, WireError> {
-        let name = self.tool_name.as_ref().and_then(Json::as_str).filter(|name| !name.is_empty());
-        name.ok_or(WireError::NoToolName)
+        match &self.tool_name {
+            Some(Value::Str(name)) if !name.is_empty() => Ok(name),
+            _ => Err(WireError::NoToolName),
+        }
     }
 
     /// How the arguments are written, and the result has to be.
@@ -174,9 +198,9 @@ impl Envelope {
     /// [`WireError::Serialization`].
     pub fn serialization(&self) -> Result<Serialization, WireError> {
         match &self.serialization {
-            None | Some(Json::Null) => Ok(Serialization::default()),
-            Some(Json::String(text)) => {
-                text.parse().map_err(|()| WireError::Serialization(format!("{text:?}")))
+            None => Ok(Serialization::default()),
+            Some(Value::Str(text)) => {
+                text.parse().map_err(|()| WireError::Serialization(crate::frame::excerpt(text.as_bytes())))
             }
             Some(other) => Err(WireError::Serialization(excerpt(other))),
         }
@@ -194,17 +218,12 @@ impl Envelope {
                 self.kwargs.map(|kwargs| unpickle("kwargs", &kwargs, limits)).transpose()?,
             ),
             Serialization::Json => {
-                let read = |field, json: Option<Json>| {
-                    json.map(|json| Value::from_json(&json))
-                        .transpose()
-                        .map_err(|source| WireError::Write { field, source })
-                };
-                let args = match read("args", self.args)? {
+                let args = match self.args {
                     Some(Value::List(list)) => Some(Value::Tuple(list)),
                     Some(other) => return Err(WireError::ty("args", "a list", other.type_name())),
                     None => None,
                 };
-                (args, read("kwargs", self.kwargs)?)
+                (args, self.kwargs)
             }
         };
         let args = match args {
@@ -232,12 +251,12 @@ impl Call {
     pub fn to_body(&self, serialization: Serialization) -> Result<Vec<u8>, WireError> {
         let args = Value::Tuple(std::sync::Arc::new(self.args.clone()));
         let kwargs = Value::from(self.kwargs.clone());
-        let mut body = Map::new();
-        body.insert("tool_name".to_owned(), self.tool.clone().into());
-        body.insert("serialization".to_owned(), serialization.to_string().into());
-        body.insert("args".to_owned(), write("args", &args, serialization)?);
-        body.insert("kwargs".to_owned(), write("kwargs", &kwargs, serialization)?);
-        serde_json::to_vec(&body).map_err(WireError::Json)
+        let mut body = Object::default();
+        body.json("tool_name", &self.tool);
+        body.json("serialization", &serialization);
+        body.value("args", &args, serialization)?;
+        body.value("kwargs", &kwargs, serialization)?;
+        Ok(body.end())
     }
 }
 
@@ -252,28 +271,23 @@ impl Reply {
     /// # Errors
     /// [`WireError::Write`] where the result is too large.
     pub fn to_body(&self, serialization: Serialization) -> Result<Vec<u8>, WireError> {
-        let mut body = Map::new();
-        let repr = match &self.result {
-            ToolResult::Repr(repr) => Some(repr.clone()),
-            ToolResult::Value(value) => match write("result", value, serialization) {
-                Ok(result) => {
-                    body.insert("result".to_owned(), result);
-                    None
-                }
+        let mut body = Object::default();
+        match &self.result {
+            ToolResult::Repr(repr) => body.json("result_repr", repr),
+            ToolResult::Value(value) => match body.value("result", value, serialization) {
+                Ok(()) => {}
                 Err(WireError::Write { source: WriteError::NotJson { .. }, .. }) => {
                     let repr = value.repr(MAX_BODY_BYTES);
-                    Some(repr.map_err(|source| WireError::Write { field: "result", source })?)
+                    let repr = repr.map_err(|source| WireError::Write { field: "result", source })?;
+                    body.json("result_repr", &repr);
                 }
                 Err(error) => return Err(error),
             },
-        };
-        if let Some(repr) = repr {
-            body.insert("result_repr".to_owned(), repr.into());
         }
         if !self.print_lines.is_empty() {
-            body.insert("print_lines".to_owned(), self.print_lines.clone().into());
+            body.json("print_lines", &self.print_lines);
         }
-        serde_json::to_vec(&body).map_err(WireError::Json)
+        Ok(body.end())
     }
 
     /// Reads the body of a response of status 200.
@@ -282,7 +296,6 @@ impl Reply {
     /// [`WireError`] names the field.
     pub fn from_body(body: &[u8], serialization: Serialization, limits: &Limits) -> Result<Self, WireError> {
         let mut raw = RawReply::parse(body)?;
-        let write_error = |source| WireError::Write { field: "result", source };
         let result = match (raw.result_repr.take(), serialization) {
             (Some(repr), _) => ToolResult::Repr(repr),
             (None, Serialization::Pickle) => {
@@ -290,8 +303,7 @@ impl Reply {
                 ToolResult::Value(value.map_err(|source| WireError::Pickle { field: "result", source })?)
             }
             (None, Serialization::Json) => {
-                let json = serde_json::from_str::<Json>(raw.json()?).map_err(WireError::Json)?;
-                ToolResult::Value(Value::from_json(&json).map_err(write_error)?)
+                ToolResult::Value(Value::from_json_text(raw.json()?.as_bytes(), limits)?)
             }
         };
         Ok(Self { result, print_lines: raw.print_lines })
@@ -382,8 +394,15 @@ impl RawReply {
     /// # Errors
     /// It is missing, or no base64 text.
     pub fn pickle(&self) -> Result<Vec<u8>, WireError> {
-        let json = serde_json::from_str(self.json()?).map_err(WireError::Json)?;
-        decode_base64("result", &json)
+        let text = self.json()?;
+        let encoded = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        match encoded {
+            Some(encoded) if !encoded.contains('\\') => decode_base64("result", encoded),
+            Some(_) => {
+                decode_base64("result", &serde_json::from_str::<String>(text).map_err(WireError::Json)?)
+            }
+            None => Err(WireError::ty("result", "base64 text", crate::frame::excerpt(text.as_bytes()))),
+        }
     }
 }
 
@@ -398,31 +417,72 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<B
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-fn decode_base64(field: &'static str, json: &Json) -> Result<Vec<u8>, WireError> {
-    let Json::String(text) = json else {
-        return Err(WireError::ty(field, "base64 text", excerpt(json)));
-    };
+fn decode_base64(field: &'static str, text: &str) -> Result<Vec<u8>, WireError> {
     let bytes = BASE64.decode(text.as_bytes());
     bytes.map_err(|error| WireError::Base64 { field, reason: error.to_string() })
 }
 
-fn unpickle(field: &'static str, json: &Json, limits: &Limits) -> Result<Value, WireError> {
-    let value = pickle::decode(&decode_base64(field, json)?, limits);
+fn unpickle(field: &'static str, value: &Value, limits: &Limits) -> Result<Value, WireError> {
+    let Value::Str(text) = value else {
+        return Err(WireError::ty(field, "base64 text", excerpt(value)));
+    };
+    let value = pickle::decode(&decode_base64(field, text)?, limits);
     value.map_err(|source| WireError::Pickle { field, source })
 }
 
-fn write(field: &'static str, value: &Value, serialization: Serialization) -> Result<Json, WireError> {
-    let written = match serialization {
-        Serialization::Pickle => {
-            pickle::encode_within(value, MAX_BODY_BYTES).map(|bytes| BASE64.encode(bytes).into())
+/// A JSON object under way, written as it goes: its parts may be large, and are held once.
+#[derive(Default)]
+struct Object(Vec<u8>);
+
+impl Object {
+    fn name(&mut self, name: &str) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        serde_json::to_writer(&mut self.0, name).expect("a str can be written to a Vec");
+        self.0.push(b':');
+    }
+
+    /// A field of ours, which JSON can hold.
+    fn json(&mut self, name: &str, value: &impl Serialize) {
+        self.name(name);
+        serde_json::to_writer(&mut self.0, value).expect("it can be written to a Vec");
+    }
+
+    /// Nothing is added where the value cannot be written.
+    fn value(
+        &mut self,
+        field: &'static str,
+        value: &Value,
+        serialization: Serialization,
+    ) -> Result<(), WireError> {
+        let failed = |source| WireError::Write { field, source };
+        match serialization {
+            Serialization::Pickle => {
+                let pickle = pickle::encode_within(value, MAX_BODY_BYTES).map_err(failed)?;
+                self.name(field);
+                self.0.push(b'"');
+                let start = self.0.len();
+                let length = base64::encoded_len(pickle.len(), true).expect("a pickle is below 4 GiB");
+                self.0.resize(start + length, 0);
+                BASE64.encode_slice(&pickle, &mut self.0[start..]).expect("there is as much room");
+                self.0.push(b'"');
+            }
+            Serialization::Json => {
+                let text = value.to_json_text(MAX_BODY_BYTES).map_err(failed)?;
+                self.name(field);
+                self.0.extend_from_slice(&text);
+            }
         }
-        Serialization::Json => value.to_json(MAX_BODY_BYTES),
-    };
-    written.map_err(|source| WireError::Write { field, source })
+        Ok(())
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.push(b'}');
+        self.0
+    }
 }
 
-fn excerpt(json: &Json) -> String {
-    crate::frame::excerpt(json.to_string().as_bytes())
+fn excerpt(value: &Value) -> String {
+    crate::frame::excerpt(format!("{value:?}").as_bytes())
 }
 
 #[cfg(test)]
@@ -438,7 +498,7 @@ mod tests {
     fn a_call_comes_back_as_it_was() {
         for serialization in [Serialization::Pickle, Serialization::Json] {
             let body = call().to_body(serialization).unwrap();
-            let envelope = Envelope::parse(&body).unwrap();
+            let envelope = Envelope::parse(&body, &Limits::default()).unwrap();
             assert_eq!(envelope.tool_name().unwrap(), "search");
             assert_eq!(envelope.serialization().unwrap(), serialization);
             assert_eq!(envelope.into_call(&Limits::default()).unwrap(), call());
@@ -465,12 +525,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let error = |body: &str| {
-            let envelope = Envelope::parse(body.as_bytes()).unwrap();
+            let envelope = Envelope::parse(body.as_bytes(), &Limits::default()).unwrap();
             envelope.into_call(&Limits::default()).unwrap_err().to_string()
         };
-        assert!(
-            Envelope::parse(b"{").unwrap_err().to_string().starts_with("Invalid JSON: EOF while parsing")
-        );
+        let unread =
+            |body: &str| Envelope::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
+        assert!(unread("{").starts_with("Invalid JSON: EOF while parsing"));
+        let list = unread(r#"["t", "json", [1], {}]"#);
+        assert_eq!(list, "Invalid JSON: the body must be a JSON object, not list");
         assert_eq!(error("{}"), "Tool name not provided");
         assert_eq!(error(r#"{"tool_name": ""}"#), "Tool name not provided");
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use rlm_core::pickle::{Limits, WriteError, decode, encode};
+use rlm_core::pickle::{Limits, Value, WriteError, decode, encode};
 
 /// Counts what the thread holds. Each test counts only what it allocates itself.
 struct Counting;
@@ -56,7 +56,7 @@ pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
 /// Reads a pickle, and checks how it ends and what it costs at most, in KiB.
 #[track_caller]
 fn check(name: &str, pickle: &[u8], ends: &str, kib: usize) {
-    let (result, peak) = peak(|| decode(pickle, &Limits::default()).map(drop));
+    let (result, peak) = peak(|| decode(pickle, &sharing()).map(drop));
     let found = result.map_or_else(|error| error.to_string(), |()| "read".to_owned());
     #[expect(clippy::print_stderr, reason = "the figures are worth seeing")]
     {
@@ -66,11 +66,16 @@ fn check(name: &str, pickle: &[u8], ends: &str, kib: usize) {
     assert!(peak >> 10 <= kib, "{name}: {} KiB at the peak", peak >> 10);
 }
 
+/// The default, but for long values that are shared many times.
+pub(crate) fn sharing() -> Limits {
+    Limits { expanded_bytes: usize::MAX, ..Limits::default() }
+}
+
 fn repeated(opcodes: &[u8], count: usize) -> Vec<u8> {
     opcodes.repeat(count)
 }
 
-const EXPANDED: &str = "more than 4194304 values, with shared ones counted each time";
+const EXPANDED: &str = "more than 2097152 values, with shared ones counted each time";
 
 #[test]
 fn lengths_and_indexes_cost_nothing() {
@@ -98,16 +103,18 @@ fn lengths_and_indexes_cost_nothing() {
 #[test]
 fn shared_values_are_held_once() {
     let dup = [&b")"[..], &repeated(b"2\x86", 63), b"."].concat();
-    check("DUP and TUPLE2, 63 times", &dup, &format!("pickle, byte 44: {EXPANDED}"), 32);
+    check("DUP and TUPLE2, 63 times", &dup, &format!("pickle, byte 42: {EXPANDED}"), 32);
     let one = [&b"X\0\0\x10\0"[..], &vec![b'x'; 1 << 20], b"q\x000("].concat();
-    let memo = [&one[..], &repeated(b"h\0", 20_000), b"t."].concat();
-    check("1 MiB of str, 20000 times", &memo, "read", 3 << 10);
-    let text = decode(&memo, &Limits::default()).unwrap();
+    let memo = [&one[..], &repeated(b"h\0", 4000), b"t."].concat();
+    check("1 MiB of str, 4000 times", &memo, "read", 3 << 10);
+    let refused = decode(&memo, &Limits::default()).unwrap_err().to_string();
+    assert!(refused.ends_with(": more than 67108864 bytes, with shared ones counted each time"), "{refused}");
+    let text = decode(&memo, &sharing()).unwrap();
     let (refused, peak) = peak(|| encode(&text));
     assert_eq!(refused, Err(WriteError::TooLarge(32 << 20)));
     assert!(peak <= 64 << 20, "{peak}");
-    let keys = [&one[..], &repeated(b"}h\0Ns", 20_000), b"t."].concat();
-    check("a key of 1 MiB in 20000 dicts", &keys, "read", 10 << 10);
+    let keys = [&one[..], &repeated(b"}h\0Ns", 4000), b"t."].concat();
+    check("a key of 1 MiB in 4000 dicts", &keys, "read", 10 << 10);
 }
 
 #[test]
@@ -162,7 +169,19 @@ fn floods_cost_what_their_length_does() {
 
 #[test]
 fn keys_that_share_parts_take_no_time() {
-    let key = [&b")"[..], &repeated(b"2\x86", 19), b"q\0"].concat();
+    let key = [&b")"[..], &repeated(b"2\x86", 18), b"q\0"].concat();
     let dicts = [&b"("[..], &key, b"0", &repeated(b"}h\0Ns", 3), b"t."].concat();
-    check("keys of a million values", &dicts, "read", 64);
+    check("keys of half a million values", &dicts, "read", 64);
+}
+
+#[test]
+fn json_of_many_small_values_costs_no_more_than_so_many_may() {
+    for (piece, kib) in
+        [("0,", 100 << 10), ("\"\",", 200 << 10), ("[],", 200 << 10), ("{\"\":0},", 300 << 10)]
+    {
+        let json = format!("[{}0]", piece.repeat((30 << 20) / piece.len()));
+        let (read, peak) = peak(|| Value::from_json_text(json.as_bytes(), &Limits::default()).map(drop));
+        assert_eq!(read.unwrap_err().to_string(), "more than 2097152 values", "{piece}");
+        assert!(peak >> 10 <= kib, "{piece}: {} KiB at the peak", peak >> 10);
+    }
 }

@@ -82,6 +82,7 @@ fn small() -> Limits {
         memo_entries: 20,
         memo_index: 300,
         expanded_values: 500,
+        expanded_bytes: 5000,
         digits: 30,
         int_bytes: 30,
     }

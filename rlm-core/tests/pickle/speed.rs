@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use rlm_core::pickle::{Limits, decode};
+use rlm_core::pickle::decode;
 
-use super::memory::peak;
+use super::memory::{peak, sharing};
 
 #[track_caller]
 fn check(name: &str, pickle: &[u8], limit: Duration) {
     let start = Instant::now();
-    let (value, peak) = peak(|| decode(pickle, &Limits::default()).unwrap());
+    let (value, peak) = peak(|| decode(pickle, &sharing()).unwrap());
     let took = start.elapsed();
     let rate = pickle.len() as f64 / 1e6 / took.as_secs_f64();
     #[expect(clippy::print_stderr, reason = "the figures are worth seeing")]

@@ -110,8 +110,7 @@ pub(super) async fn register(
     let asked: RolloutRequest = if bytes.trim_ascii().is_empty() {
         RolloutRequest::default()
     } else {
-        serde_json::from_slice(&bytes)
-            .map_err(|error| HttpError::bad_request(format!("Invalid JSON: {error}")))?
+        read(&bytes).map_err(|error| HttpError::bad_request(format!("Invalid JSON: {error}")))?
     };
     let config = asked.into_config(&settings.tools)?;
     let rootd = Rootd(context.shared.clone());
@@ -155,6 +154,14 @@ pub(super) async fn unregister(
     guard(&context, request.headers())?;
     let metrics = Rootd(context.shared.clone()).unregister(&id(path)?).ok_or_else(HttpError::no_rollout)?;
     Ok(json(StatusCode::OK, &metrics))
+}
+
+fn read(body: &[u8]) -> Result<RolloutRequest, String> {
+    // serde would take a list for the fields in their order.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err("the body must be a JSON object, not list".to_owned());
+    }
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 fn guard(context: &Context, headers: &HeaderMap) -> Result<(), HttpError> {

@@ -7,7 +7,7 @@
 use axum::body::{Bytes, HttpBody as _};
 use axum::extract::Request;
 use axum::http::StatusCode;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 
 use super::body;
 use super::error::HttpError;
@@ -19,8 +19,9 @@ use crate::rootd::RootdConfig;
 #[derive(Debug)]
 pub(super) struct Admitted<'a> {
     pub(super) body: Bytes,
-    _place: SemaphorePermit<'a>,
-    _room: Option<SemaphorePermit<'a>>,
+    /// Kept until the response is sent: one that nobody reads takes a place too.
+    pub(super) place: OwnedSemaphorePermit,
+    pub(super) room: Option<SemaphorePermit<'a>>,
 }
 
 /// Waits for room, reads the body, and waits for a place.
@@ -58,7 +59,7 @@ async fn wait<'a>(
     }
     let busy = || HttpError::new(StatusCode::TOO_MANY_REQUESTS, "too many calls of this rollout wait");
     let place = rollout.place().await.ok_or_else(busy)?;
-    Ok(Admitted { body, _place: place, _room: room })
+    Ok(Admitted { body, place, room })
 }
 
 fn saturated(length: u64) -> usize {

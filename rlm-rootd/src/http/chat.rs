@@ -5,13 +5,15 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use rlm_core::pickle::{Limits, Value};
 use serde_json::Value as Json;
 
-use super::admission::admit;
-use super::error::{HttpError, json};
+use super::admission::{Admitted, admit};
+use super::error::{HttpError, json_bytes, keeping};
 use super::{Context, Id, id, open, record};
 use crate::metrics::Route;
 use crate::offload::offload;
+use crate::share::Share;
 
 /// `POST /rollout/{id}/v1/chat/completions`
 pub(super) async fn complete(
@@ -27,10 +29,11 @@ pub(super) async fn complete(
     let no_model = || HttpError::new(StatusCode::NOT_FOUND, "no model is configured");
     let sub_llm = rollout.sub_llm.as_ref().ok_or_else(no_model)?;
     let shared = &context.shared;
-    let admitted = admit(&shared.config, &rollout, request).await?;
-    let bytes = admitted.body.clone();
-    let read = offload(&shared.large, bytes.len(), move || serde_json::from_slice::<Json>(&bytes)).await?;
-    let asked = read.map_err(|error| HttpError::bad_request(format!("Invalid JSON: {error}")))?;
+    let Admitted { body, place, room: _room } = admit(&shared.config, &rollout, request).await?;
+    let share = Share::of(&rollout.shares);
+    let limits = shared.limits.clone();
+    let reading = offload(&shared.large, body.len(), move || read(&body, &limits));
+    let asked = share.clone().during(reading).await?.map_err(HttpError::bad_request)?;
     let deadline = Instant::now() + rollout.tool_time_limit;
     let answered = tokio::select! {
         biased;
@@ -38,10 +41,19 @@ pub(super) async fn complete(
         answered = sub_llm.chat(asked, deadline) => answered,
     };
     match answered {
-        Ok(answer) => Ok(json(StatusCode::OK, &answer)),
+        Ok(answer) => match serde_json::to_vec(&answer) {
+            Ok(bytes) => Ok(json_bytes(StatusCode::OK, keeping(bytes, (place, share)))),
+            Err(error) => Err(HttpError::failed(error)),
+        },
         Err(error) => {
             let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_GATEWAY);
             Err(HttpError::new(status, error.to_string()))
         }
     }
+}
+
+fn read(body: &[u8], limits: &Limits) -> Result<Json, String> {
+    let value = Value::from_json_text(body, limits).map_err(|error| format!("Invalid JSON: {error}"))?;
+    // An int that is too large for the tree is named.
+    value.to_json(usize::MAX).map_err(|error| format!("the request cannot be sent on: {error}"))
 }

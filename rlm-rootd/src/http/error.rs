@@ -1,6 +1,6 @@
 //! Refusals: a status and `{"error": "…"}`.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rlm_core::root_tool::ErrorBody;
@@ -69,8 +69,31 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     }
 }
 
+/// Bytes, and what is kept until they are sent or dropped.
+#[derive(Debug)]
+struct Until<B, K> {
+    bytes: B,
+    _kept: K,
+}
+
+impl<B: AsRef<[u8]>, K> AsRef<[u8]> for Until<B, K> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+/// The bytes, which keep something until they are sent or dropped.
+pub(crate) fn keeping<B, K>(bytes: B, kept: K) -> Bytes
+where
+    B: AsRef<[u8]> + Send + 'static,
+    K: Send + 'static,
+{
+    Bytes::from_owner(Until { bytes, _kept: kept })
+}
+
 /// A response of JSON that is written already.
-pub(crate) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+pub(crate) fn json_bytes(status: StatusCode, bytes: impl Into<Bytes>) -> Response {
+    let bytes = bytes.into();
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

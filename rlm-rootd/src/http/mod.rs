@@ -23,6 +23,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 
 use self::error::HttpError;
+pub(crate) use self::error::keeping;
 use self::record::Record;
 use crate::metrics::Route;
 use crate::rollout::Rollout;

@@ -10,13 +10,14 @@ use axum::response::Response;
 use rlm_core::root_tool::{Call, Envelope, Reply, Serialization, ToolResult, WireError};
 use tokio::time::timeout_at;
 
-use super::admission::admit;
-use super::error::{HttpError, json_bytes};
+use super::admission::{Admitted, admit};
+use super::error::{HttpError, json_bytes, keeping};
 use super::{Context, Id, id, open, record};
 use crate::metrics::{Outcome, Route};
-use crate::offload::{ShuttingDown, Size, offload};
+use crate::offload::{ShuttingDown, offload};
 use crate::rollout::{Counted, Held, Rollout};
 use crate::rootd::Shared;
+use crate::share::{FREE_BYTES, Share, Size, expansion, hold_expanded, hold_result};
 use crate::signature::shortened;
 use crate::tool::ToolError;
 
@@ -32,14 +33,18 @@ pub(super) async fn call(
         record.rollout.get_or_init(|| rollout.id.clone());
     }
     let shared = &context.shared;
-    let admitted = admit(&shared.config, &rollout, request).await?;
-    let envelope = envelope(shared, admitted.body.clone()).await?;
-    let name = envelope.tool_name().map_err(HttpError::bad_request)?;
-    let held = rollout.tool(name).ok_or_else(|| no_tool(&rollout, name))?;
-    if let Some(record) = &record {
-        record.tool.get_or_init(|| held.tool.name().to_owned());
-    }
-    run(shared, &rollout, held, envelope).await
+    let Admitted { body, place, room: _room } = admit(&shared.config, &rollout, request).await?;
+    let share = Share::of(&rollout.shares);
+    let answered = share.clone().during(async {
+        let envelope = envelope(shared, body).await?;
+        let name = envelope.tool_name().map_err(HttpError::bad_request)?;
+        let held = rollout.tool(name).ok_or_else(|| no_tool(&rollout, name))?;
+        if let Some(record) = &record {
+            record.tool.get_or_init(|| held.tool.name().to_owned());
+        }
+        run(shared, &rollout, held, envelope).await
+    });
+    Ok(json_bytes(StatusCode::OK, keeping(answered.await?, (place, share))))
 }
 
 /// A request that is read up to its arguments.
@@ -56,16 +61,12 @@ impl Read {
 
 async fn envelope(shared: &Arc<Shared>, body: Bytes) -> Result<Read, HttpError> {
     let bytes = body.len();
-    let read = offload(&shared.large, bytes, move || Envelope::parse(&body)).await?;
+    let limits = shared.limits.clone();
+    let read = offload(&shared.large, bytes, move || Envelope::parse(&body, &limits)).await?;
     read.map(|envelope| Read { envelope, bytes }).map_err(HttpError::bad_request)
 }
 
-async fn run(
-    shared: &Arc<Shared>,
-    rollout: &Rollout,
-    held: &Held,
-    read: Read,
-) -> Result<Response, HttpError> {
+async fn run(shared: &Arc<Shared>, rollout: &Rollout, held: &Held, read: Read) -> Result<Vec<u8>, HttpError> {
     let counted = Counted::begin(rollout, held, &shared.metrics);
     let deadline = Instant::now() + rollout.tool_time_limit;
     let checked = tokio::select! {
@@ -93,23 +94,25 @@ async fn run(
             return Err(HttpError::failed(format!("Tool '{name}' timed out after {seconds} s")));
         }
         Ok(Err(error)) => {
-            tracing::debug!(tool = name, %error, "tool failed");
+            // What it says is text of the tool's, and of its arguments.
             let (outcome, status) = match error {
                 ToolError::Arguments(_) => (Outcome::Arguments, StatusCode::BAD_REQUEST),
                 ToolError::Failed(_) => (Outcome::Failed, StatusCode::INTERNAL_SERVER_ERROR),
             };
+            tracing::debug!(tool = name, ?outcome, "tool failed");
             counted.end(outcome);
             return Err(HttpError::new(status, error.to_string()));
         }
         Ok(Ok(reply)) => {
             let size = size(&reply);
+            hold_result(size).await;
             offload(&shared.large, size, move || reply.to_body(serialization)).await?
         }
     };
     match written {
         Ok(body) => {
             counted.end(Outcome::Ok);
-            Ok(json_bytes(StatusCode::OK, body))
+            Ok(body)
         }
         Err(error) => {
             counted.end(Outcome::Failed);
@@ -122,13 +125,19 @@ async fn run(
 async fn checked(shared: &Arc<Shared>, held: &Held, read: Read) -> Result<(Call, Serialization), HttpError> {
     let serialization = read.envelope.serialization().map_err(HttpError::bad_request)?;
     let (tool, limits) = (held.tool.clone(), shared.limits.clone());
-    let work = move || {
-        let call = read.envelope.into_call(&limits).map_err(HttpError::bad_request)?;
-        tool.check(&call).map_err(HttpError::bad_request)?;
-        Ok(call)
+    let Read { envelope, bytes } = read;
+    let decode = move || {
+        let call = envelope.into_call(&limits)?;
+        // A few bytes of a pickle can share one value a million times.
+        let values = call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value));
+        let size = Size::of(values, expansion(bytes));
+        Ok::<_, WireError>((call, size))
     };
-    let call: Result<Call, HttpError> = offload(&shared.large, read.bytes, work).await?;
-    Ok((call?, serialization))
+    let (call, size) = offload(&shared.large, bytes, decode).await?.map_err(HttpError::bad_request)?;
+    hold_expanded(&size, bytes).await;
+    let check = move || tool.check(&call).map(|()| call);
+    let call = offload(&shared.large, size.bytes(), check).await?.map_err(HttpError::bad_request)?;
+    Ok((call, serialization))
 }
 
 fn no_tool(rollout: &Rollout, name: &str) -> HttpError {
@@ -144,11 +153,69 @@ impl From<ShuttingDown> for HttpError {
     }
 }
 
-/// About how many bytes the reply takes.
+/// About how many bytes the reply takes, where these are not too many.
 fn size(reply: &Reply) -> usize {
     let result = match &reply.result {
-        ToolResult::Value(value) => Size::of([value]).bytes(),
+        ToolResult::Value(value) => Size::of([value], FREE_BYTES).bytes(),
         ToolResult::Repr(text) => text.len(),
     };
     result + reply.print_lines.iter().map(String::len).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+    use rlm_core::pickle::Limits;
+    use serde_json::json;
+
+    use super::*;
+    use crate::tool::{RootTool, Tool, ToolFuture};
+    use crate::{RolloutConfig, Rootd, RootdConfig};
+
+    /// 18 levels of it, a pickle of 183 bytes.
+    const EXPANDS: &str = "XXEAMF1oAGFoAGFxATBdaAFhaAFhcQIwXWgCYWgCYXEDMF1oA2FoA2FxBDBdaARhaARhcQUwXWgFYWgFYXEGMF1oBmFo\
+                           BmFxBzBdaAdhaAdhcQgwXWgIYWgIYXEJMF1oCWFoCWFxCjBdaAphaAphcQswXWgLYWgLYXEMMF1oDGFoDGFxDTBdaA1h\
+                           aA1hcQ4wXWgOYWgOYXEPMF1oD2FoD2FxEDBdaBBhaBBhcREwXWgRYWgRYYUu";
+
+    #[derive(Debug)]
+    struct Nothing(serde_json::Value);
+
+    impl RootTool for Nothing {
+        fn name(&self) -> &str {
+            "t"
+        }
+
+        fn description(&self) -> &str {
+            "d"
+        }
+
+        fn parameters(&self) -> &serde_json::Value {
+            &self.0
+        }
+
+        fn call(&self, _call: Call, _deadline: Instant) -> ToolFuture<'_> {
+            unreachable!("it is not called")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_few_bytes_that_stand_for_many_values_are_checked_elsewhere() {
+        let rootd = Rootd::new(RootdConfig::default());
+        let tool = Tool::new(Nothing(json!({"properties": {"a": {"type": "array"}}}))).unwrap();
+        rootd.register("r", RolloutConfig { tools: vec![tool], ..RolloutConfig::default() }).unwrap();
+        let shared = rootd.0;
+        let rollout = shared.rollout("r").unwrap();
+        // What would be done elsewhere is refused, and what is done here is not.
+        shared.large.close();
+        // An empty list, and a list that holds one list twice, which holds one list twice, and so on.
+        let pickles = [("XYUu", 200), (EXPANDS, 503)];
+        for (args, expected) in pickles {
+            let body = format!(r#"{{"tool_name": "t", "args": "{args}"}}"#);
+            let envelope = Envelope::parse(body.as_bytes(), &Limits::default()).unwrap();
+            let read = Read { envelope, bytes: body.len() };
+            let checked = checked(&shared, rollout.tool("t").unwrap(), read).await;
+            let status = checked.map_or_else(|error| error.into_response().status().as_u16(), |_| 200);
+            assert_eq!(status, expected, "{args}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
+use rlm_core::pickle::{Limits, Value};
 use serde_json::Value as Json;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -187,9 +188,10 @@ impl Models {
     }
 
     fn reply(&self, body: &[u8]) -> Result<Reply, Failure> {
-        let json: Json = serde_json::from_slice(body).map_err(|error| {
-            unusable(format!("{error} in {:?}", self.shorten(&String::from_utf8_lossy(body))))
-        })?;
+        let json =
+            serde_json::from_slice(body).or_else(|error| mended(body).ok_or(error)).map_err(|error| {
+                unusable(format!("{error} in {:?}", self.shorten(&String::from_utf8_lossy(body))))
+            })?;
         // Some servers report errors with a status of success.
         match error_text(&json) {
             Some(error) if json.get("choices").is_none_or(Json::is_null) => {
@@ -239,6 +241,11 @@ impl Models {
         }
         line
     }
+}
+
+/// A body whose texts have halves of surrogate pairs, as a model may write them: it is paid for, and need not be sent again.
+fn mended(body: &[u8]) -> Option<Json> {
+    Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
 }
 
 fn unusable(why: String) -> Failure {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jsonschema::Validator;
-use rlm_core::pickle::{Dict, Value};
+use rlm_core::pickle::{Dict, Limits, Value};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply, ToolResult};
 use serde_json::{Value as Json, json};
 use tokio::time::timeout_at;
@@ -63,8 +63,9 @@ impl Tools {
             return Err(format!("there is no tool {name:?}, there are {}", names.join(", ")));
         };
         let arguments = arguments(call)?;
-        validator.validate(&arguments).map_err(|error| error.to_string())?;
-        let call = Call { tool: name.to_owned(), args: Vec::new(), kwargs: kwargs(&arguments)? };
+        let json = arguments.to_json(MAX_BODY_BYTES).map_err(|error| format!("the arguments: {error}"))?;
+        validator.validate(&json).map_err(|error| error.to_string())?;
+        let call = Call { tool: name.to_owned(), args: Vec::new(), kwargs: kwargs(arguments)? };
         match timeout_at(deadline.into(), tool.call(call, deadline)).await {
             Ok(Ok(reply)) => text(&reply),
             Ok(Err(error)) => Err(error.to_string()),
@@ -74,19 +75,18 @@ impl Tools {
 }
 
 /// The arguments of a call: JSON text, or JSON, as some servers have it.
-fn arguments(call: &Json) -> Result<Json, String> {
+fn arguments(call: &Json) -> Result<Value, String> {
     match call.pointer("/function/arguments") {
-        None | Some(Json::Null) => Ok(json!({})),
-        Some(Json::String(text)) if text.trim().is_empty() => Ok(json!({})),
-        Some(Json::String(text)) => {
-            serde_json::from_str(text).map_err(|error| format!("the arguments are not JSON: {error}"))
-        }
-        Some(other) => Ok(other.clone()),
+        None | Some(Json::Null) => Ok(Dict::default().into()),
+        Some(Json::String(text)) if text.trim().is_empty() => Ok(Dict::default().into()),
+        Some(Json::String(text)) => Value::from_json_text(text.as_bytes(), &Limits::default())
+            .map_err(|error| format!("the arguments are not JSON: {error}")),
+        Some(other) => Value::from_json(other).map_err(|error| error.to_string()),
     }
 }
 
-fn kwargs(arguments: &Json) -> Result<Dict, String> {
-    match Value::from_json(arguments).map_err(|error| error.to_string())? {
+fn kwargs(arguments: Value) -> Result<Dict, String> {
+    match arguments {
         Value::Dict(dict) => Ok(Arc::unwrap_or_clone(dict)),
         other => Err(format!("the arguments must be an object, not {}", other.type_name())),
     }
@@ -97,8 +97,8 @@ fn text(reply: &Reply) -> Result<String, String> {
     match &reply.result {
         ToolResult::Repr(repr) => Ok(repr.clone()),
         ToolResult::Value(Value::Str(text)) => Ok(text.to_string()),
-        ToolResult::Value(value) => match value.to_json(MAX_BODY_BYTES) {
-            Ok(json) => Ok(json.to_string()),
+        ToolResult::Value(value) => match value.to_json_text(MAX_BODY_BYTES) {
+            Ok(json) => Ok(String::from_utf8_lossy(&json).into_owned()),
             Err(_) => value.repr(MAX_BODY_BYTES).map_err(|error| error.to_string()),
         },
     }

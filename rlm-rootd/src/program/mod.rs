@@ -17,16 +17,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rlm_core::pickle::Value;
+use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply};
 use serde::Deserialize;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 
 pub use self::file::{ToolsFileError, load_tools};
 use self::run::{Finished, run};
 use self::spawner::Spawner;
-use crate::offload::{Size, offload};
+use crate::offload::{LARGE_BYTES, offload};
+use crate::share::Size;
 use crate::signature;
 use crate::tool::{RootTool, ToolError, ToolFuture};
 
@@ -105,7 +106,8 @@ impl ProgramTool {
     /// The document that the program reads: an object of the arguments by name where the schema names them, else
     /// `{"args": […], "kwargs": {…}}`.
     async fn input(&self, call: Call) -> Result<Vec<u8>, ToolError> {
-        let size = Size::of(call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value)));
+        let values = call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value));
+        let size = Size::of(values, LARGE_BYTES);
         let names = signature::names(&self.parameters);
         let tool = self.name.clone();
         let work = move || match names {
@@ -130,8 +132,8 @@ impl ProgramTool {
                 Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
             })),
             Form::Json => {
-                let json: Json = serde_json::from_slice(&output).map_err(|error| error.to_string())?;
-                Value::from_json(&json).map(Reply::of).map_err(|error| error.to_string())
+                let value = Value::from_json_text(&output, &Limits::default());
+                value.map(Reply::of).map_err(|error| error.to_string())
             }
         };
         let read = offload(&self.shared.large, bytes, work).await;
@@ -145,32 +147,38 @@ impl ProgramTool {
 }
 
 fn named(tool: &str, names: &[String], call: &Call) -> Result<Vec<u8>, ToolError> {
-    let mut object = Map::new();
-    for (name, value) in names.iter().zip(&call.args) {
-        object.insert(name.clone(), json(tool, name, value)?);
-    }
-    for (key, value) in call.kwargs.iter() {
-        if let Value::Str(name) = key {
-            object.insert(name.to_string(), json(tool, name, value)?);
-        }
-    }
-    text(&Json::Object(object))
+    let by_position = names.iter().map(String::as_str).zip(&call.args);
+    let by_name = call.kwargs.iter().filter_map(|(key, value)| match key {
+        Value::Str(name) => Some((&**name, value)),
+        _ => None,
+    });
+    document(tool, by_position.chain(by_name))
 }
 
 fn unnamed(tool: &str, call: Call) -> Result<Vec<u8>, ToolError> {
-    let args = Value::List(Arc::new(call.args));
-    let kwargs = Value::from(call.kwargs);
-    text(&serde_json::json!({"args": json(tool, "args", &args)?, "kwargs": json(tool, "kwargs", &kwargs)?}))
+    let (args, kwargs) = (Value::List(Arc::new(call.args)), Value::from(call.kwargs));
+    document(tool, [("args", &args), ("kwargs", &kwargs)].into_iter())
 }
 
-fn json(tool: &str, name: &str, value: &Value) -> Result<Json, ToolError> {
-    value
-        .to_json(MAX_BODY_BYTES)
-        .map_err(|error| ToolError::Arguments(signature::not_json(tool, name, error)))
-}
-
-fn text(document: &Json) -> Result<Vec<u8>, ToolError> {
-    serde_json::to_vec(document).map_err(|error| ToolError::Failed(error.to_string()))
+/// The text of an object of arguments.
+fn document<'a>(
+    tool: &str,
+    arguments: impl Iterator<Item = (&'a str, &'a Value)>,
+) -> Result<Vec<u8>, ToolError> {
+    let mut text = vec![b'{'];
+    for (name, value) in arguments {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        serde_json::to_writer(&mut text, name).expect("a str can be written to a Vec");
+        text.push(b':');
+        let value = value
+            .to_json_text(MAX_BODY_BYTES)
+            .map_err(|error| ToolError::Arguments(signature::not_json(tool, name, error)))?;
+        text.extend_from_slice(&value);
+    }
+    text.push(b'}');
+    Ok(text)
 }
 
 /// How a program that failed ended, and what it said last.

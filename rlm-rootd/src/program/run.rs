@@ -11,6 +11,7 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 use super::spawner::Spawner;
+use crate::share::hold_result;
 
 /// Kept of stderr: its last bytes.
 const ERROR_TAIL_BYTES: usize = 4 << 10;
@@ -38,7 +39,7 @@ pub(super) enum RunError {
 }
 
 /// Runs a program to its end. Its process group is killed when it has ended, when it writes more than `max_output` bytes,
-/// and when the future is dropped.
+/// and when the future is dropped. Its output is read on only while the request may hold so much.
 pub(super) async fn run(
     spawner: &Spawner,
     mut command: Command,
@@ -57,7 +58,11 @@ pub(super) async fn run(
         tokio::select! {
             exited = ended.readable() => { exited?.retain_ready(); break }
             () = &mut feeding, if !fed => fed = true,
-            read = output.wait(), if !output.is_over => { read?; output.take()?; }
+            read = output.wait(), if !output.is_over => {
+                read?;
+                output.take()?;
+                hold_result(output.bytes.len()).await;
+            }
             read = errors.wait(), if !errors.is_over => { read?; errors.take()?; }
         }
     }

@@ -59,6 +59,7 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
             orders.recv_timeout(REAP_EVERY)
         };
         match order {
+            Ok(Order::Start { reply, .. }) if reply.is_closed() => {}
             Ok(Order::Start { mut command, orders, reply }) => {
                 let started = start(&mut command, descriptors);
                 let program = started.map(|child| Program { child: Some(child), orders });

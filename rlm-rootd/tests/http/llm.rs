@@ -247,6 +247,15 @@ async fn a_reply_that_is_of_no_use_is_named() {
 }
 
 #[tokio::test]
+async fn a_reply_with_half_a_surrogate_pair_is_read_and_paid_for_once() {
+    let body = r#"{"choices": [{"message": {"role": "assistant", "content": "a\ud800b"}}]}"#;
+    let model = ScriptedModel::start([Rule::any().body(body)]);
+    let sub_llm = setup(&model).start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "a\u{fffd}b");
+    assert_eq!(model.finish().len(), 1);
+}
+
+#[tokio::test]
 async fn text_in_parts_is_joined() {
     let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
     let model = ScriptedModel::start([Rule::any().message(json!({"content": parts}))]);

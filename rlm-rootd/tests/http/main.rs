@@ -6,6 +6,7 @@ mod arguments;
 mod bodies;
 mod cancellation;
 mod connections;
+mod large;
 mod llm;
 mod metrics;
 mod models;

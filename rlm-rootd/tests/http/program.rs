@@ -18,7 +18,7 @@ use crate::support::{PATIENCE, request, tool_request};
 const API_KEY: &str = "sk-the-key-of-the-model";
 
 /// The running program. It is killed on drop.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     stdout: BufReader<ChildStdout>,
     stderr: ChildStderr,
@@ -34,7 +34,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 impl Program {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::of(&mut command(arguments))
     }
 
@@ -49,23 +49,23 @@ impl Program {
         Self { child, stdout, stderr, line }
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().try_into().unwrap())
     }
 
-    fn registration(&self, id: &str) -> Registration {
+    pub(crate) fn registration(&self, id: &str) -> Registration {
         let secret = self.line["rollouts"][id]["secret"].as_str().unwrap();
         Registration { id: id.to_owned(), secret: Secret::new(secret), tools: vec![] }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let address = self.line["url"].as_str().unwrap().strip_prefix("http://").unwrap();
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
-    fn exchange(&self, request: &[u8]) -> (u16, String) {
+    pub(crate) fn exchange(&self, request: &[u8]) -> (u16, String) {
         exchange(self.connect(), request)
     }
 
@@ -116,7 +116,7 @@ fn response(stream: impl std::io::Read) -> (u16, String) {
 }
 
 /// A file of tools that run shell code.
-fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
+pub(crate) fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
     let tool = |(name, code): &(&str, &str)| {
         format!("[[tool]]\nname = '{name}'\ndescription = 'd'\ncommand = ['sh', '-c', {}]\n", json!(code))
     };
@@ -125,7 +125,7 @@ fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn until(mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "it takes too long");
@@ -247,21 +247,30 @@ fn sigterm_lets_a_running_call_end() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_its_programs_with_it() {
+fn a_second_signal_ends_it_at_once_and_its_programs_with_all_that_they_started() {
     let dir = tempfile::tempdir().unwrap();
-    let file = tools(dir.path(), &[("wait", "echo $$ > pid; exec sleep 1000")]);
+    let file = tools(dir.path(), &[("wait", "sleep 1000 & echo $! > $$.pid; wait")]);
     let program = Program::start(&["--tools", &file, "--rollout", "r"]);
-    let mut stream = program.connect();
-    stream.write_all(&tool_request(&program.registration("r"), "wait", json!([]))).unwrap();
-    let pid = || fs::read_to_string(dir.path().join("pid")).unwrap_or_default();
-    until(|| pid().ends_with('\n'));
-    let address = stream.peer_addr().unwrap();
+    let request = tool_request(&program.registration("r"), "wait", json!([]));
+    let mut streams: Vec<_> = (0..20).map(|_| program.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&request).unwrap();
+    }
+    let pids = || -> Vec<String> {
+        let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let pids = files.filter(|path| path.extension().is_some_and(|end| end == "pid"));
+        pids.map(|path| fs::read_to_string(path).unwrap()).filter(|pid| pid.ends_with('\n')).collect()
+    };
+    until(|| pids().len() == streams.len());
+    let address = streams[0].peer_addr().unwrap();
     kill(program.pid(), Signal::SIGINT).unwrap();
     until(|| TcpStream::connect(address).is_err());
     kill(program.pid(), Signal::SIGINT).unwrap();
     let (status, ..) = program.wait();
     assert_eq!(status.code(), Some(0));
-    until(|| !Path::new(&format!("/proc/{}", pid().trim())).exists());
+    for pid in pids() {
+        until(|| is_over(pid.trim()));
+    }
 }
 
 #[test]
@@ -274,10 +283,49 @@ fn programs_die_with_it_when_it_is_killed() {
     let pid = || fs::read_to_string(dir.path().join("pid")).unwrap_or_default();
     until(|| pid().ends_with('\n'));
     program.child.kill().unwrap();
-    until(|| match fs::read_to_string(format!("/proc/{}/stat", pid().trim())) {
+    until(|| is_over(pid().trim()));
+}
+
+/// Whether a process is gone, or waits for its parent alone.
+fn is_over(pid: &str) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
         Err(_) => true,
-    });
+    }
+}
+
+#[test]
+fn idle_connections_leave_descriptors_for_calls_where_there_are_few() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = tools(dir.path(), &[("t", "echo through")]);
+    let program = Program::of(
+        Command::new("sh")
+            .args(["-c", "ulimit -n 200; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_rlm-rootd")])
+            .args(["--tools", &file, "--rollout", "r"]),
+    );
+    let idle: Vec<_> = (0..300).map(|_| program.connect()).collect();
+    let request = tool_request(&program.registration("r"), "t", json!([]));
+    for _ in 0..3 {
+        assert_eq!(program.exchange(&request), (200, r#"{"result":"through\n"}"#.to_owned()));
+    }
+    drop(idle);
+}
+
+#[test]
+fn the_log_holds_no_text_of_a_tool() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = tools(dir.path(), &[("bad", "printf 'a\\nthe-forged-line %s' \"$(cat)\" >&2; exit 1")]);
+    let mut command = command(&["--tools", &file, "--rollout", "r"]);
+    let program = Program::of(command.env("RUST_LOG", "trace"));
+    let request = tool_request(&program.registration("r"), "bad", json!(["the-argument"]));
+    let (status, answer) = program.exchange(&request);
+    assert_eq!(status, 500);
+    assert!(answer.contains("the-forged-line") && answer.contains("the-argument"), "{answer}");
+    let (_, _, log) = program.terminate();
+    assert!(log.contains("tool failed"), "{log}");
+    for private in ["the-forged-line", "the-argument"] {
+        assert!(!log.contains(private), "{private} in {log}");
+    }
 }
 
 #[test]
@@ -314,7 +362,7 @@ fn what_is_wrong_at_the_start_is_said_and_has_its_status() {
     let bad = dir.path().join("bad.toml");
     fs::write(&bad, "[[tool]]\nname = 'x'\ncommand = ['sh']\n").unwrap();
     let bad = bad.to_str().unwrap();
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["--lisen", "x"], 2, "--lisen"),
         (&["--listen", "127.0.0.1:0", "--socket", "x"], 2, "cannot be used with"),
         (
@@ -327,6 +375,8 @@ fn what_is_wrong_at_the_start_is_said_and_has_its_status() {
         (&["--prices", "/no/such.toml"], 2, "/no/such.toml"),
         (&["--admin-token-env", "UNSET"], 2, "the variable UNSET is not set"),
         (&["--model", "x"], 2, "--base-url"),
+        (&["--rollout", "a/b", "--listen", "127.0.0.1:1"], 2, "--rollout a/b: the rollout's id must be"),
+        (&["--rollout", "a", "--rollout", "a"], 2, "--rollout a: rollout 'a' is registered already"),
         (&["--socket", "/no/such/dir/s"], 3, "/no/such/dir/s cannot be bound: No such file"),
     ];
     for (arguments, status, message) in cases {

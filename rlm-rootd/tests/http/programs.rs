@@ -12,7 +12,7 @@ use rlm_rootd::{Tool, load_tools};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Endpoint, pickled_request, soon, tool_request, until};
+use crate::support::{Endpoint, pickled_request, soon, tool_request, tools_request, until};
 
 /// Programs get this, and not the variables of the test's process.
 fn environment() -> BTreeMap<OsString, OsString> {
@@ -69,6 +69,14 @@ async fn a_program_reads_named_arguments_and_answers_in_json_or_text() {
     assert_eq!(result, json!(r#"{"args":["é",2],"kwargs":{}}"#));
     let result = endpoint.call(&r, "t", json!({"a": 1})).await.result();
     assert_eq!(result, json!(r#"{"args":[],"kwargs":{"a":1}}"#));
+
+    // Ints of any size stay ints both ways, and half a surrogate pair is no error.
+    let (endpoint, r) = Endpoint::with_tools(shell(&dir, "cat", "output = 'json'"));
+    let args = r#"[[12345678901234567890123,-0],"\ud800"]"#;
+    let body = format!(r#"{{"tool_name": "t", "serialization": "json", "args": {args}}}"#);
+    let response = endpoint.client().await.exchange(&tools_request(&r, body.as_bytes())).await;
+    let expected = "{\"result\":{\"args\":[[12345678901234567890123,0],\"\u{fffd}\"],\"kwargs\":{}}}";
+    assert_eq!(String::from_utf8(response.body).unwrap(), expected);
 
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, r"printf 'a\377b\n'", ""));
     assert_eq!(endpoint.call(&r, "t", json!([])).await.result(), json!("a\u{fffd}b\n"));

@@ -45,6 +45,7 @@ async fn each_refusal_says_why_in_json_and_executes_nothing() {
         (to(""), 400, "Invalid JSON: EOF while parsing a value at line 1 column 0"),
         (to("{"), 400, "Invalid JSON: EOF while parsing an object at line 1 column 1"),
         (to("\u{1}"), 400, "Invalid JSON: expected value at line 1 column 1"),
+        (to(r#"["count", "json", [], {}]"#), 400, "Invalid JSON: the body must be a JSON object, not list"),
         (to("{}"), 400, "Tool name not provided"),
         (to(r#"{"tool_name": 7}"#), 400, "Tool name not provided"),
         (to(r#"{"tool_name": "x"}"#), 404, "Tool 'x' not found; tools: count"),

@@ -3,10 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
-use rlm_core::pickle::{Dict, Int, Value};
+use rlm_core::pickle::{Dict, Limits, Value};
 use rlm_core::root_tool::{Call, LLM_BATCH};
-use serde_json::Value as Json;
 
 /// A command line that is not understood.
 pub(crate) struct Usage(pub(crate) String);
@@ -214,15 +214,12 @@ impl Argument {
 
 /// The value of a text that parses as JSON, or the text.
 fn decoded(text: String) -> Value {
-    let digits = text.strip_prefix('-').unwrap_or(&text);
-    if digits.len() > 1 && !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        // JSON has ints of any size, and serde_json has not.
-        if let Ok(int) = text.parse::<Int>() {
-            return Value::Int(int);
-        }
-    }
-    let json = serde_json::from_str::<Json>(&text).ok();
-    json.and_then(|json| Value::from_json(&json).ok()).unwrap_or_else(|| text.into())
+    Value::from_json_text(text.as_bytes(), &limits()).unwrap_or_else(|_no_json| text.into())
+}
+
+/// How much is taken is the endpoint's to say.
+fn limits() -> Limits {
+    Limits { expanded_values: usize::MAX, ..Limits::default() }
 }
 
 /// The call with these arguments; prompts are one argument together.
@@ -232,47 +229,40 @@ fn of_values(tool: &str, values: Vec<Value>) -> Call {
 }
 
 fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
-    let json = serde_json::from_str::<Json>(text).map_err(|error| {
+    let payload = Value::from_json_text(text.as_bytes(), &limits()).map_err(|error| {
         format!("the payload is not JSON: {error}: {}", rlm_core::frame::excerpt(text.as_bytes()))
     })?;
-    let is_batch = tool == LLM_BATCH;
-    let value = |json: &Json| Value::from_json(json).map_err(|error| format!("the payload: {error}"));
-    let values = |items: &[Json]| items.iter().map(value).collect::<Result<Vec<Value>, String>>();
-    let is_call = |object: &serde_json::Map<String, Json>| {
-        !object.is_empty() && object.keys().all(|key| key == "args" || key == "kwargs")
+    let is_call = |object: &Dict| {
+        let is_part = |key: &Value| *key == Value::from("args") || *key == Value::from("kwargs");
+        !object.is_empty() && object.iter().all(|(key, _)| is_part(key))
     };
-    match &json {
-        Json::Object(object) if is_call(object) => {
+    match payload {
+        Value::Dict(object) if is_call(&object) => {
             let args = match object.get("args") {
                 None => Vec::new(),
-                Some(Json::Array(items)) => values(items)?,
+                Some(Value::List(items)) => items.to_vec(),
                 Some(_) => return Err("the payload: args must be a list".to_owned()),
             };
             let kwargs = match object.get("kwargs") {
                 None => Dict::default(),
-                Some(json @ Json::Object(_)) => dict(value(json)?),
+                Some(Value::Dict(kwargs)) => (**kwargs).clone(),
                 Some(_) => return Err("the payload: kwargs must be an object".to_owned()),
             };
             Ok(Call { tool: tool.to_owned(), args, kwargs })
         }
-        Json::Object(object) if is_batch => {
-            let prompts = ["prompts", "messages", "prompt"].iter().find_map(|key| object.get(*key));
+        Value::Dict(object) if tool == LLM_BATCH => {
+            let prompts = ["prompts", "messages", "prompt"].iter().find_map(|key| object.get(key));
             match prompts {
-                Some(Json::Array(items)) => Ok(of_values(tool, values(items)?)),
-                Some(prompt) => Ok(of_values(tool, vec![value(prompt)?])),
+                Some(Value::List(items)) => Ok(of_values(tool, items.to_vec())),
+                Some(prompt) => Ok(of_values(tool, vec![prompt.clone()])),
                 None => Err("the payload: expected a list of prompts, or an object with prompts".to_owned()),
             }
         }
-        Json::Object(_) => Ok(Call { tool: tool.to_owned(), args: Vec::new(), kwargs: dict(value(&json)?) }),
-        Json::Array(items) => Ok(of_values(tool, values(items)?)),
-        other => Ok(of_values(tool, vec![value(other)?])),
-    }
-}
-
-fn dict(value: Value) -> Dict {
-    match value {
-        Value::Dict(dict) => std::sync::Arc::unwrap_or_clone(dict),
-        _ => Dict::default(),
+        Value::Dict(object) => {
+            Ok(Call { tool: tool.to_owned(), args: Vec::new(), kwargs: Arc::unwrap_or_clone(object) })
+        }
+        Value::List(items) => Ok(of_values(tool, Arc::unwrap_or_clone(items))),
+        other => Ok(of_values(tool, vec![other])),
     }
 }
 
@@ -314,6 +304,8 @@ mod tests {
             "(1000.0, True, [1], '', 'a\\n\"b\"', None, '007', -5, '-') {}"
         );
         assert_eq!(repr("t", &["123456789012345678901234567890"]), "(123456789012345678901234567890,) {}");
+        assert_eq!(repr("t", &["[-12345678901234567890123, -0]"]), "([-12345678901234567890123, 0],) {}");
+        assert_eq!(repr("t", &[r#"["\ud800"]"#]), "(['\u{fffd}'],) {}");
         assert_eq!(repr("t", &["--str", "1e3", "[1]"]), "('1e3', '[1]') {}");
         assert_eq!(repr("t", &["1", "--str"]), "('1',) {}");
         assert_eq!(repr("t", &["--", "-x", "--json", "@a", "1"]), "('-x', '--json', '@a', 1) {}");

@@ -1,14 +1,14 @@
-//! Values to JSON and back.
+//! Values to JSON, as text and as `serde_json`'s tree, and that tree to values.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Number, Value as Json};
 
-use super::error::WriteError;
-use super::int::Int;
-use super::limits::MAX_DEPTH;
-use super::repr;
-use super::value::{Dict, Value};
+use super::super::error::WriteError;
+use super::super::int::Int;
+use super::super::limits::MAX_DEPTH;
+use super::super::repr;
+use super::super::value::{Dict, Value};
 
 /// Longest excerpt of a value or key in an error, in bytes.
 const EXCERPT_BYTES: usize = 60;
@@ -24,14 +24,22 @@ impl Value {
     /// more than so many bytes; [`WriteError::TooDeep`].
     pub fn to_json(&self, max_bytes: usize) -> Result<Json, WriteError> {
         let mut walk = Walk { max_bytes, left: max_bytes };
-        walk.value(self, 0).map_err(|error| match error {
-            WriteError::NotJson { path, what } => WriteError::NotJson { path: format!("value{path}"), what },
-            other => other,
-        })
+        walk.value(self, 0).map_err(from_the_top)
+    }
+
+    /// The value as Python's `json.dumps` would write it, without blanks and with what is not ASCII as it is. Ints have any
+    /// size; beside that it is as [`Self::to_json`].
+    ///
+    /// # Errors
+    /// As of [`Self::to_json`]; [`WriteError::TooLarge`] counts what is written.
+    pub fn to_json_text(&self, max_bytes: usize) -> Result<Vec<u8>, WriteError> {
+        let mut text = Text { bytes: Vec::new(), max_bytes };
+        text.value(self, 0).map_err(from_the_top)?;
+        Ok(text.bytes)
     }
 
     /// What Python's `json.loads` would give for this JSON, but for ints of more than 64 bits: `serde_json` reads them as
-    /// floats.
+    /// floats. [`Self::from_json_text`] does not.
     ///
     /// # Errors
     /// [`WriteError::TooDeep`] beyond [`MAX_DEPTH`].
@@ -107,6 +115,92 @@ impl Walk {
     }
 }
 
+/// A JSON text under way.
+struct Text {
+    bytes: Vec<u8>,
+    max_bytes: usize,
+}
+
+impl Text {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<(), WriteError> {
+        if depth > MAX_DEPTH {
+            return Err(WriteError::TooDeep(MAX_DEPTH));
+        }
+        match value {
+            Value::None => self.push(b"null"),
+            Value::Bool(true) => self.push(b"true"),
+            Value::Bool(false) => self.push(b"false"),
+            Value::Int(int) => self.push(int.to_string().as_bytes()),
+            Value::Float(float) => {
+                let number = Number::from_f64(*float).ok_or_else(|| not_json(value))?;
+                self.push(number.to_string().as_bytes())
+            }
+            Value::Str(text) => self.string(text),
+            Value::Tuple(items) | Value::List(items) => self.array(items, depth),
+            Value::Dict(dict) => self.object(dict, depth),
+            Value::Bytes(_) | Value::ByteArray(_) | Value::Set(_) | Value::FrozenSet(_) => {
+                Err(not_json(value))
+            }
+        }
+    }
+
+    fn array(&mut self, items: &[Value], depth: usize) -> Result<(), WriteError> {
+        self.push(b"[")?;
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                self.push(b",")?;
+            }
+            self.value(item, depth + 1).map_err(|error| within(error, || format!("[{at}]")))?;
+        }
+        self.push(b"]")
+    }
+
+    fn object(&mut self, dict: &Dict, depth: usize) -> Result<(), WriteError> {
+        self.push(b"{")?;
+        for (at, (key, value)) in dict.iter().enumerate() {
+            if at > 0 {
+                self.push(b",")?;
+            }
+            match key {
+                Value::Str(key) => self.string(key)?,
+                other => self.string(&name(other)?)?,
+            }
+            self.push(b":")?;
+            let place = || format!("[{}]", key.short_repr(EXCERPT_BYTES));
+            self.value(value, depth + 1).map_err(|error| within(error, place))?;
+        }
+        self.push(b"}")
+    }
+
+    fn string(&mut self, text: &str) -> Result<(), WriteError> {
+        self.check(text.len() + 2)?;
+        serde_json::to_writer(&mut self.bytes, text).expect("a str can be written to a Vec");
+        self.check(0)
+    }
+
+    fn push(&mut self, piece: &[u8]) -> Result<(), WriteError> {
+        self.check(piece.len())?;
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// Whether there is room for so many bytes more.
+    fn check(&self, more: usize) -> Result<(), WriteError> {
+        if self.bytes.len() + more > self.max_bytes {
+            return Err(WriteError::TooLarge(self.max_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// The path of an error begins with the whole value.
+fn from_the_top(error: WriteError) -> WriteError {
+    match error {
+        WriteError::NotJson { path, what } => WriteError::NotJson { path: format!("value{path}"), what },
+        other => other,
+    }
+}
+
 /// A key as Python's `json.dumps` writes it.
 fn name(key: &Value) -> Result<String, WriteError> {
     Ok(match key {
@@ -176,7 +270,7 @@ fn from_number(number: &Number) -> Value {
 mod tests {
     use serde_json::json;
 
-    use super::super::value::Set;
+    use super::super::super::value::Set;
     use super::*;
 
     fn dict<const LENGTH: usize>(pairs: [(Value, Value); LENGTH]) -> Value {
@@ -187,6 +281,8 @@ mod tests {
     fn check(value: &Value, expected: &str) {
         let json = value.to_json(1000).map(|json| json.to_string());
         assert_eq!(json.unwrap_or_else(|error| error.to_string()), expected);
+        let text = value.to_json_text(1000).map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(text.unwrap_or_else(|error| error.to_string()), expected);
     }
 
     #[test]
@@ -221,6 +317,17 @@ mod tests {
         let shared = Value::list(vec![text; 50]);
         assert!(shared.to_json(50 * 103 + 1).is_ok());
         assert_eq!(shared.to_json(50 * 103), Err(WriteError::TooLarge(50 * 103)));
+        assert_eq!(shared.to_json_text(50 * 103 + 1).unwrap().len(), 50 * 103 + 1);
+        assert_eq!(shared.to_json_text(50 * 103), Err(WriteError::TooLarge(50 * 103)));
+        // Escapes too.
+        assert_eq!(Value::from("\0".repeat(10)).to_json_text(61), Err(WriteError::TooLarge(61)));
+    }
+
+    #[test]
+    fn a_large_int_is_digits_in_a_text() {
+        let int = Value::Int(Int::from_decimal("-12345678901234567890123").unwrap());
+        let text = Value::list([int.clone(), 1e20.into()]).to_json_text(100).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "[-12345678901234567890123,1e+20]");
     }
 
     #[test]

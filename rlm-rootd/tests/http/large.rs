@@ -1,0 +1,102 @@
+//! What large values cost the built program, and whom.
+
+use std::io::Write as _;
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::json;
+
+use crate::program::{Program, tools, until};
+use crate::support::{tool_request, tools_request};
+
+/// The most that the process has held so far, in MiB.
+fn peak(program: &Program) -> usize {
+    mebibytes(program, "VmHWM:")
+}
+
+fn mebibytes(program: &Program, field: &str) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
+}
+
+fn metrics(program: &Program) -> String {
+    program.exchange(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n").1
+}
+
+#[test]
+fn json_of_many_small_values_is_refused_before_it_takes_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::start(&["--tools", &tools(dir.path(), &[("t", "cat")]), "--rollout", "r"]);
+    let r = program.registration("r");
+    for piece in ["0,", "{\"\":0},"] {
+        let many = piece.repeat((30 << 20) / piece.len());
+        let body = format!(r#"{{"tool_name": "t", "serialization": "json", "args": [{many}0]}}"#);
+        let (status, answer) = program.exchange(&tools_request(&r, body.as_bytes()));
+        assert_eq!((status, &*answer), (400, r#"{"error":"Invalid JSON: more than 2097152 values"}"#));
+    }
+    assert!(peak(&program) < 700, "{} MiB", peak(&program));
+    // And it is given back.
+    until(|| mebibytes(&program, "VmRSS:") < 150);
+    assert_eq!(program.exchange(&tool_request(&r, "t", json!([1]))).0, 200);
+}
+
+#[test]
+fn results_that_nobody_reads_are_few_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file =
+        tools(dir.path(), &[("large", "head -c 10000000 /dev/zero | tr '\\0' x"), ("small", "echo x")]);
+    let program = Program::start(&["--tools", &file, "--rollout", "r"]);
+    let r = program.registration("r");
+    let request = tool_request(&r, "large", json!([]));
+    let mut clients: Vec<_> = (0..60).map(|_| program.connect()).collect();
+    for client in &mut clients {
+        client.write_all(&request).unwrap();
+        client.set_nonblocking(true).unwrap();
+    }
+    let answered = |count: usize| {
+        let line = format!("rlm_tool_calls_total{{outcome=\"ok\"}} {count}\n");
+        until(|| metrics(&program).contains(&line));
+    };
+    answered(4);
+    // Others of the rollout run on.
+    assert_eq!(program.exchange(&tool_request(&r, "small", json!([]))).0, 200);
+    // Each that goes makes room for one.
+    for gone in 0..15 {
+        answered(gone + 5);
+        let mut place = None;
+        until(|| {
+            place = clients.iter().position(|client| client.peek(&mut [0]).is_ok());
+            place.is_some()
+        });
+        drop(clients.swap_remove(place.unwrap()));
+    }
+    assert!(peak(&program) < 400, "{} MiB", peak(&program));
+}
+
+#[test]
+fn a_text_that_is_shared_many_times_is_written_for_few_calls_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = tools(dir.path(), &[("t", "sleep 0.2; cat > /dev/null")]);
+    let program = Program::start(&["--tools", &file, "--rollout", "r"]);
+    let r = program.registration("r");
+    let share = |count: usize| {
+        let text = [&b"X\x30\x75\0\0"[..], &[b'a'; 30_000], b"q\0"].concat();
+        let list = [&b"]("[..], &text, &b"h\0".repeat(count), b"e\x85."].concat();
+        let body = json!({"tool_name": "t", "args": BASE64.encode(list)});
+        tools_request(&r, body.to_string().as_bytes())
+    };
+    // 30 MB.
+    let request = share(1000);
+    thread::scope(|scope| {
+        let calls: Vec<_> = (0..16).map(|_| scope.spawn(|| program.exchange(&request))).collect();
+        for call in calls {
+            assert_eq!(call.join().unwrap(), (200, r#"{"result":"gANYAAAAAC4="}"#.to_owned()));
+        }
+    });
+    assert!(peak(&program) < 300, "{} MiB", peak(&program));
+    let (status, answer) = program.exchange(&share(3000));
+    assert_eq!(status, 400);
+    assert!(answer.contains("more than 67108864 bytes, with shared ones counted each time"), "{answer}");
+}

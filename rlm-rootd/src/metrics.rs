@@ -106,7 +106,7 @@ impl Histogram {
         if let Some(place) = BUCKETS.iter().position(|bound| seconds <= *bound) {
             self.buckets[place].fetch_add(1, Relaxed);
         }
-        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        add(&self.micros, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         self.count.fetch_add(1, Relaxed);
     }
 
@@ -125,6 +125,11 @@ impl Histogram {
         ));
         out.line(format_args!("{name}_count {count}"));
     }
+}
+
+/// Adds to a counter, which stays at the largest number that there is rather than to begin anew.
+fn add(counter: &AtomicU64, more: u64) {
+    counter.update(Relaxed, Relaxed, |count| count.saturating_add(more));
 }
 
 /// The counters.
@@ -172,12 +177,12 @@ impl Recorder for Counting {
         ended.fetch_add(1, Relaxed);
         attempts.fetch_add(record.attempts.into(), Relaxed);
         let usage = &record.usage;
-        prompt_tokens.fetch_add(usage.prompt_tokens, Relaxed);
-        completion_tokens.fetch_add(usage.completion_tokens, Relaxed);
+        add(prompt_tokens, usage.prompt_tokens);
+        add(completion_tokens, usage.completion_tokens);
         if let Some(price) = self.prices.get(record.model) {
             let of = |tokens: u64, price: f64| tokens as f64 * price * 1e6;
             let total = of(usage.prompt_tokens, price.prompt) + of(usage.completion_tokens, price.completion);
-            cost.fetch_add(total as u64, Relaxed);
+            add(cost, total as u64);
         }
         seconds.add(Duration::try_from_secs_f64(record.seconds).unwrap_or_default());
         if let Some(next) = &self.next {

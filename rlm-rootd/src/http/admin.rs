@@ -46,7 +46,22 @@ struct RolloutRequest {
 }
 
 impl RolloutRequest {
+    fn check(&self) -> Result<(), HttpError> {
+        let refuse = |what: &str| Err(HttpError::bad_request(what));
+        if self.budget.cost_usd.is_some_and(|usd| usd < 0.0) {
+            return refuse("budget.cost_usd must be 0 or more");
+        }
+        if self.max_running == Some(0) {
+            return refuse("max_running must be 1 or more");
+        }
+        if self.sub_model.as_deref() == Some("") {
+            return refuse("sub_model must not be empty");
+        }
+        Ok(())
+    }
+
     fn into_config(self, configured: &[Tool]) -> Result<RolloutConfig, HttpError> {
+        self.check()?;
         let tools = match &self.tools {
             None => configured.to_vec(),
             Some(names) => named(configured, "tools", names)?,

@@ -64,12 +64,38 @@ impl SubLlm {
             Some(_) => return Err(refuse("messages must be a list")),
             None => return Err(refuse("messages are missing")),
         };
+        check_bounds(&body, self.sender.ledger.budget().bounds_completions()).map_err(ChatError::Request)?;
         let batch_id = take_id(&mut body, "_batch_id")?.unwrap_or_else(new_id);
         let id = take_id(&mut body, "_request_id")?.unwrap_or_else(|| format!("{batch_id}-0-0"));
         let request = self.request((&batch_id, 0, 0, id), body, &messages);
         let check = |reply: &super::reply::Reply| reply.message().map(|_| reply.body.clone());
         let (result, ..) = self.sender.exchange(&request, deadline, check).await;
         Ok(result?)
+    }
+}
+
+/// Fields that bound a completion, and the most that each may be.
+const BOUNDS: [(&str, u64); 3] =
+    [("max_tokens", 1 << 31), ("max_completion_tokens", 1 << 31), ("n", 1 << 10)];
+
+/// Fields by which some servers make more of a completion than its bounds say.
+const BEYOND: [&str; 4] = ["best_of", "min_tokens", "max_new_tokens", "n_predict"];
+
+/// Whether what bounds a completion is understood: a server may read as a number what is none for us.
+pub(super) fn check_bounds(fields: &Map<String, Json>, has_budget: bool) -> Result<(), String> {
+    for (field, most) in BOUNDS {
+        let is_fine = match fields.get(field) {
+            None | Some(Json::Null) => true,
+            Some(value) => value.as_u64().is_some_and(|count| (1..=most).contains(&count)),
+        };
+        if !is_fine {
+            return Err(format!("{field} must be an int from 1 to {most}, or null"));
+        }
+    }
+    let is_given = |field: &&&str| fields.get(**field).is_some_and(|value| !value.is_null());
+    match BEYOND.iter().find(is_given).filter(|_| has_budget) {
+        Some(field) => Err(format!("{field} cannot be used with a budget of tokens or cost: leave it out")),
+        None => Ok(()),
     }
 }
 

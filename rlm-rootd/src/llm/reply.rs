@@ -6,6 +6,9 @@ use super::error::SubCallError;
 use super::estimate::text_tokens;
 use crate::ledger::{Estimate, Usage};
 
+/// Most tokens of a prompt or completion that a server is believed to have counted.
+const MAX_TOKENS: u64 = 1 << 31;
+
 /// A body of status 200.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -67,7 +70,7 @@ impl Reply {
 
     /// What the server says that it cost; estimated where it says nothing.
     pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
-        let reported = |name: &str| self.body.get("usage")?.get(name)?.as_u64();
+        let reported = |name: &str| Some(self.body.get("usage")?.get(name)?.as_u64()?.min(MAX_TOKENS));
         match (reported("prompt_tokens"), reported("completion_tokens")) {
             (Some(prompt_tokens), Some(completion_tokens)) => {
                 Usage { prompt_tokens, completion_tokens, is_estimated: false }

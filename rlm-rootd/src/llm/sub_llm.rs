@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
 use super::boxed::last_boxed;
+use super::chat::check_bounds;
 use super::error::SubCallError;
 use super::estimate::prompt_tokens;
 use super::exchange::{Request, Sender};
@@ -78,6 +79,9 @@ pub enum SubLlmError {
     /// A field that is ours to set.
     #[error("{0} is no sampling parameter of the sub-LLM")]
     Sampling(&'static str),
+    /// A field that bounds completions, and is no number for it.
+    #[error("sampling: {0}")]
+    Bound(String),
     /// A tool's parameters are no JSON schema.
     #[error("the parameters of the sub-LLM's tool {tool} are no JSON schema: {reason}")]
     Schema {
@@ -124,6 +128,7 @@ impl SubLlm {
         if let Some(field) = RESERVED.into_iter().find(|field| options.sampling.contains_key(*field)) {
             return Err(SubLlmError::Sampling(field));
         }
+        check_bounds(&options.sampling, ledger.budget().bounds_completions()).map_err(SubLlmError::Bound)?;
         let model: Arc<str> = options.model.as_deref().unwrap_or(models.model()).into();
         ledger.check_model(&model)?;
         let tools = Tools::new(&options.tools)?;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rlm_rootd::{Budget, Models, ModelsConfig, Prices, Registration, RolloutConfig, RootdConfig, Secret};
+use rlm_rootd::{
+    Budget, Models, ModelsConfig, Prices, Registration, RolloutConfig, RootdConfig, Secret, SubLlmOptions,
+};
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 use serde_json::{Value as Json, json};
 
@@ -87,6 +89,63 @@ async fn the_proxy_refuses_as_the_tools_do() {
     let r = without.register("r", vec![]);
     assert!(r.tools.is_empty());
     assert_eq!(chat(&without, &r, ask("x")).await.error(), (404, "no model is configured".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_proxy_sends_no_bound_on_that_a_server_may_read_otherwise() {
+    let model = ScriptedModel::start([Rule::any().reply("fine").usage(1, 1)]);
+    let endpoint = endpoint(&model);
+    let r = endpoint.register("r", vec![]);
+    let budget = Budget { tokens: Some(1_000_000), ..Budget::default() };
+    let bounded = endpoint.rootd.register("b", RolloutConfig { budget, ..RolloutConfig::default() }).unwrap();
+    let with = |field: &str, value: &Json| {
+        let mut request = ask("x");
+        request[field] = value.clone();
+        request
+    };
+    for (field, most) in [("max_tokens", 1u64 << 31), ("max_completion_tokens", 1 << 31), ("n", 1 << 10)] {
+        let message = format!("{field} must be an int from 1 to {most}, or null");
+        for bad in
+            [json!(1000.0), json!("1000"), json!(-1), json!(0), json!(most + 1), json!(true), json!([1])]
+        {
+            for rollout in [&r, &bounded] {
+                let refused = chat(&endpoint, rollout, with(field, &bad)).await.error();
+                assert_eq!(refused, (400, message.clone()), "{bad}");
+            }
+            let sampling = [(field.to_owned(), bad.clone())].into_iter().collect();
+            let sub_llm = SubLlmOptions { sampling, ..SubLlmOptions::default() };
+            let config = RolloutConfig { sub_llm, ..RolloutConfig::default() };
+            let refused = endpoint.rootd.register("new", config).unwrap_err().to_string();
+            assert_eq!(refused, format!("sampling: {message}"), "{bad}");
+        }
+    }
+    for field in ["best_of", "min_tokens", "max_new_tokens", "n_predict"] {
+        let message = format!("{field} cannot be used with a budget of tokens or cost: leave it out");
+        assert_eq!(chat(&endpoint, &bounded, with(field, &json!(5))).await.error(), (400, message));
+    }
+    assert_eq!(model.requests().len(), 0);
+    assert_eq!(chat(&endpoint, &r, with("best_of", &json!(5))).await.status, 200);
+    for good in [json!(1), json!(null)] {
+        assert_eq!(chat(&endpoint, &bounded, with("n", &good)).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_do_not_wrap_whatever_a_server_says_that_it_counted() {
+    let body = json!({
+        "choices": [{"message": {"content": "fine"}}],
+        "usage": {"prompt_tokens": u64::MAX, "completion_tokens": 1u64 << 63},
+    });
+    let model = ScriptedModel::start([Rule::any().body(body.to_string())]);
+    let endpoint = endpoint(&model);
+    let r = endpoint.register("r", vec![]);
+    for count in [1.0, 2.0] {
+        assert_eq!(chat(&endpoint, &r, ask("x")).await.status, 200);
+        for kind in ["prompt", "completion"] {
+            let counted = endpoint.metric(&format!("rlm_sub_llm_tokens_total{{kind=\"{kind}\"}}"));
+            assert_eq!(counted, count * 2f64.powi(31));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use rlm_core::pickle::{Dict, Limits, Value};
@@ -40,9 +40,9 @@ pub(crate) enum Request {
 /// An argument on the command line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Argument {
+    /// Itself, or where `is_file`, the path of the file that holds it.
     text: OsString,
-    /// After `--`: no option, no `@file`.
-    is_literal: bool,
+    is_file: bool,
     /// Never decoded.
     is_text: bool,
 }
@@ -51,17 +51,18 @@ pub(crate) fn usage(tool: &str) -> String {
     let (call, decoding) = match tool == LLM_BATCH {
         true => (
             "Asks a sub-LLM each of the prompts, all at once, and prints the replies in their order.",
-            "PROMPT is text, whatever it looks like. Without one, standard input is one prompt.",
+            "PROMPT is text, whatever it looks like, but for options. Without one, standard input is one prompt.\n--file PATH is a prompt: the text of that file. There is no limit on its size.",
         ),
         false => (
             "Calls a tool on the host, and prints what it returns.",
-            "An argument that parses as JSON is decoded (3, true, [1], {\"a\": 1}), any other is text. Without one, standard\ninput may hold a JSON payload.",
+            "An argument that parses as JSON is decoded (3, true, [1], {\"a\": 1}), any other is text. Without one, standard\ninput may hold a JSON payload.\n@FILE stands for the text of a file. There is no limit on its size.",
         ),
     };
+    let literal = if tool == LLM_BATCH { "no option" } else { "no option and no @FILE" };
     let (argument, own) = match tool == LLM_BATCH {
         true => (
             "PROMPT",
-            "  --lines           standard input holds one prompt a line; blank lines are skipped\n  --json [PAYLOAD]  a JSON list of prompts, or {\"prompts\": [...]}; on standard input where there is no PAYLOAD\n",
+            "  --file PATH       a prompt, the text of a file\n  --lines           standard input holds one prompt a line; blank lines are skipped\n  --json [PAYLOAD]  a JSON list of prompts, or {\"prompts\": [...]}; on standard input where there is no PAYLOAD\n",
         ),
         false => (
             "ARGUMENT",
@@ -69,7 +70,7 @@ pub(crate) fn usage(tool: &str) -> String {
         ),
     };
     format!(
-        "{call}\n\nUsage: {tool} [OPTION]... [{argument}]...\n\n{decoding}\n@FILE stands for the text of a file. There is no limit on its size.\n\nOptions:\n{own}  --json-output     print the result as JSON\n  --                what follows is no option and no @FILE\n  --help            this text\n\nExit status: 0, 1 the call failed, 2 the command line is not understood.\n"
+        "{call}\n\nUsage: {tool} [OPTION]... [{argument}]...\n\n{decoding}\n\nOptions:\n{own}  --json-output     print the result as JSON\n  --                what follows is {literal}\n  --help            this text\n\nExit status: 0, 1 the call failed, 2 the command line is not understood.\n"
     )
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
     let mut rest = arguments.into_iter().peekable();
     while let Some(argument) = rest.next() {
         if is_literal || !looks_like_an_option(&argument) {
-            positional.push(Argument { text: argument, is_literal, is_text: false });
+            positional.push(Argument::given(argument, is_literal || is_batch));
             continue;
         }
         let option = argument.to_string_lossy();
@@ -94,6 +95,12 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
             ("-h" | "--help", None) => return Ok(Parsed::Help),
             ("--str", None) => is_text = true,
             ("--lines", None) if is_batch => lines = true,
+            ("--file", value) if is_batch => {
+                let Some(path) = value.map(OsString::from).or_else(|| rest.next()) else {
+                    return Err(Usage(format!("--file needs a path; see {tool} --help")));
+                };
+                positional.push(Argument { text: path, is_file: true, is_text: true });
+            }
             ("--json-output", None) => output = Output::Json,
             // Written by the shell function where the arguments are too long for a command line.
             ("--arguments-from", Some(path)) => rest = read_arguments(&path)?.into_iter().peekable(),
@@ -152,7 +159,7 @@ impl Request {
         match self {
             Self::Arguments(arguments) => {
                 let numbered = arguments.into_iter().enumerate();
-                let values = numbered.map(|(at, argument)| argument.into_value(at + 1));
+                let values = numbered.map(|(at, argument)| argument.into_value(at + 1, tool));
                 let values = values.collect::<Result<Vec<Value>, String>>()?;
                 Ok(of_values(tool, values))
             }
@@ -192,18 +199,25 @@ fn no_prompt() -> String {
 }
 
 impl Argument {
-    fn into_value(self, at: usize) -> Result<Value, String> {
-        let text = match self.text.as_bytes() {
-            [b'@', path @ ..] if !self.is_literal && !path.is_empty() => {
-                let bytes = std::fs::read(OsStr::from_bytes(path)).map_err(|error| {
-                    format!(
-                        "argument {at}: cannot read the file {}: {error}; an argument that begins with @ comes after --",
-                        String::from_utf8_lossy(path)
-                    )
-                })?;
-                text_of(bytes)
+    /// An argument as it is, or the file that `@FILE` names.
+    fn given(argument: OsString, is_literal: bool) -> Self {
+        match argument.as_bytes() {
+            [b'@', path @ ..] if !is_literal && !path.is_empty() => {
+                Self { text: OsStr::from_bytes(path).to_owned(), is_file: true, is_text: false }
             }
-            bytes => text_of(bytes.to_vec()),
+            _ => Self { text: argument, is_file: false, is_text: false },
+        }
+    }
+
+    fn into_value(self, at: usize, tool: &str) -> Result<Value, String> {
+        let text = if self.is_file {
+            let hint = if tool == LLM_BATCH { "" } else { "; an argument that begins with @ comes after --" };
+            let path = self.text.to_string_lossy();
+            let bytes = std::fs::read(&self.text)
+                .map_err(|error| format!("argument {at}: cannot read the file {path}: {error}{hint}"))?;
+            text_of(bytes)
+        } else {
+            text_of(self.text.into_vec())
         };
         Ok(match self.is_text {
             true => text.into(),
@@ -314,6 +328,15 @@ mod tests {
     #[test]
     fn prompts_are_text() {
         assert_eq!(repr("llm_batch", &["[1]", "- item", "--- a"]), "(['[1]', '- item', '--- a'],) {}");
+        assert_eq!(repr("llm_batch", &["@home", "@", "--", "-x"]), "(['@home', '@', '-x'],) {}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[1]\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let joined = format!("--file={path}");
+        assert_eq!(
+            repr("llm_batch", &["a", "--file", path, &joined, "b"]),
+            "(['a', '[1]\\n', '[1]\\n', 'b'],) {}"
+        );
         assert_eq!(repr("llm_batch", &["--json", r#"["a", 2]"#]), "(['a', 2],) {}");
         assert_eq!(repr("llm_batch", &["--json", r#"{"prompts": ["a"]}"#]), "(['a'],) {}");
         assert_eq!(repr("llm_batch", &["--json", "\"a\""]), "(['a'],) {}");
@@ -341,6 +364,8 @@ mod tests {
             "unknown option -x; an argument that begins with - comes after --; see t --help"
         );
         assert!(usage("t", &["--lines"]).starts_with("unknown option --lines"));
+        assert_eq!(usage("llm_batch", &["--file"]), "--file needs a path; see llm_batch --help");
+        assert!(usage("t", &["--file", "x"]).starts_with("unknown option --file"));
         assert!(usage("llm_batch", &["a", "--lines"]).contains("exclude each other"));
     }
 }

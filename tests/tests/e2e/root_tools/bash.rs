@@ -77,7 +77,7 @@ fn arguments_come_as_they_were_given() {
         assert_eq!(worker.output("size \"$(<big)\""), "1048576\n");
         assert_eq!(worker.output("set -a; size \"$(<big)\"; set +a"), "1048576\n");
         assert_eq!(
-            worker.output("llm_batch <big | wc -c; llm_batch @big \"$(<big)\" | wc -c"),
+            worker.output("llm_batch <big | wc -c; llm_batch --file big \"$(<big)\" | wc -c"),
             "1048586\n2097172\n"
         );
         assert_eq!(worker.output("{ printf '[\"'; cat big; printf '\"]'; } | size --json"), "1048576\n");

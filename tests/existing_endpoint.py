@@ -109,7 +109,8 @@ class Handler(BaseHTTPRequestHandler):
             protocol, kind = args
             return {"result": base64.b64encode(pickle.dumps(tool_value(kind), protocol)).decode()}
         if name == "hostile":
-            return {"result": base64.b64encode(b"cos\nsystem\n(S'touch owned'\ntR.").decode()}
+            hostile = bytes.fromhex(args[0]) if args else b"cos\nsystem\n(S'touch owned'\ntR."
+            return {"result": base64.b64encode(hostile).decode()}
         value = TOOLS[name](*args, **kwargs)
         reply = {"print_lines": ["a line"]} if kwargs.get("lines") else {}
         if name == "llm_batch":

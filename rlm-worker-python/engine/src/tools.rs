@@ -12,8 +12,9 @@ use nix::unistd::Pid;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple};
+use rlm_core::pickle::{Limits, check_for_cpython};
 use rlm_core::root_tool::client::{Answer, Connection, Endpoint, PostError};
-use rlm_core::root_tool::{RawReply, Serialization, Written, write_body};
+use rlm_core::root_tool::{MAX_BODY_BYTES, RawReply, Serialization, Written, write_body};
 use rlm_core::worker::settings::RootTools;
 
 use crate::cell::evaluate;
@@ -98,6 +99,9 @@ impl Tools {
         match self.serialization {
             Serialization::Pickle => {
                 let pickle = reply.pickle().map_err(unreadable)?;
+                let limits = Limits { payload_bytes: MAX_BODY_BYTES, ..Limits::default() };
+                py.detach(|| check_for_cpython(&pickle, &limits))
+                    .map_err(|error| failure(format!("the answer to {name} cannot be read: {error}")))?;
                 let loaded = self.loads.call1(py, (PyBytes::new(py, &pickle),));
                 loaded.map_err(|error| match error.is_instance_of::<PyKeyboardInterrupt>(py) {
                     true => error,

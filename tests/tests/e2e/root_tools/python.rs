@@ -104,6 +104,19 @@ fn an_answer_that_asks_for_more_than_data_is_refused() {
         "the answer to hostile cannot be read: global os.system is refused in a result: only plain data is read"
     );
     assert_eq!(worker.value("import os; os.listdir('.')"), "[]");
+    let read = |worker: &mut Session, pickle: &str| {
+        let message = failure(worker, &format!("hostile({pickle}.hex())"));
+        message.strip_prefix("the answer to hostile cannot be read: pickle, ").unwrap().to_owned()
+    };
+    // Nine bytes for a memo of 2^28 entries.
+    assert_eq!(
+        read(&mut worker, r"b'\x80\x04Nr\xff\xff\xff\x0f.'"),
+        "byte 3: memo index 268435455 over the limit of 3"
+    );
+    assert_eq!(
+        read(&mut worker, r"b'c__builtin__\nset\n.'"),
+        "byte 17: class set as a value refused: only plain data is read"
+    );
     worker.end();
 }
 

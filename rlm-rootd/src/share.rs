@@ -98,11 +98,22 @@ pub(crate) async fn hold_result(bytes: usize) {
     }
 }
 
-/// Waits until the request may hold arguments of this size, which came in so many bytes.
-pub(crate) async fn hold_expanded(arguments: &Size, sent: usize) {
-    if arguments.bytes() > expansion(sent)
-        && let Ok(share) = SHARE.try_with(Arc::clone)
-    {
+/// Whether the request may hold much larger arguments than it sent without waiting for it.
+pub(crate) fn may_hold_expanded() -> bool {
+    SHARE
+        .try_with(|share| {
+            share.expansion.initialized()
+                || match share.rollout.expansions.clone().try_acquire_owned() {
+                    Ok(permit) => share.expansion.set(permit).is_ok(),
+                    Err(_none_free) => false,
+                }
+        })
+        .unwrap_or(true)
+}
+
+/// Waits until the request may hold much larger arguments than it sent.
+pub(crate) async fn hold_expanded() {
+    if let Ok(share) = SHARE.try_with(Arc::clone) {
         hold(&share.expansion, &share.rollout.expansions).await;
     }
 }

@@ -102,3 +102,21 @@ impl AsyncWrite for Stream {
         Poll::Ready(shutdown(descriptor, Shutdown::Write).map_err(io::Error::from))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_is_seen_behind_bytes_that_nobody_reads() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours = Stream::from(ours);
+        theirs.write_all(b"more").await.unwrap();
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), ours.closed()).await;
+        assert!(early.is_err(), "bytes are no end");
+        drop(theirs);
+        ours.closed().await;
+    }
+}

@@ -148,7 +148,7 @@ impl WireError {
 }
 
 /// A request whose arguments are not read yet: the tool is known before anything is decoded for it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Envelope {
     tool_name: Option<Value>,
     serialization: Option<Value>,
@@ -204,6 +204,11 @@ impl Envelope {
             }
             Some(other) => Err(WireError::Serialization(excerpt(other))),
         }
+    }
+
+    /// The arguments as they came: values, or texts that are not decoded.
+    pub fn arguments(&self) -> impl Iterator<Item = &Value> {
+        self.args.iter().chain(&self.kwargs)
     }
 
     /// Reads the arguments. Those that are missing are none.

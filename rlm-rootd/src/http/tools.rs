@@ -14,10 +14,10 @@ use super::admission::{Admitted, admit};
 use super::error::{HttpError, json_bytes, keeping};
 use super::{Context, Id, id, open, record};
 use crate::metrics::{Outcome, Route};
-use crate::offload::{ShuttingDown, offload};
+use crate::offload::{LARGE_BYTES, ShuttingDown, offload};
 use crate::rollout::{Counted, Held, Rollout};
 use crate::rootd::Shared;
-use crate::share::{FREE_BYTES, Share, Size, expansion, hold_expanded, hold_result};
+use crate::share::{FREE_BYTES, Share, Size, expansion, hold_expanded, hold_result, may_hold_expanded};
 use crate::signature::shortened;
 use crate::tool::ToolError;
 
@@ -60,10 +60,31 @@ impl Read {
 }
 
 async fn envelope(shared: &Arc<Shared>, body: Bytes) -> Result<Read, HttpError> {
-    let bytes = body.len();
-    let limits = shared.limits.clone();
-    let read = offload(&shared.large, bytes, move || Envelope::parse(&body, &limits)).await?;
-    read.map(|envelope| Read { envelope, bytes }).map_err(HttpError::bad_request)
+    let (bytes, limits) = (body.len(), shared.limits.clone());
+    let parse = move || {
+        let envelope = Envelope::parse(&body, &limits)?;
+        let size = Size::of(envelope.arguments(), expansion(bytes));
+        Ok((envelope, size))
+    };
+    let envelope = read_within_share(shared, bytes, parse).await?;
+    Ok(Read { envelope, bytes })
+}
+
+/// Reads something from so many bytes, whose size may be much more. Where the request has to wait until it may hold so much, it
+/// does so with the bytes alone, and reads them again.
+async fn read_within_share<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    bytes: usize,
+    read: impl Fn() -> Result<(T, Size), WireError> + Clone + Send + 'static,
+) -> Result<T, HttpError> {
+    let (value, size) = offload(&shared.large, bytes, read.clone()).await?.map_err(HttpError::bad_request)?;
+    if size.bytes() <= expansion(bytes) || may_hold_expanded() {
+        return Ok(value);
+    }
+    drop(value);
+    hold_expanded().await;
+    let (value, _) = offload(&shared.large, bytes, read).await?.map_err(HttpError::bad_request)?;
+    Ok(value)
 }
 
 async fn run(shared: &Arc<Shared>, rollout: &Rollout, held: &Held, read: Read) -> Result<Vec<u8>, HttpError> {
@@ -126,15 +147,20 @@ async fn checked(shared: &Arc<Shared>, held: &Held, read: Read) -> Result<(Call,
     let serialization = read.envelope.serialization().map_err(HttpError::bad_request)?;
     let (tool, limits) = (held.tool.clone(), shared.limits.clone());
     let Read { envelope, bytes } = read;
-    let decode = move || {
-        let call = envelope.into_call(&limits)?;
-        // A few bytes of a pickle can share one value a million times.
-        let values = call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value));
-        let size = Size::of(values, expansion(bytes));
-        Ok::<_, WireError>((call, size))
+    let call = match serialization {
+        // It is read already.
+        Serialization::Json => envelope.into_call(&limits).map_err(HttpError::bad_request)?,
+        Serialization::Pickle => {
+            let decode = move || {
+                let call = envelope.clone().into_call(&limits)?;
+                let size = size_of_arguments(&call, expansion(bytes));
+                Ok((call, size))
+            };
+            read_within_share(shared, bytes, decode).await?
+        }
     };
-    let (call, size) = offload(&shared.large, bytes, decode).await?.map_err(HttpError::bad_request)?;
-    hold_expanded(&size, bytes).await;
+    // A few bytes of a pickle can share one value a million times.
+    let size = size_of_arguments(&call, LARGE_BYTES);
     let check = move || tool.check(&call).map(|()| call);
     let call = offload(&shared.large, size.bytes(), check).await?.map_err(HttpError::bad_request)?;
     Ok((call, serialization))
@@ -151,6 +177,10 @@ impl From<ShuttingDown> for HttpError {
     fn from(error: ShuttingDown) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }
+}
+
+fn size_of_arguments(call: &Call, most: usize) -> Size {
+    Size::of(call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value)), most)
 }
 
 /// About how many bytes the reply takes, where these are not too many.

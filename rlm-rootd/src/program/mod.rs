@@ -172,10 +172,9 @@ fn document<'a>(
         }
         serde_json::to_writer(&mut text, name).expect("a str can be written to a Vec");
         text.push(b':');
-        let value = value
-            .to_json_text(MAX_BODY_BYTES)
+        value
+            .push_json_text(&mut text, MAX_BODY_BYTES)
             .map_err(|error| ToolError::Arguments(signature::not_json(tool, name, error)))?;
-        text.extend_from_slice(&value);
     }
     text.push(b'}');
     Ok(text)

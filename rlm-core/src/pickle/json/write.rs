@@ -33,9 +33,17 @@ impl Value {
     /// # Errors
     /// As of [`Self::to_json`]; [`WriteError::TooLarge`] counts what is written.
     pub fn to_json_text(&self, max_bytes: usize) -> Result<Vec<u8>, WriteError> {
-        let mut text = Text { bytes: Vec::new(), max_bytes };
-        text.value(self, 0).map_err(from_the_top)?;
-        Ok(text.bytes)
+        let mut bytes = Vec::new();
+        self.push_json_text(&mut bytes, max_bytes)?;
+        Ok(bytes)
+    }
+
+    /// As [`Self::to_json_text`], at the end of a text that may be so long with it.
+    ///
+    /// # Errors
+    /// As of [`Self::to_json_text`]; a part is written then.
+    pub fn push_json_text(&self, text: &mut Vec<u8>, max_bytes: usize) -> Result<(), WriteError> {
+        Text { bytes: text, max_bytes }.value(self, 0).map_err(from_the_top)
     }
 
     /// What Python's `json.loads` would give for this JSON, but for ints of more than 64 bits: `serde_json` reads them as
@@ -116,12 +124,12 @@ impl Walk {
 }
 
 /// A JSON text under way.
-struct Text {
-    bytes: Vec<u8>,
+struct Text<'a> {
+    bytes: &'a mut Vec<u8>,
     max_bytes: usize,
 }
 
-impl Text {
+impl Text<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), WriteError> {
         if depth > MAX_DEPTH {
             return Err(WriteError::TooDeep(MAX_DEPTH));
@@ -174,7 +182,7 @@ impl Text {
 
     fn string(&mut self, text: &str) -> Result<(), WriteError> {
         self.check(text.len() + 2)?;
-        serde_json::to_writer(&mut self.bytes, text).expect("a str can be written to a Vec");
+        serde_json::to_writer(&mut *self.bytes, text).expect("a str can be written to a Vec");
         self.check(0)
     }
 

@@ -104,7 +104,7 @@ fn an_answer_that_asks_for_more_than_data_is_refused() {
         "the answer to hostile cannot be read: global os.system is refused in a result: only plain data is read"
     );
     assert_eq!(worker.value("import os; os.listdir('.')"), "[]");
-    let read = |worker: &mut Session, pickle: &str| {
+    let read = |worker: &mut Worker, pickle: &str| {
         let message = failure(worker, &format!("hostile({pickle}.hex())"));
         message.strip_prefix("the answer to hostile cannot be read: pickle, ").unwrap().to_owned()
     };

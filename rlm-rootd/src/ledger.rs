@@ -213,6 +213,8 @@ pub struct Ledger {
 struct State {
     used: Sum,
     reserved: Sum,
+    /// Kept for one request that comes later.
+    aside: Sum,
     is_estimated: bool,
 }
 
@@ -257,8 +259,8 @@ impl Ledger {
     /// What is used, reserved and left.
     #[must_use]
     pub fn snapshot(&self) -> LedgerSnapshot {
-        let State { used, reserved, is_estimated } = *self.state();
-        let spoken_for = used.plus(&reserved);
+        let State { used, reserved, aside, is_estimated } = *self.state();
+        let spoken_for = used.plus(&reserved).plus(&aside);
         let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
         LedgerSnapshot {
             used: used.amounts(),
@@ -273,6 +275,26 @@ impl Ledger {
         }
     }
 
+    /// Keeps so much from all other requests, for one that comes later, in place of what was kept before. None gives it back.
+    ///
+    /// Returns whether there is so much. What there is is kept in any case.
+    pub fn set_aside(&self, estimate: Option<&Estimate>) -> bool {
+        let kept = estimate.map(|estimate| {
+            let price = self.prices.get(&estimate.model);
+            Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price)
+        });
+        let mut state = self.state();
+        state.aside = kept.unwrap_or_default();
+        let taken = state.used.plus(&state.reserved).plus(&state.aside);
+        drop(state);
+        self.freed.notify_waiters();
+        let fits = |limit: Option<u64>, taken: u64| limit.is_none_or(|limit| taken <= limit);
+        fits(self.budget.calls, taken.calls)
+            && fits(self.budget.tokens, taken.tokens())
+            && fits(self.budget.completion_tokens, taken.completion_tokens)
+            && fits(self.cost_limit, taken.cost)
+    }
+
     /// Reserves the most that a request may cost.
     ///
     /// # Errors
@@ -282,23 +304,18 @@ impl Ledger {
         let price = self.prices.get(&estimate.model);
         let sum = Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price);
         let mut state = self.state();
+        let used = state.used.plus(&state.aside);
         let limits = [
-            (Resource::Calls, self.budget.calls, sum.calls, state.used.calls, state.reserved.calls),
-            (
-                Resource::Tokens,
-                self.budget.tokens,
-                sum.tokens(),
-                state.used.tokens(),
-                state.reserved.tokens(),
-            ),
+            (Resource::Calls, self.budget.calls, sum.calls, used.calls, state.reserved.calls),
+            (Resource::Tokens, self.budget.tokens, sum.tokens(), used.tokens(), state.reserved.tokens()),
             (
                 Resource::CompletionTokens,
                 self.budget.completion_tokens,
                 sum.completion_tokens,
-                state.used.completion_tokens,
+                used.completion_tokens,
                 state.reserved.completion_tokens,
             ),
-            (Resource::Cost, self.cost_limit, sum.cost, state.used.cost, state.reserved.cost),
+            (Resource::Cost, self.cost_limit, sum.cost, used.cost, state.reserved.cost),
         ];
         let mut short = None;
         for (resource, limit, needed, used, reserved) in limits {

@@ -29,8 +29,9 @@ pub mod tool;
 pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};
 pub use listener::Listener;
 pub use llm::{
-    BudgetTool, ChatError, Completion, Key, LlmBatch, Models, ModelsConfig, ModelsError, Prices, Recorder,
-    Retries, SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions,
+    BudgetTool, ChatError, ChatTools, Completion, Key, LlmBatch, Models, ModelsConfig, ModelsError, Prices,
+    Recorder, Retries, RootLlm, RootMessage, RootReply, SubCallError, SubCallRecord, SubLlm, SubLlmError,
+    SubLlmOptions,
 };
 pub use metrics::CallCounts;
 pub use program::{ToolsFileError, load_tools};

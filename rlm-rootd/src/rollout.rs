@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::{Budget, Ledger, LedgerSnapshot};
@@ -27,6 +28,9 @@ const MAX_RUNNING: usize = 64;
 
 /// Requests of a rollout that wait by default. They cost a connection each.
 const MAX_WAITING: usize = 1000;
+
+/// How long the end of a rollout waits for responses that nobody takes.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Longest id, in bytes.
 const ID_BYTES: usize = 128;
@@ -135,12 +139,13 @@ pub(crate) struct Rollout {
     pub(crate) ended: CancellationToken,
     /// None: the endpoint has no models.
     pub(crate) sub_llm: Option<Arc<SubLlm>>,
-    ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     secret: Secret,
     began: Instant,
     running: AtomicI64,
     /// One permit per request that is worked on.
     places: Arc<Semaphore>,
+    max_running: u32,
     /// One permit per request that waits for a place.
     queue: Semaphore,
     /// Memory for large bodies: one permit per KiB.
@@ -185,6 +190,7 @@ impl Rollout {
         if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name())) {
             return Err(RegisterError::Twice(tool.name().to_owned()));
         }
+        let max_running = u32::try_from(config.max_running).unwrap_or(u32::MAX).clamp(1, 1 << 20);
         Ok(Self {
             id: id.to_owned(),
             tools: tools.into_iter().map(|tool| Held { tool, calls: Calls::default() }).collect(),
@@ -195,7 +201,8 @@ impl Rollout {
             secret: Secret::random().map_err(RegisterError::Secret)?,
             began: Instant::now(),
             running: AtomicI64::new(0),
-            places: Arc::new(Semaphore::new(config.max_running.clamp(1, Semaphore::MAX_PERMITS))),
+            places: Arc::new(Semaphore::new(max_running as usize)),
+            max_running,
             queue: Semaphore::new(config.max_waiting.min(Semaphore::MAX_PERMITS)),
             // Two of the largest bodies.
             room: Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize)),
@@ -219,6 +226,12 @@ impl Rollout {
         }
         let _waiting = self.queue.try_acquire().ok()?;
         self.places.clone().acquire_owned().await.ok()
+    }
+
+    /// Waits until no request is worked on, nor a response on its way, for 5 s at most. For a rollout that has ended.
+    pub(crate) async fn drained(&self) {
+        // What is not taken by then is not waited for.
+        drop(timeout(DRAIN_LIMIT, self.places.acquire_many(self.max_running)).await);
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Held> {

@@ -10,6 +10,7 @@ use rlm_core::root_tool::MAX_BODY_BYTES;
 use tokio::sync::Semaphore;
 
 use crate::connections::Connections;
+use crate::ledger::Ledger;
 use crate::llm::{Models, Prices};
 use crate::metrics::{Counting, Metrics};
 use crate::rollout::{RegisterError, Registration, Rollout, RolloutConfig, RolloutMetrics};
@@ -123,6 +124,21 @@ impl Rootd {
         let rollout = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner).remove(id)?;
         rollout.ended.cancel();
         Some(rollout.metrics())
+    }
+
+    /// As [`Self::unregister`], and waits until nothing runs for it any more, so that the metrics are its last. Responses that
+    /// nobody takes are waited for at most 5 s.
+    pub async fn end(&self, id: &str) -> Option<RolloutMetrics> {
+        let rollout = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner).remove(id)?;
+        rollout.ended.cancel();
+        rollout.drained().await;
+        Some(rollout.metrics())
+    }
+
+    /// What a rollout spends on models. None: there is none of this id.
+    #[must_use]
+    pub fn ledger(&self, id: &str) -> Option<Arc<Ledger>> {
+        self.0.rollout(id).map(|rollout| rollout.ledger.clone())
     }
 
     /// What a rollout has done so far. None: there is none of this id.

@@ -2,7 +2,7 @@
 //!
 //! [`Models`] is one per process: the client, the model and how many requests run at once. [`SubLlm`] is one per rollout:
 //! batches of prompts and the proxy, within the rollout's [`Ledger`](crate::Ledger). [`LlmBatch`] and [`BudgetTool`] offer
-//! both to the session.
+//! both to the session. [`RootLlm`] is the model above them, which leads the rollout.
 //!
 //! A request is sent up to [`Retries::max`] times more: on 429, 408 and 5xx, where no connection is made, where it breaks
 //! and on a time-out, after a pause that grows, or the one that the server asks for. A reply that cannot be used is asked
@@ -24,6 +24,7 @@ pub(crate) mod prices;
 mod record;
 mod reply;
 mod retry;
+mod root_llm;
 mod sub_llm;
 mod tool_loop;
 
@@ -36,4 +37,6 @@ pub use models::{Models, ModelsConfig, ModelsError};
 pub use prices::{Price, Prices, PricesError};
 pub use record::{Recorder, SubCallRecord};
 pub use retry::Retries;
+pub use root_llm::{RootLlm, RootMessage, RootReply};
 pub use sub_llm::{Completion, SubLlm, SubLlmError, SubLlmOptions};
+pub use tool_loop::ChatTools;

@@ -15,7 +15,7 @@ use super::exchange::{Request, Sender};
 use super::models::Models;
 use super::record::Recorder;
 use super::reply::{Reply, Said};
-use super::tool_loop::Tools;
+use super::tool_loop::ChatTools;
 use crate::RootTool;
 use crate::ledger::{Estimate, Ledger, Unpriced, Usage};
 
@@ -83,7 +83,7 @@ pub enum SubLlmError {
     #[error("sampling: {0}")]
     Bound(String),
     /// A tool's parameters are no JSON schema.
-    #[error("the parameters of the sub-LLM's tool {tool} are no JSON schema: {reason}")]
+    #[error("the parameters of the tool {tool} are no JSON schema: {reason}")]
     Schema {
         /// The tool.
         tool: String,
@@ -109,7 +109,7 @@ pub struct SubLlm {
     pub(super) sender: Sender,
     pub(super) model: Arc<str>,
     pub(super) options: SubLlmOptions,
-    tools: Tools,
+    tools: ChatTools,
 }
 
 impl SubLlm {
@@ -131,7 +131,7 @@ impl SubLlm {
         check_bounds(&options.sampling, ledger.budget().bounds_completions()).map_err(SubLlmError::Bound)?;
         let model: Arc<str> = options.model.as_deref().unwrap_or(models.model()).into();
         ledger.check_model(&model)?;
-        let tools = Tools::new(&options.tools)?;
+        let tools = ChatTools::new(&options.tools)?;
         let slots = Semaphore::new(options.parallelism.min(Semaphore::MAX_PERMITS));
         let recorder = options.recorder.clone();
         Ok(Self { sender: Sender { models, ledger, slots, recorder }, model, options, tools })

@@ -1,4 +1,4 @@
-//! Tools that a sub-LLM calls.
+//! Tools that a model calls in its conversation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,15 +12,19 @@ use tokio::time::timeout_at;
 use super::sub_llm::SubLlmError;
 use crate::RootTool;
 
-/// The tools of a sub-LLM.
+/// The tools that a model may call in its conversation.
 #[derive(Debug)]
-pub(super) struct Tools {
+pub struct ChatTools {
     tools: Vec<(Arc<dyn RootTool>, Validator)>,
     definitions: Json,
 }
 
-impl Tools {
-    pub(super) fn new(tools: &[Arc<dyn RootTool>]) -> Result<Self, SubLlmError> {
+impl ChatTools {
+    /// Takes the tools.
+    ///
+    /// # Errors
+    /// [`SubLlmError::Schema`].
+    pub fn new(tools: &[Arc<dyn RootTool>]) -> Result<Self, SubLlmError> {
         let definition = |tool: &Arc<dyn RootTool>| {
             let (name, description) = (tool.name(), tool.description());
             json!({"type": "function", "function": {
@@ -37,12 +41,15 @@ impl Tools {
         Ok(Self { tools: tools.iter().map(with_validator).collect::<Result<_, _>>()?, definitions })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// As a request has them.
-    pub(super) fn definitions(&self) -> &Json {
+    /// As a request has them: a list.
+    #[must_use]
+    pub fn definitions(&self) -> &Json {
         &self.definitions
     }
 
@@ -56,7 +63,11 @@ impl Tools {
         messages
     }
 
-    async fn call(&self, call: &Json, deadline: Instant) -> Result<String, String> {
+    /// Runs one call, in OpenAI's form, and gives what the model gets to read.
+    ///
+    /// # Errors
+    /// A sentence for the model.
+    pub async fn call(&self, call: &Json, deadline: Instant) -> Result<String, String> {
         let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
         let Some((tool, validator)) = self.tools.iter().find(|(tool, _)| tool.name() == name) else {
             let names: Vec<_> = self.tools.iter().map(|(tool, _)| tool.name()).collect();

@@ -1,5 +1,7 @@
 //! Every environment variable of the project, in one place. Only a `main` reads them.
 
+use std::ffi::{OsStr, OsString};
+
 /// URL of the root-tool endpoint.
 pub const ROOT_TOOL_URL: &str = "RLM_ROOT_TOOL_URL";
 /// Names of the root tools, a JSON list.
@@ -53,3 +55,64 @@ pub const SESSION_NAMES: [&str; 8] = [
     SUB_LLM_TIMEOUT,
     MAX_SUB_LLM_PARALLELISM,
 ];
+
+/// The `RLM_*` names that set up a worker, and that a person may have set for it.
+const WORKER_NAMES: [&str; 10] = [
+    MAX_OUTPUT_BYTES,
+    TERM,
+    COLUMNS,
+    ROWS,
+    PASS_ENV,
+    BASH,
+    PYTHON,
+    DISALLOWED_MODULES,
+    DISALLOWED_BUILTINS,
+    FS_JAIL,
+];
+
+/// What a worker needs to find its interpreter.
+const PROGRAM_NAMES: [&str; 2] = ["PATH", "VIRTUAL_ENV"];
+
+/// Host variables that every session may see, beside those of the locale.
+const SESSION_BASE: [&str; 8] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+
+/// Whether every session may see this host variable.
+#[must_use]
+pub fn is_for_sessions(name: &str) -> bool {
+    SESSION_BASE.contains(&name) || name.starts_with("LC_")
+}
+
+/// What of a host's environment its workers get: what they need, and what is named in [`PASS_ENV`]. Anything else, such as
+/// the key of a model, could be read there by code in the session.
+#[must_use]
+pub fn for_workers(environment: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+    let passed = environment.iter().find(|(name, _)| name == PASS_ENV).map(|(_, names)| names.as_os_str());
+    let passed = passed.and_then(OsStr::to_str).unwrap_or_default();
+    let passed: Vec<_> = passed.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    let is_for_workers = |name: &str| {
+        let is_known = PROGRAM_NAMES.contains(&name) || WORKER_NAMES.contains(&name) || is_for_sessions(name);
+        is_known || passed.contains(&name) || passed.contains(&"*")
+    };
+    let is_passed = |name: &OsString| name.to_str().is_some_and(is_for_workers);
+    environment.iter().filter(|(name, _)| is_passed(name)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_get_no_key_unless_it_is_named() {
+        let names = |pass: &str| {
+            let all = ["PATH", "HOME", "LC_ALL", "OPENAI_API_KEY", "RLM_API_KEY", "RLM_BASH", "OTHER"];
+            let mut variables: Vec<_> =
+                all.iter().map(|name| (OsString::from(name), OsString::from("v"))).collect();
+            variables.push((PASS_ENV.into(), pass.into()));
+            let names = for_workers(&variables).into_iter().map(|(name, _)| name.into_string().unwrap());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(""), "PATH HOME LC_ALL RLM_BASH RLM_PASS_ENV");
+        assert_eq!(names("OTHER, X"), "PATH HOME LC_ALL RLM_BASH OTHER RLM_PASS_ENV");
+        assert!(names("*").contains("OPENAI_API_KEY"));
+    }
+}

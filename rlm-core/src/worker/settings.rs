@@ -210,9 +210,6 @@ fn seconds(text: &str) -> Option<Duration> {
 /// Directories that a session finds programs in, after those of the host's own `PATH` that are among them.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Host variables that every session may see.
-const ALLOWED: [&str; 8] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
-
 /// Variables by which a shell hands its options to another.
 const SHELL_STATE: [&str; 4] = ["SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "BASH_ENV"];
 
@@ -232,8 +229,7 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
     }
     for (name, value) in &environment.0 {
         let Some(text) = name.to_str() else { continue };
-        let allowed =
-            ALLOWED.contains(&text) || text.starts_with("LC_") || env::SESSION_NAMES.contains(&text);
+        let allowed = env::is_for_sessions(text) || env::SESSION_NAMES.contains(&text);
         // The host's shell functions and options are not for another shell.
         let is_shells =
             text.starts_with("BASH_FUNC_") || text.starts_with("__rlm") || SHELL_STATE.contains(&text);

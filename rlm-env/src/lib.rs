@@ -1,6 +1,8 @@
 //! The host's side of an RLM environment.
 //!
-//! [`session`] is one worker: started, driven over its FIFOs, watched, and ended with all that it started.
+//! [`session`] is one worker: started, driven over its FIFOs, watched, and ended with all that it started. [`rollout`] is
+//! the way from a question to an answer: a directory with the context, a session, root tools, and a root model that leads.
+//! [`trajectory`] is what happened in it.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), rlm_env::SessionError> {
@@ -14,6 +16,20 @@
 //! # }
 //! ```
 
+pub mod host;
+pub mod metrics;
+pub mod model;
+pub mod prompts;
+pub mod render;
+pub mod rollout;
 pub mod session;
+pub mod trajectory;
+pub mod workspace;
 
+pub use host::{Host, HostConfig, HostError, RootLlm};
+pub use metrics::Metrics;
+pub use model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
+pub use prompts::{PromptError, Prompts};
+pub use rollout::{Control, Limits, RolloutConfig, RolloutResult, Sink, StopReason, Verbosity};
 pub use session::{Call, Interrupter, ReplLanguage, Session, SessionConfig, SessionError};
+pub use workspace::Context;

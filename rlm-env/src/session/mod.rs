@@ -92,6 +92,8 @@ pub struct SessionConfig {
     pub exec_timeout: Option<Duration>,
     /// Bound on the output returned per stream, in bytes. None: the worker's default.
     pub max_output_bytes: Option<usize>,
+    /// What the host knows of the files, for Python sessions; null by default.
+    pub fs_metadata: serde_json::Value,
     /// How much longer than the worker's own limit a call may take before the worker is given up. Default 5 s: the
     /// worker's ladder takes up to 2 s, and a machine may be busy.
     pub margin: Duration,
@@ -110,6 +112,7 @@ impl SessionConfig {
             env: Vec::new(),
             exec_timeout: None,
             max_output_bytes: None,
+            fs_metadata: serde_json::Value::Null,
             margin: Duration::from_secs(5),
             start_limit: Duration::from_secs(60),
         }
@@ -383,7 +386,7 @@ async fn start_worker(
 ) -> Result<(WorkerProcess, Wire), SessionError> {
     control.write_context(&Context {
         fs_root: config.fs_root.clone(),
-        fs_metadata: serde_json::Value::Null,
+        fs_metadata: config.fs_metadata.clone(),
         allowed_paths: Vec::new(),
     })?;
     let mut variables = config.env.clone();

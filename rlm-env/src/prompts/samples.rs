@@ -1,0 +1,180 @@
+//! Each text once in every form that it has. Templates are tried with them when they are loaded, and the built-in ones
+//! are compared with their snapshots.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use rlm_core::protocol::{Outcome, Response, State};
+use rlm_rootd::Budget;
+use serde_json::{Value as Json, json};
+
+use super::{
+    CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, PromptError,
+    Prompts, ReplTool, SessionReset, SubLlmPrompt, Summary, SummaryRequest, SystemPrompt, ToolDoc, output,
+    repl_tool_name,
+};
+use crate::rollout::{Limits, Verbosity};
+use crate::session::ReplLanguage;
+
+static SEARCH: LazyLock<Json> = LazyLock::new(|| {
+    json!({
+        "required": ["query"],
+        "properties": {
+            "query": {"type": "string", "description": "What to look for."},
+            "limit": {"type": "integer", "minimum": 1, "default": 10, "description": "How many to return."},
+            "order": {"enum": ["newest", "oldest"]},
+        },
+    })
+});
+static ANYTHING: LazyLock<Json> = LazyLock::new(|| json!({}));
+const FILES: &str = "2 files, 48,210,440 bytes\n\n    48210332  orders.csv\n         108  README";
+
+/// Renders everything.
+pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, PromptError> {
+    let mut texts = Vec::new();
+    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
+        systems(prompts, language, &mut texts)?;
+        notices(prompts, language, &mut texts)?;
+        faults(prompts, language, &mut texts)?;
+        outputs(prompts, language, &mut texts)?;
+    }
+    for (boxed, has_tools) in [(false, false), (true, true)] {
+        let name = if boxed { "sub_llm_boxed_with_tools" } else { "sub_llm" };
+        texts.push((name.to_owned(), SubLlmPrompt { boxed, has_tools }.render(prompts)?));
+    }
+    for turns in [1, 12] {
+        let summary = Summary { turns, summary: "Found: 3 of 7 files hold letters.\n" };
+        texts.push((format!("summary_of_{turns}"), summary.render(prompts)?));
+    }
+    Ok(texts)
+}
+
+type Texts = Vec<(String, String)>;
+
+fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
+    let tools = [
+        ToolDoc { name: "search", description: "Finds documents.", parameters: &SEARCH },
+        ToolDoc { name: "anything", description: "", parameters: &ANYTHING },
+    ];
+    let limits = Limits {
+        timeout: Some(Duration::from_secs(1800)),
+        budget: Budget { tokens: Some(2_000_000), cost_usd: Some(0.5), ..Budget::default() },
+        ..Limits::default()
+    };
+    let full = SystemPrompt {
+        language,
+        verbosity: Verbosity::Light,
+        call_form: CallForm::Tool,
+        root_tools: &tools,
+        sub_llm_parallelism: Some(5),
+        has_budget: true,
+        limits: &limits,
+        files: FILES,
+    };
+    let bare_limits = Limits::default();
+    let bare = SystemPrompt {
+        call_form: CallForm::Fenced,
+        root_tools: &[],
+        sub_llm_parallelism: None,
+        has_budget: false,
+        limits: &bare_limits,
+        ..full
+    };
+    for verbosity in [Verbosity::Light, Verbosity::Medium, Verbosity::Heavy] {
+        let name = format!("{language}_system_{verbosity}");
+        texts.push((format!("{name}_bare"), SystemPrompt { verbosity, ..bare }.render(prompts)?));
+        texts.push((name, SystemPrompt { verbosity, ..full }.render(prompts)?));
+    }
+    let Limits { call_timeout, max_output_length, .. } = limits;
+    let definition = ReplTool { language, call_timeout, max_output_length }.definition(prompts)?;
+    texts.push((format!("{language}_repl_tool"), format!("{definition:#}")));
+    Ok(())
+}
+
+fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
+    let low = ContextLow { language, left_tokens: 6000, total_tokens: 32_768 };
+    texts.push((format!("{language}_context_low"), low.render(prompts)?));
+    for call_form in [CallForm::Tool, CallForm::Fenced] {
+        let form = if call_form == CallForm::Tool { "tool" } else { "fenced" };
+        for (reason, name) in [
+            (LastTurnReason::Turns, "turns"),
+            (LastTurnReason::Budget, "budget"),
+            (LastTurnReason::Time, "time"),
+            (LastTurnReason::Context, "context"),
+        ] {
+            let text = LastTurn { language, call_form, reason }.render(prompts)?;
+            texts.push((format!("{language}_last_turn_{form}_{name}"), text));
+        }
+        for is_last_warning in [false, true] {
+            let text = NoToolCall { language, call_form, is_last_warning }.render(prompts)?;
+            let last = if is_last_warning { "_last" } else { "" };
+            texts.push((format!("{language}_no_tool_call_{form}{last}"), text));
+        }
+    }
+    for has_answer in [false, true] {
+        let reason = "the worker was killed by SIGKILL";
+        let text = SessionReset { language, reason, has_answer }.render(prompts)?;
+        let answer = if has_answer { "_with_answer" } else { "" };
+        texts.push((format!("{language}_session_reset{answer}"), text));
+    }
+    for has_summary in [false, true] {
+        let text = SummaryRequest { language, max_words: 500, has_summary }.render(prompts)?;
+        let again = if has_summary { "_again" } else { "" };
+        texts.push((format!("{language}_summary_request{again}"), text));
+    }
+    Ok(())
+}
+
+/// One text with a line for each fault.
+fn faults(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
+    let repl = repl_tool_name(language);
+    let cases = [
+        ("call_shell", CallFault::UnknownTool),
+        (repl, CallFault::NotJson("EOF while parsing a string at line 1 column 12".to_owned())),
+        (repl, CallFault::NotAnObject("a list".to_owned())),
+        (repl, CallFault::Missing("code".to_owned())),
+        (repl, CallFault::NotAString("code".to_owned())),
+        (repl, CallFault::UnknownArgument("command".to_owned())),
+        (repl, CallFault::OpenBlock),
+        (repl, CallFault::TooLarge { bytes: 2_000_000, limit: 1_048_576 }),
+        ("lookup", CallFault::Other("argument 'id' of lookup is missing".to_owned())),
+    ];
+    let tools = [repl, "lookup"];
+    let lines = cases
+        .iter()
+        .map(|(tool, fault)| MalformedCall { language, tool, tools: &tools, fault }.render(prompts));
+    texts.push((format!("{language}_malformed_calls"), lines.collect::<Result<Vec<_>, _>>()?.join("\n")));
+    Ok(())
+}
+
+/// One text with the notes of every outcome.
+fn outputs(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
+    let mut lines = Vec::new();
+    for outcome in [
+        Outcome::Ok,
+        Outcome::Error,
+        Outcome::TimedOut,
+        Outcome::Interrupted,
+        Outcome::Exited,
+        Outcome::Crashed,
+    ] {
+        for (state, hint, exit_code) in [
+            (State::Kept, None, None),
+            (State::Reset, None, Some(0)),
+            (State::Restored, Some("why"), Some(2)),
+        ] {
+            let hint = hint.map(str::to_owned);
+            let response =
+                Response { outcome, state, hint, exit_code, ..Response::refused(1, String::new()) };
+            lines.push(format!("{outcome:?} {state:?}: {}", output::note(&response, prompts)?));
+        }
+    }
+    for dropped_bytes in [0, 4096] {
+        let cut = output::OutputCut { language: Some(language), cut: 12_345, total: 20_537, dropped_bytes };
+        lines.push(cut.render(prompts)?);
+    }
+    let of_a_tool = output::OutputCut { language: None, cut: 12_345, total: 20_537, dropped_bytes: 0 };
+    lines.push(of_a_tool.render(prompts)?);
+    texts.push((format!("{language}_output_notes"), lines.join("\n")));
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! What a root model and a sub-LLM are told at the beginning.
+
+use std::time::Duration;
+
+use minijinja::context;
+use serde_json::{Value as Json, json};
+
+use super::format::{budget, count, duration};
+use super::{PromptError, Prompts, RootToolsDoc, ToolDoc};
+use crate::rollout::{Limits, Verbosity};
+use crate::session::ReplLanguage;
+
+/// The name of the tool that runs code of a language.
+#[must_use]
+pub fn repl_tool_name(language: ReplLanguage) -> &'static str {
+    match language {
+        ReplLanguage::Bash => "call_bash_repl",
+        ReplLanguage::Python => "call_python_repl",
+    }
+}
+
+/// How a root model has its code run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallForm {
+    /// It calls a tool.
+    #[default]
+    Tool,
+    /// It writes a block of code, for it knows no tools.
+    Fenced,
+}
+
+/// The system prompt of a root model.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemPrompt<'a> {
+    /// The session's language.
+    pub language: ReplLanguage,
+    /// How much is explained.
+    pub verbosity: Verbosity,
+    /// How code is run.
+    pub call_form: CallForm,
+    /// The root tools. `llm_batch` and `budget` may be among them; they are told of by the fields below.
+    pub root_tools: &'a [ToolDoc<'a>],
+    /// How many sub-LLMs answer at once; None where there is no `llm_batch`.
+    pub sub_llm_parallelism: Option<usize>,
+    /// Whether there is `budget`.
+    pub has_budget: bool,
+    /// The limits.
+    pub limits: &'a Limits,
+    /// The summary of the working directory.
+    pub files: &'a str,
+}
+
+impl SystemPrompt<'_> {
+    /// The text.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let root_tools = RootToolsDoc {
+            language: self.language,
+            tools: self.root_tools,
+            sub_llm_parallelism: self.sub_llm_parallelism,
+            has_budget: self.has_budget,
+        };
+        let variables = context! {
+            verbosity => self.verbosity.to_string(),
+            is_fenced => self.call_form == CallForm::Fenced,
+            has_llm_batch => self.sub_llm_parallelism.is_some(),
+            tools => root_tools.render(prompts)?,
+            limits => limits(self.limits, prompts)?,
+            files => self.files.trim_end(),
+        };
+        prompts.render(&format!("{}/system.md", self.language), variables)
+    }
+}
+
+fn limits(limits: &Limits, prompts: &Prompts) -> Result<String, PromptError> {
+    let variables = context! {
+        max_turns => count(limits.max_turns.into()),
+        call_timeout => duration(limits.call_timeout),
+        timeout => limits.timeout.map(duration),
+        max_output_length => count(limits.max_output_length as u64),
+        budget => budget(&limits.budget),
+    };
+    prompts.render("limits.md", variables)
+}
+
+/// The tool that runs code, for a root model that knows tools.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplTool {
+    /// The session's language.
+    pub language: ReplLanguage,
+    /// The time limit of a call.
+    pub call_timeout: Duration,
+    /// Characters of output that the model gets.
+    pub max_output_length: usize,
+}
+
+impl ReplTool {
+    /// What the tool does.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let variables = context! {
+            call_timeout => duration(self.call_timeout),
+            max_output_length => count(self.max_output_length as u64),
+        };
+        prompts.render(&format!("{}/repl.md", self.language), variables)
+    }
+
+    /// The tool in OpenAI's form, with its one parameter, `code`.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn definition(&self, prompts: &Prompts) -> Result<Json, PromptError> {
+        let code = prompts.render(&format!("{}/repl_code.md", self.language), context! {})?;
+        Ok(json!({
+            "type": "function",
+            "function": {
+                "name": repl_tool_name(self.language),
+                "description": self.render(prompts)?,
+                "parameters": {
+                    "type": "object",
+                    "properties": {"code": {"type": "string", "description": code}},
+                    "required": ["code"],
+                    "additionalProperties": false,
+                },
+            },
+        }))
+    }
+}
+
+/// The system prompt of a sub-LLM.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SubLlmPrompt {
+    /// Whether its answer is what the last `\boxed{…}` holds.
+    pub boxed: bool,
+    /// Whether it may call tools.
+    pub has_tools: bool,
+}
+
+impl SubLlmPrompt {
+    /// The text.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        prompts.render("sub_llm.md", context! { boxed => self.boxed, has_tools => self.has_tools })
+    }
+}

@@ -1,0 +1,260 @@
+//! The templates: built in, or from a directory, and checked against what they are given.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+
+use super::samples;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        /// Every template, by the name of its file in `prompts/`.
+        const BUILT_IN: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../../prompts/", $name)))),*];
+    };
+}
+
+built_in![
+    "bash/output_cut.md",
+    "bash/repl.md",
+    "bash/repl_code.md",
+    "bash/system.md",
+    "bash/tool.md",
+    "bash/tools.md",
+    "limits.md",
+    "notices/context_low.md",
+    "notices/last_turn.md",
+    "notices/malformed_call_error.md",
+    "notices/malformed_call_hint.md",
+    "notices/no_tool_call.md",
+    "notices/session_reset.md",
+    "output_note.md",
+    "python/output_cut.md",
+    "python/repl.md",
+    "python/repl_code.md",
+    "python/system.md",
+    "python/tool.md",
+    "python/tools.md",
+    "sub_llm.md",
+    "summary.md",
+    "summary_request.md",
+    "tool_output_cut.md",
+];
+
+/// A file in a directory of templates that is none.
+const README: &str = "README.md";
+
+/// A prompt that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    /// A file or directory of templates cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file in a directory of templates has no template's name.
+    #[error("{} is no prompt's name: expected one of {known}", path.display())]
+    UnknownFile {
+        /// Which one.
+        path: PathBuf,
+        /// The names, separated by commas.
+        known: String,
+    },
+    /// A template is malformed, or fails where it is rendered.
+    #[error("{file}:{line}: {reason}")]
+    Template {
+        /// The template.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A template names a variable that it is not given.
+    #[error("{file}:{line}: there is no variable `{name}`: expected {known}")]
+    MissingVariable {
+        /// The template.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The variable.
+        name: String,
+        /// Those that there are, separated by commas.
+        known: String,
+    },
+    /// A template leaves out a variable that it is given.
+    #[error(
+        "{file}: the variable `{name}` is not used: to leave it out on purpose, write {{% set _ = {name} %}}"
+    )]
+    UnusedVariable {
+        /// The template.
+        file: String,
+        /// The variable.
+        name: String,
+    },
+}
+
+/// The templates of all texts that models read. Everything is in memory: nothing is read where a text is rendered.
+#[derive(Debug)]
+pub struct Prompts {
+    environment: Environment<'static>,
+    variables: BTreeMap<String, BTreeSet<String>>,
+    /// Where templates were replaced from, for errors to name.
+    origins: BTreeMap<String, PathBuf>,
+}
+
+impl Prompts {
+    /// The built-in templates.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut prompts =
+            Self { environment: environment(), variables: BTreeMap::new(), origins: BTreeMap::new() };
+        for (name, source) in BUILT_IN {
+            prompts.put(name, (*source).to_owned()).expect("a test renders every built-in template");
+        }
+        prompts
+    }
+
+    /// The built-in templates, and in their place those of a directory that have the same name: `bash/system.md`, …
+    ///
+    /// Each of them is rendered once in every form that it has, so that a mistake is told now and not in a rollout.
+    ///
+    /// # Errors
+    /// [`PromptError`] names the file, and the line where there is one.
+    pub fn with_overrides(dir: &Path) -> Result<Self, PromptError> {
+        let mut prompts = Self::new();
+        for path in files(dir)? {
+            let name = path.strip_prefix(dir).expect("it was found there").to_string_lossy().into_owned();
+            if name == README {
+                continue;
+            }
+            if !BUILT_IN.iter().any(|(known, _)| *known == name) {
+                return Err(PromptError::UnknownFile {
+                    path,
+                    known: listed(BUILT_IN.iter().map(|(name, _)| *name)),
+                });
+            }
+            let source = std::fs::read_to_string(&path)
+                .map_err(|source| PromptError::Read { path: path.clone(), source })?;
+            prompts.origins.insert(name.clone(), path);
+            prompts.put(&name, source)?;
+        }
+        samples::render_all(&prompts)?;
+        Ok(prompts)
+    }
+
+    fn put(&mut self, name: &str, source: String) -> Result<(), PromptError> {
+        self.environment
+            .add_template_owned(name.to_owned(), source)
+            .map_err(|error| self.failed(name, &error))?;
+        let template = self.environment.get_template(name).map_err(|error| self.failed(name, &error))?;
+        let globals: BTreeSet<_> = self.environment.globals().map(|(name, _)| name.to_owned()).collect();
+        let variables = template.undeclared_variables(false).into_iter();
+        self.variables.insert(name.to_owned(), variables.filter(|name| !globals.contains(name)).collect());
+        Ok(())
+    }
+
+    /// Renders a template with exactly the variables that it names.
+    pub(super) fn render(&self, name: &str, variables: Value) -> Result<String, PromptError> {
+        let template = self.environment.get_template(name).map_err(|error| self.failed(name, &error))?;
+        let given: BTreeSet<_> =
+            variables.try_iter().into_iter().flatten().map(|name| name.to_string()).collect();
+        let named = &self.variables[name];
+        if let Some(missing) = named.difference(&given).next() {
+            return Err(PromptError::MissingVariable {
+                file: self.origin(name),
+                line: line_of(template.source(), missing),
+                name: missing.clone(),
+                known: listed(&given),
+            });
+        }
+        if let Some(unused) = given.difference(named).next() {
+            return Err(PromptError::UnusedVariable { file: self.origin(name), name: unused.clone() });
+        }
+        let text = template.render(variables).map_err(|error| self.failed(name, &error))?;
+        Ok(text.trim_end_matches('\n').to_owned())
+    }
+
+    fn failed(&self, name: &str, error: &minijinja::Error) -> PromptError {
+        let reason = match (error.kind(), error.detail()) {
+            (ErrorKind::UndefinedError, None) => "an undefined value is used".to_owned(),
+            (kind, None) => kind.to_string(),
+            (_, Some(detail)) => detail.to_owned(),
+        };
+        PromptError::Template { file: self.origin(name), line: error.line().unwrap_or(1), reason }
+    }
+
+    /// Where a template comes from.
+    fn origin(&self, name: &str) -> String {
+        match self.origins.get(name) {
+            Some(path) => path.display().to_string(),
+            None => format!("prompts/{name}"),
+        }
+    }
+}
+
+impl Default for Prompts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Syntax and behaviour: a tag on a line of its own leaves no line, and what is undefined is an error.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    // Models read text, not HTML, whatever a file is called.
+    environment.set_auto_escape_callback(|_name| minijinja::AutoEscape::None);
+    environment
+}
+
+/// The files in a directory and the directories in it, in order; hidden ones are left out.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, PromptError> {
+    let cannot_read = |source| PromptError::Read { path: dir.to_owned(), source };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(cannot_read)? {
+        let entry = entry.map_err(cannot_read)?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        if path.is_dir() {
+            found.append(&mut files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The first line on which a tag has a name.
+fn line_of(source: &str, name: &str) -> usize {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let names_it = |tag: &str| tag.split(|c| !is_word(c)).any(|word| word == name);
+    let mut rest = source;
+    while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
+        let tag = &rest[start..];
+        let end = tag.find("}}").into_iter().chain(tag.find("%}")).min().unwrap_or(tag.len());
+        if names_it(&tag[..end]) {
+            let before = tag[..end].find(name).unwrap_or_default() + source.len() - tag.len();
+            return source[..before].matches('\n').count() + 1;
+        }
+        rest = &tag[end..];
+    }
+    1
+}
+
+fn listed(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let names: Vec<_> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,215 @@
+//! Every built-in text as it is, and what is refused of others.
+
+use std::fs;
+
+use minijinja::context;
+use serde_json::json;
+
+use super::*;
+use crate::rollout::{Limits, Verbosity};
+use crate::session::ReplLanguage;
+
+#[test]
+fn every_text_is_as_it_was_reviewed() {
+    let texts = samples::render_all(&Prompts::new()).unwrap();
+    let mut names: Vec<_> = texts.iter().map(|(name, _)| name).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), texts.len(), "two texts share a name");
+    for (name, text) in &texts {
+        insta::assert_snapshot!(name.as_str(), text);
+    }
+}
+
+/// A directory with one file.
+fn overrides(name: &str, source: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(name);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, source).unwrap();
+    dir
+}
+
+/// Why a directory with one file is refused; its path is `DIR`.
+fn refusal(name: &str, source: &str) -> String {
+    let dir = overrides(name, source);
+    let error = Prompts::with_overrides(dir.path()).unwrap_err();
+    error.to_string().replace(dir.path().to_str().unwrap(), "DIR")
+}
+
+#[test]
+fn a_template_of_a_directory_takes_the_place_of_the_built_in_one() {
+    let dir = overrides("bash/tool.md", "{{ name }}! {{ usage }}{% set _ = [description, parameters] %}\n");
+    fs::write(dir.path().join("README.md"), "{{ not a template").unwrap();
+    fs::write(dir.path().join(".bash.swp"), "{{").unwrap();
+    let prompts = Prompts::with_overrides(dir.path()).unwrap();
+    let parameters = json!({"properties": {"a": {}}});
+    let tool = ToolDoc { name: "go", description: "", parameters: &parameters };
+    let mut doc = RootToolsDoc {
+        language: ReplLanguage::Bash,
+        tools: &[tool],
+        sub_llm_parallelism: None,
+        has_budget: false,
+    };
+    assert!(doc.render(&prompts).unwrap().contains("\n\ngo! go [A]"), "{}", doc.render(&prompts).unwrap());
+    doc.language = ReplLanguage::Python;
+    assert!(doc.render(&prompts).unwrap().contains("\n\n## go\n\n`go(a: Any = ...)`"));
+}
+
+#[test]
+fn a_missing_variable_is_an_error_with_file_and_line() {
+    assert_eq!(
+        refusal("sub_llm.md", "task\n{% if boxed %}box{% endif %}\n{{ has_tool }}{{ has_tools }}"),
+        "DIR/sub_llm.md:3: there is no variable `has_tool`: expected boxed, has_tools"
+    );
+}
+
+#[test]
+fn a_variable_that_is_not_used_is_an_error() {
+    assert_eq!(
+        refusal("sub_llm.md", "{{ boxed }}"),
+        "DIR/sub_llm.md: the variable `has_tools` is not used: to leave it out on purpose, write {% set _ = has_tools %}"
+    );
+}
+
+#[test]
+fn what_is_given_and_what_is_named_are_compared_at_every_rendering() {
+    let prompts = Prompts::new();
+    let missing = prompts.render("summary.md", context! { turns => 1 }).unwrap_err();
+    assert!(
+        missing.to_string().starts_with("prompts/summary.md:3: there is no variable `summary`"),
+        "{missing}"
+    );
+    let unused = prompts.render("summary.md", context! { turns => 1, summary => "", more => 1 }).unwrap_err();
+    assert!(matches!(unused, PromptError::UnusedVariable { name, .. } if name == "more"));
+}
+
+#[test]
+fn a_mistake_is_told_with_file_and_line_when_the_directory_is_loaded() {
+    assert_eq!(
+        refusal("summary.md", "{{ turns }}\n{% if summary %}"),
+        "DIR/summary.md:2: unexpected end of input, expected end of block"
+    );
+    assert_eq!(
+        refusal("summary.md", "{{ turns }}\n\n{{ summary.text }}"),
+        "DIR/summary.md:3: `summary.text` is undefined"
+    );
+    assert_eq!(
+        refusal(
+            "notices/last_turn.md",
+            "{{ language }}{{ is_fenced }}\n{% if reason == 'time' %}{{ reason|shout }}{% endif %}"
+        ),
+        "DIR/notices/last_turn.md:2: filter shout is unknown"
+    );
+    // Each template stands for itself: there is nothing to include.
+    assert!(refusal("summary.md", "{{ turns }}{% include summary %}").contains("unknown statement include"));
+}
+
+#[test]
+fn a_name_that_no_prompt_has_is_refused() {
+    let refused = refusal("bash/systen.md", "");
+    assert!(
+        refused.starts_with("DIR/bash/systen.md is no prompt's name: expected one of bash/output_cut.md, "),
+        "{refused}"
+    );
+    let error = Prompts::with_overrides("/nowhere/prompts".as_ref()).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read /nowhere/prompts");
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("summary.md"), b"\xff").unwrap();
+    let error = Prompts::with_overrides(dir.path()).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot read {}", dir.path().join("summary.md").display()));
+}
+
+/// The usage line of a tool with these parameters.
+fn usage(language: ReplLanguage, parameters: serde_json::Value) -> String {
+    let tool = ToolDoc { name: "t", description: "d", parameters: &parameters };
+    let doc = RootToolsDoc { language, tools: &[tool], sub_llm_parallelism: None, has_budget: false };
+    let text = doc.render(&Prompts::new()).unwrap();
+    text.lines().find(|line| line.starts_with("`t")).unwrap().trim_matches('`').to_owned()
+}
+
+#[test]
+fn signatures_come_from_schemas() {
+    let mixed = json!({
+        "required": ["b"],
+        "properties": {"a": {"type": "number"}, "b": {"type": "array", "items": {"type": "string"}}},
+        "additionalProperties": {},
+    });
+    let both = |parameters: &serde_json::Value| {
+        [ReplLanguage::Bash, ReplLanguage::Python].map(|language| usage(language, parameters.clone()))
+    };
+    assert_eq!(both(&json!({})), ["t [ARGUMENT]...", "t(*args, **kwargs)"]);
+    assert_eq!(both(&json!({"properties": {}})), ["t", "t()"]);
+    assert_eq!(both(&mixed), [r#"t --json '{"b": …}'"#, "t(a: float = ..., *, b: list[str], **kwargs)"]);
+    let defaults = json!({"properties": {
+        "on": {"type": "boolean", "default": true},
+        "key": {"type": ["string", "null"], "default": null},
+        "mode": {"enum": ["a,b", null]},
+        "long": {"type": "string", "default": "x".repeat(1000)},
+    }});
+    assert_eq!(
+        both(&defaults)[1],
+        "t(on: bool = True, key: str | None = None, mode: Literal['a,b', None] = ..., long: str = ...)"
+    );
+}
+
+#[test]
+fn what_has_words_of_its_own_is_not_told_twice() {
+    let schema = json!({});
+    let tools = ["llm_batch", "budget"].map(|name| ToolDoc { name, description: "", parameters: &schema });
+    let mut doc = RootToolsDoc {
+        language: ReplLanguage::Bash,
+        tools: &tools,
+        sub_llm_parallelism: Some(3),
+        has_budget: true,
+    };
+    let text = doc.render(&Prompts::new()).unwrap();
+    assert_eq!((text.matches("## llm_batch").count(), text.matches("## budget").count()), (1, 1));
+    (doc.sub_llm_parallelism, doc.has_budget) = (None, false);
+    assert_eq!(doc.render(&Prompts::new()).unwrap(), "");
+}
+
+#[test]
+fn the_light_prompt_is_short() {
+    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
+        let prompt = SystemPrompt {
+            language,
+            verbosity: Verbosity::Light,
+            call_form: CallForm::Tool,
+            root_tools: &[],
+            sub_llm_parallelism: None,
+            has_budget: false,
+            limits: &Limits::default(),
+            files: "",
+        };
+        let text = prompt.render(&Prompts::new()).unwrap();
+        let rules = text.split("# Limits").next().unwrap();
+        let words = rules.split_whitespace().filter(|word| word.contains(char::is_alphabetic)).count();
+        assert!(words < 270, "{language}: {words} words");
+    }
+}
+
+#[test]
+fn prompts_name_the_tool_that_there_is() {
+    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
+        let other = if language == ReplLanguage::Bash { ReplLanguage::Python } else { ReplLanguage::Bash };
+        for (name, text) in samples::render_all(&Prompts::new()).unwrap() {
+            if name.starts_with(&format!("{language}_")) {
+                assert!(!text.contains(repl_tool_name(other)), "{name} names the other language's tool");
+            }
+            if name.starts_with(&format!("{language}_system")) && !name.ends_with("bare") {
+                assert!(text.contains(repl_tool_name(language)), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rollouts_on_all_threads_share_the_templates() {
+    let prompts = Prompts::new();
+    let here = SubLlmPrompt::default().render(&prompts).unwrap();
+    let there = std::thread::scope(|scope| {
+        scope.spawn(|| SubLlmPrompt::default().render(&prompts).unwrap()).join().unwrap()
+    });
+    assert_eq!(here, there);
+}

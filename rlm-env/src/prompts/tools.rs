@@ -1,0 +1,258 @@
+//! Root tools, as code in a session calls them.
+
+use minijinja::context;
+use minijinja::value::Value;
+use rlm_core::root_tool::LLM_BATCH;
+use rlm_rootd::Tool;
+use serde_json::Value as Json;
+
+use super::{PromptError, Prompts};
+use crate::session::ReplLanguage;
+
+/// Longest default value that a signature shows, in bytes.
+const SHOWN_DEFAULT_BYTES: usize = 60;
+
+/// The tool that tells what is left; it has words of its own in the prompt, as `llm_batch` has.
+const BUDGET: &str = "budget";
+
+/// A root tool, as a model is told of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ToolDoc<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it does.
+    pub description: &'a str,
+    /// The JSON schema of its parameters.
+    pub parameters: &'a Json,
+}
+
+impl<'a> From<&'a Tool> for ToolDoc<'a> {
+    fn from(tool: &'a Tool) -> Self {
+        Self { name: tool.name(), description: tool.description(), parameters: tool.parameters() }
+    }
+}
+
+/// What code in a session can call: the part of the system prompt on root tools.
+#[derive(Clone, Copy, Debug)]
+pub struct RootToolsDoc<'a> {
+    /// The session's language.
+    pub language: ReplLanguage,
+    /// The tools. `llm_batch` and `budget` may be among them; they are told of by the fields below.
+    pub tools: &'a [ToolDoc<'a>],
+    /// How many sub-LLMs answer at once; None where there is no `llm_batch`.
+    pub sub_llm_parallelism: Option<usize>,
+    /// Whether there is `budget`.
+    pub has_budget: bool,
+}
+
+impl RootToolsDoc<'_> {
+    /// The text; empty where there is nothing to call.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let others = self.tools.iter().filter(|tool| ![LLM_BATCH, BUDGET].contains(&tool.name));
+        let tools = others.map(|tool| tool.render(prompts, self.language)).collect::<Result<Vec<_>, _>>()?;
+        if tools.is_empty() && self.sub_llm_parallelism.is_none() && !self.has_budget {
+            return Ok(String::new());
+        }
+        let variables = context! {
+            has_llm_batch => self.sub_llm_parallelism.is_some(),
+            parallelism => self.sub_llm_parallelism.unwrap_or_default(),
+            has_budget => self.has_budget,
+            tools => tools.join("\n\n"),
+        };
+        prompts.render(&format!("{}/tools.md", self.language), variables)
+    }
+}
+
+impl ToolDoc<'_> {
+    fn render(&self, prompts: &Prompts, language: ReplLanguage) -> Result<String, PromptError> {
+        let signature = Signature::new(self.parameters, language);
+        let variables = context! {
+            name => self.name,
+            usage => format!("{}{}", self.name, signature.usage(language)),
+            description => self.description.trim(),
+            parameters => signature.parameters.iter().map(Parameter::variables).collect::<Vec<_>>(),
+        };
+        prompts.render(&format!("{language}/tool.md"), variables)
+    }
+}
+
+/// What a schema says of the arguments.
+struct Signature {
+    parameters: Vec<Parameter>,
+    /// Whether there may be arguments that the schema does not name.
+    takes_others: bool,
+}
+
+struct Parameter {
+    name: String,
+    kind: String,
+    /// `, >= 1`.
+    bounds: String,
+    description: String,
+    is_required: bool,
+    default: Option<String>,
+}
+
+impl Signature {
+    fn new(schema: &Json, language: ReplLanguage) -> Self {
+        let required: Vec<_> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+        let Some(properties) = schema["properties"].as_object() else {
+            return Self { parameters: Vec::new(), takes_others: true };
+        };
+        let parameter = |(name, schema): (&String, &Json)| Parameter {
+            name: name.clone(),
+            kind: kind(schema, language),
+            bounds: bounds(schema),
+            description: one_line(schema["description"].as_str().unwrap_or_default()),
+            is_required: required.contains(&name.as_str()),
+            default: schema.get("default").map(|value| shown(value, language)),
+        };
+        let others = schema.get("additionalProperties").unwrap_or(&Json::Bool(false));
+        Self {
+            parameters: properties.iter().map(parameter).collect(),
+            takes_others: others != &Json::Bool(false),
+        }
+    }
+
+    /// How the arguments are written behind the tool's name.
+    fn usage(&self, language: ReplLanguage) -> String {
+        match language {
+            ReplLanguage::Bash => self.words(),
+            ReplLanguage::Python => self.list(),
+        }
+    }
+
+    /// `QUERY [LIMIT]`; by name where a required argument comes after one that may be left out.
+    fn words(&self) -> String {
+        if self.parameters.is_sorted_by_key(|parameter| !parameter.is_required) {
+            let mut words: String =
+                self.parameters.iter().map(|parameter| format!(" {}", parameter.word())).collect();
+            if self.takes_others && self.parameters.is_empty() {
+                words.push_str(" [ARGUMENT]...");
+            }
+            return words;
+        }
+        let required = self.parameters.iter().filter(|parameter| parameter.is_required);
+        let fields: Vec<_> = required.map(|parameter| format!("\"{}\": …", parameter.name)).collect();
+        format!(" --json '{{{}}}'", fields.join(", "))
+    }
+
+    /// `(query: str, limit: int = 10)`, as Python's own help writes it. Behind the star, arguments are given by name.
+    fn list(&self) -> String {
+        if self.parameters.is_empty() && self.takes_others {
+            return "(*args, **kwargs)".to_owned();
+        }
+        let mut items = Vec::new();
+        let (mut had_optional, mut had_star) = (false, false);
+        for parameter in &self.parameters {
+            if parameter.is_required && had_optional && !had_star {
+                items.push("*".to_owned());
+                had_star = true;
+            }
+            had_optional |= !parameter.is_required;
+            items.push(parameter.declaration());
+        }
+        if self.takes_others {
+            items.push("**kwargs".to_owned());
+        }
+        format!("({})", items.join(", "))
+    }
+}
+
+impl Parameter {
+    fn word(&self) -> String {
+        let word = self.name.to_uppercase();
+        if self.is_required { word } else { format!("[{word}]") }
+    }
+
+    fn declaration(&self) -> String {
+        let Self { name, kind, .. } = self;
+        match (&self.default, self.is_required) {
+            (_, true) => format!("{name}: {kind}"),
+            (Some(default), false) => format!("{name}: {kind} = {default}"),
+            (None, false) => format!("{name}: {kind} = ..."),
+        }
+    }
+
+    fn variables(&self) -> Value {
+        context! {
+            name => self.name.as_str(),
+            word => self.name.to_uppercase(),
+            kind => format!("{}{}", self.kind, self.bounds),
+            description => self.description.as_str(),
+            is_required => self.is_required,
+        }
+    }
+}
+
+/// The type of a value.
+fn kind(schema: &Json, language: ReplLanguage) -> String {
+    if let Some(values) = schema["enum"].as_array() {
+        let values: Vec<_> = values.iter().map(|value| shown(value, language)).collect();
+        return match language {
+            ReplLanguage::Bash => values.join(" | "),
+            ReplLanguage::Python => format!("Literal[{}]", values.join(", ")),
+        };
+    }
+    let names: Vec<_> = match &schema["type"] {
+        Json::String(name) => vec![name.as_str()],
+        Json::Array(names) => names.iter().filter_map(Json::as_str).collect(),
+        _ => Vec::new(),
+    };
+    if names.is_empty() {
+        return type_name("", schema, language);
+    }
+    names.iter().map(|name| type_name(name, schema, language)).collect::<Vec<_>>().join(" | ")
+}
+
+/// The bounds of a number: `, >= 1`.
+fn bounds(schema: &Json) -> String {
+    let keywords =
+        [("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<")];
+    let bounds = keywords.into_iter().filter_map(|(keyword, sign)| Some((sign, schema.get(keyword)?)));
+    bounds.map(|(sign, bound)| format!(", {sign} {bound}")).collect()
+}
+
+fn type_name(name: &str, schema: &Json, language: ReplLanguage) -> String {
+    let items = || schema.get("items").map(|items| kind(items, language));
+    let plain = match (name, language) {
+        ("array", ReplLanguage::Bash) => {
+            return items().map_or_else(|| "JSON list".to_owned(), |items| format!("JSON list of {items}"));
+        }
+        ("array", ReplLanguage::Python) => {
+            return items().map_or_else(|| "list".to_owned(), |items| format!("list[{items}]"));
+        }
+        ("object", ReplLanguage::Bash) => "JSON object",
+        ("string", ReplLanguage::Python) => "str",
+        ("integer", ReplLanguage::Python) => "int",
+        ("number", ReplLanguage::Python) => "float",
+        ("boolean", ReplLanguage::Bash) => "true | false",
+        ("boolean", ReplLanguage::Python) => "bool",
+        ("object", ReplLanguage::Python) => "dict",
+        ("null", ReplLanguage::Python) => "None",
+        ("", ReplLanguage::Bash) => "any value",
+        ("", ReplLanguage::Python) => "Any",
+        (other, _) => other,
+    };
+    plain.to_owned()
+}
+
+/// A JSON value as the language writes it, where it is short.
+fn shown(value: &Json, language: ReplLanguage) -> String {
+    let text = match language {
+        ReplLanguage::Bash => Some(value.to_string()),
+        ReplLanguage::Python => rlm_core::pickle::Value::from_json(value)
+            .ok()
+            .and_then(|value| value.repr(SHOWN_DEFAULT_BYTES).ok()),
+    };
+    text.filter(|text| text.len() <= SHOWN_DEFAULT_BYTES).unwrap_or_else(|| "...".to_owned())
+}
+
+/// A description in one line.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,542 @@
+//! The root loop: model, calls, model, until there is an answer or a reason to stop.
+//!
+//! The order within a turn: the calls of the last reply are run, the answer is read, the limits are looked at, and only then
+//! is the model asked again. Before a limit is reached the model gets one last turn, which it is told of; tokens and time for
+//! it were kept from the rest.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlm_core::protocol::{Answer, Response};
+use rlm_rootd::ChatTools;
+use serde_json::{Value as Json, json};
+
+use super::calls::{Asked, Call, Callable, What, text};
+use super::clock::Clock;
+use super::conversation::Conversation;
+use super::log::Log;
+use super::{Control, RolloutConfig, StopReason};
+use crate::model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, RootModel};
+use crate::prompts::{
+    CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, PromptError,
+    Prompts, SessionReset, Summary, SummaryRequest,
+};
+use crate::render;
+use crate::session::{self, Session, SessionError};
+use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall, Output};
+
+/// Replies without a call, one after the other, that are borne.
+const MAX_IDLE_TURNS: u32 = 3;
+
+/// Of the tokens that the model takes, in percent: from here on it is warned, and from here on it gets its last turn.
+const WARN_PERCENT: u64 = 75;
+const FULL_PERCENT: u64 = 92;
+
+/// Turns that stay where the conversation must become shorter at any price.
+const TURNS_AT_THE_END: usize = 2;
+
+/// Tokens of a completion that the last turn is sure of.
+const LAST_TURN_TOKENS: u64 = 2048;
+
+/// Tokens by which a conversation may grow until its last turn: a reply, a short output, and a notice.
+const LAST_TURN_GROWTH: u64 = 1024;
+
+/// How long a summary may be.
+const SUMMARY_WORDS: u32 = 500;
+
+/// How long a cancelled call may take to end by itself.
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why the root loop ended, and with what.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) reason: StopReason,
+    pub(super) answer: Option<String>,
+    pub(super) is_ready: bool,
+    pub(super) error: Option<String>,
+    /// The rollout's directory, where it was kept.
+    pub(super) dir: Option<PathBuf>,
+}
+
+/// What a step of the loop says.
+type Step<T = ()> = Result<T, Stop>;
+
+/// What came of a call.
+#[derive(Debug)]
+struct Ran {
+    /// What the model gets to read.
+    text: String,
+    /// Where the rollout ends with this call.
+    stop: Option<Stop>,
+}
+
+impl From<String> for Ran {
+    fn from(text: String) -> Self {
+        Self { text, stop: None }
+    }
+}
+
+/// The rollout ends here.
+#[derive(Debug)]
+struct Stop {
+    reason: StopReason,
+    error: Option<String>,
+}
+
+impl From<PromptError> for Stop {
+    fn from(error: PromptError) -> Self {
+        Self { reason: StopReason::SetupFailed, error: Some(error.to_string()) }
+    }
+}
+
+impl From<StopReason> for Stop {
+    fn from(reason: StopReason) -> Self {
+        Self { reason, error: None }
+    }
+}
+
+/// A rollout under way.
+#[derive(Debug)]
+pub(super) struct Lead<'a> {
+    pub(super) config: &'a RolloutConfig,
+    pub(super) control: &'a Control,
+    pub(super) log: Arc<Log>,
+    pub(super) prompts: &'a Prompts,
+    pub(super) model: Arc<dyn RootModel>,
+    pub(super) session: Session,
+    pub(super) conversation: Conversation,
+    pub(super) clock: Clock,
+    pub(super) callable: Callable,
+    pub(super) tools: ChatTools,
+    /// What the model may call, in OpenAI's form.
+    pub(super) definitions: Vec<Json>,
+    pub(super) answer: Answer,
+    /// What the model said last without a call.
+    pub(super) last_words: Option<String>,
+    pub(super) restarts: u32,
+    pub(super) idle_turns: u32,
+    pub(super) is_warned: bool,
+    /// Turns by which the next summary is put off.
+    pub(super) put_off: usize,
+}
+
+impl Lead<'_> {
+    /// Leads the rollout to its end.
+    pub(super) async fn run(&mut self) -> Ended {
+        let Stop { reason, error } = match self.turns().await {
+            Err(stop) => stop,
+            Ok(never) => match never {},
+        };
+        self.model.take_back();
+        let content = std::mem::take(&mut self.answer.content);
+        let is_ready = self.answer.ready;
+        let answer = if content.is_empty() && !is_ready { self.last_words.take() } else { Some(content) };
+        Ended { reason, answer, is_ready, error, dir: None }
+    }
+
+    async fn turns(&mut self) -> Step<std::convert::Infallible> {
+        loop {
+            if let Some(reason) = self.limit() {
+                return Err(self.last_turn(reason).await);
+            }
+            self.summarise().await?;
+            self.warn()?;
+            match self.ask().await? {
+                Ok(asked) => self.follow(asked).await?,
+                Err(limit) => return Err(self.last_turn(limit.reason).await),
+            }
+        }
+    }
+
+    /// Why the next turn must be the last one, if it must.
+    fn limit(&mut self) -> Option<StopReason> {
+        let limits = &self.config.limits;
+        if self.conversation.turn() + 1 >= limits.max_turns {
+            return Some(StopReason::MaxTurns);
+        }
+        if self.clock.is_over() {
+            return Some(StopReason::TimedOut);
+        }
+        if limits.context_tokens.is_some_and(|most| self.conversation.tokens() * 100 >= most * FULL_PERCENT) {
+            return Some(StopReason::ContextFull);
+        }
+        (!self.set_aside(LAST_TURN_GROWTH)).then_some(StopReason::BudgetExhausted)
+    }
+
+    /// One more turn, of which the model is told that it is the last.
+    async fn last_turn(&mut self, reason: StopReason) -> Stop {
+        let stopped = async {
+            if self.config.limits.max_turns == 0 {
+                return Err(reason.into());
+            }
+            self.clock.begin_last_turn();
+            if reason == StopReason::ContextFull || !self.set_aside(0) {
+                self.conversation.shorten(TURNS_AT_THE_END);
+            }
+            self.model.take_back();
+            let last = LastTurn {
+                language: self.config.language,
+                call_form: self.call_form(),
+                reason: last_turn_reason(reason),
+            };
+            self.notice(&last.render(self.prompts)?);
+            match self.ask().await? {
+                Ok(asked) => self.follow(asked).await?,
+                Err(limit) => return Err(limit),
+            }
+            Err(Stop::from(reason))
+        };
+        let Err(stop): Step<std::convert::Infallible> = stopped.await;
+        match stop.reason {
+            // The limit is why there was a last turn; what spoils it as well is told with it.
+            StopReason::Answered | StopReason::Stopped | StopReason::Cancelled | StopReason::WorkerFailed => {
+                stop
+            }
+            _ => Stop { reason, error: stop.error },
+        }
+    }
+
+    /// Asks the model. The inner error: a limit was reached, and there may be a last turn.
+    async fn ask(&mut self) -> Step<Result<Asked, Stop>> {
+        self.go_on()?;
+        let request = self.request(self.max_tokens());
+        match self.complete(request, false).await? {
+            Ok(reply) => {
+                let asked = self.callable.read(reply.message, self.conversation.turn() + 1);
+                self.conversation.reply(asked.message.clone());
+                self.conversation.counted(reply.prompt_tokens + reply.completion_tokens);
+                Ok(Ok(asked))
+            }
+            Err(error) => {
+                let reason = match error.kind {
+                    ModelErrorKind::TooLong => StopReason::ContextFull,
+                    ModelErrorKind::Budget => StopReason::BudgetExhausted,
+                    ModelErrorKind::TimedOut => StopReason::TimedOut,
+                    ModelErrorKind::Failed => StopReason::ModelFailed,
+                };
+                let stop = Stop { reason, error: Some(error.message) };
+                if error.kind == ModelErrorKind::Failed { Err(stop) } else { Ok(Err(stop)) }
+            }
+        }
+    }
+
+    /// Whether nobody has ended the rollout from outside.
+    fn go_on(&self) -> Step {
+        match (self.control.is_cancelled(), self.control.is_stopped()) {
+            (true, _) => Err(StopReason::Cancelled.into()),
+            (false, true) => Err(StopReason::Stopped.into()),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// One request to the model, told to the log.
+    async fn complete(
+        &self,
+        request: ChatRequest<'_>,
+        is_summary: bool,
+    ) -> Step<Result<ChatReply, ModelError>> {
+        let started = Instant::now();
+        let asking = self.model.complete(request);
+        let replied = tokio::select! {
+            biased;
+            () = self.control.cancelled() => None,
+            replied = asking => Some(replied),
+        };
+        let (prompt_tokens, completion_tokens, attempts) = match &replied {
+            None => (0, 0, 1),
+            Some(Ok(reply)) => (reply.prompt_tokens, reply.completion_tokens, reply.attempts),
+            Some(Err(error)) => (error.prompt_tokens, error.completion_tokens, error.attempts),
+        };
+        let model = self.model.name().to_owned();
+        self.log.add(Event::ModelCall(ModelCall {
+            turn: self.conversation.turn() + 1,
+            is_summary,
+            cost_usd: self.log.cost(&model, prompt_tokens, completion_tokens),
+            model,
+            prompt_tokens,
+            completion_tokens,
+            usage_estimated: matches!(&replied, Some(Ok(reply)) if reply.usage_estimated),
+            attempts,
+            seconds: started.elapsed().as_secs_f64(),
+            error: match &replied {
+                None => Some("cancelled".to_owned()),
+                Some(replied) => replied.as_ref().err().map(ToString::to_string),
+            },
+        }));
+        replied.ok_or(StopReason::Cancelled.into())
+    }
+
+    fn request(&self, max_tokens: Option<u64>) -> ChatRequest<'_> {
+        ChatRequest {
+            messages: self.conversation.messages(),
+            tools: &self.definitions,
+            max_tokens,
+            deadline: self.clock.model_deadline(),
+        }
+    }
+
+    /// What a completion is limited to. The last turn has no more than was kept for it.
+    fn max_tokens(&self) -> Option<u64> {
+        let limits = &self.config.limits;
+        if self.clock.is_last_turn() && limits.budget.bounds_completions() {
+            return Some(self.last_turn_tokens());
+        }
+        limits.max_completion_tokens
+    }
+
+    /// Keeps what the last turn costs from all else, with so many tokens for what the conversation grows by until then.
+    /// Returns whether there is so much.
+    fn set_aside(&self, growth: u64) -> bool {
+        self.model.set_aside(self.request(Some(self.last_turn_tokens() + growth)))
+    }
+
+    fn last_turn_tokens(&self) -> u64 {
+        self.config.limits.max_completion_tokens.unwrap_or(LAST_TURN_TOKENS).min(LAST_TURN_TOKENS)
+    }
+
+    /// Runs what a reply asks for.
+    async fn follow(&mut self, asked: Asked) -> Step {
+        if asked.calls.is_empty() {
+            return self.remind(&asked.message);
+        }
+        self.idle_turns = 0;
+        for call in &asked.calls {
+            let ran = self.call(call).await?;
+            self.conversation.output(&call.id, call.is_tool_call, &ran.text);
+            if let Some(stop) = ran.stop {
+                return Err(stop);
+            }
+            if self.answer.ready {
+                return Err(StopReason::Answered.into());
+            }
+            self.go_on()?;
+        }
+        Ok(())
+    }
+
+    /// The model called nothing: it is told how to.
+    fn remind(&mut self, message: &Json) -> Step {
+        let words = message.as_object().map(text).unwrap_or_default();
+        if !words.trim().is_empty() {
+            self.last_words = Some(words);
+        }
+        self.idle_turns += 1;
+        if self.idle_turns >= MAX_IDLE_TURNS {
+            return Err(StopReason::NoToolCall.into());
+        }
+        let reminder = NoToolCall {
+            language: self.config.language,
+            call_form: self.call_form(),
+            is_last_warning: self.idle_turns + 1 >= MAX_IDLE_TURNS,
+        };
+        self.notice(&reminder.render(self.prompts)?);
+        Ok(())
+    }
+
+    /// Runs one call, and gives what the model gets to read.
+    async fn call(&mut self, call: &Call) -> Step<Ran> {
+        let started = Instant::now();
+        match &call.what {
+            What::Malformed { tool, fault } => {
+                let text = self.failed_call(tool, fault)?;
+                self.ended(call, started, None, Some(text.clone()));
+                Ok(text.into())
+            }
+            What::Tool { name, call: asked } => {
+                let arguments = asked.pointer("/function/arguments").and_then(Json::as_str);
+                let arguments = arguments.and_then(|text| serde_json::from_str(text).ok());
+                self.started(call, name, None, arguments);
+                self.use_tool(call, name, asked, started).await
+            }
+            What::Code(code) => {
+                self.started(call, self.callable.repl, Some(code.clone()), None);
+                self.execute(call, code, started).await
+            }
+        }
+    }
+
+    async fn use_tool(&mut self, call: &Call, name: &str, asked: &Json, started: Instant) -> Step<Ran> {
+        let limit = self.clock.limit(self.config.limits.call_timeout);
+        let running = self.tools.call(asked, started + limit);
+        let ran = tokio::select! {
+            biased;
+            () = self.control.cancelled() => return Ok(self.cancelled(call, started)),
+            ran = running => ran,
+        };
+        self.ended(call, started, None, ran.as_ref().err().cloned());
+        Ok(match ran {
+            Ok(text) => {
+                render::render_tool_output(&text, self.config.limits.max_output_length, self.prompts)?.into()
+            }
+            Err(error) => self.failed_call(name, &CallFault::Other(error))?.into(),
+        })
+    }
+
+    async fn execute(&mut self, call: &Call, code: &str, started: Instant) -> Step<Ran> {
+        let limit = self.clock.limit(self.config.limits.call_timeout).max(Duration::from_millis(1));
+        let request =
+            session::Call { code: code.to_owned(), timeout: Some(limit), ..session::Call::default() };
+        let control = self.control;
+        let given_up = async {
+            control.cancelled().await;
+            tokio::time::sleep(CANCEL_LIMIT).await;
+        };
+        let executed = tokio::select! {
+            executed = self.session.execute_until(request, control.cancelled()) => executed,
+            () = given_up => return Ok(self.cancelled(call, started)),
+        };
+        match executed {
+            Ok(response) => {
+                let limit = self.config.limits.max_output_length;
+                let text = render::render(&response, self.config.language, limit, self.prompts)?;
+                if response.answer.ready || !response.answer.content.is_empty() {
+                    self.answer = response.answer.clone();
+                }
+                self.ended(call, started, Some(output(response)), None);
+                Ok(text.into())
+            }
+            Err(error) => self.recover(call, started, &error).await,
+        }
+    }
+
+    /// Replaces a worker that died.
+    async fn recover(&mut self, call: &Call, started: Instant, error: &SessionError) -> Step<Ran> {
+        let mut words = with_causes(error);
+        self.ended(call, started, None, Some(words.clone()));
+        let has_answer = !self.answer.content.is_empty();
+        let reset = SessionReset { language: self.config.language, reason: &words, has_answer };
+        let text = reset.render(self.prompts)?;
+        if self.restarts >= self.config.limits.max_restarts {
+            words.push_str(&format!("; it was replaced {} times before", self.restarts));
+        } else {
+            self.restarts += 1;
+            match self.session.restart().await {
+                Ok(()) => return Ok(text.into()),
+                Err(error) => words.push_str(&format!("; no other starts: {}", with_causes(&error))),
+            }
+        }
+        let stop = Stop { reason: StopReason::WorkerFailed, error: Some(words) };
+        Ok(Ran { text, stop: Some(stop) })
+    }
+
+    fn cancelled(&self, call: &Call, started: Instant) -> Ran {
+        let text = "cancelled".to_owned();
+        self.ended(call, started, None, Some(text.clone()));
+        Ran { text, stop: Some(StopReason::Cancelled.into()) }
+    }
+
+    fn failed_call(&self, tool: &str, fault: &CallFault) -> Step<String> {
+        let tools = self.callable.names();
+        let language = self.config.language;
+        Ok(MalformedCall { language, tool, tools: &tools, fault }.render(self.prompts)?)
+    }
+
+    fn started(&self, call: &Call, tool: &str, code: Option<String>, arguments: Option<Json>) {
+        self.log.add(Event::CallStarted(CallStarted {
+            turn: self.conversation.turn(),
+            call_id: call.id.clone(),
+            tool: tool.to_owned(),
+            code,
+            arguments,
+        }));
+    }
+
+    fn ended(&self, call: &Call, started: Instant, output: Option<Output>, error: Option<String>) {
+        self.log.add(Event::CallEnded(CallEnded {
+            turn: self.conversation.turn(),
+            call_id: call.id.clone(),
+            seconds: started.elapsed().as_secs_f64(),
+            output,
+            error,
+        }));
+    }
+
+    /// Tells the model once that few tokens are left.
+    fn warn(&mut self) -> Step {
+        let Some(total_tokens) = self.config.limits.context_tokens else { return Ok(()) };
+        let used = self.conversation.tokens();
+        if self.is_warned || used * 100 < total_tokens * WARN_PERCENT {
+            return Ok(());
+        }
+        self.is_warned = true;
+        let left_tokens = total_tokens.saturating_sub(used);
+        let low = ContextLow { language: self.config.language, left_tokens, total_tokens };
+        self.notice(&low.render(self.prompts)?);
+        Ok(())
+    }
+
+    /// Puts a summary in the place of older turns, where that is wanted and there are twice as many as shall stay.
+    async fn summarise(&mut self) -> Step {
+        let Some(newest) = self.config.summarize_turns.map(|turns| turns.max(1) as usize) else {
+            return Ok(());
+        };
+        if self.conversation.whole_turns() < 2 * newest + self.put_off {
+            return Ok(());
+        }
+        let Some(older) = self.conversation.older_than(newest) else { return Ok(()) };
+        let mut messages = self.conversation.messages()[..older.end].to_vec();
+        let asking = SummaryRequest {
+            language: self.config.language,
+            max_words: SUMMARY_WORDS,
+            has_summary: self.conversation.summarised_turns() > 0,
+        };
+        messages.push(json!({"role": "user", "content": asking.render(self.prompts)?}));
+        let request = self.request(self.config.limits.max_completion_tokens);
+        let replied = self.complete(ChatRequest { messages: &messages, ..request }, true).await?;
+        let summary = replied.ok().and_then(|reply| reply.message.as_object().map(text)).unwrap_or_default();
+        if summary.trim().is_empty() {
+            // The turns stay as they are, and it is tried again when there are as many more.
+            self.put_off += newest;
+        } else {
+            let turns = self.conversation.turn() - u32::try_from(newest).unwrap_or(0);
+            let text = Summary { turns, summary: &summary }.render(self.prompts)?;
+            self.conversation.summarise(older, &text);
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.conversation.say(MessageKind::Notice, "user", text);
+    }
+
+    fn call_form(&self) -> CallForm {
+        if self.config.tool_calls { CallForm::Tool } else { CallForm::Fenced }
+    }
+}
+
+fn last_turn_reason(reason: StopReason) -> LastTurnReason {
+    match reason {
+        StopReason::TimedOut => LastTurnReason::Time,
+        StopReason::BudgetExhausted => LastTurnReason::Budget,
+        StopReason::ContextFull => LastTurnReason::Context,
+        _ => LastTurnReason::Turns,
+    }
+}
+
+fn output(response: Response) -> Output {
+    let dropped = response.truncated.unwrap_or_default();
+    Output {
+        dropped_bytes: dropped.stdout + dropped.stderr + dropped.result,
+        stdout: response.stdout,
+        stderr: response.stderr,
+        result: response.result,
+        outcome: response.outcome,
+        state: response.state,
+        exit_code: response.exit_code,
+        hint: response.hint,
+        answer: response.answer.content,
+        answer_ready: response.answer.ready,
+    }
+}
+
+/// An error and what caused it, in one line.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,185 @@
+//! What happened in a rollout, told as it happens, and counted.
+//!
+//! Metrics are made of the entries of the trajectory, so the two cannot disagree; calls of root tools alone are counted by
+//! their endpoint.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use rlm_core::protocol::{Outcome, State};
+use rlm_rootd::{Prices, Recorder, RolloutMetrics, SubCallRecord};
+
+use crate::metrics::Metrics;
+use crate::rollout::Sink;
+use crate::trajectory::{Entry, Event, MessageKind, SubCall};
+
+/// The log of a rollout.
+#[derive(Debug)]
+pub(super) struct Log {
+    rollout: String,
+    sinks: Vec<Arc<dyn Sink>>,
+    prices: Prices,
+    began: Instant,
+    state: Mutex<Logged>,
+}
+
+#[derive(Debug, Default)]
+struct Logged {
+    metrics: Metrics,
+    /// The call that runs.
+    call_id: Option<String>,
+    /// Prompts by batch: the highest index and one.
+    batches: HashMap<String, u64>,
+    /// Sum of what has a price, and whether something has none.
+    cost_usd: f64,
+    is_unpriced: bool,
+    is_over: bool,
+}
+
+impl Log {
+    pub(super) fn new(rollout: &str, sinks: Vec<Arc<dyn Sink>>, prices: Prices) -> Self {
+        let began = Instant::now();
+        Self { rollout: rollout.to_owned(), sinks, prices, began, state: Mutex::default() }
+    }
+
+    /// Tells what happened.
+    pub(super) fn add(&self, event: Event) {
+        let mut state = self.state();
+        // A request that was cut off by the end of its rollout is told of too late.
+        if state.is_over {
+            return;
+        }
+        state.count(&event);
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let entry = Entry { rollout: self.rollout.clone(), time: since_epoch.as_secs_f64(), event };
+        // Under the lock, so that all sinks see one order.
+        for sink in &self.sinks {
+            sink.entry(&entry);
+        }
+    }
+
+    /// What a request to a model cost in USD.
+    pub(super) fn cost(&self, model: &str, prompt_tokens: u64, completion_tokens: u64) -> Option<f64> {
+        let price = self.prices.get(model)?;
+        Some((price.prompt * prompt_tokens as f64 + price.completion * completion_tokens as f64) / 1e6)
+    }
+
+    /// Counts what the endpoint for root tools has seen.
+    pub(super) fn add_root_tools(&self, seen: &RolloutMetrics) {
+        let mut state = self.state();
+        for (name, counts) in &seen.tools {
+            let failed = counts.arguments + counts.failed + counts.timed_out + counts.cancelled;
+            let all = counts.ok + failed;
+            state.metrics.root_tool_call_count += all;
+            state.metrics.root_tool_error_count += failed;
+            if all > 0 {
+                state.metrics.root_tool_calls.insert(name.clone(), all);
+            }
+        }
+    }
+
+    /// What has been counted so far.
+    pub(super) fn metrics(&self) -> Metrics {
+        let state = self.state();
+        let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
+        let prompts: u64 = state.batches.values().sum();
+        let batches = state.batches.len() as u64;
+        let metrics = &state.metrics;
+        Metrics {
+            sub_llm_batch_count: batches,
+            sub_llm_max_batch_size: state.batches.values().copied().max().unwrap_or(0),
+            sub_llm_mean_batch_size: mean(prompts as f64, batches),
+            repl_mean_time_seconds: mean(metrics.repl_total_time_seconds, metrics.repl_call_count),
+            total_time_seconds: self.began.elapsed().as_secs_f64(),
+            cost_usd: (!state.is_unpriced).then_some(state.cost_usd),
+            ..metrics.clone()
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Logged> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Logged {
+    fn count(&mut self, event: &Event) {
+        let metrics = &mut self.metrics;
+        match event {
+            Event::RolloutStarted(_) => {}
+            Event::RolloutEnded(_) => self.is_over = true,
+            Event::Message(message) if message.kind == MessageKind::Summary => {
+                metrics.root_llm_summary_count += 1;
+            }
+            Event::Message(_) => {}
+            Event::ModelCall(call) => {
+                metrics.root_llm_turns += u64::from(call.error.is_none() && !call.is_summary);
+                metrics.root_llm_prompt_tokens += call.prompt_tokens;
+                metrics.root_llm_completion_tokens += call.completion_tokens;
+                metrics.root_llm_total_time_seconds += call.seconds;
+                let tokens = call.prompt_tokens + call.completion_tokens;
+                self.spend(tokens, call.cost_usd, call.usage_estimated);
+            }
+            Event::CallStarted(call) => {
+                self.call_id = Some(call.call_id.clone());
+                match call.code {
+                    Some(_) => metrics.repl_call_count += 1,
+                    None => metrics.standard_tool_call_count += 1,
+                }
+            }
+            Event::CallEnded(call) => {
+                let began = self.call_id.take();
+                metrics.malformed_call_count += u64::from(began.as_ref() != Some(&call.call_id));
+                if let Some(output) = &call.output {
+                    metrics.repl_error_count += u64::from(output.outcome != Outcome::Ok);
+                    metrics.repl_timeout_count += u64::from(output.outcome == Outcome::TimedOut);
+                    metrics.repl_reset_count += u64::from(output.state == State::Reset);
+                    metrics.repl_total_time_seconds += call.seconds;
+                }
+            }
+            Event::SubCall(call) => {
+                metrics.sub_llm_call_count += 1;
+                metrics.sub_llm_error_count += u64::from(call.error.is_some());
+                metrics.sub_llm_prompt_tokens += call.prompt_tokens;
+                metrics.sub_llm_completion_tokens += call.completion_tokens;
+                metrics.sub_llm_total_time_seconds += call.seconds;
+                let prompts = self.batches.entry(call.batch_id.clone()).or_default();
+                *prompts = (*prompts).max(call.index as u64 + 1);
+                let tokens = call.prompt_tokens + call.completion_tokens;
+                self.spend(tokens, call.cost_usd, call.usage_estimated);
+            }
+        }
+    }
+
+    fn spend(&mut self, tokens: u64, cost_usd: Option<f64>, is_estimated: bool) {
+        self.metrics.usage_estimated |= is_estimated;
+        match cost_usd {
+            Some(cost) => self.cost_usd += cost,
+            None => self.is_unpriced |= tokens > 0,
+        }
+    }
+}
+
+impl Recorder for Log {
+    fn sub_call(&self, record: &SubCallRecord<'_>) {
+        let usage = record.usage;
+        let call_id = self.state().call_id.clone();
+        self.add(Event::SubCall(SubCall {
+            call_id,
+            batch_id: record.batch_id.to_owned(),
+            index: record.index,
+            step: record.turn,
+            request_id: record.request_id.to_owned(),
+            model: record.model.to_owned(),
+            messages: record.messages.to_vec(),
+            reply: record.reply.cloned(),
+            error: record.error.map(ToString::to_string),
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            usage_estimated: usage.is_estimated,
+            cost_usd: self.cost(record.model, usage.prompt_tokens, usage.completion_tokens),
+            attempts: record.attempts,
+            seconds: record.seconds,
+        }));
+    }
+}

@@ -1,0 +1,317 @@
+//! Reading trajectories.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, Read as _};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Entry, Event, VERSION};
+
+/// Longest line that is read, in bytes. The largest entries that are written are outputs, some 16 MiB of text.
+const MAX_LINE_BYTES: u64 = 512 << 20;
+
+/// Reads a trajectory line by line. Nothing is kept but the line at hand.
+///
+/// Fields and events that are not known are skipped: they were added later. After an error there is nothing more.
+pub fn read<R: BufRead>(input: R) -> Reader<R> {
+    Reader { input, line: 0, buffer: Vec::new(), is_over: false }
+}
+
+/// The lines of a trajectory.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    /// The number of the line at hand, from 1.
+    line: u64,
+    buffer: Vec<u8>,
+    is_over: bool,
+}
+
+/// A line of a trajectory.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// An entry.
+    Entry(Box<Entry>),
+    /// An entry with an event that is not known.
+    Unknown {
+        /// The number of the line, from 1.
+        line: u64,
+        /// The event.
+        event: String,
+    },
+    /// The last line, which was not written to its end: the writer was killed, or is writing it.
+    CutOff {
+        /// The number of the line, from 1.
+        line: u64,
+        /// How much of it there is.
+        bytes: usize,
+    },
+}
+
+/// A trajectory that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The input cannot be read.
+    #[error("cannot read line {line}")]
+    Io {
+        /// The line, from 1.
+        line: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A line is no entry, and not for being cut off.
+    #[error("line {line} is no entry of a trajectory: {reason}")]
+    Malformed {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The trajectory was written by a newer program.
+    #[error(
+        "line {line}: the trajectory of rollout `{rollout}` has version {found}, this program reads up to {VERSION}: use a newer one"
+    )]
+    Newer {
+        /// The line, from 1.
+        line: u64,
+        /// The rollout.
+        rollout: String,
+        /// Its version.
+        found: u32,
+    },
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Line, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let line = self.next_line().transpose();
+        self.is_over = !matches!(line, Some(Ok(Line::Entry(_) | Line::Unknown { .. })));
+        line
+    }
+}
+
+impl<R: BufRead> Reader<R> {
+    fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
+        loop {
+            self.line += 1;
+            self.buffer.clear();
+            let line = self.line;
+            let bytes = (&mut self.input)
+                .take(MAX_LINE_BYTES + 1)
+                .read_until(b'\n', &mut self.buffer)
+                .map_err(|source| ReadError::Io { line, source })?;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            if bytes as u64 > MAX_LINE_BYTES {
+                let reason = format!("it is longer than {MAX_LINE_BYTES} bytes");
+                return Err(ReadError::Malformed { line, reason });
+            }
+            if !self.buffer.iter().all(u8::is_ascii_whitespace) {
+                break;
+            }
+        }
+        match self.understand() {
+            Err(ReadError::Malformed { line, .. }) if !self.buffer.ends_with(b"\n") => {
+                Ok(Some(Line::CutOff { line, bytes: self.buffer.len() }))
+            }
+            understood => understood.map(Some),
+        }
+    }
+
+    fn understand(&self) -> Result<Line, ReadError> {
+        let line = self.line;
+        let head: Head<'_> = self.parse()?;
+        if head.event == "rollout_started" {
+            let Version { version } = self.parse()?;
+            if version > VERSION {
+                return Err(ReadError::Newer { line, rollout: head.rollout.into_owned(), found: version });
+            }
+        }
+        let event = match &*head.event {
+            "rollout_started" => Event::RolloutStarted(self.parse_owned()?),
+            "message" => Event::Message(self.parse_owned()?),
+            "model_call" => Event::ModelCall(self.parse_owned()?),
+            "call_started" => Event::CallStarted(self.parse_owned()?),
+            "call_ended" => Event::CallEnded(self.parse_owned()?),
+            "sub_call" => Event::SubCall(self.parse_owned()?),
+            "rollout_ended" => Event::RolloutEnded(self.parse_owned()?),
+            _ => return Ok(Line::Unknown { line, event: head.event.into_owned() }),
+        };
+        Ok(Line::Entry(Box::new(Entry { rollout: head.rollout.into_owned(), time: head.time, event })))
+    }
+
+    fn parse_owned<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
+        self.parse()
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ReadError> {
+        serde_json::from_slice(self.buffer.trim_ascii_end()).map_err(|error| {
+            // The line of the message is always 1: the line of the file is named before it.
+            let reason = error.to_string().replace(" at line 1 column ", " at column ");
+            ReadError::Malformed { line: self.line, reason }
+        })
+    }
+}
+
+/// What every entry has.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    rollout: Cow<'a, str>,
+    time: f64,
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::trajectory::{Message, MessageKind};
+
+    /// The example of the documentation.
+    const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
+
+    fn lines(input: &str) -> Vec<Line> {
+        read(input.as_bytes()).collect::<Result<_, _>>().unwrap()
+    }
+
+    fn refusal(input: &[u8]) -> String {
+        let mut lines = read(input);
+        let error = lines.find_map(Result::err).expect("it is refused");
+        assert!(lines.next().is_none(), "there is nothing after an error");
+        error.to_string()
+    }
+
+    fn message(text: &str) -> Entry {
+        let message =
+            Message { turn: 1, kind: MessageKind::Notice, message: json!({"role": "user", "content": text}) };
+        Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message) }
+    }
+
+    #[test]
+    fn every_event_is_read_as_it_was_written() {
+        let entries = lines(EXAMPLE);
+        assert_eq!(entries.len(), EXAMPLE.lines().count());
+        let mut events = Vec::new();
+        for (entry, line) in entries.iter().zip(EXAMPLE.lines()) {
+            let Line::Entry(entry) = entry else { panic!("{entry:?}") };
+            let written = serde_json::to_value(entry).unwrap();
+            assert_eq!(written, serde_json::from_str::<serde_json::Value>(line).unwrap());
+            events.push(written["event"].as_str().unwrap().to_owned());
+        }
+        for event in [
+            "rollout_started",
+            "message",
+            "model_call",
+            "call_started",
+            "sub_call",
+            "call_ended",
+            "rollout_ended",
+        ] {
+            assert!(events.iter().any(|seen| seen == event), "the example has no {event}");
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let documentation = include_str!("../../../docs/trajectory.md");
+        for line in EXAMPLE.lines() {
+            let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+            let output = entry["output"].as_object().into_iter().flatten();
+            for (field, _) in entry.as_object().into_iter().flatten().chain(output) {
+                assert!(documentation.contains(&format!("`{field}`")), "{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_beginning_of_a_file_is_valid_but_for_its_last_line() {
+        for end in 0..=EXAMPLE.len() {
+            let bytes = &EXAMPLE.as_bytes()[..end];
+            let read: Vec<_> = read(bytes).collect::<Result<_, _>>().unwrap();
+            let whole = bytes.iter().filter(|byte| **byte == b'\n').count();
+            let rest = end - bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            match read.get(whole) {
+                None => assert_eq!(rest, 0),
+                Some(Line::CutOff { line, bytes }) => assert_eq!((*line, *bytes), (whole as u64 + 1, rest)),
+                // Only the line break is missing.
+                Some(last) => assert!(matches!(last, Line::Entry(_)) && EXAMPLE.as_bytes()[end] == b'\n'),
+            }
+            assert!(read[..whole].iter().all(|line| matches!(line, Line::Entry(_))));
+        }
+    }
+
+    #[test]
+    fn what_was_added_later_is_skipped() {
+        let known = serde_json::to_string(&message("hi")).unwrap();
+        let with_a_field = known.replacen('{', r#"{"colour": {"deep": [1]}, "#, 1);
+        let input =
+            format!("{with_a_field}\n\n{{\"rollout\":\"r\",\"time\":2,\"event\":\"dream\",\"of\":1}}\n");
+        assert_eq!(
+            lines(&input),
+            [Line::Entry(Box::new(message("hi"))), Line::Unknown { line: 3, event: "dream".to_owned() }]
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_no_entry_is_named() {
+        let good = serde_json::to_string(&message("hi")).unwrap();
+        for (bad, reason) in [
+            (
+                "{\"rollout\":\"r\"",
+                "line 2 is no entry of a trajectory: EOF while parsing an object at column 14",
+            ),
+            ("hello", "line 2 is no entry of a trajectory: expected value at column 1"),
+            (
+                "{\"rollout\":\"r\",\"time\":1}",
+                "line 2 is no entry of a trajectory: missing field `event` at column 24",
+            ),
+            (
+                "{\"rollout\":\"r\",\"time\":1,\"event\":\"message\",\"turn\":1}",
+                "line 2 is no entry of a trajectory: missing field `kind` at column 51",
+            ),
+        ] {
+            assert_eq!(refusal(format!("{good}\n{bad}\n{good}\n").as_bytes()), reason);
+        }
+        assert!(
+            refusal(b"{\"rollout\":\"\xff\",\"time\":1,\"event\":\"x\"}\n").starts_with("line 1 is no entry")
+        );
+    }
+
+    #[test]
+    fn a_newer_trajectory_is_refused_by_its_version_whatever_else_it_says() {
+        let line = r#"{"rollout":"r","time":1,"event":"rollout_started","version":2,"question":{}}"#;
+        let expected = "line 1: the trajectory of rollout `r` has version 2, this program reads up to 1: use a newer one";
+        assert_eq!(refusal(line.as_bytes()), expected);
+        assert_eq!(refusal(format!("{line}\n").as_bytes()), expected);
+    }
+
+    #[test]
+    fn an_input_that_fails_is_named_with_the_line() {
+        struct Failing;
+        impl io::Read for Failing {
+            fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+        }
+        let first = format!("{}\n", serde_json::to_string(&message("hi")).unwrap());
+        let mut read = read(io::BufReader::new(io::Read::chain(first.as_bytes(), Failing)));
+        assert!(matches!(read.next(), Some(Ok(Line::Entry(_)))));
+        assert!(matches!(read.next(), Some(Err(ReadError::Io { line: 2, .. }))));
+        assert!(read.next().is_none());
+    }
+}

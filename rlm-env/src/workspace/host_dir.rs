@@ -1,0 +1,381 @@
+//! The private directory of a host, and the removal of those whose hosts were killed.
+//!
+//! A host holds a lock on the file [`LOCK`] in its directory as long as it lives; the kernel gives the lock back when the
+//! host is killed, whatever it left running. A directory whose lock can be taken belongs to nobody, and the next host
+//! removes it.
+//!
+//! Hosts start, end and sweep side by side, so:
+//! - Who removes a directory holds its lock until the end, and removes the lock file last. Nobody else removes a lock file.
+//! - Who has taken a lock looks whether the lock file still is the one in the directory; if not, another one was faster.
+//! - A directory without a lock file is removed only while it is empty, in one step. It may be that of a host that starts
+//!   just now: that host notices, and makes another one.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+
+use super::cursor::{Cursor, Identity};
+use super::remove::remove_all;
+
+const PREFIX: &str = "rlm-host-";
+
+/// The lock file. No id of a rollout has an `@`.
+const LOCK: &str = "rlm@lock";
+
+/// How many directories a starting host may lose to those that sweep at the same moment.
+const ATTEMPTS: u32 = 1000;
+
+/// A host's private directory. A clone is the same one; it is removed with the last of them.
+#[derive(Clone, Debug)]
+pub(crate) struct HostDir(Arc<Owned>);
+
+impl HostDir {
+    /// Removes what killed hosts of this user left in a directory, and makes a new one there. Blocks.
+    ///
+    /// # Errors
+    /// The directory cannot be used. That something could not be swept is only logged.
+    pub(crate) fn create(parent: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(parent)?;
+        let parent = Cursor::at_path(&path)?;
+        sweep(&parent, &path);
+        for _ in 0..ATTEMPTS {
+            if let Some(owned) = Owned::try_create(&parent, &path)? {
+                return Ok(Self(Arc::new(owned)));
+            }
+        }
+        Err(io::Error::other("another process removes each new directory at once"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Removes it with all that it holds, unless a clone is in use: then that removes it. Blocks.
+    ///
+    /// # Errors
+    /// Something in it cannot be removed.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        Arc::into_inner(self.0).map_or(Ok(()), |mut owned| owned.remove())
+    }
+}
+
+impl AsFd for HostDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.dir.as_fd()
+    }
+}
+
+#[derive(Debug)]
+struct Owned {
+    parent: Cursor,
+    dir: Cursor,
+    path: PathBuf,
+    /// Closed, and with it given back, after the removal.
+    _lock: File,
+    is_removed: bool,
+}
+
+impl Owned {
+    /// None: one that sweeps was faster.
+    fn try_create(parent: &Cursor, parent_path: &Path) -> io::Result<Option<Self>> {
+        let made = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(parent_path)?;
+        let name = made.path().file_name().unwrap_or_default();
+        let dir = match Cursor::at(parent.as_fd(), name) {
+            Ok(dir) => dir,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let mut lock = match openat(&dir, LOCK, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Ok(lock) => File::from(lock),
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        if !take(&lock, &dir)? {
+            return Ok(None);
+        }
+        writeln!(lock, "{}", std::process::id())?;
+        let parent = Cursor::at(parent.as_fd(), OsStr::new("."))?;
+        Ok(Some(Self { parent, dir, path: made.keep(), _lock: lock, is_removed: false }))
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        self.is_removed = true;
+        remove_locked(&self.parent, self.path.file_name().unwrap_or_default(), &self.dir)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if !self.is_removed
+            && let Err(error) = self.remove()
+        {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the host's directory");
+        }
+    }
+}
+
+/// Removes the directories of dead hosts. What fails is logged.
+fn sweep(parent: &Cursor, path: &Path) {
+    let entries = match parent.list() {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot look for what killed hosts left behind");
+            return;
+        }
+    };
+    for name in entries.filter_map(|entry| Some(entry.ok()?.name)) {
+        if name.as_bytes().starts_with(PREFIX.as_bytes())
+            && let Err(error) = sweep_one(parent, &name)
+        {
+            let path = path.join(&name);
+            tracing::warn!(path = %path.display(), %error, "cannot remove what a killed host left behind");
+        }
+    }
+}
+
+fn sweep_one(parent: &Cursor, name: &OsStr) -> io::Result<()> {
+    let dir = match Cursor::at(parent.as_fd(), name) {
+        Ok(dir) => dir,
+        Err(error) => return unless_gone(error),
+    };
+    if dir.stat()?.st_uid != geteuid().as_raw() {
+        return Ok(());
+    }
+    dir.restore_access()?;
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let lock = match openat(&dir, LOCK, flags, Mode::empty()) {
+        Ok(lock) => File::from(lock),
+        Err(Errno::ENOENT) => return remove_empty(parent, name),
+        Err(errno) => return Err(errno.into()),
+    };
+    let is_file = SFlag::from_bits_truncate(fstat(&lock)?.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
+    if is_file && take(&lock, &dir)? { remove_locked(parent, name, &dir) } else { Ok(()) }
+}
+
+/// Takes the lock. False: another one has it, or had it and has removed its file.
+fn take(lock: &File, dir: &Cursor) -> io::Result<bool> {
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(false),
+        Err(fs::TryLockError::Error(error)) => return Err(error),
+    }
+    match fstatat(dir, LOCK, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(named) => Ok(Identity::from(&named) == Identity::from(&fstat(lock)?)),
+        Err(Errno::ENOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a host's directory, whose lock is held.
+fn remove_locked(parent: &Cursor, name: &OsStr, dir: &Cursor) -> io::Result<()> {
+    dir.restore_access()?;
+    let held: Vec<OsString> = dir.list()?.map(|entry| Ok(entry?.name)).collect::<io::Result<_>>()?;
+    let removals = held.iter().filter(|held| *held != LOCK).map(|held| remove_all(dir.as_fd(), held));
+    // Each is tried; the first error is told.
+    removals.fold(Ok(()), Result::and)?;
+    match unlinkat(dir, LOCK, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => remove_empty(parent, name),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a directory if it is empty.
+fn remove_empty(parent: &Cursor, name: &OsStr) -> io::Result<()> {
+    match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+        Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What is no directory, or no more, is not a host's.
+fn unless_gone(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::process::{Command, Stdio};
+
+    use super::super::testing::{as_nobody, is_root};
+    use super::*;
+
+    impl HostDir {
+        /// Leaves the directory as a host that is killed does.
+        fn kill(self) -> PathBuf {
+            let mut owned = Arc::into_inner(self.0).unwrap();
+            owned.is_removed = true;
+            owned.path.clone()
+        }
+    }
+
+    fn names(dir: &Path) -> Vec<OsString> {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn it_is_private_and_removed_with_all_that_it_holds() {
+        let parent = tempfile::tempdir().unwrap();
+        let host = HostDir::create(parent.path()).unwrap();
+        assert_eq!(host.path().metadata().unwrap().mode() & 0o7777, 0o700);
+        fs::create_dir_all(host.path().join("rollout/rlm_fs")).unwrap();
+        let clone = host.clone();
+        host.remove().unwrap();
+        assert_eq!(names(parent.path()).len(), 1, "a clone was in use");
+        drop(clone);
+        assert!(names(parent.path()).is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_host_left_is_swept_and_living_hosts_are_not() {
+        let parent = tempfile::tempdir().unwrap();
+        as_nobody(parent.path(), |parent| {
+            let living = HostDir::create(parent).unwrap();
+            let killed = HostDir::create(parent).unwrap().kill();
+            fs::create_dir_all(killed.join("rollout/rlm_fs/closed")).unwrap();
+            fs::write(killed.join("rollout/rlm_fs/closed/file"), "x").unwrap();
+            for closed in [killed.join("rollout/rlm_fs/closed"), killed.join("rollout"), killed.clone()] {
+                fs::set_permissions(closed, Permissions::from_mode(0o0)).unwrap();
+            }
+            let next = HostDir::create(parent).unwrap();
+            let mut expected = [living.path().file_name().unwrap(), next.path().file_name().unwrap()];
+            expected.sort();
+            assert_eq!(names(parent), expected);
+        });
+    }
+
+    #[test]
+    fn a_child_of_a_killed_host_does_not_keep_its_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let host = HostDir::create(parent.path()).unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // It answers, so it is the new program with no more than what was handed on: spawning returns a moment earlier.
+        let mut byte = [0];
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        let killed = host.kill();
+        let _next = HostDir::create(parent.path()).unwrap();
+        let is_swept = !killed.exists();
+        let is_alive = child.try_wait().unwrap().is_none();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(is_alive && is_swept);
+    }
+
+    #[test]
+    fn only_directories_of_hosts_are_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        fs::write(at("rlm-host-file"), "x").unwrap();
+        fs::create_dir(at("rlm-host-notes")).unwrap();
+        fs::write(at("rlm-host-notes/mine"), "x").unwrap();
+        fs::create_dir(at("elsewhere")).unwrap();
+        fs::write(at("elsewhere").join(LOCK), "1").unwrap();
+        symlink("elsewhere", at("rlm-host-link")).unwrap();
+        fs::create_dir_all(at("rlm-host-odd").join(LOCK)).unwrap();
+        fs::create_dir(at("rlm-host-fifo")).unwrap();
+        nix::unistd::mkfifo(&at("rlm-host-fifo").join(LOCK), Mode::S_IRWXU).unwrap();
+        let before = names(parent.path());
+        drop(HostDir::create(parent.path()).unwrap());
+        assert_eq!(names(parent.path()), before);
+        assert!(at("rlm-host-notes/mine").exists() && at("elsewhere").join(LOCK).exists());
+    }
+
+    #[test]
+    fn a_host_killed_before_it_had_a_lock_left_an_empty_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join("rlm-host-000000")).unwrap();
+        drop(HostDir::create(parent.path()).unwrap());
+        assert!(names(parent.path()).is_empty());
+    }
+
+    #[test]
+    fn directories_of_other_users_are_theirs() {
+        if !is_root("only root can make a directory of another user") {
+            return;
+        }
+        let parent = tempfile::tempdir().unwrap();
+        fs::set_permissions(parent.path(), Permissions::from_mode(0o755)).unwrap();
+        let mut theirs = PathBuf::new();
+        as_nobody(parent.path(), |parent| theirs = HostDir::create(parent).unwrap().kill());
+        drop(HostDir::create(parent.path()).unwrap());
+        assert!(theirs.join(LOCK).exists());
+    }
+
+    #[test]
+    fn hosts_that_start_end_and_die_side_by_side_leave_each_other_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let living: Vec<HostDir> = std::thread::scope(|scope| {
+            let start_hosts = || {
+                let mut living = Vec::new();
+                for index in 0..60 {
+                    let host = HostDir::create(parent.path()).unwrap();
+                    fs::write(host.path().join("file"), "x").unwrap();
+                    match index % 3 {
+                        0 => living.push(host),
+                        1 => drop(host.kill()),
+                        _ => host.remove().unwrap(),
+                    }
+                }
+                living
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(start_hosts)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let last = HostDir::create(parent.path()).unwrap();
+        assert_eq!(names(parent.path()).len(), living.len() + 1);
+        assert!(
+            living.iter().all(|host| host.path().join("file").exists() && host.path().join(LOCK).exists())
+        );
+        drop(last);
+    }
+
+    #[test]
+    fn a_lock_counts_only_while_its_file_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK);
+        let cursor = Cursor::at_path(dir.path()).unwrap();
+        let take_new = || {
+            let lock = File::create(&path).unwrap();
+            (take(&lock, &cursor).unwrap(), lock)
+        };
+        let (is_ours, held) = take_new();
+        assert!(is_ours);
+        assert!(!take_new().0, "it is held");
+        fs::remove_file(&path).unwrap();
+        drop(held);
+        let late = File::create(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!take(&late, &cursor).unwrap(), "its file is gone");
+        let (is_ours, _held) = take_new();
+        assert!(is_ours);
+        late.unlock().unwrap();
+        assert!(!take(&late, &cursor).unwrap(), "the file of that name is another one");
+    }
+
+    #[test]
+    fn a_parent_that_cannot_be_used_is_an_error() {
+        let error = HostDir::create(Path::new("/does/not/exist")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

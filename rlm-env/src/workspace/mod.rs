@@ -1,0 +1,386 @@
+//! Directories of rollouts: made, filled with the context, watched over, removed.
+//!
+//! | name | what |
+//! | --- | --- |
+//! | `rlm-host-XXXXXX/` | private to a host process; what a killed one left is removed by the next |
+//! | `rlm-host-XXXXXX/ID/` | a rollout's; or `KEEP/ID/`, where it is to be kept |
+//! | `…/ID/rlm_fs/` | the session's working directory: the context, and `.messages` |
+//! | `…/ID/rlm_control/` | where host and worker meet |
+//!
+//! All of this is blocking work on files, done on the caller's thread; only the context is copied
+//! on another one.
+
+mod context;
+mod copy;
+mod cursor;
+mod host_dir;
+mod names;
+mod remove;
+mod summary;
+#[cfg(test)]
+mod testing;
+mod transcript;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, mkdirat};
+use tokio_util::sync::CancellationToken;
+
+pub use context::Context;
+pub(crate) use context::ContextError;
+pub(crate) use copy::CopyLimits;
+pub(crate) use host_dir::HostDir;
+pub(crate) use summary::Summary;
+pub(crate) use transcript::Transcript;
+
+use cursor::Cursor;
+use names::shown;
+
+const FS: &str = "rlm_fs";
+const CONTROL: &str = "rlm_control";
+
+/// A rollout's directory cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkspaceError {
+    /// The rollout's id is no name of a directory.
+    #[error(
+        "`{0}` is no id of a rollout: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`, not all of them dots"
+    )]
+    BadId(String),
+    /// There is something of that name.
+    #[error("{} exists already: remove it, or take another id or directory", shown(.0))]
+    Exists(PathBuf),
+    /// The file system refuses.
+    #[error("cannot make {}", shown(path))]
+    Make {
+        /// What was to be made.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A rollout's directory. Dropping it removes it, unless it is to be kept and was filled.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    tree: Arc<Tree>,
+    fs: OwnedFd,
+    fs_path: PathBuf,
+    control_path: PathBuf,
+}
+
+impl Workspace {
+    /// Makes a rollout's directory in that of its host, or in `keep`, which is made too where it is missing.
+    ///
+    /// # Errors
+    /// Nothing is left of it.
+    pub(crate) fn create(host: &HostDir, id: &str, keep: Option<&Path>) -> Result<Self, WorkspaceError> {
+        if !is_id(id) {
+            return Err(WorkspaceError::BadId(id.to_owned()));
+        }
+        let (place, path) = match keep {
+            None => (Place::Host(host.clone()), host.path().to_owned()),
+            Some(keep) => open_keep(keep).map_err(cannot_make(keep))?,
+        };
+        let path = path.join(id);
+        match mkdirat(place.as_fd(), id, Mode::S_IRWXU) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => return Err(WorkspaceError::Exists(path)),
+            Err(errno) => return Err(cannot_make(&path)(errno.into())),
+        }
+        let tree = Tree {
+            place,
+            id: id.to_owned(),
+            path,
+            is_filled: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            copying: Mutex::new(()),
+        };
+        let fs = tree.make_inner().map_err(cannot_make(&tree.path))?;
+        let (fs_path, control_path) = (tree.path.join(FS), tree.path.join(CONTROL));
+        Ok(Self { tree: Arc::new(tree), fs, fs_path, control_path })
+    }
+
+    /// The rollout's directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.tree.path
+    }
+
+    /// The session's working directory.
+    pub(crate) fn fs_path(&self) -> &Path {
+        &self.fs_path
+    }
+
+    /// The control directory.
+    pub(crate) fn control_path(&self) -> &Path {
+        &self.control_path
+    }
+
+    /// Whether it stays when the rollout has ended.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.tree.is_kept()
+    }
+
+    /// Puts the context into the working directory, which is empty yet, and says what lies there then. A directory that is
+    /// to be kept is from then on.
+    ///
+    /// Dropping the future stops the copy soon; the directory is removed when the copy has stopped.
+    ///
+    /// # Errors
+    /// [`ContextError`]; nothing of the context is left then.
+    pub(crate) async fn fill(&self, context: Context, limits: CopyLimits) -> Result<Summary, ContextError> {
+        let dropped = CancellationToken::new();
+        let _cancels_when_dropped = dropped.clone().drop_guard();
+        let fs = self
+            .fs
+            .try_clone()
+            .map_err(|source| ContextError::Write { path: self.fs_path.clone(), source })?;
+        let fs_path = self.fs_path.clone();
+        let tree = Arc::clone(&self.tree);
+        let copying = tokio::task::spawn_blocking(move || {
+            let _copying = tree.copying.lock().unwrap_or_else(PoisonError::into_inner);
+            let summary = copy::fill(&fs, &fs_path, &context, limits, &|| dropped.is_cancelled())?;
+            tree.is_filled.store(true, Ordering::Release);
+            Ok(summary)
+        });
+        match copying.await {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_runtime_ends) => Err(ContextError::Cancelled),
+        }
+    }
+
+    /// Begins the file `.messages` in the working directory.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn transcript(&self) -> io::Result<Transcript> {
+        Transcript::create(self.fs.try_clone()?, &self.fs_path)
+    }
+
+    /// Removes the directory, unless it is kept. Blocks; waits for a copy that was cancelled to stop.
+    ///
+    /// # Errors
+    /// The first thing in it that could not be removed, with its path.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        let _no_copy = self.tree.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tree.remove()
+    }
+}
+
+/// What of a workspace outlives it while a copy has yet to stop.
+#[derive(Debug)]
+struct Tree {
+    place: Place,
+    id: String,
+    path: PathBuf,
+    is_filled: AtomicBool,
+    is_removed: AtomicBool,
+    /// Locked while the context is copied.
+    copying: Mutex<()>,
+}
+
+impl Tree {
+    fn make_inner(&self) -> io::Result<OwnedFd> {
+        let dir = Cursor::at(self.place.as_fd(), OsStr::new(&self.id))?;
+        for inner in [FS, CONTROL] {
+            mkdirat(&dir, inner, Mode::S_IRWXU)?;
+        }
+        Cursor::at(dir.as_fd(), OsStr::new(FS))?.as_fd().try_clone_to_owned()
+    }
+
+    fn is_kept(&self) -> bool {
+        matches!(self.place, Place::Keep(_)) && self.is_filled.load(Ordering::Acquire)
+    }
+
+    /// Does nothing a second time.
+    fn remove(&self) -> io::Result<()> {
+        if self.is_kept() || self.is_removed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        remove::remove_all(self.place.as_fd(), OsStr::new(&self.id))
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the rollout's directory");
+        }
+    }
+}
+
+/// Where rollouts' directories lie.
+#[derive(Debug)]
+enum Place {
+    Host(HostDir),
+    Keep(Cursor),
+}
+
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Host(host) => host.as_fd(),
+            Self::Keep(dir) => dir.as_fd(),
+        }
+    }
+}
+
+fn open_keep(keep: &Path) -> io::Result<(Place, PathBuf)> {
+    fs::create_dir_all(keep)?;
+    let path = fs::canonicalize(keep)?;
+    Ok((Place::Keep(Cursor::at_path(&path)?), path))
+}
+
+fn is_id(id: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=128).contains(&id.len()) && id.bytes().all(is_allowed) && id.bytes().any(|byte| byte != b'.')
+}
+
+fn cannot_make(path: &Path) -> impl FnOnce(io::Error) -> WorkspaceError {
+    let path = path.to_owned();
+    move |source| WorkspaceError::Make { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn host() -> (tempfile::TempDir, HostDir) {
+        let parent = tempfile::tempdir().unwrap();
+        let host = HostDir::create(parent.path()).unwrap();
+        (parent, host)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o7777
+    }
+
+    #[tokio::test]
+    async fn it_is_private_and_goes_with_all_that_it_holds() {
+        let (_parent, host) = host();
+        let workspace = Workspace::create(&host, "a.1", None).unwrap();
+        assert_eq!(workspace.path(), host.path().join("a.1"));
+        for path in [workspace.path(), workspace.fs_path(), workspace.control_path()] {
+            assert_eq!(mode(path), 0o700);
+        }
+        workspace.fill(Context::Text("x".into()), CopyLimits::default()).await.unwrap();
+        workspace.transcript().unwrap().append(&serde_json::Value::Null);
+        assert_eq!(fs::read_to_string(workspace.fs_path().join(".messages")).unwrap(), "null\n");
+        fs::write(workspace.control_path().join("rlm_worker.log"), "x").unwrap();
+        let path = workspace.path().to_owned();
+        workspace.remove().unwrap();
+        assert!(!path.exists());
+        let workspace = Workspace::create(&host, "a.1", None).unwrap();
+        drop(workspace);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_kept_one_stays_once_it_is_filled() {
+        let (parent, host) = host();
+        let keep = parent.path().join("new/keep");
+        drop(Workspace::create(&host, "early", Some(&keep)).unwrap());
+        let workspace = Workspace::create(&host, "failed", Some(&keep)).unwrap();
+        let missing = Context::Paths(vec!["/does/not/exist".into()]);
+        workspace.fill(missing, CopyLimits::default()).await.unwrap_err();
+        drop(workspace);
+        for end in [drop, |workspace: Workspace| workspace.remove().unwrap()] {
+            assert_eq!(fs::read_dir(&keep).unwrap().count(), 0);
+            let workspace = Workspace::create(&host, "kept", Some(&keep)).unwrap();
+            workspace.fill(Context::Text("x".into()), CopyLimits::default()).await.unwrap();
+            assert!(workspace.is_kept());
+            end(workspace);
+            assert_eq!(fs::read_to_string(keep.join("kept/rlm_fs/context.txt")).unwrap(), "x");
+            fs::remove_dir_all(keep.join("kept")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_exists_is_named_and_left_alone() {
+        let (parent, host) = host();
+        let theirs = parent.path().join("taken");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("file"), "mine").unwrap();
+        let error = Workspace::create(&host, "taken", Some(parent.path())).unwrap_err();
+        let path = theirs.canonicalize().unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!("{} exists already: remove it, or take another id or directory", path.display())
+        );
+        assert_eq!(fs::read_to_string(theirs.join("file")).unwrap(), "mine");
+        let _first = Workspace::create(&host, "twice", None).unwrap();
+        let error = Workspace::create(&host, "twice", None).unwrap_err();
+        assert!(matches!(error, WorkspaceError::Exists(_)), "{error}");
+    }
+
+    #[test]
+    fn ids_are_names() {
+        let (_parent, host) = host();
+        for id in ["", ".", "..", "a/b", "a b", "rlm@lock", "é", &"x".repeat(129)] {
+            let error = Workspace::create(&host, id, None).unwrap_err();
+            assert!(matches!(&error, WorkspaceError::BadId(bad) if bad == id), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_keep_directory_that_cannot_be_made_is_named() {
+        let (parent, host) = host();
+        fs::write(parent.path().join("file"), "").unwrap();
+        let keep = parent.path().join("file/keep");
+        let error = Workspace::create(&host, "a", Some(&keep)).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot make {}", keep.display()));
+    }
+
+    #[test]
+    fn what_a_session_puts_in_its_place_is_not_followed() {
+        let (parent, host) = host();
+        let outside = parent.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "mine").unwrap();
+        let workspace = Workspace::create(&host, "a", None).unwrap();
+        fs::rename(workspace.path(), parent.path().join("moved")).unwrap();
+        symlink(&outside, workspace.path()).unwrap();
+        workspace.remove().unwrap();
+        assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "mine");
+        assert_eq!(fs::read_dir(host.path()).unwrap().count(), 1, "the lock alone");
+    }
+
+    /// The copy waits for a thread while its future is dropped, and comes when the workspace is gone.
+    #[test]
+    fn a_copy_whose_future_was_dropped_does_not_outlive_the_directory() {
+        let (_parent, host) = host();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (release, wait) = mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || wait.recv());
+            let workspace = Workspace::create(&host, "a", None).unwrap();
+            let path = workspace.path().to_owned();
+            {
+                let mut fill = Box::pin(workspace.fill(Context::Text("x".into()), CopyLimits::default()));
+                std::future::poll_fn(|cx| {
+                    assert!(fill.as_mut().poll(cx).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            }
+            drop(workspace);
+            assert!(path.exists(), "the copy may still write");
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert!(!path.exists());
+        });
+    }
+}

@@ -1,0 +1,127 @@
+//! Names of files, sizes and counts, as people and models read them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// A name or path in which every character can be seen. Control characters, those that change how others are shown, and
+/// backslashes are escaped, and bytes that are no UTF-8 are `\xNN`.
+pub(super) fn shown(name: impl AsRef<OsStr>) -> String {
+    pieces(name.as_ref()).concat()
+}
+
+/// As [`shown`], with at most so many characters: what is longer is cut in the middle, never inside an escape.
+pub(super) fn shown_short(name: impl AsRef<OsStr>, limit: usize) -> String {
+    let pieces = pieces(name.as_ref());
+    let length = |piece: &String| piece.chars().count();
+    if pieces.iter().map(length).sum::<usize>() <= limit {
+        return pieces.concat();
+    }
+    let half = limit.saturating_sub(1) / 2;
+    let fitting = |pieces: &mut dyn Iterator<Item = &String>| {
+        let mut left = half;
+        pieces.take_while(|piece| left.checked_sub(length(piece)).map(|rest| left = rest).is_some()).count()
+    };
+    let head = fitting(&mut pieces.iter());
+    let tail = fitting(&mut pieces.iter().rev());
+    format!("{}…{}", pieces[..head].concat(), pieces[pieces.len() - tail..].concat())
+}
+
+/// The characters, each as it is shown.
+fn pieces(name: &OsStr) -> Vec<String> {
+    let mut pieces = Vec::new();
+    for chunk in name.as_bytes().utf8_chunks() {
+        pieces.extend(chunk.valid().chars().map(|character| {
+            if character == '\\' || is_hidden(character) {
+                character.escape_default().to_string()
+            } else {
+                character.to_string()
+            }
+        }));
+        pieces.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    pieces
+}
+
+/// Control characters, line separators, and those that have no width or turn the direction of others.
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Bytes, in a unit of a power of 1000, rounded down: `312 B`, `4.1 kB`.
+pub(super) fn size(bytes: u64) -> String {
+    let mut in_unit = bytes;
+    let mut tenths = None;
+    for unit in ["B", "kB", "MB", "GB", "TB", "PB"] {
+        if in_unit < 1000 {
+            return tenths
+                .map_or_else(|| format!("{bytes} B"), |tenths| format!("{in_unit}.{tenths} {unit}"));
+        }
+        tenths = Some(in_unit % 1000 / 100);
+        in_unit /= 1000;
+    }
+    format!("{in_unit}.{} EB", tenths.unwrap_or(0))
+}
+
+/// A number with commas between thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 file`, `2 files`.
+pub(super) fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_escaped() {
+        let name = OsStr::from_bytes(b"a b\n\x1b[31m\xff\xe2\x80\xae\xc3\xa9'\\");
+        assert_eq!(shown(name), "a b\\n\\u{1b}[31m\\xff\\u{202e}é'\\\\");
+    }
+
+    #[test]
+    fn long_names_are_cut_in_the_middle_and_between_escapes() {
+        assert_eq!(shown_short("0123456789", 10), "0123456789");
+        assert_eq!(shown_short("0123456789a", 9), "0123…789a");
+        assert_eq!(shown_short("012\n\n\n\n456", 9), "012…456");
+        assert_eq!(shown_short("\n\n\n\n\n\n", 9), "\\n\\n…\\n\\n");
+    }
+
+    #[test]
+    fn sizes_have_a_unit() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (4190, "4.1 kB"),
+            (999_999, "999.9 kB"),
+            (1_000_000_000, "1.0 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn counts_have_commas() {
+        assert_eq!(count(1, "file", "files"), "1 file");
+        assert_eq!(count(999, "file", "files"), "999 files");
+        assert_eq!(count(1_234_567, "file", "files"), "1,234,567 files");
+    }
+}

@@ -1,0 +1,488 @@
+//! What a working directory holds, told to the model.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use serde_json::{Map, Value as Json, json};
+
+use super::names::{count, grouped, shown, shown_short, size};
+
+/// Entries of the working directory, and files of the whole tree, that are kept: the largest.
+const KEPT: usize = 100;
+
+/// Of these, how many the text names.
+const ENTRIES_IN_TEXT: usize = 10;
+const FILES_IN_TEXT: usize = 5;
+const EXTENSIONS_IN_TEXT: usize = 8;
+
+/// Characters of a name, and of a path, that the text shows at most.
+const NAME_IN_TEXT: usize = 48;
+const PATH_IN_TEXT: usize = 72;
+
+/// A longer extension is hardly one.
+const MAX_EXTENSION: usize = 12;
+
+/// Extensions that are told apart.
+const MAX_EXTENSIONS: usize = 1000;
+
+/// Lines are counted in the files that are named, until so many bytes were read.
+const LINES_BYTES: u64 = 256 << 20;
+
+/// A file with a zero byte so early is no text.
+const SNIFFED_BYTES: usize = 8 << 10;
+
+/// Gathers a [`Summary`] while a working directory is filled.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    files: u64,
+    dirs: u64,
+    bytes: u64,
+    /// The latest is the one that is being filled.
+    entries: Vec<TopEntry>,
+    /// Entries that are counted above and not kept.
+    dropped_entries: u64,
+    largest: Vec<LargeFile>,
+    /// A smaller file is none of the largest.
+    large_from: u64,
+    extensions: HashMap<String, Kind>,
+}
+
+impl Tally {
+    /// A file was added to a directory, which is given by its names in the working directory.
+    pub(super) fn file(&mut self, place: &[OsString], name: &OsStr, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+        if place.is_empty() {
+            self.begin_entry(name, false);
+        }
+        if let Some(entry) = self.entries.last_mut() {
+            entry.files += 1;
+            entry.bytes += bytes;
+        }
+        self.count_kind(name, bytes);
+        self.note_large(place, name, bytes);
+    }
+
+    /// A directory was added.
+    pub(super) fn dir(&mut self, place: &[OsString], name: &OsStr) {
+        self.dirs += 1;
+        if place.is_empty() {
+            self.begin_entry(name, true);
+        }
+    }
+
+    /// Counts the lines of what will be named, and is done. None: stopped.
+    pub(super) fn summarize(mut self, fs: BorrowedFd<'_>, is_stopped: &dyn Fn() -> bool) -> Option<Summary> {
+        self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+        self.dropped_entries += self.entries.len().saturating_sub(KEPT) as u64;
+        self.entries.truncate(KEPT);
+        self.sort_largest();
+        let mut kinds: Vec<(String, Kind)> = self.extensions.into_iter().collect();
+        kinds.sort_by(|(a, x), (b, y)| {
+            y.bytes.cmp(&x.bytes).then(y.files.cmp(&x.files)).then_with(|| a.cmp(b))
+        });
+        let mut lines = Lines { fs, left: LINES_BYTES, is_stopped };
+        for file in self.largest.iter_mut().take(FILES_IN_TEXT) {
+            file.lines = lines.count(&file.path)?;
+        }
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_dir).take(ENTRIES_IN_TEXT) {
+            let known = self.largest.iter().find(|file| file.path.as_os_str() == entry.name);
+            entry.lines = match known.and_then(|file| file.lines) {
+                Some(known) => Some(known),
+                None => lines.count(Path::new(&entry.name))?,
+            };
+        }
+        Some(Summary {
+            files: self.files,
+            dirs: self.dirs,
+            bytes: self.bytes,
+            entries: self.entries,
+            dropped_entries: self.dropped_entries,
+            largest: self.largest,
+            kinds,
+        })
+    }
+
+    fn begin_entry(&mut self, name: &OsStr, is_dir: bool) {
+        if self.entries.len() >= 2 * KEPT {
+            self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+            self.dropped_entries += (self.entries.len() - KEPT) as u64;
+            self.entries.truncate(KEPT);
+        }
+        self.entries.push(TopEntry { name: name.to_owned(), is_dir, files: 0, bytes: 0, lines: None });
+    }
+
+    fn count_kind(&mut self, name: &OsStr, bytes: u64) {
+        let extension = Path::new(name).extension().map(|extension| shown(extension.to_ascii_lowercase()));
+        let mut kind = match extension {
+            Some(extension) if extension.chars().count() <= MAX_EXTENSION => format!(".{extension}"),
+            Some(_too_long) => OTHER.to_owned(),
+            None => NO_EXTENSION.to_owned(),
+        };
+        if self.extensions.len() >= MAX_EXTENSIONS && !self.extensions.contains_key(&kind) {
+            kind = OTHER.to_owned();
+        }
+        let kind = self.extensions.entry(kind).or_default();
+        kind.files += 1;
+        kind.bytes += bytes;
+    }
+
+    fn note_large(&mut self, place: &[OsString], name: &OsStr, bytes: u64) {
+        if bytes < self.large_from {
+            return;
+        }
+        let mut path: PathBuf = place.iter().collect();
+        path.push(name);
+        self.largest.push(LargeFile { path, bytes, lines: None });
+        if self.largest.len() >= 2 * KEPT {
+            self.sort_largest();
+            self.large_from = self.largest.last().map_or(0, |smallest| smallest.bytes);
+        }
+    }
+
+    fn sort_largest(&mut self) {
+        self.largest.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+        self.largest.truncate(KEPT);
+    }
+}
+
+const OTHER: &str = "other";
+const NO_EXTENSION: &str = "none";
+
+/// What a working directory holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Summary {
+    files: u64,
+    dirs: u64,
+    bytes: u64,
+    /// What the working directory itself holds, the largest first.
+    entries: Vec<TopEntry>,
+    dropped_entries: u64,
+    largest: Vec<LargeFile>,
+    /// By extension, with its dot; the one with the most bytes first.
+    kinds: Vec<(String, Kind)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct TopEntry {
+    name: OsString,
+    is_dir: bool,
+    files: u64,
+    bytes: u64,
+    lines: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct LargeFile {
+    path: PathBuf,
+    bytes: u64,
+    lines: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Kind {
+    files: u64,
+    bytes: u64,
+}
+
+impl Summary {
+    /// How many files there are.
+    pub(crate) fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// How many bytes they have.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// For the model's prompt: at most 2,000 characters, without a newline at the end.
+    pub(crate) fn text(&self) -> String {
+        if self.files == 0 && self.dirs == 0 {
+            return "The directory is empty.".to_owned();
+        }
+        let mut text = count(self.files, "file", "files");
+        if self.dirs > 0 {
+            put(&mut text, format_args!(" in {}", count(self.dirs, "directory", "directories")));
+        }
+        put(&mut text, format_args!(", {}:", size(self.bytes)));
+        for entry in self.entries.iter().take(ENTRIES_IN_TEXT) {
+            put(&mut text, format_args!("\n  {}", entry.text()));
+        }
+        let named = self.entries.len().min(ENTRIES_IN_TEXT);
+        let more = self.dropped_entries + (self.entries.len() - named) as u64;
+        if more > 0 {
+            put(&mut text, format_args!("\n  … and {} more", grouped(more)));
+        }
+        self.put_largest(&mut text);
+        self.put_kinds(&mut text);
+        text
+    }
+
+    /// Those that were not named as entries already.
+    fn put_largest(&self, text: &mut String) {
+        let is_nested = |file: &LargeFile| file.path.components().count() > 1;
+        if !self.largest.iter().take(FILES_IN_TEXT).any(is_nested) {
+            return;
+        }
+        text.push_str("\nLargest files:");
+        for file in self.largest.iter().take(FILES_IN_TEXT) {
+            let path = shown_short(&file.path, PATH_IN_TEXT);
+            put(text, format_args!("\n  {path}: {}", measures(file.bytes, file.lines)));
+        }
+    }
+
+    fn put_kinds(&self, text: &mut String) {
+        if self.files < 2 {
+            return;
+        }
+        text.push_str("\nBy extension: ");
+        for (index, (kind, total)) in self.kinds.iter().take(EXTENSIONS_IN_TEXT).enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            put(text, format_args!("{comma}{kind} {} ({})", grouped(total.files), size(total.bytes)));
+        }
+        if self.kinds.len() > EXTENSIONS_IN_TEXT {
+            put(text, format_args!(", and {} more", grouped((self.kinds.len() - EXTENSIONS_IN_TEXT) as u64)));
+        }
+    }
+
+    /// For code in the session. What of a name is no UTF-8 is replaced.
+    pub(crate) fn to_json(&self) -> Json {
+        let entries: Vec<Json> = self.entries.iter().map(TopEntry::to_json).collect();
+        let largest = self.largest.iter().map(
+            |file| json!({"path": file.path.to_string_lossy(), "bytes": file.bytes, "lines": file.lines}),
+        );
+        let kinds = self
+            .kinds
+            .iter()
+            .map(|(kind, total)| (kind.clone(), json!({"files": total.files, "bytes": total.bytes})));
+        json!({
+            "files": self.files,
+            "directories": self.dirs,
+            "bytes": self.bytes,
+            "entries": entries,
+            "entries_left_out": self.dropped_entries,
+            "largest_files": largest.collect::<Vec<_>>(),
+            "extensions": kinds.collect::<Map<_, _>>(),
+        })
+    }
+}
+
+impl TopEntry {
+    fn text(&self) -> String {
+        let name = shown_short(&self.name, NAME_IN_TEXT);
+        if self.is_dir {
+            format!("{name}/: {}, {}", count(self.files, "file", "files"), size(self.bytes))
+        } else {
+            format!("{name}: {}", measures(self.bytes, self.lines))
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        let name = self.name.to_string_lossy();
+        if self.is_dir {
+            json!({"name": name, "type": "directory", "files": self.files, "bytes": self.bytes})
+        } else {
+            json!({"name": name, "type": "file", "bytes": self.bytes, "lines": self.lines})
+        }
+    }
+}
+
+fn measures(bytes: u64, lines: Option<u64>) -> String {
+    let lines = lines.map(|lines| format!(", {}", count(lines, "line", "lines"))).unwrap_or_default();
+    format!("{}{lines}", size(bytes))
+}
+
+fn put(text: &mut String, piece: std::fmt::Arguments<'_>) {
+    text.write_fmt(piece).expect("a String takes what is written to it");
+}
+
+/// Counts lines, within a bound on the bytes of all files together.
+struct Lines<'a> {
+    fs: BorrowedFd<'a>,
+    left: u64,
+    is_stopped: &'a dyn Fn() -> bool,
+}
+
+impl Lines<'_> {
+    /// Outer None: stopped. Inner None: it is no text, or too large, or cannot be read.
+    fn count(&mut self, path: &Path) -> Option<Option<u64>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let Ok(file) = openat(self.fs, path, flags, Mode::empty()) else { return Some(None) };
+        let mut file = File::from(file);
+        let Ok(metadata) = file.metadata() else { return Some(None) };
+        let Some(left) = self.left.checked_sub(metadata.len()) else { return Some(None) };
+        let mut buffer = vec![0; 256 << 10];
+        let (mut lines, mut is_start, mut is_line_open) = (0, true, false);
+        loop {
+            if (self.is_stopped)() {
+                return None;
+            }
+            let read = match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => &buffer[..count],
+                Err(_unreadable) => return Some(None),
+            };
+            if is_start && read[..read.len().min(SNIFFED_BYTES)].contains(&0) {
+                return Some(None);
+            }
+            is_start = false;
+            lines += memchr::memchr_iter(b'\n', read).count() as u64;
+            is_line_open = read.last() != Some(&b'\n');
+        }
+        self.left = left;
+        Some(Some(lines + u64::from(is_line_open)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    /// Summarises a directory that holds these files.
+    fn summary_of(files: &[(&str, &[u8])]) -> Summary {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tally = Tally::default();
+        for (path, bytes) in files {
+            let path = Path::new(path);
+            let place: Vec<OsString> = path.parent().unwrap().iter().map(OsStr::to_owned).collect();
+            for depth in 0..place.len() {
+                let below: PathBuf = place[..=depth].iter().collect();
+                if fs::create_dir(dir.path().join(below)).is_ok() {
+                    tally.dir(&place[..depth], &place[depth]);
+                }
+            }
+            fs::write(dir.path().join(path), bytes).unwrap();
+            tally.file(&place, path.file_name().unwrap(), bytes.len() as u64);
+        }
+        tally.summarize(File::open(dir.path()).unwrap().as_fd(), &|| false).unwrap()
+    }
+
+    fn nowhere() -> File {
+        File::open("/proc/self").unwrap()
+    }
+
+    #[test]
+    fn a_tree_is_told() {
+        let summary = summary_of(&[
+            ("src/main.rs", b"fn main() {\n}\n"),
+            ("src/deep/lib.RS", b"x"),
+            ("LICENSE", b"no end"),
+            ("data.csv", &b"a,b\n".repeat(1000)),
+            ("image.png", b"\x89PNG\0\n\n"),
+        ]);
+        assert_eq!(
+            summary.text(),
+            "5 files in 2 directories, 4.0 kB:\n\
+             \x20 data.csv: 4.0 kB, 1,000 lines\n\
+             \x20 src/: 2 files, 15 B\n\
+             \x20 image.png: 7 B\n\
+             \x20 LICENSE: 6 B, 1 line\n\
+             Largest files:\n\
+             \x20 data.csv: 4.0 kB, 1,000 lines\n\
+             \x20 src/main.rs: 14 B, 2 lines\n\
+             \x20 image.png: 7 B\n\
+             \x20 LICENSE: 6 B, 1 line\n\
+             \x20 src/deep/lib.RS: 1 B, 1 line\n\
+             By extension: .csv 1 (4.0 kB), .rs 2 (15 B), .png 1 (7 B), none 1 (6 B)"
+        );
+        assert_eq!(
+            summary.to_json(),
+            json!({
+                "files": 5, "directories": 2, "bytes": 4028,
+                "entries": [
+                    {"name": "data.csv", "type": "file", "bytes": 4000, "lines": 1000},
+                    {"name": "src", "type": "directory", "files": 2, "bytes": 15},
+                    {"name": "image.png", "type": "file", "bytes": 7, "lines": null},
+                    {"name": "LICENSE", "type": "file", "bytes": 6, "lines": 1},
+                ],
+                "entries_left_out": 0,
+                "largest_files": [
+                    {"path": "data.csv", "bytes": 4000, "lines": 1000},
+                    {"path": "src/main.rs", "bytes": 14, "lines": 2},
+                    {"path": "image.png", "bytes": 7, "lines": null},
+                    {"path": "LICENSE", "bytes": 6, "lines": 1},
+                    {"path": "src/deep/lib.RS", "bytes": 1, "lines": 1},
+                ],
+                "extensions": {
+                    ".csv": {"files": 1, "bytes": 4000},
+                    ".rs": {"files": 2, "bytes": 15},
+                    ".png": {"files": 1, "bytes": 7},
+                    "none": {"files": 1, "bytes": 6},
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn one_file_and_none_are_told_in_a_line_or_two() {
+        assert_eq!(summary_of(&[]).text(), "The directory is empty.");
+        assert_eq!(summary_of(&[("a.txt", b"x\n")]).text(), "1 file, 2 B:\n  a.txt: 2 B, 1 line");
+        let mut tally = Tally::default();
+        tally.dir(&[], OsStr::new("empty"));
+        let summary = tally.summarize(nowhere().as_fd(), &|| false).unwrap();
+        assert_eq!(summary.text(), "0 files in 1 directory, 0 B:\n  empty/: 0 files, 0 B");
+    }
+
+    #[test]
+    fn the_largest_stay_and_the_rest_is_counted() {
+        let mut tally = Tally::default();
+        for index in 0..10_000_u64 {
+            tally.file(&[], OsStr::new(&format!("{index:05}")), index * 7919 % 10_000);
+        }
+        let summary = tally.summarize(nowhere().as_fd(), &|| false).unwrap();
+        let sizes: Vec<u64> = summary.entries.iter().map(|entry| entry.bytes).collect();
+        assert_eq!(sizes, (9900..10_000).rev().collect::<Vec<_>>());
+        assert_eq!(summary.largest.iter().map(|file| file.bytes).collect::<Vec<_>>(), sizes);
+        assert!(summary.text().contains("\n  … and 9,990 more"), "{}", summary.text());
+        assert_eq!(summary.to_json()["entries_left_out"], 9900);
+    }
+
+    #[test]
+    fn the_text_is_bounded_and_of_plain_characters_whatever_the_names() {
+        let mut tally = Tally::default();
+        for index in 0..5000_u64 {
+            let mut name = format!("{index}\n\x1b[2J\u{202e}\\").into_bytes();
+            name.resize(240, if index % 2 == 0 { 0xff } else { b'\n' });
+            name.extend_from_slice(format!(".\r{}\u{7f}", index % 2000).as_bytes());
+            let place = vec![OsString::from(OsStr::from_bytes(&name)); (index % 3) as usize];
+            tally.dir(&place, OsStr::from_bytes(&name));
+            tally.file(&place, OsStr::from_bytes(&name), u64::MAX / 10_000 - index);
+        }
+        let text = tally.summarize(nowhere().as_fd(), &|| false).unwrap().text();
+        assert!(text.chars().count() <= 2000, "{}: {text}", text.chars().count());
+        assert!(text.chars().count() > 1000, "the test must be near the bound: {text}");
+        assert!(text.chars().all(|c| c == '\n' || c == '…' || c.is_ascii_graphic() || c == ' '), "{text}");
+        assert_eq!(text.lines().count(), 1 + ENTRIES_IN_TEXT + 1 + 1 + FILES_IN_TEXT + 1, "{text}");
+    }
+
+    #[test]
+    fn counting_stops_when_it_is_to() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "x").unwrap();
+        let mut tally = Tally::default();
+        tally.file(&[], OsStr::new("a"), 1);
+        assert_eq!(tally.summarize(File::open(dir.path()).unwrap().as_fd(), &|| true), None);
+    }
+
+    #[test]
+    fn lines_of_more_bytes_than_are_read_are_not_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "1\n2\n").unwrap();
+        fs::write(dir.path().join("b"), "1").unwrap();
+        let file = File::open(dir.path()).unwrap();
+        let mut lines = Lines { fs: file.as_fd(), left: 4, is_stopped: &|| false };
+        assert_eq!(["a", "b"].map(|name| lines.count(Path::new(name))), [Some(Some(2)), Some(None)]);
+    }
+}

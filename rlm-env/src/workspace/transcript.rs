@@ -1,0 +1,252 @@
+//! The conversation with the root model, for code in the session to read.
+//!
+//! The working directory belongs to the session, which may do anything to the file. So the host opens it once, before the
+//! session begins, and only ever appends to what it has open: nothing that the session puts in its place is followed,
+//! opened or written to. Once the file's name stands for something else, or for nothing, the transcript has ended.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, fstat, fstatat};
+use serde_json::Value as Json;
+
+use super::cursor::Identity;
+
+/// The file's name in the working directory.
+pub(super) const MESSAGES: &str = ".messages";
+
+/// What may wait for room on the disk, in bytes.
+const MAX_PENDING: usize = 64 << 20;
+
+/// The file `.messages`: a message per line, in OpenAI's form, appended and never rewritten.
+#[derive(Debug)]
+pub(crate) struct Transcript {
+    /// None: it has ended.
+    file: Option<File>,
+    fs: OwnedFd,
+    path: PathBuf,
+    pending: Pending,
+    is_failing: bool,
+}
+
+impl Transcript {
+    pub(super) fn create(fs: OwnedFd, fs_path: &Path) -> io::Result<Self> {
+        let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let file = openat(&fs, MESSAGES, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        let path = fs_path.join(MESSAGES);
+        Ok(Self { file: Some(file.into()), fs, path, pending: Pending::default(), is_failing: false })
+    }
+
+    /// Appends a message. What cannot be written waits for the next one. A failure is logged, once until it is over.
+    pub(crate) fn append(&mut self, message: &Json) {
+        let Some(file) = &mut self.file else { return };
+        match is_in_place(&self.fs, file) {
+            Ok(true) => {}
+            Ok(false) => return self.end("the session has moved, removed or replaced it"),
+            Err(error) => return self.end(&error.to_string()),
+        }
+        self.pending.push(message);
+        let written = self.pending.write_to(file);
+        self.note(written);
+    }
+
+    fn note(&mut self, written: io::Result<()>) {
+        match written {
+            Ok(()) => self.is_failing = false,
+            Err(error) if self.pending.bytes.len() > MAX_PENDING => self.end(&error.to_string()),
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
+                tracing::warn!(path = %self.path.display(), %error, "cannot write the transcript for now");
+            }
+            Err(_logged_already) => {}
+        }
+    }
+
+    fn end(&mut self, reason: &str) {
+        self.file = None;
+        self.pending = Pending::default();
+        tracing::warn!(path = %self.path.display(), reason, "the transcript has ended");
+    }
+}
+
+/// Whether the file still has its name.
+fn is_in_place(fs: &OwnedFd, file: &File) -> io::Result<bool> {
+    let ours = Identity::from(&fstat(file)?);
+    Ok(fstatat(fs, MESSAGES, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|named| Identity::from(&named) == ours))
+}
+
+/// Lines that are not yet written whole.
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: Vec<u8>,
+}
+
+impl Pending {
+    fn push(&mut self, message: &Json) {
+        self.bytes.extend_from_slice(message.to_string().as_bytes());
+        self.bytes.push(b'\n');
+    }
+
+    /// On an error, what was not written stays, so that a line that was cut off is completed the next time.
+    fn write_to(&mut self, file: &mut impl Write) -> io::Result<()> {
+        let mut written = 0;
+        let result = loop {
+            if written == self.bytes.len() {
+                break Ok(());
+            }
+            match file.write(&self.bytes[written..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.bytes.drain(..written);
+        self.bytes.shrink_to(64 << 10);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use serde_json::json;
+
+    use super::super::testing::warnings_of;
+    use super::*;
+
+    fn transcript() -> (tempfile::TempDir, Transcript) {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = dir.path().join("fs");
+        fs::create_dir(&fs).unwrap();
+        let transcript = Transcript::create(File::open(&fs).unwrap().into(), &fs).unwrap();
+        (dir, transcript)
+    }
+
+    #[test]
+    fn messages_are_lines_that_are_appended() {
+        let (dir, mut transcript) = transcript();
+        let path = dir.path().join("fs/.messages");
+        let long = json!({"role": "tool", "content": "line\n".repeat(1 << 18)});
+        transcript.append(&json!({"role": "user", "content": "a\nb"}));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"role\":\"user\",\"content\":\"a\\nb\"}\n");
+        transcript.append(&long);
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<Json> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines, [json!({"role": "user", "content": "a\nb"}), long]);
+    }
+
+    /// The session does something to the file; what is appended then goes nowhere else, with one warning.
+    #[track_caller]
+    fn check_ends(tamper: impl Fn(&Path, &Path)) {
+        let (dir, mut transcript) = transcript();
+        let (path, outside) = (dir.path().join("fs/.messages"), dir.path().join("outside"));
+        fs::write(&outside, "mine").unwrap();
+        transcript.append(&json!(1));
+        tamper(&path, &outside);
+        let warnings = warnings_of(|| (2..5).for_each(|number| transcript.append(&json!(number))));
+        assert_eq!(warnings, 1);
+        assert_eq!(fs::read_to_string(outside).unwrap(), "mine");
+        assert!(transcript.file.is_none());
+        if path.is_file() && !path.is_symlink() {
+            assert_eq!(fs::read_to_string(path).unwrap(), "mine");
+        }
+    }
+
+    #[test]
+    fn what_takes_its_place_is_left_alone() {
+        check_ends(|path, _| fs::remove_file(path).unwrap());
+        check_ends(|path, _| fs::remove_dir_all(path.parent().unwrap()).unwrap());
+        let then = |put: fn(&Path, &Path)| {
+            check_ends(|path, outside| {
+                fs::remove_file(path).unwrap();
+                put(path, outside);
+            });
+        };
+        then(|path, outside| symlink(outside, path).unwrap());
+        then(|path, outside| fs::hard_link(outside, path).unwrap());
+        then(|path, _| nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap());
+        then(|path, _| fs::create_dir(path).unwrap());
+        then(|path, _| fs::write(path, "mine").unwrap());
+    }
+
+    #[test]
+    fn a_link_to_it_in_its_place_is_no_transcript() {
+        check_ends(|path, _| {
+            fs::rename(path, path.with_extension("moved")).unwrap();
+            symlink(".messages.moved", path).unwrap();
+        });
+    }
+
+    #[test]
+    fn permissions_and_truncation_do_not_end_it() {
+        let (dir, mut transcript) = transcript();
+        let path = dir.path().join("fs/.messages");
+        transcript.append(&json!(1));
+        fs::set_permissions(&path, Permissions::from_mode(0o0)).unwrap();
+        transcript.append(&json!(2));
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+        File::create(&path).unwrap();
+        transcript.append(&json!(3));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "3\n");
+    }
+
+    #[test]
+    fn a_full_disk_is_logged_once_and_nothing_is_lost() {
+        let (dir, mut transcript) = transcript();
+        let mut full = File::options().write(true).open("/dev/full").unwrap();
+        let warnings = warnings_of(|| {
+            for number in 0..3 {
+                transcript.pending.push(&json!(number));
+                let written = transcript.pending.write_to(&mut full);
+                transcript.note(written);
+            }
+        });
+        assert_eq!(warnings, 1);
+        transcript.append(&json!(3));
+        assert_eq!(fs::read_to_string(dir.path().join("fs/.messages")).unwrap(), "0\n1\n2\n3\n");
+    }
+
+    /// Takes so many bytes, then has no room.
+    struct Disk {
+        room: usize,
+        bytes: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.room - self.bytes.len());
+            self.bytes.extend_from_slice(&bytes[..count]);
+            if count == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_completed() {
+        let mut disk = Disk { room: 8, bytes: Vec::new() };
+        let mut pending = Pending::default();
+        pending.push(&json!("first"));
+        pending.write_to(&mut disk).unwrap();
+        pending.push(&json!("second"));
+        for expected in ["\"first\"\n", "\"first\"\n\"se"] {
+            assert_eq!(disk.bytes, expected.as_bytes());
+            disk.room = 11;
+            assert_eq!(pending.write_to(&mut disk).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        }
+        disk.room = 100;
+        pending.push(&json!("third"));
+        pending.write_to(&mut disk).unwrap();
+        assert_eq!(disk.bytes, b"\"first\"\n\"second\"\n\"third\"\n");
+        assert!(pending.bytes.is_empty());
+    }
+}

@@ -1,10 +1,13 @@
 //! The command line.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use rlm_env::ReplLanguage;
+
+use crate::config::{Flags, seconds};
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
@@ -16,25 +19,41 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "\
 Examples:
+  rlm demo                                     a rollout to look at: no model, no network, no key
+  rlm run --context data 'How many orders were late in May?'
+                                               ask a model about files (docs/rlm-run.md)
   rlm exec 'wc -l *.md'                        one call in the current directory
   rlm exec --context src 'x=1' 'echo $x'       two calls in one session
   rlm exec --file calls.sh --json              a file of calls, raw responses
   rlm exec --python 'x = 2' 'x ** 10'          the same in Python
   rlm repl --context data                      a session to type into
+  rlm view run.jsonl                           what happened in rollouts
 
-Exit status: 0 every call ran to its end; 1 a call was stopped, raised, or ended its interpreter; 2 usage; 3 the session
-cannot be started or served; 128 + N ended by signal N.
+Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
+interpreter; 2 usage; 3 something that is needed fails: the session, the model's server; 128 + N ended by signal N.
 
 This is not a security sandbox: code runs with your rights.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Answer a question about files, or many questions.
+    #[command(after_help = RUN_HELP)]
+    Run(Box<RunOptions>),
+    /// Show a rollout with scripted models over bundled text: no model, no network, no key.
+    #[command(after_help = DEMO_HELP)]
+    Demo(DemoOptions),
+    /// Show what settings are in force, and where each came from.
+    #[command(after_help = CONFIG_HELP)]
+    Config(ConfigOptions),
     /// Run calls in one session and print what they print.
     #[command(after_help = EXEC_HELP)]
     Exec(ExecOptions),
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
     Repl(ReplOptions),
+    /// Show a trajectory: what happened in rollouts.
+    #[command(after_help = VIEW_HELP)]
+    View(ViewOptions),
     /// Serve a session over two FIFOs, for an RLM environment.
     Worker(WorkerOptions),
     /// Print shell completions.
@@ -44,6 +63,37 @@ pub(crate) enum Command {
     },
 }
 
+const RUN_HELP: &str = "\
+Examples:
+  export RLM_BASE_URL=https://host/v1 RLM_MODEL=large-model RLM_API_KEY=…
+  rlm run --context logs/ 'Which host failed first, and why?'
+  git log | rlm run --context - --python 'Who changed the parser most often?'
+  rlm run --questions questions.jsonl --rollouts 4 --parallel 8 --results results.jsonl
+  rlm run --questions questions.jsonl --rollouts 4 --parallel 8 --results results.jsonl --resume
+
+The answer goes to standard output and nothing else does. Ctrl-C stops after the call that runs and gives the answer so
+far; a second one ends at once.
+
+Exit status: 0 answered; 1 no final answer; 2 usage; 3 the session, the context or the model's server fails; 128 + N ended
+by signal N. Of a batch: 0 all answered; 1 not all; 3 none, and each for such a failure.
+
+This is not a security sandbox: the model's code runs with your rights.";
+
+const DEMO_HELP: &str = "\
+A script takes the root model's turns and a program that looks for words is the sub-LLM. The session, its calls of llm_batch
+over HTTP, limits and counts are real. Nothing but the loopback device is used.
+
+Exit status: 0 the answer was checked, and is right; 1 it is not; 2 usage; 3 the session cannot be started; 128 + N ended by
+signal N.";
+
+const CONFIG_HELP: &str = "\
+Examples:
+  rlm config                                   all settings, with the flag, variable or line that each came from
+  rlm config --max-turns 7 --json              the same for programs, as `rlm run --max-turns 7` would have it
+  rlm config --example >rlm.toml               a file to begin with
+
+Settings come from flags, then RLM_* variables, then the file, then defaults (docs/rlm-run.md). Keys are not shown.";
+
 const EXEC_HELP: &str = "\
 A file of calls holds one call per block; a line `# %%` stands between blocks. Output goes to standard output as the calls
 print it, with the value of a Python cell's last expression, and the answer last, where RLM_CONTENT or `answer` was
@@ -52,6 +102,16 @@ set. What else there is to say, tracebacks too, goes to standard error.";
 const REPL_HELP: &str = "\
 Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Code that is not complete goes on in the
 next line; an empty line sends it as it is.";
+
+const VIEW_HELP: &str = "\
+Examples:
+  rlm view run.jsonl                           every rollout of the file, as a tree
+  rlm view run.jsonl --rollout 17 --full       one of them, with nothing left out
+  rlm view run.jsonl --html run.html           one page, for a browser
+  ssh host cat run.jsonl | rlm view -          from standard input
+
+A file that is still being written can be shown. On a terminal the tree is shown by $PAGER, `less -R` by default, and in
+colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot be read or the page not written.";
 
 /// What every command with a session takes.
 #[derive(Args, Clone, Debug)]
@@ -107,6 +167,108 @@ pub(crate) struct ReplOptions {
     pub(crate) session: SessionOptions,
 }
 
+/// What `rlm run` takes.
+#[derive(Args, Debug)]
+pub(crate) struct RunOptions {
+    /// What is asked.
+    #[arg(value_name = "QUESTION", required_unless_present = "questions")]
+    pub(crate) question: Option<String>,
+    /// A file or directory to look at; `-` reads standard input as context.txt. Copied; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) context: Vec<PathBuf>,
+    /// Print the whole result as one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) batch: BatchOptions,
+    #[command(flatten)]
+    pub(crate) settings: Flags,
+}
+
+/// What makes it a batch.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Batch")]
+pub(crate) struct BatchOptions {
+    /// Questions, one JSON object a line: `question`, and if you like `id`, `context` (a path or several), `context_text`,
+    /// `context_json`; `-` reads standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "question")]
+    pub(crate) questions: Option<PathBuf>,
+    /// Attempts at each question [default: 1].
+    #[arg(long, value_name = "N")]
+    pub(crate) rollouts: Option<NonZeroUsize>,
+    /// Rollouts at once [default: 4].
+    #[arg(long, value_name = "N")]
+    pub(crate) parallel: Option<NonZeroUsize>,
+    /// Append each result to this file as a line of JSON; they go to standard output by default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) results: Option<PathBuf>,
+    /// Leave out what the file of results has; rollouts that were stopped or cancelled are run again.
+    #[arg(long, requires = "results")]
+    pub(crate) resume: bool,
+    /// With --resume: run those again that failed with an error, too.
+    #[arg(long, requires = "resume")]
+    pub(crate) retry_failed: bool,
+}
+
+impl BatchOptions {
+    /// Whether results are asked for as those of a batch.
+    pub(crate) fn is_batch(&self) -> bool {
+        self.questions.is_some()
+            || self.rollouts.is_some()
+            || self.parallel.is_some()
+            || self.results.is_some()
+    }
+}
+
+/// What `rlm demo` takes.
+#[derive(Args, Debug)]
+pub(crate) struct DemoOptions {
+    /// Show it in Python in place of bash. PATH is the Python to use.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
+    pub(crate) python: Option<Option<PathBuf>>,
+    /// Append everything that happens to this file, as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trajectory: Option<PathBuf>,
+    /// Make the rollout's directory in this one, and leave it there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+/// What `rlm config` takes.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigOptions {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print a configuration file with all settings in comments.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) example: bool,
+    #[command(flatten)]
+    pub(crate) settings: Flags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ViewOptions {
+    /// The trajectory, JSON lines; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Show this rollout alone.
+    #[arg(long, value_name = "ID")]
+    pub(crate) rollout: Option<String>,
+    /// Leave nothing out.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Write one self-contained page instead; `-` writes it to standard output.
+    #[arg(long, value_name = "OUT")]
+    pub(crate) html: Option<PathBuf>,
+    /// Do not start a pager.
+    #[arg(long)]
+    pub(crate) no_pager: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct WorkerOptions {
     /// Language of the session: bash or python.
@@ -118,13 +280,6 @@ pub(crate) struct WorkerOptions {
     /// Options that the worker of this language takes beyond these, behind `--`.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) rest: Vec<std::ffi::OsString>,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
 
 #[cfg(test)]
@@ -165,13 +320,5 @@ mod tests {
         }
         let named = session(&["--python=/venv"]);
         assert_eq!((named.language(), named.python()), (ReplLanguage::Python, Some(Path::new("/venv"))));
-    }
-
-    #[test]
-    fn a_time_limit_is_seconds_above_zero() {
-        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
-        for bad in ["0", "-1", "NaN", "soon", "1e999"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -1,9 +1,16 @@
 //! `rlm`: the command that a person types.
 
 mod arguments;
+mod batch;
+mod config;
+mod demo;
+mod environment;
 mod exec;
 mod repl;
+mod run;
 mod signals;
+mod usage;
+mod view;
 mod worker;
 
 use std::process::ExitCode;
@@ -11,15 +18,25 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command};
+use crate::environment::Environment;
+use crate::usage::Usage;
 
-/// Exit status when the session cannot be started or served.
-const ENVIRONMENT_ERROR: u8 = 3;
+/// Exit status when what was asked for cannot be.
+const USAGE_ERROR: u8 = 2;
+
+/// Exit status when the session cannot be started or served, or something else that is needed fails.
+pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let environment = Environment::of_this_process();
     let ended = match arguments.command {
+        Command::Run(options) => run::run(&options, &environment),
+        Command::Demo(options) => demo::run(&options, &environment),
+        Command::Config(options) => config::run(&options, &environment),
         Command::Exec(options) => exec::run(&options),
         Command::Repl(options) => repl::run(&options),
+        Command::View(options) => view::run(&options),
         Command::Worker(options) => worker::run(&options),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "rlm", &mut std::io::stdout());
@@ -28,7 +45,7 @@ fn main() -> ExitCode {
     };
     ended.unwrap_or_else(|error| {
         tell(format_args!("rlm: {error:#}"));
-        ExitCode::from(ENVIRONMENT_ERROR)
+        ExitCode::from(if error.is::<Usage>() { USAGE_ERROR } else { ENVIRONMENT_ERROR })
     })
 }
 

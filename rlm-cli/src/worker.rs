@@ -18,7 +18,7 @@ pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
 }
 
 /// The worker program of a language: next to this one, or on `PATH`.
-fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
+pub(crate) fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
     let name = language.worker_name();
     let here = std::env::current_exe().context("cannot tell where this program lies")?;
     let beside = here.parent().unwrap_or(Path::new(".")).join(name);
@@ -29,7 +29,10 @@ fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
     let on_path = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file());
     match on_path {
         Some(program) => Ok(program),
-        None => bail!("cannot find {name} at {} or on PATH: build or install it there", beside.display()),
+        None => bail!(
+            "cannot find {name} at {} or on PATH: build the workspace, or install it there",
+            beside.display()
+        ),
     }
 }
 

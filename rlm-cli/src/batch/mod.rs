@@ -1,0 +1,348 @@
+//! Many rollouts: questions, attempts, results, and a summary.
+
+mod questions;
+mod results;
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
+use tokio::task::JoinSet;
+
+use self::questions::Question;
+use self::results::{Done, Keep, Results};
+use self::summary::Summary;
+use crate::arguments::BatchOptions;
+use crate::run::{BatchProgress, Request, Requests, Setup, close};
+
+/// Rollouts at once by default.
+const PARALLEL: usize = 4;
+
+/// What runs a rollout.
+pub(crate) trait RunRollout: Send + Sync + 'static {
+    /// Runs it to its end.
+    fn run_rollout<'a>(
+        &'a self,
+        config: RolloutConfig,
+        control: &'a Control,
+    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + 'a>>;
+}
+
+impl RunRollout for Host {
+    fn run_rollout<'a>(
+        &'a self,
+        config: RolloutConfig,
+        control: &'a Control,
+    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + 'a>> {
+        Box::pin(self.run(config, control))
+    }
+}
+
+/// A batch that is to be run.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    questions: Vec<Question>,
+    attempts: usize,
+    parallel: usize,
+    /// Where results go, and which of those that are there stand. Standard output when None.
+    results: Option<(PathBuf, Option<Keep>)>,
+}
+
+impl Batch {
+    /// Reads the questions, all of them, before anything starts.
+    pub(crate) fn new(question: Option<&str>, options: &BatchOptions) -> anyhow::Result<Self> {
+        let questions = match (&options.questions, question) {
+            (Some(file), _) => questions::read(file)?,
+            (None, question) => vec![Question {
+                id: "1".to_owned(),
+                question: question.expect("the command line has a question or a file of them").to_owned(),
+                context: None,
+            }],
+        };
+        let keep = if options.retry_failed { Keep::Sound } else { Keep::Ended };
+        let results = options.results.clone().map(|file| (file, options.resume.then_some(keep)));
+        Ok(Self {
+            questions,
+            attempts: options.rollouts.map_or(1, usize::from),
+            parallel: options.parallel.map_or(PARALLEL, usize::from),
+            results,
+        })
+    }
+
+    /// Runs it until every rollout has ended, or what ends it early comes.
+    pub(crate) async fn run(
+        self,
+        Setup { host, rollout: mut template }: Setup,
+        mut requests: Requests,
+        draws: bool,
+    ) -> anyhow::Result<ExitCode> {
+        let begun = Instant::now();
+        let (mut results, done) = open(self.results.as_ref())?;
+        let attempts = self.attempts(&done);
+        let progress = Arc::new(BatchProgress::new(attempts.len(), draws));
+        template.sinks.push(progress.clone());
+        // Each is made when it is started: a context may be large.
+        let rollouts = attempts.into_iter().map(|attempt| attempt.rollout(&template));
+        for notice in &done.notices {
+            progress.say(notice);
+        }
+        let host = Arc::new(Host::start(host).await?);
+        let mut summary = Summary::default();
+        summary.done_before = done.ids.len();
+        let ran = run_all(
+            &host,
+            rollouts,
+            self.parallel,
+            async || requests.next().await,
+            &progress,
+            |result| {
+                summary.count(result);
+                progress.aside(|| results.append(result))
+            },
+        )
+        .await;
+        progress.finish();
+        // Each rollout has given its handle back, but for those that were not waited for.
+        if let Ok(host) = Arc::try_unwrap(host) {
+            close(host).await;
+        }
+        let ended = ran?;
+        summary.not_started = ended.not_started;
+        crate::tell(summary.text(&progress.tally(), begun.elapsed()));
+        Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
+    }
+
+    /// The attempts that are left to do: of each question the first one, then of each the second, …
+    fn attempts(&self, done: &Done) -> Vec<Attempt<'_>> {
+        let of_number = |number| {
+            let id = move |question: &Question| format!("{}-{number}", question.id);
+            self.questions.iter().map(move |question| Attempt { id: id(question), question })
+        };
+        let all = (1..=self.attempts).flat_map(of_number);
+        all.filter(|attempt| !done.ids.contains(&attempt.id)).collect()
+    }
+}
+
+/// An attempt at a question.
+#[derive(Debug)]
+struct Attempt<'a> {
+    id: String,
+    question: &'a Question,
+}
+
+impl Attempt<'_> {
+    /// The rollout for it: the template's but for what is its own.
+    fn rollout(self, template: &RolloutConfig) -> RolloutConfig {
+        let own = self.question.context.as_ref();
+        RolloutConfig {
+            id: self.id,
+            question: self.question.question.clone(),
+            context: own.unwrap_or(&template.context).clone(),
+            ..template.clone()
+        }
+    }
+}
+
+fn open(results: Option<&(PathBuf, Option<Keep>)>) -> anyhow::Result<(Results, Done)> {
+    match results.map(|(path, keep)| (path.as_path(), keep)) {
+        None => Ok((Results::StandardOutput, Done::default())),
+        Some((path, None)) => Ok((Results::create(path)?, Done::default())),
+        Some((path, Some(keep))) => Results::resume(path as &Path, *keep),
+    }
+}
+
+/// How a batch ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ended {
+    not_started: usize,
+    /// The exit status that goes with the signal that ended it.
+    by_signal: Option<u8>,
+}
+
+/// Runs rollouts, so many at once, and hands each result over when it is there. When that fails, all is cancelled.
+async fn run_all(
+    host: &Arc<impl RunRollout>,
+    mut rollouts: impl ExactSizeIterator<Item = RolloutConfig>,
+    parallel: usize,
+    mut next_request: impl AsyncFnMut() -> Request,
+    progress: &BatchProgress,
+    mut take: impl FnMut(&RolloutResult) -> anyhow::Result<()>,
+) -> anyhow::Result<Ended> {
+    let control = Control::new();
+    let mut running = JoinSet::new();
+    let mut ended = Ended::default();
+    let (mut is_stopping, mut failed) = (false, None);
+    loop {
+        while !is_stopping && running.len() < parallel {
+            let Some(rollout) = rollouts.next() else { break };
+            let (host, control) = (host.clone(), control.clone());
+            running.spawn(async move { host.run_rollout(rollout, &control).await });
+        }
+        tokio::select! {
+            joined = running.join_next() => {
+                let Some(joined) = joined else { break };
+                progress.ended();
+                let taken = match joined {
+                    Err(error) if error.is_cancelled() => continue,
+                    joined => joined.map_err(anyhow::Error::from).and_then(|result| take(&result)),
+                };
+                if let Err(error) = taken && failed.is_none() {
+                    failed = Some(error);
+                    is_stopping = true;
+                    control.cancel();
+                }
+            }
+            request = next_request() => match request {
+                Request::Stop => {
+                    progress.say("starting no more, stopping those that run; Ctrl-C again ends at once");
+                    is_stopping = true;
+                    control.stop();
+                }
+                Request::Cancel(status) if ended.by_signal.is_none() => {
+                    ended.by_signal = Some(status);
+                    is_stopping = true;
+                    control.cancel();
+                }
+                Request::Cancel(_) => running.abort_all(),
+            }
+        }
+    }
+    ended.not_started = rollouts.len();
+    failed.map_or(Ok(ended), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use rlm_env::{Context, StopReason};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::run::result;
+
+    /// Ends rollouts as their question says, once they are let through.
+    struct Scripted {
+        gate: Semaphore,
+        started: AtomicUsize,
+        running: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Scripted {
+        fn new(permits: usize) -> Arc<Self> {
+            let [started, running, most] = [0; 3].map(AtomicUsize::new);
+            Arc::new(Self { gate: Semaphore::new(permits), started, running, most })
+        }
+    }
+
+    impl RunRollout for Scripted {
+        fn run_rollout<'a>(
+            &'a self,
+            config: RolloutConfig,
+            _control: &'a Control,
+        ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + 'a>> {
+            Box::pin(async move {
+                self.started.fetch_add(1, Ordering::SeqCst);
+                let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+                self.most.fetch_max(running, Ordering::SeqCst);
+                // So that others that may run at the same time do.
+                tokio::task::yield_now().await;
+                self.gate.acquire().await.unwrap().forget();
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                let reason =
+                    if config.question == "fails" { StopReason::ModelFailed } else { StopReason::Answered };
+                result(&config.id, reason, None)
+            })
+        }
+    }
+
+    fn rollouts(questions: &[&str]) -> impl ExactSizeIterator<Item = RolloutConfig> {
+        let named = (1..).zip(questions);
+        let all: Vec<_> =
+            named.map(|(id, question)| RolloutConfig::new(format!("{id}-1"), *question)).collect();
+        all.into_iter()
+    }
+
+    fn progress() -> BatchProgress {
+        BatchProgress::new(1, false)
+    }
+
+    async fn no_request() -> Request {
+        std::future::pending().await
+    }
+
+    #[tokio::test]
+    async fn a_rollout_that_fails_stops_no_other_and_no_more_run_than_may() {
+        let host = Scripted::new(Semaphore::MAX_PERMITS);
+        let mut ids = Vec::new();
+        let all = rollouts(&["a", "fails", "c", "d", "e"]);
+        let take = |result: &RolloutResult| {
+            ids.push(result.id.clone());
+            Ok(())
+        };
+        let ended = run_all(&host, all, 2, no_request, &progress(), take).await.unwrap();
+        ids.sort();
+        assert_eq!(ids, ["1-1", "2-1", "3-1", "4-1", "5-1"]);
+        assert_eq!(ended, Ended::default());
+        assert_eq!(host.most.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_first_interrupt_starts_no_more_and_waits_for_those_that_run() {
+        let host = Scripted::new(0);
+        let mut asked = 0;
+        // Asked again once the first request has been carried out: only then may rollouts end.
+        let requests = async || {
+            while host.started.load(Ordering::SeqCst) < 2 {
+                tokio::task::yield_now().await;
+            }
+            asked += 1;
+            if asked == 1 {
+                return Request::Stop;
+            }
+            host.gate.add_permits(100);
+            std::future::pending().await
+        };
+        let mut results = 0;
+        let take = |_: &RolloutResult| {
+            results += 1;
+            Ok(())
+        };
+        let ended = run_all(&host, rollouts(&["a"; 5]), 2, requests, &progress(), take).await.unwrap();
+        assert_eq!(ended, Ended { not_started: 3, by_signal: None });
+        assert_eq!(results, 2);
+    }
+
+    #[tokio::test]
+    async fn results_that_cannot_be_written_end_the_batch_with_the_reason() {
+        let host = Scripted::new(Semaphore::MAX_PERMITS);
+        let take = |_: &RolloutResult| anyhow::bail!("disk full");
+        let error = run_all(&host, rollouts(&["a"; 9]), 1, no_request, &progress(), take).await.unwrap_err();
+        assert_eq!(error.to_string(), "disk full");
+        assert_eq!(host.started.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn attempts_are_told_apart_and_those_that_are_done_are_left_out() {
+        let question =
+            |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
+        let text = |text: &str| Context::Text(text.to_owned());
+        let questions = vec![question("a", None), question("b", Some(text("own")))];
+        let batch = Batch { questions, attempts: 2, parallel: 1, results: None };
+        let done = Done { ids: ["b-1".to_owned()].into(), notices: Vec::new() };
+        let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
+        let rollouts = batch.attempts(&done).into_iter().map(|attempt| attempt.rollout(&template));
+        let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();
+        let expected =
+            [("a-1", "a?", text("shared")), ("a-2", "a?", text("shared")), ("b-2", "b?", text("own"))];
+        assert_eq!(
+            made,
+            expected.map(|(id, question, context)| (id.to_owned(), question.to_owned(), context))
+        );
+    }
+}

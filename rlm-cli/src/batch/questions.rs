@@ -1,0 +1,196 @@
+//! The questions of a batch: JSON lines.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rlm_env::Context;
+use serde_json::{Map, Value as Json};
+
+use crate::usage::{Usage, nearest};
+
+/// Longest id of a question: a rollout's has 128 characters, and the attempt is a part of it.
+const MAX_ID_CHARS: usize = 112;
+
+/// The fields of a line.
+const FIELDS: [&str; 6] = ["question", "id", "context", "context_text", "context_json", "metadata"];
+
+/// A question of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Question {
+    /// Its id, or the number of its line.
+    pub(super) id: String,
+    pub(super) question: String,
+    /// Its own context, in place of that of the command line.
+    pub(super) context: Option<Context>,
+}
+
+/// Reads a file of questions; `-` is standard input.
+pub(super) fn read(file: &Path) -> anyhow::Result<Vec<Question>> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("cannot read the questions from standard input")?;
+        return Ok(parse(&text, "standard input", Path::new(""))?);
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Usage::new(format!("the questions cannot be read from {}: {error}", file.display()))
+    })?;
+    Ok(parse(&text, &file.display().to_string(), file.parent().unwrap_or(Path::new("")))?)
+}
+
+/// Reads the text of a file that has this name. Paths in it are relative to `dir`.
+fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
+    let mut questions = Vec::new();
+    let mut lines_by_id = HashMap::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |reason: String| Usage::new(format!("{name}:{number}: {reason}"));
+        let question = question(line, number, dir).map_err(wrong)?;
+        if let Some(other) = lines_by_id.insert(question.id.clone(), number) {
+            let id = &question.id;
+            return Err(wrong(format!(
+                "the id `{id}` is that of line {other} too; a line without one has its number"
+            )));
+        }
+        questions.push(question);
+    }
+    if questions.is_empty() {
+        return Err(Usage::new(format!("{name} holds no question")));
+    }
+    Ok(questions)
+}
+
+fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
+    let mut fields: Map<String, Json> =
+        serde_json::from_str(line).map_err(|error| format!("expected a JSON object: {error}"))?;
+    if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+        let known = nearest(unknown, FIELDS).map_or_else(
+            || format!("the fields are {}", FIELDS.join(", ")),
+            |near| format!("is `{near}` meant?"),
+        );
+        return Err(format!("unknown field `{unknown}`: {known}"));
+    }
+    let question = match fields.remove("question") {
+        Some(Json::String(question)) if !question.trim().is_empty() => question,
+        Some(_) => return Err("`question` must be a string that is not empty".to_owned()),
+        None => return Err("there is no `question`".to_owned()),
+    };
+    let id = fields.remove("id").map_or_else(|| Ok(number.to_string()), id)?;
+    Ok(Question { id, question, context: context(fields, dir)? })
+}
+
+fn id(value: Json) -> Result<String, String> {
+    let id = match value {
+        Json::String(id) => id,
+        Json::Number(id) => id.to_string(),
+        _ => return Err("`id` must be a string or a number".to_owned()),
+    };
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if id.is_empty() || id.len() > MAX_ID_CHARS || !id.chars().all(is_valid) {
+        return Err(format!(
+            "the id `{id}` must have 1 to {MAX_ID_CHARS} of the characters a-z A-Z 0-9 _ - ."
+        ));
+    }
+    Ok(id)
+}
+
+fn context(mut fields: Map<String, Json>, dir: &Path) -> Result<Option<Context>, String> {
+    let given = ["context", "context_text", "context_json"].map(|name| fields.remove(name));
+    match given {
+        [None, None, None] => Ok(None),
+        [Some(paths), None, None] => paths_of(paths, dir).map(|paths| Some(Context::Paths(paths))),
+        [None, Some(Json::String(text)), None] => Ok(Some(Context::Text(text))),
+        [None, Some(_), None] => Err("`context_text` must be a string".to_owned()),
+        [None, None, Some(document)] => Ok(Some(Context::Json(document))),
+        _ => Err("only one of `context`, `context_text` and `context_json` can be given".to_owned()),
+    }
+}
+
+fn paths_of(value: Json, dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let values = match value {
+        Json::Array(values) => values,
+        value => vec![value],
+    };
+    let path = |value: Json| match value {
+        Json::String(path) if !path.is_empty() => Some(dir.join(path)),
+        _ => None,
+    };
+    let paths: Option<Vec<_>> = values.into_iter().map(path).collect();
+    paths.ok_or_else(|| "`context` must be a path or a list of paths".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn questions(text: &str) -> Result<Vec<Question>, String> {
+        parse(text, "q.jsonl", Path::new("/d")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_line_is_a_question_with_an_id_and_a_context() {
+        let text = r#"
+            {"question": "a?"}
+            {"question": "b?", "id": "b-1", "context": "data", "metadata": {"gold": 7}}
+            {"question": "c?", "id": 7, "context": ["x", "/y"]}
+            {"question": "d?", "context_text": "t"}
+            {"question": "e?", "context_json": [1]}
+        "#;
+        let paths = |paths: &[&str]| Some(Context::Paths(paths.iter().map(PathBuf::from).collect()));
+        let expected = [
+            ("2", "a?", None),
+            ("b-1", "b?", paths(&["/d/data"])),
+            ("7", "c?", paths(&["/d/x", "/y"])),
+            ("5", "d?", Some(Context::Text("t".to_owned()))),
+            ("6", "e?", Some(Context::Json(json!([1])))),
+        ]
+        .map(|(id, question, context)| Question {
+            id: id.to_owned(),
+            question: question.to_owned(),
+            context,
+        });
+        assert_eq!(questions(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said_with_its_place() {
+        let refused = |text| questions(text).unwrap_err();
+        assert_eq!(refused("\n\n"), "q.jsonl holds no question");
+        assert!(refused("{\"question\": \"a\"}\n{").starts_with("q.jsonl:2: expected a JSON object: "));
+        assert!(refused("[]").starts_with("q.jsonl:1: expected a JSON object: "));
+        assert_eq!(refused("{}"), "q.jsonl:1: there is no `question`");
+        assert_eq!(
+            refused("{\"question\": \" \"}"),
+            "q.jsonl:1: `question` must be a string that is not empty"
+        );
+        assert_eq!(
+            refused("{\"question\": \"a\", \"contxt\": \"x\"}"),
+            "q.jsonl:1: unknown field `contxt`: is `context` meant?"
+        );
+        assert_eq!(
+            refused("{\"question\": \"a\", \"id\": \"a/b\"}"),
+            "q.jsonl:1: the id `a/b` must have 1 to 112 of the characters a-z A-Z 0-9 _ - ."
+        );
+        assert_eq!(
+            refused("{\"question\": \"a\", \"context\": [1]}"),
+            "q.jsonl:1: `context` must be a path or a list of paths"
+        );
+        assert_eq!(
+            refused("{\"question\": \"a\", \"context\": \"x\", \"context_text\": \"t\"}"),
+            "q.jsonl:1: only one of `context`, `context_text` and `context_json` can be given"
+        );
+    }
+
+    #[test]
+    fn two_lines_of_one_id_are_refused() {
+        let text = "{\"question\": \"a\", \"id\": \"2\"}\n{\"question\": \"b\"}";
+        assert_eq!(
+            questions(text).unwrap_err(),
+            "q.jsonl:2: the id `2` is that of line 1 too; a line without one has its number"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! `rlm.toml`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::setting::{AnySetting, Form};
+use super::table::ALL;
+use crate::usage::Usage;
+
+/// The name of the file.
+pub(crate) const NAME: &str = "rlm.toml";
+
+/// A place in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) file: PathBuf,
+    /// From 1.
+    pub(crate) line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// What a file sets: the text of each setting's value by its name, and where it stands.
+pub(crate) type Values = BTreeMap<&'static str, (String, Place)>;
+
+/// Reads a file.
+pub(crate) fn read(file: &Path) -> Result<Values, Usage> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Usage::new(format!("the settings cannot be read from {}: {error}", file.display()))
+    })?;
+    values(&text, file)
+}
+
+/// Reads the text of a file.
+fn values(text: &str, file: &Path) -> Result<Values, Usage> {
+    let place = |offset: usize| Place { file: file.to_owned(), line: line(text, offset) };
+    let syntax = |error: toml::de::Error| {
+        let place = place(error.span().map_or(0, |span| span.start));
+        Usage::new(format!("{place}: {}", error.message()))
+    };
+    let keys = DeTable::parse(text).map_err(syntax)?;
+    let mut table: toml::Table = toml::from_str(text).map_err(syntax)?;
+    let mut values = Values::new();
+    for key in keys.get_ref().keys() {
+        let (name, place) = (key.get_ref().as_ref(), place(key.span().start));
+        let setting = known(name).map_err(|reason| Usage::new(format!("{place}: {reason}")))?;
+        let value = table.remove(name).expect("both readings have the same keys");
+        let text = value_text(setting, value, file)
+            .and_then(|text| setting.check(&text).map(|()| text))
+            .map_err(|reason| Usage::new(format!("{place}: {name}: {reason}")))?;
+        values.insert(setting.name(), (text, place));
+    }
+    Ok(values)
+}
+
+/// The line of an offset, from 1.
+fn line(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+fn known(name: &str) -> Result<&'static dyn AnySetting, String> {
+    if let Some(setting) = ALL.iter().find(|setting| setting.name() == name) {
+        return Ok(*setting);
+    }
+    if matches!(name, "api_key" | "sub_api_key") {
+        return Err(format!(
+            "`{name}` does not belong into a file: put the key into a variable, and its name into `{name}_env`"
+        ));
+    }
+    let nearest = crate::usage::nearest(name, ALL.iter().map(|setting| setting.name()));
+    Err(match nearest {
+        Some(nearest) => format!("unknown key `{name}`: is `{nearest}` meant?"),
+        None => format!("unknown key `{name}`: `rlm config --example` lists those that there are"),
+    })
+}
+
+fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Result<String, String> {
+    use toml::Value as Toml;
+    let dir = file.parent().unwrap_or(Path::new(""));
+    match (setting.form(), value) {
+        (Form::Text, Toml::String(text)) => Ok(text),
+        (Form::Program, Toml::String(text)) if !text.contains('/') && !dir.join(&text).is_dir() => Ok(text),
+        (Form::Path | Form::Program, Toml::String(text)) => {
+            let path = dir.join(text).into_os_string().into_string();
+            path.map_err(|_| "the path is not UTF-8".to_owned())
+        }
+        (Form::Number, Toml::Integer(number)) => Ok(number.to_string()),
+        (Form::Number, Toml::Float(number)) => Ok(number.to_string()),
+        (Form::Flag, Toml::Boolean(flag)) => Ok(flag.to_string()),
+        (Form::Table, table @ Toml::Table(_)) => {
+            serde_json::to_string(&table).map_err(|error| error.to_string())
+        }
+        (form, other) => {
+            let expected = match form {
+                Form::Text | Form::Path | Form::Program => "a string",
+                Form::Number => "a number",
+                Form::Flag => "true or false",
+                Form::Table => "a table",
+            };
+            Err(format!("expected {expected}, found {}", with_article(other.type_str())))
+        }
+    }
+}
+
+fn with_article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'i', 'o']) { "an" } else { "a" };
+    format!("{article} {noun}")
+}
+
+/// A file with every setting in a comment.
+pub(crate) fn example() -> String {
+    let mut text = String::from(
+        "# Settings of `rlm run`. Flags and variables come before what stands here.\n\
+         # Paths are relative to this file's directory.\n",
+    );
+    for setting in ALL {
+        let value = match setting.form() {
+            Form::Text | Form::Path | Form::Program => format!("\"{}\"", setting.example()),
+            Form::Number | Form::Flag | Form::Table => setting.example().to_owned(),
+        };
+        let default = if setting.default().is_some() { ", by default:" } else { "." };
+        text += &format!(
+            "\n# {}{default}\n# --{}, {}\n#{} = {value}\n",
+            setting.help(),
+            setting.flag(),
+            setting.variable(),
+            setting.name()
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        values(text, Path::new("/c/rlm.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn values_come_with_the_line_of_their_key() {
+        let text =
+            "# mine\nmodel = \"m\"\n\nmax_turns = 7\ntimeout = 1.5\nkeep = \"kept\"\n[sampling]\ntop_p = 1\n";
+        let values = values(text, Path::new("/c/rlm.toml")).unwrap();
+        let seen: Vec<_> =
+            values.iter().map(|(name, (text, place))| (*name, text.as_str(), place.line)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("keep", "/c/kept", 6),
+                ("max_turns", "7", 4),
+                ("model", "m", 2),
+                ("sampling", "{\"top_p\":1}", 7),
+                ("timeout", "1.5", 5),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_place_and_the_nearest_known() {
+        assert_eq!(refused("\nmax_turn = 3"), "/c/rlm.toml:2: unknown key `max_turn`: is `max_turns` meant?");
+        assert_eq!(
+            refused("colour = 3"),
+            "/c/rlm.toml:1: unknown key `colour`: `rlm config --example` lists those that there are"
+        );
+    }
+
+    #[test]
+    fn a_key_of_a_server_is_refused() {
+        assert_eq!(
+            refused("api_key = \"sk-1\""),
+            "/c/rlm.toml:1: `api_key` does not belong into a file: put the key into a variable, and its name into \
+             `api_key_env`"
+        );
+    }
+
+    #[test]
+    fn a_value_of_another_type_or_out_of_range_is_refused() {
+        assert_eq!(
+            refused("max_turns = \"3\""),
+            "/c/rlm.toml:1: max_turns: expected a number, found a string"
+        );
+        assert_eq!(refused("max_turns = 1.5"), "/c/rlm.toml:1: max_turns: expected a whole number above 0");
+        assert_eq!(refused("model = 3"), "/c/rlm.toml:1: model: expected a string, found an integer");
+        assert_eq!(refused("sampling = 3"), "/c/rlm.toml:1: sampling: expected a table, found an integer");
+        assert!(refused("model = \"m\"\nmodel = \"n\"").starts_with("/c/rlm.toml:2: "));
+        assert!(refused("model =\n").starts_with("/c/rlm.toml:1: "));
+    }
+
+    #[test]
+    fn a_program_without_a_slash_is_a_name() {
+        let python = |text: &str| values(text, Path::new("/c/rlm.toml")).unwrap()["python"].0.clone();
+        assert_eq!(python("python = \"python3.12\""), "python3.12");
+        assert_eq!(python("python = \"./venv\""), "/c/./venv");
+    }
+
+    #[test]
+    fn the_example_is_a_file_that_sets_every_setting_once_its_comments_are_opened() {
+        assert_eq!(values(&example(), Path::new("rlm.toml")).unwrap(), Values::new());
+        let opened: String = example()
+            .lines()
+            .map(|line| {
+                line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n"
+            })
+            .collect();
+        assert_eq!(values(&opened, Path::new("rlm.toml")).unwrap().len(), ALL.len());
+    }
+}

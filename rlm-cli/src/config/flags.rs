@@ -1,0 +1,84 @@
+//! A flag for each setting.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser, ValueParser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::setting::AnySetting;
+use super::table::{ALL, LANGUAGE, PYTHON};
+
+/// The flag that names the configuration file.
+const CONFIG: &str = "config";
+
+/// What the command line says of settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    /// The configuration file.
+    pub(crate) file: Option<PathBuf>,
+    /// The text of each setting's value by its name, and the flag that gave it.
+    pub(crate) values: BTreeMap<&'static str, (String, String)>,
+}
+
+impl Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new(CONFIG)
+            .long(CONFIG)
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("The configuration file [default: RLM_CONFIG, else ./rlm.toml, else $XDG_CONFIG_HOME/rlm/rlm.toml]");
+        ALL.iter()
+            .fold(command.next_help_heading("Settings"), |command, setting| command.arg(flag(*setting)))
+            .arg(file)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn flag(setting: &'static dyn AnySetting) -> Arg {
+    let default = setting.default().map(|default| format!(" [default: {default}]")).unwrap_or_default();
+    let arg = Arg::new(setting.name())
+        .long(setting.flag())
+        .value_name(setting.value_name())
+        .value_parser(parser(setting))
+        .allow_negative_numbers(true)
+        .help(format!("{}{default}", setting.help()));
+    // Without a value it says the language alone.
+    match setting.name() == PYTHON.name {
+        true => arg.num_args(0..=1).require_equals(true).conflicts_with(LANGUAGE.name),
+        false => arg,
+    }
+}
+
+fn parser(setting: &'static dyn AnySetting) -> ValueParser {
+    let check = move |text: String| setting.check(&text).map(|()| text);
+    match setting.check("") {
+        Ok(()) => ValueParser::new(clap::builder::StringValueParser::new().try_map(check)),
+        Err(_) => ValueParser::new(NonEmptyStringValueParser::new().try_map(check)),
+    }
+}
+
+impl FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.file = matches.get_one::<PathBuf>(CONFIG).cloned();
+        for setting in ALL {
+            let flag = format!("--{}", setting.flag());
+            if let Some(text) = matches.get_one::<String>(setting.name()) {
+                self.values.insert(setting.name(), (text.clone(), flag));
+            }
+        }
+        if matches.contains_id(PYTHON.name) {
+            self.values.insert(LANGUAGE.name, ("python".to_owned(), "--python".to_owned()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! Configuration: flags, then `RLM_*` variables, then `rlm.toml`, then defaults.
+
+mod file;
+mod flags;
+mod setting;
+mod show;
+pub(crate) mod table;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+pub(crate) use self::flags::Flags;
+pub(crate) use self::setting::{AnySetting, Setting, seconds};
+pub(crate) use self::show::{run, without_credentials};
+use self::table::{ALL, API_KEY_ENV, BASE_URL, SUB_API_KEY_ENV, SUB_BASE_URL};
+use crate::environment::Environment;
+use crate::usage::Usage;
+
+/// The variable that names the configuration file.
+const CONFIG_VARIABLE: &str = "RLM_CONFIG";
+
+/// Variables that are tried for the root model's key.
+const KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "OPENAI_API_KEY"];
+
+/// The variable that is tried for the key of the sub-LLMs' server.
+const SUB_KEY_VARIABLES: [&str; 1] = ["RLM_SUB_API_KEY"];
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A flag, with its dashes.
+    Flag(String),
+    /// A variable.
+    Variable(String),
+    /// A line of the file.
+    File(file::Place),
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) | Self::Variable(name) => f.write_str(name),
+            Self::File(place) => place.fmt(f),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// What is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    file: Option<PathBuf>,
+    values: BTreeMap<&'static str, (String, Origin)>,
+}
+
+impl Settings {
+    /// Reads all sources.
+    pub(crate) fn load(flags: &Flags, environment: &Environment) -> anyhow::Result<Self> {
+        let file = file(flags, environment)?;
+        let mut in_file = file.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        let mut values = BTreeMap::new();
+        for setting in ALL {
+            let name = setting.name();
+            let in_file = in_file.remove(name).map(|(text, place)| (text, Origin::File(place)));
+            let default = setting.default().map(|text| (text.to_owned(), Origin::Default));
+            let found = match flags.values.get(name) {
+                Some((text, flag)) => Some((text.clone(), Origin::Flag(flag.clone()))),
+                None => of_variable(setting, environment)?.or(in_file).or(default),
+            };
+            if let Some(found) = found {
+                values.insert(name, found);
+            }
+        }
+        Ok(Self { file, values })
+    }
+
+    /// The value of a setting, where it has one.
+    pub(crate) fn get<T>(&self, setting: &Setting<T>) -> Option<T> {
+        let (text, _) = self.values.get(setting.name)?;
+        Some((setting.parse)(text).expect("each source checks what it takes"))
+    }
+
+    /// The value of a setting that has a default.
+    pub(crate) fn value<T>(&self, setting: &Setting<T>) -> T {
+        self.get(setting).expect("the setting has a default")
+    }
+
+    /// The value of a setting that must be set.
+    pub(crate) fn require<T: fmt::Debug>(&self, setting: &Setting<T>, what: &str) -> Result<T, Usage> {
+        self.get(setting).ok_or_else(|| {
+            let (flag, variable) = (setting.flag(), setting.variable());
+            Usage::new(format!(
+                "{what} is not set: give --{flag}, {variable}, or `{}` in {}",
+                setting.name,
+                file::NAME
+            ))
+        })
+    }
+
+    /// Where the value of a setting came from.
+    #[cfg(test)]
+    fn origin<T>(&self, setting: &Setting<T>) -> Option<&Origin> {
+        self.values.get(setting.name).map(|(_, origin)| origin)
+    }
+
+    /// The variable that holds the root model's key, or would.
+    pub(crate) fn key<'a>(&self, environment: &'a Environment) -> Result<KeyPlace<'a>, Usage> {
+        self.key_place(&API_KEY_ENV, &KEY_VARIABLES, environment)
+    }
+
+    /// The same for the sub-LLMs' server. A server of its own never gets the root model's key by default.
+    pub(crate) fn sub_key<'a>(&self, environment: &'a Environment) -> Result<KeyPlace<'a>, Usage> {
+        let is_same_server =
+            self.get(&SUB_BASE_URL).is_none_or(|sub_base_url| Some(sub_base_url) == self.get(&BASE_URL));
+        if is_same_server && self.get(&SUB_API_KEY_ENV).is_none() {
+            return self.key(environment);
+        }
+        self.key_place(&SUB_API_KEY_ENV, &SUB_KEY_VARIABLES, environment)
+    }
+
+    fn key_place<'a>(
+        &self,
+        setting: &Setting<String>,
+        defaults: &[&str],
+        environment: &'a Environment,
+    ) -> Result<KeyPlace<'a>, Usage> {
+        let named = self.get(setting);
+        let variables: Vec<String> = match &named {
+            Some(name) if name.is_empty() => Vec::new(),
+            Some(name) => vec![name.clone()],
+            None => defaults.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        for (at, name) in variables.iter().enumerate() {
+            if let Some(key) = environment.text(name)?.map(str::trim).filter(|key| !key.is_empty()) {
+                return Ok(KeyPlace { set: Some((at, key)), variables, is_named: named.is_some() });
+            }
+        }
+        Ok(KeyPlace { set: None, variables, is_named: named.is_some() })
+    }
+}
+
+/// Where a key is.
+#[derive(Clone)]
+pub(crate) struct KeyPlace<'a> {
+    /// The variables that are looked at; none where no key is to be sent.
+    pub(crate) variables: Vec<String>,
+    /// Whether the variable was named by a setting.
+    pub(crate) is_named: bool,
+    /// Which of them holds the key, and the key.
+    set: Option<(usize, &'a str)>,
+}
+
+impl<'a> KeyPlace<'a> {
+    pub(crate) fn key(&self) -> Option<&'a str> {
+        self.set.map(|(_, key)| key)
+    }
+
+    /// The variable that holds it.
+    pub(crate) fn variable(&self) -> Option<&str> {
+        self.set.map(|(at, _)| self.variables[at].as_str())
+    }
+}
+
+/// The key is shown by no means of formatting.
+impl fmt::Debug for KeyPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyPlace")
+            .field("variables", &self.variables)
+            .field("set", &self.set.is_some())
+            .finish()
+    }
+}
+
+fn of_variable(
+    setting: &dyn AnySetting,
+    environment: &Environment,
+) -> Result<Option<(String, Origin)>, Usage> {
+    let variable = setting.variable();
+    let Some(text) = environment.text(&variable)? else { return Ok(None) };
+    setting.check(text).map_err(|reason| Usage::new(format!("{variable}: {reason}, found `{text}`")))?;
+    Ok(Some((text.to_owned(), Origin::Variable(variable))))
+}
+
+/// The configuration file: the one that is named, else the nearest that exists.
+fn file(flags: &Flags, environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
+    let named = match &flags.file {
+        Some(file) => Some((file.clone(), "--config")),
+        None => environment.text(CONFIG_VARIABLE)?.map(|file| (PathBuf::from(file), CONFIG_VARIABLE)),
+    };
+    if let Some((file, by)) = named {
+        let missing = || Usage::new(format!("{by} names {}, which is no file", file.display()));
+        anyhow::ensure!(file.is_file(), missing());
+        return absolute(file).map(Some);
+    }
+    let configuration = environment
+        .directory("XDG_CONFIG_HOME")
+        .or_else(|| environment.directory("HOME").map(|home| home.join(".config")));
+    let places = [Some(PathBuf::from(file::NAME)), configuration.map(|dir| dir.join("rlm").join(file::NAME))];
+    places.into_iter().flatten().find(|file| file.is_file()).map(absolute).transpose()
+}
+
+fn absolute(file: PathBuf) -> anyhow::Result<PathBuf> {
+    std::path::absolute(&file).with_context(|| format!("cannot tell where {} lies", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::table::{CALL_TIMEOUT, LANGUAGE, MAX_TURNS, MODEL, PYTHON};
+    use super::*;
+
+    fn flags(arguments: &[&str]) -> Flags {
+        let command = Flags::augment_args(clap::Command::new("rlm"));
+        let matches = command.try_get_matches_from(["rlm"].iter().chain(arguments)).unwrap();
+        Flags::from_arg_matches(&matches).unwrap()
+    }
+
+    /// Settings with a file of this text.
+    fn load<const N: usize>(
+        arguments: &[&str],
+        variables: [(&str, &str); N],
+        text: &str,
+    ) -> anyhow::Result<Settings> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("rlm.toml");
+        std::fs::write(&file, text).unwrap();
+        let flags = Flags { file: Some(file), ..flags(arguments) };
+        Settings::load(&flags, &Environment::from(variables))
+    }
+
+    #[test]
+    fn a_flag_comes_before_a_variable_before_the_file_before_the_default() {
+        let turns = |settings: &Settings| {
+            (settings.value(&MAX_TURNS), settings.origin(&MAX_TURNS).unwrap().to_string())
+        };
+        let settings = load(&["--max-turns", "1"], [("RLM_MAX_TURNS", "2")], "max_turns = 3").unwrap();
+        assert_eq!(turns(&settings), (1, "--max-turns".to_owned()));
+        let settings = load(&[], [("RLM_MAX_TURNS", "2")], "max_turns = 3").unwrap();
+        assert_eq!(turns(&settings), (2, "RLM_MAX_TURNS".to_owned()));
+        let settings = load(&[], [("RLM_MAX_TURNS", "")], "\nmax_turns = 3").unwrap();
+        let (value, origin) = turns(&settings);
+        assert_eq!(value, 3);
+        assert!(origin.ends_with("/rlm.toml:2"), "{origin}");
+        assert_eq!(turns(&load(&[], [], "").unwrap()), (50, "default".to_owned()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_variable_is_said_by_its_name() {
+        let error = load(&[], [("RLM_EXEC_TIMEOUT", "soon")], "").unwrap_err();
+        assert_eq!(error.to_string(), "RLM_EXEC_TIMEOUT: expected a number of seconds above 0, found `soon`");
+        assert!(error.is::<Usage>());
+        assert_eq!(
+            load(&[], [("RLM_EXEC_TIMEOUT", "2")], "").unwrap().value(&CALL_TIMEOUT),
+            std::time::Duration::from_secs(2)
+        );
+    }
+
+    #[test]
+    fn the_flag_python_is_a_language_and_may_name_an_interpreter() {
+        let settings = load(&["--python"], [], "language = \"bash\"").unwrap();
+        assert_eq!(settings.value(&LANGUAGE), rlm_env::ReplLanguage::Python);
+        assert_eq!(settings.get(&PYTHON), None);
+        let settings = load(&["--python=/venv"], [("RLM_PYTHON", "/other")], "").unwrap();
+        assert_eq!(settings.value(&LANGUAGE), rlm_env::ReplLanguage::Python);
+        assert_eq!(settings.get(&PYTHON), Some(PathBuf::from("/venv")));
+        let settings = load(&[], [("RLM_PYTHON", "/other")], "").unwrap();
+        assert_eq!(
+            settings.value(&LANGUAGE),
+            rlm_env::ReplLanguage::Bash,
+            "a variable names the interpreter alone"
+        );
+    }
+
+    #[test]
+    fn what_must_be_set_is_asked_for_by_all_its_names() {
+        let error = load(&[], [], "").unwrap().require(&MODEL, "the model").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"
+        );
+    }
+
+    #[test]
+    fn keys_are_found_by_the_names_of_their_variables_and_never_shown() {
+        let environment =
+            Environment::from([("OPENAI_API_KEY", "k1"), ("MINE", " k2\n"), ("RLM_SUB_API_KEY", "k3")]);
+        let settings = |text| load(&[], [], text).unwrap();
+        let both = |text| {
+            let settings = settings(text);
+            let (key, sub_key) =
+                (settings.key(&environment).unwrap(), settings.sub_key(&environment).unwrap());
+            assert!(!format!("{key:?}{sub_key:?}").contains("k1"));
+            (key.key(), sub_key.key())
+        };
+        assert_eq!(both(""), (Some("k1"), Some("k1")));
+        assert_eq!(both("api_key_env = \"MINE\""), (Some("k2"), Some("k2")));
+        assert_eq!(both("api_key_env = \"\""), (None, None));
+        assert_eq!(both("base_url = \"http://a\"\nsub_base_url = \"http://a\""), (Some("k1"), Some("k1")));
+        assert_eq!(
+            both("sub_base_url = \"http://b\""),
+            (Some("k1"), Some("k3")),
+            "a key goes to its own server"
+        );
+        assert_eq!(both("sub_base_url = \"http://b\"\nsub_api_key_env = \"MINE\""), (Some("k1"), Some("k2")));
+    }
+
+    #[test]
+    fn a_file_that_is_named_must_be_there() {
+        let flags = Flags { file: Some(PathBuf::from("/does/not/exist")), ..Flags::default() };
+        let error = Settings::load(&flags, &Environment::default()).unwrap_err();
+        assert_eq!(error.to_string(), "--config names /does/not/exist, which is no file");
+        let environment = Environment::from([("RLM_CONFIG", "/does/not/exist")]);
+        let error = Settings::load(&Flags::default(), &environment).unwrap_err();
+        assert_eq!(error.to_string(), "RLM_CONFIG names /does/not/exist, which is no file");
+    }
+
+    #[test]
+    fn the_file_of_the_person_is_read_where_the_directory_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("rlm")).unwrap();
+        std::fs::write(dir.path().join("rlm/rlm.toml"), "max_turns = 9").unwrap();
+        let environment = Environment::from([("XDG_CONFIG_HOME", dir.path().to_str().unwrap())]);
+        let settings = Settings::load(&Flags::default(), &environment).unwrap();
+        assert_eq!(settings.value(&MAX_TURNS), 9);
+    }
+}

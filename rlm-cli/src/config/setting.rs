@@ -1,0 +1,200 @@
+//! What a setting is: its name, its flag, its variable, its default and how its text is read.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rlm_env::{ReplLanguage, Verbosity};
+use serde_json::{Map, Value as Json};
+
+/// Fields of a request to a model.
+pub(crate) type Fields = Map<String, Json>;
+
+/// A setting of this type. Each source gives text, which [`Self::parse`] reads.
+#[derive(Debug)]
+pub(crate) struct Setting<T> {
+    /// Its name in the file: words with `_` between them.
+    pub(crate) name: &'static str,
+    /// Its variable, where that is not `RLM_` and the name in capitals.
+    pub(crate) variable: Option<&'static str>,
+    /// What the flag's value is called.
+    pub(crate) value_name: &'static str,
+    /// What it does, for `--help` and the example file.
+    pub(crate) help: &'static str,
+    pub(crate) default: Option<&'static str>,
+    /// A value for the example file, where there is no default.
+    pub(crate) example: &'static str,
+    pub(crate) form: Form,
+    pub(crate) parse: fn(&str) -> Result<T, String>,
+}
+
+/// What a value is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A string.
+    Text,
+    /// A string: a path, relative to the file's directory.
+    Path,
+    /// A string: a program's name, or a path with a slash, relative to the file's directory.
+    Program,
+    /// A number.
+    Number,
+    /// `true` or `false`.
+    Flag,
+    /// A table.
+    Table,
+}
+
+/// A setting of whatever type.
+pub(crate) trait AnySetting: fmt::Debug + Sync {
+    /// Its name in the file.
+    fn name(&self) -> &'static str;
+    /// What its flag's value is called.
+    fn value_name(&self) -> &'static str;
+    /// What it does.
+    fn help(&self) -> &'static str;
+    /// Its default.
+    fn default(&self) -> Option<&'static str>;
+    /// A value for the example file.
+    fn example(&self) -> &'static str;
+    /// What its value is in the file.
+    fn form(&self) -> Form;
+    /// The name of its variable.
+    fn variable(&self) -> String;
+    /// Refuses a text that is no value of it.
+    fn check(&self, text: &str) -> Result<(), String>;
+
+    /// Its flag without the dashes.
+    fn flag(&self) -> String {
+        self.name().replace('_', "-")
+    }
+}
+
+impl<T: fmt::Debug> AnySetting for Setting<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn value_name(&self) -> &'static str {
+        self.value_name
+    }
+
+    fn help(&self) -> &'static str {
+        self.help
+    }
+
+    fn default(&self) -> Option<&'static str> {
+        self.default
+    }
+
+    fn example(&self) -> &'static str {
+        self.default.unwrap_or(self.example)
+    }
+
+    fn form(&self) -> Form {
+        self.form
+    }
+
+    fn variable(&self) -> String {
+        self.variable.map_or_else(|| format!("RLM_{}", self.name.to_ascii_uppercase()), str::to_owned)
+    }
+
+    fn check(&self, text: &str) -> Result<(), String> {
+        (self.parse)(text).map(drop)
+    }
+}
+
+/// Any text.
+#[expect(clippy::unnecessary_wraps, reason = "it is a parser like the others")]
+pub(super) fn any_text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
+/// A text that is not empty.
+pub(super) fn some_text(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("expected some text".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// A path.
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("expected a path".to_owned()) } else { Ok(PathBuf::from(text)) }
+}
+
+/// A whole number from 1 on.
+pub(super) fn count<T: FromStr + Default + PartialOrd>(text: &str) -> Result<T, String> {
+    let count = text.parse::<T>().ok().filter(|count| *count > T::default());
+    count.ok_or_else(|| "expected a whole number above 0".to_owned())
+}
+
+/// A time in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
+}
+
+/// An amount in USD.
+pub(super) fn usd(text: &str) -> Result<f64, String> {
+    let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount > 0.0);
+    amount.ok_or_else(|| "expected an amount in USD above 0".to_owned())
+}
+
+/// A language of the REPL.
+pub(super) fn language(text: &str) -> Result<ReplLanguage, String> {
+    text.parse().map_err(|unknown: rlm_env::session::UnknownLanguage| unknown.to_string())
+}
+
+/// How much the system prompt explains.
+pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
+    text.parse().map_err(|unknown: rlm_env::rollout::UnknownVerbosity| unknown.to_string())
+}
+
+/// Yes or no.
+pub(super) fn flag(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| "expected `true` or `false`".to_owned())
+}
+
+/// A JSON object.
+pub(super) fn fields(text: &str) -> Result<Fields, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("expected a JSON object such as {{\"temperature\": 0.2}}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_seconds_above_zero() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for bad in ["0", "-1", "NaN", "soon", "1e999"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_count_is_whole_and_above_zero() {
+        assert_eq!(count::<u32>("7"), Ok(7));
+        for bad in ["0", "-1", "1.5", "", "4294967296"] {
+            assert_eq!(count::<u32>(bad), Err("expected a whole number above 0".to_owned()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_amount_is_finite_and_above_zero() {
+        assert_eq!(usd("0.5"), Ok(0.5));
+        for bad in ["0", "-1", "inf", "NaN", "$1"] {
+            assert!(usd(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fields_are_a_json_object() {
+        assert_eq!(fields("{\"top_p\": 1}").unwrap()["top_p"], 1);
+        for bad in ["1", "[]", "temperature=1"] {
+            assert!(fields(bad).unwrap_err().starts_with("expected a JSON object"), "{bad}");
+        }
+    }
+}

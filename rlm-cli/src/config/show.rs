@@ -1,0 +1,110 @@
+//! `rlm config`: what is in force, and where it came from.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::setting::{AnySetting, Form};
+use super::table::ALL;
+use super::{KeyPlace, Origin, Settings, file};
+use crate::arguments::ConfigOptions;
+use crate::environment::Environment;
+
+pub(crate) fn run(options: &ConfigOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let text = if options.example {
+        file::example()
+    } else {
+        let settings = Settings::load(&options.settings, environment)?;
+        let keys = [("api_key", settings.key(environment)?), ("sub_api_key", settings.sub_key(environment)?)];
+        if options.json { in_json(&settings, &keys).to_string() + "\n" } else { in_text(&settings, &keys) }
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_text(settings: &Settings, keys: &[(&str, KeyPlace<'_>)]) -> String {
+    let mut rows = Vec::new();
+    for setting in ALL {
+        let name = setting.name().to_owned();
+        rows.push(match settings.values.get(setting.name()) {
+            Some((text, origin)) => (name, without_credentials(text), origin.to_string()),
+            None => (name, "-".to_owned(), "not set".to_owned()),
+        });
+    }
+    for (name, place) in keys {
+        let origin = place.variable().map_or_else(|| looked_at(place), str::to_owned);
+        let state = if place.key().is_some() { "set" } else { "not set" };
+        rows.push(((*name).to_owned(), state.to_owned(), origin));
+    }
+    let width = |column: fn(&(String, String, String)) -> &str| {
+        rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0).min(40)
+    };
+    let (names, values) = (width(|row| &row.0), width(|row| &row.1));
+    let file = settings.file.as_ref().map_or_else(|| "none".to_owned(), |file| file.display().to_string());
+    let mut text = format!("file: {file}\n\n");
+    for (name, value, origin) in &rows {
+        text += &format!("{name:names$}  {value:values$}  {origin}\n");
+    }
+    text
+}
+
+fn looked_at(place: &KeyPlace<'_>) -> String {
+    match place.variables.as_slice() {
+        [] => "no key is sent".to_owned(),
+        variables => variables.join(", "),
+    }
+}
+
+fn in_json(settings: &Settings, keys: &[(&str, KeyPlace<'_>)]) -> Json {
+    let mut all = Map::new();
+    for setting in &ALL {
+        let shown = match settings.values.get(setting.name()) {
+            None => json!({"value": null, "from": null, "where": null}),
+            Some((text, origin)) => {
+                let (from, at) = match origin {
+                    Origin::Flag(flag) => ("flag", Some(flag.clone())),
+                    Origin::Variable(name) => ("variable", Some(name.clone())),
+                    Origin::File(place) => ("file", Some(place.to_string())),
+                    Origin::Default => ("default", None),
+                };
+                json!({"value": value(*setting, text), "from": from, "where": at})
+            }
+        };
+        all.insert(setting.name().to_owned(), shown);
+    }
+    let mut shown = json!({"file": settings.file, "settings": all});
+    for (name, place) in keys {
+        shown[*name] = json!({"is_set": place.key().is_some(), "variable": place.variable(), "looked_at": place.variables});
+    }
+    shown
+}
+
+fn value(setting: &dyn AnySetting, text: &str) -> Json {
+    let read = match setting.form() {
+        Form::Number | Form::Flag | Form::Table => serde_json::from_str(text).ok(),
+        Form::Text | Form::Path | Form::Program => None,
+    };
+    read.unwrap_or_else(|| without_credentials(text).into())
+}
+
+/// The text without what an address may hold beside the place: a user, a password, a query.
+pub(crate) fn without_credentials(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let place = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, place)| format!("…@{place}"));
+    format!("{scheme}://{place}{path}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_what_opens_it() {
+        assert_eq!(without_credentials("https://me:secret@host/v1?key=k"), "https://…@host/v1?…");
+        assert_eq!(without_credentials("http://host:80/v1"), "http://host:80/v1");
+        assert_eq!(without_credentials("m@n"), "m@n");
+    }
+}

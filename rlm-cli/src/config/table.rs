@@ -1,0 +1,347 @@
+//! Every setting, stated once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rlm_env::{ReplLanguage, Verbosity};
+
+use super::setting::{
+    AnySetting, Fields, Form, Setting, any_text, count, fields, flag, language, path, seconds, some_text,
+    usd, verbosity,
+};
+
+/// A setting of which nothing but this is said.
+const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T, String>) -> Setting<T> {
+    Setting { name, variable: None, value_name: "", help: "", default: None, example: "", form, parse }
+}
+
+/// The root model.
+pub(crate) static MODEL: Setting<String> = Setting {
+    value_name: "NAME",
+    help: "The root model, which leads the rollout",
+    example: "large-model",
+    ..setting("model", Form::Text, some_text)
+};
+
+/// The model of sub-LLMs.
+pub(crate) static SUB_MODEL: Setting<String> = Setting {
+    variable: Some(rlm_core::env::SUB_MODEL),
+    value_name: "NAME",
+    help: "The model that `llm_batch` asks; the root model by default",
+    example: "small-model",
+    ..setting("sub_model", Form::Text, some_text)
+};
+
+/// Where the root model is.
+pub(crate) static BASE_URL: Setting<String> = Setting {
+    value_name: "URL",
+    help: "Address of an OpenAI-compatible interface, up to and with its version: https://host/v1",
+    example: "https://host/v1",
+    ..setting("base_url", Form::Text, some_text)
+};
+
+/// Where the sub-LLMs' model is.
+pub(crate) static SUB_BASE_URL: Setting<String> = Setting {
+    value_name: "URL",
+    help: "The same for the model that `llm_batch` asks; that of the root model by default",
+    example: "http://127.0.0.1:8000/v1",
+    ..setting("sub_base_url", Form::Text, some_text)
+};
+
+/// The variable with the root model's key.
+pub(crate) static API_KEY_ENV: Setting<String> = Setting {
+    value_name: "VARIABLE",
+    help: "Name of the variable that holds the key; RLM_API_KEY, else OPENAI_API_KEY by default; empty: no key is sent",
+    example: "MY_API_KEY",
+    ..setting("api_key_env", Form::Text, any_text)
+};
+
+/// The variable with the key for the sub-LLMs' server.
+pub(crate) static SUB_API_KEY_ENV: Setting<String> = Setting {
+    value_name: "VARIABLE",
+    help: "The same for `sub_base_url`; RLM_SUB_API_KEY by default",
+    example: "MY_OTHER_API_KEY",
+    ..setting("sub_api_key_env", Form::Text, any_text)
+};
+
+/// The language of the REPL.
+pub(crate) static LANGUAGE: Setting<ReplLanguage> = Setting {
+    value_name: "LANGUAGE",
+    help: "Language of the REPL: bash or python",
+    default: Some("bash"),
+    ..setting("language", Form::Text, language)
+};
+
+/// The Python of Python sessions.
+pub(crate) static PYTHON: Setting<PathBuf> = Setting {
+    variable: Some(rlm_core::env::PYTHON),
+    value_name: "PATH",
+    help: "The Python of Python sessions, 3.10 or newer: a program, its name on PATH, or the directory of a virtual \
+           environment; VIRTUAL_ENV, else python3 on PATH by default. As a flag it means `--language python` too, and \
+           the value may be left out",
+    example: ".venv",
+    ..setting("python", Form::Program, path)
+};
+
+/// Turns of the root model.
+pub(crate) static MAX_TURNS: Setting<u32> = Setting {
+    value_name: "N",
+    help: "Turns of the root model; the last one is announced to it",
+    default: Some("50"),
+    ..setting("max_turns", Form::Number, count)
+};
+
+/// Time of a rollout.
+pub(crate) static TIMEOUT: Setting<Duration> = Setting {
+    value_name: "SECONDS",
+    help: "Time of a whole rollout",
+    example: "1800",
+    ..setting("timeout", Form::Number, seconds)
+};
+
+/// Time of a call of the REPL.
+pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
+    variable: Some(rlm_core::env::EXEC_TIMEOUT),
+    value_name: "SECONDS",
+    help: "Time of one call of the REPL; its state is kept",
+    default: Some("120"),
+    ..setting("call_timeout", Form::Number, seconds)
+};
+
+/// Money that a rollout may spend.
+pub(crate) static BUDGET_USD: Setting<f64> = Setting {
+    value_name: "USD",
+    help: "What a rollout may spend on models; needs `prices`",
+    example: "2.5",
+    ..setting("budget_usd", Form::Number, usd)
+};
+
+/// Tokens that a rollout may spend.
+pub(crate) static BUDGET_TOKENS: Setting<u64> = Setting {
+    value_name: "N",
+    help: "Tokens that a rollout may spend, prompts and completions of all models together",
+    example: "1000000",
+    ..setting("budget_tokens", Form::Number, count)
+};
+
+/// The root model's window.
+pub(crate) static CONTEXT_TOKENS: Setting<u64> = Setting {
+    value_name: "N",
+    help: "Tokens that the root model takes, prompt and completion together; it is warned before they are full",
+    example: "128000",
+    ..setting("context_tokens", Form::Number, count)
+};
+
+/// Tokens of a completion.
+pub(crate) static MAX_COMPLETION_TOKENS: Setting<u64> = Setting {
+    value_name: "N",
+    help: "Tokens of one completion of the root model; the model's own limit by default",
+    example: "8192",
+    ..setting("max_completion_tokens", Form::Number, count)
+};
+
+/// Characters of output that the model gets.
+pub(crate) static MAX_OUTPUT_LENGTH: Setting<usize> = Setting {
+    value_name: "N",
+    help: "Characters of a call's output that the root model gets",
+    default: Some("8192"),
+    ..setting("max_output_length", Form::Number, count)
+};
+
+/// Bytes of the context.
+pub(crate) static MAX_CONTEXT_BYTES: Setting<u64> = Setting {
+    value_name: "BYTES",
+    help: "Largest context",
+    default: Some("1000000000"),
+    ..setting("max_context_bytes", Form::Number, count)
+};
+
+/// Sub-LLM requests of a rollout at once.
+pub(crate) static SUB_PARALLELISM: Setting<usize> = Setting {
+    variable: Some(rlm_core::env::MAX_SUB_LLM_PARALLELISM),
+    value_name: "N",
+    help: "Requests of a rollout's `llm_batch` at once",
+    default: Some("5"),
+    ..setting("sub_parallelism", Form::Number, count)
+};
+
+/// Requests of this process at once.
+pub(crate) static MAX_PARALLEL: Setting<usize> = Setting {
+    value_name: "N",
+    help: "Requests to a server of models at once, of all rollouts together",
+    default: Some("64"),
+    ..setting("max_parallel", Form::Number, count)
+};
+
+/// How much the system prompt explains.
+pub(crate) static VERBOSITY: Setting<Verbosity> = Setting {
+    value_name: "LEVEL",
+    help: "How much the system prompt explains: light, medium or heavy",
+    default: Some("medium"),
+    ..setting("verbosity", Form::Text, verbosity)
+};
+
+/// When turns are summarised.
+pub(crate) static SUMMARIZE_TURNS: Setting<u32> = Setting {
+    value_name: "N",
+    help: "Summarise old turns and keep this many of the newest as they are; off by default",
+    example: "10",
+    ..setting("summarize_turns", Form::Number, count)
+};
+
+/// What root models are told.
+pub(crate) static PROMPTS: Setting<PathBuf> = Setting {
+    value_name: "DIR",
+    help: "Directory with prompts that replace built-in ones of the same name",
+    example: "prompts",
+    ..setting("prompts", Form::Path, path)
+};
+
+/// What models cost.
+pub(crate) static PRICES: Setting<PathBuf> = Setting {
+    value_name: "FILE",
+    help: "TOML file with the prices of models",
+    example: "prices.toml",
+    ..setting("prices", Form::Path, path)
+};
+
+/// Root tools.
+pub(crate) static TOOLS: Setting<PathBuf> = Setting {
+    value_name: "FILE",
+    help: "TOML file with tools that code in the REPL can call",
+    example: "tools.toml",
+    ..setting("tools", Form::Path, path)
+};
+
+/// Whether the root model calls tools.
+pub(crate) static TOOL_CALLS: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Whether the root model calls tools; false: it writes code in fenced blocks, for models without tool calls",
+    default: Some("true"),
+    ..setting("tool_calls", Form::Flag, flag)
+};
+
+/// Fields of the root model's requests.
+pub(crate) static SAMPLING: Setting<Fields> = Setting {
+    value_name: "JSON",
+    help: "Fields of each request to the root model",
+    example: "{ temperature = 0.2 }",
+    ..setting("sampling", Form::Table, fields)
+};
+
+/// Fields of the sub-LLMs' requests.
+pub(crate) static SUB_SAMPLING: Setting<Fields> = Setting {
+    value_name: "JSON",
+    help: "Fields of each request of `llm_batch`",
+    example: "{ temperature = 0.0 }",
+    ..setting("sub_sampling", Form::Table, fields)
+};
+
+/// Where the trajectory goes.
+pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
+    value_name: "FILE",
+    help: "Append everything that happens to this file, as JSON lines",
+    example: "trajectory.jsonl",
+    ..setting("trajectory", Form::Path, path)
+};
+
+/// Where rollouts' directories stay.
+pub(crate) static KEEP: Setting<PathBuf> = Setting {
+    value_name: "DIR",
+    help: "Make the rollout's directory in this one, and leave it there",
+    example: "kept",
+    ..setting("keep", Form::Path, path)
+};
+
+/// All of them, in the order in which they are shown.
+pub(crate) static ALL: [&dyn AnySetting; 29] = [
+    &MODEL,
+    &BASE_URL,
+    &API_KEY_ENV,
+    &SAMPLING,
+    &TOOL_CALLS,
+    &SUB_MODEL,
+    &SUB_BASE_URL,
+    &SUB_API_KEY_ENV,
+    &SUB_SAMPLING,
+    &LANGUAGE,
+    &PYTHON,
+    &TOOLS,
+    &PRICES,
+    &MAX_TURNS,
+    &TIMEOUT,
+    &CALL_TIMEOUT,
+    &BUDGET_USD,
+    &BUDGET_TOKENS,
+    &CONTEXT_TOKENS,
+    &MAX_COMPLETION_TOKENS,
+    &MAX_OUTPUT_LENGTH,
+    &MAX_CONTEXT_BYTES,
+    &SUB_PARALLELISM,
+    &MAX_PARALLEL,
+    &VERBOSITY,
+    &PROMPTS,
+    &SUMMARIZE_TURNS,
+    &TRAJECTORY,
+    &KEEP,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rlm_env::Limits;
+
+    use super::*;
+
+    #[test]
+    fn each_setting_has_names_of_its_own_a_help_and_an_example() {
+        let mut names = BTreeSet::new();
+        for setting in ALL {
+            for name in [setting.name().to_owned(), setting.flag() + "-", setting.variable()] {
+                assert!(names.insert(name.clone()), "{name} is there twice");
+            }
+            assert!(setting.variable().starts_with("RLM_"), "{setting:?}");
+            for text in [setting.value_name(), setting.help(), setting.example()] {
+                assert!(!text.is_empty(), "{setting:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_are_values_and_those_of_the_library() {
+        for setting in ALL {
+            if let Some(default) = setting.default() {
+                assert_eq!(setting.check(default), Ok(()), "{}", setting.name());
+            }
+        }
+        let limits = Limits::default();
+        let text = |setting: &dyn AnySetting| setting.default().unwrap().to_owned();
+        assert_eq!(text(&MAX_TURNS), limits.max_turns.to_string());
+        assert_eq!(text(&CALL_TIMEOUT), limits.call_timeout.as_secs().to_string());
+        assert_eq!(text(&MAX_OUTPUT_LENGTH), limits.max_output_length.to_string());
+        assert_eq!(text(&MAX_CONTEXT_BYTES), limits.max_context_bytes.to_string());
+        assert_eq!(text(&LANGUAGE), ReplLanguage::default().to_string());
+        assert_eq!(text(&VERBOSITY), Verbosity::default().to_string());
+        assert_eq!(text(&SUB_PARALLELISM), rlm_rootd::SubLlmOptions::default().parallelism.to_string());
+        assert_eq!(text(&MAX_PARALLEL), rlm_rootd::ModelsConfig::new("", "").parallelism.to_string());
+    }
+
+    #[test]
+    fn variables_that_workers_know_keep_their_meaning() {
+        use rlm_core::env;
+        let ours: BTreeSet<String> = ALL.iter().map(|setting| setting.variable()).collect();
+        let shared = [env::SUB_MODEL, env::PYTHON, env::EXEC_TIMEOUT, env::MAX_SUB_LLM_PARALLELISM];
+        let others = [
+            env::ROOT_TOOL_URL,
+            env::INTERCEPTION_URL,
+            env::SUB_LLM_TIMEOUT,
+            env::MAX_OUTPUT_BYTES,
+            env::HOST_PID,
+            env::TERM,
+            env::BASH,
+        ];
+        assert!(shared.iter().all(|name| ours.contains(*name)));
+        assert!(!others.iter().any(|name| ours.contains(*name)));
+    }
+}

@@ -1,0 +1,133 @@
+//! `rlm demo`: a rollout to look at. The models follow scripts; the session, its calls of `llm_batch` and all that goes
+//! over wires are real. Nothing but the loopback device is used, and the answer is checked.
+
+mod corpus;
+mod reader;
+mod script;
+mod server;
+mod show;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, RootLlm};
+use rlm_rootd::{Models, ModelsConfig};
+
+use self::corpus::Corpus;
+use self::script::Script;
+use self::server::Server;
+use self::show::{Show, Style};
+use crate::arguments::DemoOptions;
+use crate::environment::Environment;
+use crate::run::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
+
+/// What the rollout is asked.
+const QUESTION: &str =
+    "In which month were most people injured because the brakes of a bike failed, and how many were they?";
+
+/// Exit status where the answer is not the right one.
+const WRONG: u8 = 1;
+
+/// Turns that the script needs, and some.
+const MAX_TURNS: u32 = 12;
+
+/// Time of a call; the longest takes a tenth of a second.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let colours = std::io::stdout().is_terminal() && !environment.is_dumb() && !environment.wants_no_colour();
+    let (language, prompt) =
+        if options.python.is_some() { (ReplLanguage::Python, ">") } else { (ReplLanguage::Bash, "$") };
+    let show = Arc::new(Show::new(colours, prompt));
+    let mut others = sinks(options.trajectory.as_deref())?;
+    others.push(show.clone());
+    let keep = options.keep.as_deref().map(make_directory).transpose()?;
+    let rollout = RolloutConfig {
+        language,
+        limits: Limits { max_turns: MAX_TURNS, call_timeout: CALL_TIMEOUT, ..Limits::default() },
+        env: python_variable(options.python.clone().flatten()),
+        keep,
+        sinks: others,
+        ..RolloutConfig::new(new_id(), QUESTION)
+    };
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    let ended = runtime.block_on(async {
+        let mut requests = Requests::catch()?;
+        // Whatever ends this future removes what was made.
+        tokio::select! {
+            ran = show_rollout(rollout, &show, environment) => ran,
+            request = requests.next() => Ok(ExitCode::from(match request {
+                Request::Stop => 128 + 2,
+                Request::Cancel(status) => status,
+            })),
+        }
+    });
+    runtime.shutdown_background();
+    ended
+}
+
+async fn show_rollout(
+    mut rollout: RolloutConfig,
+    show: &Show,
+    environment: &Environment,
+) -> anyhow::Result<ExitCode> {
+    let corpus = Corpus::new();
+    introduce(show, &corpus, rollout.language);
+    rollout.context = corpus.context();
+    let server = Server::start().await.context("the scripted sub-LLM cannot listen on 127.0.0.1")?;
+    let (root_llm, models) = models(rollout.language, &server)?;
+    let config: HostConfig = host(environment, rollout.language, root_llm, models)?;
+    let host = Host::start(config).await?;
+    let result = host.run(rollout, &Control::new()).await;
+    close(host).await;
+    conclude(show, &result, &corpus);
+    Ok(if is_right(&result, &corpus) { ExitCode::SUCCESS } else { ExitCode::from(WRONG) })
+}
+
+fn models(language: ReplLanguage, server: &Server) -> anyhow::Result<(RootLlm, Arc<Models>)> {
+    let models = Models::new(ModelsConfig::new(server.base_url(), server::MODEL))?;
+    Ok((RootLlm::Other(Arc::new(Script::new(language))), Arc::new(models)))
+}
+
+fn introduce(show: &Show, corpus: &Corpus, language: ReplLanguage) {
+    show.line(Style::Strong, format_args!("A rollout in {language}, with scripted models"));
+    show.line(
+        Style::Plain,
+        format_args!(
+            "No model is asked: the root model's turns come from a script, and the sub-LLM is a program that looks for words.\n\
+             The rest is real: the {language} session and its output, the calls of llm_batch over HTTP, limits, counts.\n\
+             The context is made up too: a year of letters to a bicycle-hire service, {} bytes.",
+            crate::run::amount(corpus.bytes() as u64)
+        ),
+    );
+}
+
+fn is_right(result: &RolloutResult, corpus: &Corpus) -> bool {
+    result.answer_ready && result.answer.as_deref() == Some(corpus.truth.as_str())
+}
+
+fn conclude(show: &Show, result: &RolloutResult, corpus: &Corpus) {
+    show.line(Style::Strong, format_args!("\nanswer    {}", result.answer.as_deref().unwrap_or("none")));
+    if is_right(result, corpus) {
+        show.line(Style::Good, "verified  it is what was written down when the letters were made");
+    } else {
+        let error = result.error.as_deref().unwrap_or("no error");
+        show.line(
+            Style::Bad,
+            format_args!("wrong     expected {}; {:?}, {error}", corpus.truth, result.stop_reason),
+        );
+    }
+    show.line(Style::Plain, format_args!("\n{}", show::metrics(&result.metrics)));
+    show.line(
+        Style::Plain,
+        "\nThe models of this rollout were scripted. With a real one, over your own files:\n\n  \
+         export RLM_BASE_URL=https://host/v1 RLM_MODEL=large-model RLM_API_KEY=…\n  \
+         rlm run --context DIR 'What is in here?'",
+    );
+    if let Some(dir) = &result.dir {
+        show.line(Style::Faint, format_args!("\nThe rollout's directory is {}", dir.display()));
+    }
+}

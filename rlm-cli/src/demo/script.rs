@@ -1,0 +1,187 @@
+//! The root model of the demo: says what a file has, and reacts to what the session answers.
+
+use std::collections::BTreeMap;
+
+use rlm_env::{ChatReply, ChatRequest, ModelFuture, ReplLanguage, RootModel};
+use serde_json::{Value as Json, json};
+
+/// The step that goes wrong.
+const MISTAKE: &str = "ask";
+
+/// What the output of a call that failed has.
+const COMPLAINTS: [&str; 2] = ["Error", "unknown option"];
+
+/// Characters of a token, for the counts.
+const TOKEN_CHARS: u64 = 4;
+
+/// A root model that follows a script.
+#[derive(Debug)]
+pub(super) struct Script {
+    steps: Vec<Step>,
+}
+
+/// One reply.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    name: &'static str,
+    /// Has holes for numbers that the session printed.
+    text: &'static str,
+    code: &'static str,
+}
+
+impl Script {
+    pub(super) fn new(language: ReplLanguage) -> Self {
+        let file = match language {
+            ReplLanguage::Bash => include_str!("../../demo/bash.md"),
+            ReplLanguage::Python => include_str!("../../demo/python.md"),
+        };
+        Self { steps: file.split("\n## ").skip(1).map(Step::parse).collect() }
+    }
+
+    /// The reply that comes next in a conversation.
+    fn reply(&self, messages: &[Json], tool: &str) -> Json {
+        let outputs = messages.iter().filter(|message| message["role"] == "tool").filter_map(content);
+        let outputs: Vec<&str> = outputs.collect();
+        let done = messages.iter().rfind(|message| message["role"] == "assistant");
+        let Some(step) = self.next(done, outputs.last().copied().unwrap_or_default()) else {
+            return json!({"role": "assistant", "content": "My script ends here."});
+        };
+        let text = step.text(&numbers(&outputs));
+        let arguments = json!({"code": step.code}).to_string();
+        let function = json!({"name": tool, "arguments": arguments});
+        let call = json!({"id": format!("call_{}", step.name.replace(' ', "_")), "type": "function", "function": function});
+        json!({"role": "assistant", "content": text, "tool_calls": [call]})
+    }
+
+    /// The step after the one that was made last. A mistake that the session did not complain of needs no correction.
+    fn next(&self, last_reply: Option<&Json>, last_output: &str) -> Option<&Step> {
+        let Some(reply) = last_reply else { return self.steps.first() };
+        let arguments = reply["tool_calls"][0]["function"]["arguments"].as_str()?;
+        let arguments: Json = serde_json::from_str(arguments).ok()?;
+        let at = self.steps.iter().position(|step| arguments["code"] == step.code)?;
+        let failed = COMPLAINTS.iter().any(|complaint| last_output.contains(complaint));
+        let skipped = usize::from(self.steps[at].name == MISTAKE && !failed);
+        self.steps.get(at + 1 + skipped)
+    }
+}
+
+fn content(message: &Json) -> Option<&str> {
+    message["content"].as_str()
+}
+
+/// The last number that was printed behind each word and a colon.
+fn numbers<'a>(outputs: &[&'a str]) -> BTreeMap<&'a str, &'a str> {
+    let lines = outputs.iter().flat_map(|output| output.lines());
+    let number = |line: &'a str| {
+        let (word, number) = line.split_once(": ")?;
+        number.parse::<u64>().is_ok().then_some((word, number))
+    };
+    lines.filter_map(number).collect()
+}
+
+impl Step {
+    fn parse(section: &'static str) -> Self {
+        let (name, rest) = section.split_once('\n').expect("a heading has a line");
+        let (text, rest) = rest.split_once("\n```\n").expect("a step has code");
+        let (code, _) = rest.split_once("```").expect("code has an end");
+        Self { name, text: text.trim(), code }
+    }
+
+    /// The text with the numbers in it; what was not printed is a question mark.
+    fn text(&self, numbers: &BTreeMap<&str, &str>) -> String {
+        let mut parts = self.text.split('{');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (hole, after) = part.split_once('}').expect("a brace is closed");
+            text += numbers.get(hole).copied().unwrap_or("?");
+            text += after;
+        }
+        text
+    }
+}
+
+impl RootModel for Script {
+    fn name(&self) -> &str {
+        "scripted-root-model"
+    }
+
+    fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a> {
+        let tool =
+            request.tools.first().and_then(|tool| tool["function"]["name"].as_str()).unwrap_or_default();
+        let message = self.reply(request.messages, tool);
+        let tokens = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX) / TOKEN_CHARS;
+        let prompt_tokens = request.messages.iter().map(|message| tokens(&message.to_string())).sum();
+        let finish_reason = if message.get("tool_calls").is_some() { "tool_calls" } else { "stop" };
+        let reply = ChatReply {
+            prompt_tokens,
+            completion_tokens: tokens(&message.to_string()),
+            message,
+            finish_reason: Some(finish_reason.to_owned()),
+            usage_estimated: true,
+            attempts: 1,
+        };
+        Box::pin(async { Ok(reply) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> Json {
+        json!({"role": "tool", "tool_call_id": "c", "content": text})
+    }
+
+    /// What is said in reply to each of these outputs in turn.
+    fn run(language: ReplLanguage, outputs: &[&str]) -> Vec<Json> {
+        let script = Script::new(language);
+        let mut messages =
+            vec![json!({"role": "system", "content": "s"}), json!({"role": "user", "content": "q"})];
+        for text in outputs {
+            messages.push(script.reply(&messages, "call"));
+            messages.push(output(text));
+        }
+        messages.push(script.reply(&messages, "call"));
+        messages.into_iter().filter(|message| message["role"] == "assistant").collect()
+    }
+
+    fn ids(replies: &[Json]) -> Vec<&str> {
+        replies.iter().map(|reply| reply["tool_calls"][0]["id"].as_str().unwrap_or("none")).collect()
+    }
+
+    #[test]
+    fn a_mistake_is_corrected_where_the_session_complains_of_it() {
+        for language in [ReplLanguage::Bash, ReplLanguage::Python] {
+            let failed = ["", "", "RuntimeError: prompts must be …", "", "", ""];
+            assert_eq!(
+                ids(&run(language, &failed)),
+                [
+                    "call_look",
+                    "call_filter",
+                    "call_ask",
+                    "call_ask_again",
+                    "call_combine",
+                    "call_answer",
+                    "none"
+                ]
+            );
+            let went_well = ["", "", "", ""];
+            assert_eq!(
+                ids(&run(language, &went_well)),
+                ["call_look", "call_filter", "call_ask", "call_combine", "call_answer"]
+            );
+        }
+    }
+
+    #[test]
+    fn texts_have_the_numbers_that_the_session_printed() {
+        let replies = run(ReplLanguage::Bash, &["total: 7\n", "letters: 3\nbrakes: 2\n"]);
+        assert!(replies[1]["content"].as_str().unwrap().contains(": 7 bytes"), "{}", replies[1]);
+        assert!(replies[2]["content"].as_str().unwrap().starts_with("2 of 3 letters"), "{}", replies[2]);
+        let replies = run(ReplLanguage::Bash, &["nothing"]);
+        assert!(
+            replies[1]["content"].as_str().unwrap().contains(": ? bytes"),
+            "what is missing is not made up"
+        );
+    }
+}

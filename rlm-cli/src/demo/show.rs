@@ -1,0 +1,228 @@
+//! Shows a rollout as it goes, for a person.
+
+use std::fmt;
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, Output, SubCall};
+use rlm_env::{Metrics, Sink};
+
+use crate::run::{amount, counted};
+
+/// Lines of an output that are shown.
+const OUTPUT_LINES: usize = 24;
+
+/// Characters of a line.
+const WIDTH: usize = 110;
+
+/// How a part of the text looks at a terminal.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Style {
+    Plain,
+    Strong,
+    Faint,
+    Code,
+    Good,
+    Bad,
+}
+
+impl Style {
+    fn sequence(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Strong => "\x1b[1m",
+            Self::Faint => "\x1b[2m",
+            Self::Code => "\x1b[36m",
+            Self::Good => "\x1b[1;32m",
+            Self::Bad => "\x1b[31m",
+        }
+    }
+}
+
+/// Prints to standard output.
+#[derive(Debug)]
+pub(super) struct Show {
+    has_colours: bool,
+    prompt: &'static str,
+    /// The sub-calls of the call that runs.
+    sub_calls: Mutex<SubCalls>,
+}
+
+#[derive(Debug, Default)]
+struct SubCalls {
+    count: u64,
+    tokens: u64,
+    first: Option<String>,
+}
+
+impl Show {
+    pub(super) fn new(has_colours: bool, prompt: &'static str) -> Self {
+        Self { has_colours, prompt, sub_calls: Mutex::default() }
+    }
+
+    /// Prints a line. Where nobody reads, the rollout goes on.
+    pub(super) fn line(&self, style: Style, text: impl fmt::Display) {
+        let sequence = style.sequence();
+        let mut output = std::io::stdout().lock();
+        let _nobody_reads = match self.has_colours && !sequence.is_empty() {
+            true => writeln!(output, "{sequence}{text}\x1b[0m"),
+            false => writeln!(output, "{text}"),
+        };
+    }
+
+    /// Prints a text in lines, each behind a margin.
+    fn block(&self, style: Style, margin: &str, text: &str) {
+        for line in text.lines() {
+            self.line(style, format_args!("{margin}{line}"));
+        }
+    }
+
+    fn sub_calls(&self) -> MutexGuard<'_, SubCalls> {
+        self.sub_calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self, call: &CallEnded) {
+        if let Some(output) = &call.output {
+            let text = text_of(output);
+            let style = if has_failed(&text) { Style::Bad } else { Style::Plain };
+            self.block(style, "  │ ", &shortened(&text));
+        }
+        if let Some(error) = &call.error {
+            self.block(Style::Bad, "  │ ", error);
+        }
+        let sub_calls = std::mem::take(&mut *self.sub_calls());
+        if sub_calls.count > 0 {
+            let [requests, tokens] = [(sub_calls.count, "request"), (sub_calls.tokens, "token")].map(counted);
+            self.line(Style::Faint, format_args!("  llm_batch sent the sub-LLM {requests}, {tokens}"));
+        }
+        if let Some(first) = sub_calls.first {
+            self.line(Style::Faint, format_args!("  its first answer begins: {first}"));
+        }
+        self.line(Style::Faint, format_args!("  {:.1} ms", call.seconds * 1e3));
+    }
+}
+
+impl Sink for Show {
+    fn entry(&self, entry: &Entry) {
+        match &entry.event {
+            Event::RolloutStarted(started) => {
+                let (model, sub_model) = (&started.model, started.sub_model.as_deref().unwrap_or("none"));
+                self.line(Style::Strong, format_args!("\nquestion  {}", started.question));
+                let (files, bytes) = (started.context_files, amount(started.context_bytes));
+                self.line(Style::Plain, format_args!("context   {files} files, {bytes} bytes"));
+                self.line(Style::Plain, format_args!("models    {model}, {sub_model}"));
+            }
+            Event::Message(message) if message.kind == MessageKind::Reply => {
+                self.line(Style::Strong, format_args!("\nturn {}", message.turn));
+                let text = message.message["content"].as_str().unwrap_or_default();
+                self.block(Style::Plain, "", &wrapped(text));
+            }
+            Event::CallStarted(call) => {
+                let margin = format!("  {} ", self.prompt);
+                self.block(Style::Code, &margin, call.code.as_deref().unwrap_or_default());
+            }
+            Event::SubCall(call) => self.sub_calls().add(call),
+            Event::CallEnded(call) => self.ended(call),
+            Event::Message(_) | Event::ModelCall(_) | Event::RolloutEnded(_) => {}
+        }
+    }
+}
+
+impl SubCalls {
+    fn add(&mut self, call: &SubCall) {
+        self.count += 1;
+        self.tokens += call.prompt_tokens + call.completion_tokens;
+        let answer = call.reply.as_ref().and_then(|reply| reply["content"].as_str());
+        let first = || answer.and_then(|answer| answer.lines().next()).unwrap_or_default().to_owned();
+        if call.index == 0 {
+            self.first = Some(first());
+        }
+    }
+}
+
+/// What a session returned, as one text.
+fn text_of(output: &Output) -> String {
+    let parts = [Some(output.stdout.as_str()), Some(output.stderr.as_str()), output.result.as_deref()];
+    let mut text = String::new();
+    for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text += part;
+    }
+    text
+}
+
+/// Whether a person would see an error in it.
+fn has_failed(output: &str) -> bool {
+    output.contains("Error: ")
+}
+
+/// The text without what would move the cursor, its lines cut to the width and their middle left out.
+fn shortened(text: &str) -> String {
+    let cut = |line: &str| -> String {
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if line.chars().count() <= WIDTH {
+            line
+        } else {
+            line.chars().take(WIDTH - 1).chain(['…']).collect()
+        }
+    };
+    let lines: Vec<String> = text.lines().map(cut).collect();
+    if lines.len() <= OUTPUT_LINES {
+        return lines.join("\n");
+    }
+    let (head, tail) = (&lines[..OUTPUT_LINES - 3], &lines[lines.len() - 2..]);
+    let left_out = format!("… {} more lines …", lines.len() - head.len() - tail.len());
+    [head, &[left_out], tail].concat().join("\n")
+}
+
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    lines.push(line);
+    lines.join("\n")
+}
+
+/// What was counted, in lines.
+pub(super) fn metrics(metrics: &Metrics) -> String {
+    let sub_calls = [
+        (metrics.sub_llm_call_count, "request"),
+        (metrics.sub_llm_batch_count, "call"),
+        (metrics.sub_llm_prompt_tokens + metrics.sub_llm_completion_tokens, "token"),
+    ];
+    let [requests, batches, tokens] = sub_calls.map(counted);
+    format!(
+        "turns of the root model  {}\n\
+         calls of the session     {}, {:.1} ms each on average\n\
+         sub-LLM                  {requests} by {batches} of llm_batch, {tokens}\n\
+         the whole rollout        {:.2} s",
+        metrics.root_llm_turns,
+        metrics.repl_call_count,
+        metrics.repl_mean_time_seconds * 1e3,
+        metrics.total_time_seconds
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_outputs_keep_their_head_and_their_end() {
+        assert_eq!(shortened("a\nb\x1b[2J\n"), "a\nb [2J");
+        let lines: Vec<String> = (1..=40).map(|line| line.to_string()).collect();
+        let shown = shortened(&lines.join("\n"));
+        assert_eq!(shown.lines().count(), OUTPUT_LINES);
+        assert!(shown.ends_with("21\n… 17 more lines …\n39\n40"), "{shown}");
+        assert_eq!(shortened(&"x".repeat(200)).chars().count(), WIDTH);
+    }
+}

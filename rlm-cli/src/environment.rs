@@ -1,0 +1,57 @@
+//! The environment of this process, read once in `main` and passed down.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use crate::usage::Usage;
+
+/// Variables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    pub(crate) fn of_this_process() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    /// The text of a variable. One that is empty counts as not set.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Usage> {
+        let Some(value) = self.0.get(OsStr::new(name)).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        value.to_str().map(Some).ok_or_else(|| Usage::new(format!("{name} is not UTF-8")))
+    }
+
+    /// Whether the terminal can do no more than print lines.
+    pub(crate) fn is_dumb(&self) -> bool {
+        self.0.get(OsStr::new("TERM")).is_some_and(|term| term == "dumb")
+    }
+
+    /// Whether a person asked for no colours.
+    pub(crate) fn wants_no_colour(&self) -> bool {
+        self.0.get(OsStr::new("NO_COLOR")).is_some_and(|value| !value.is_empty())
+    }
+
+    /// A variable that is an absolute path.
+    pub(crate) fn directory(&self, name: &str) -> Option<PathBuf> {
+        self.0.get(OsStr::new(name)).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// All variables.
+    pub(crate) fn variables(&self) -> &BTreeMap<OsString, OsString> {
+        &self.0
+    }
+
+    /// All variables, as programs get them.
+    pub(crate) fn to_list(&self) -> Vec<(OsString, OsString)> {
+        self.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+impl<const N: usize> From<[(&str, &str); N]> for Environment {
+    fn from(variables: [(&str, &str); N]) -> Self {
+        Self(variables.iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}

@@ -1,0 +1,105 @@
+//! How a rollout ended: in words, and as an exit status.
+
+use rlm_env::{RolloutResult, StopReason};
+
+/// Exit status where there is no final answer.
+const NOT_ANSWERED: u8 = 1;
+
+/// The exit status for a result.
+pub(super) fn status(result: &RolloutResult) -> u8 {
+    match result.stop_reason {
+        StopReason::Answered => 0,
+        reason if is_failure(reason) => crate::ENVIRONMENT_ERROR,
+        _ => NOT_ANSWERED,
+    }
+}
+
+/// Whether something that the rollout needs has failed, which says nothing of the model.
+pub(crate) fn is_failure(reason: StopReason) -> bool {
+    matches!(reason, StopReason::ModelFailed | StopReason::WorkerFailed | StopReason::SetupFailed)
+}
+
+/// One line on why there is no final answer; None where there is one.
+pub(super) fn words(result: &RolloutResult) -> Option<String> {
+    if result.stop_reason == StopReason::Answered {
+        return None;
+    }
+    let mut words = format!("no final answer: {}", reason(result.stop_reason));
+    if let Some(error) = &result.error {
+        words += &format!(": {}", error.trim_end().replace('\n', " "));
+    }
+    words += match result.answer {
+        Some(_) => "; this is the best so far",
+        None => "; there is none so far",
+    };
+    Some(words)
+}
+
+/// Why a rollout ended.
+pub(crate) fn reason(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Answered => "answered",
+        StopReason::MaxTurns => "all turns are used (--max-turns)",
+        StopReason::TimedOut => "the time is over (--timeout)",
+        StopReason::BudgetExhausted => "the budget is spent (--budget-usd, --budget-tokens)",
+        StopReason::ContextFull => "the conversation is longer than the model takes",
+        StopReason::NoToolCall => "the model called no tool",
+        StopReason::Stopped => "it was stopped",
+        StopReason::Cancelled => "it was cancelled",
+        StopReason::ModelFailed => "the model's server failed",
+        StopReason::WorkerFailed => "the session died too often",
+        StopReason::SetupFailed => "the rollout could not be set up",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rlm_env::Metrics;
+
+    use super::*;
+
+    /// A result of this kind.
+    pub(crate) fn result(id: &str, stop_reason: StopReason, answer: Option<&str>) -> RolloutResult {
+        RolloutResult {
+            id: id.to_owned(),
+            question: "why?".to_owned(),
+            answer: answer.map(str::to_owned),
+            answer_ready: stop_reason == StopReason::Answered,
+            stop_reason,
+            error: None,
+            metrics: Metrics::default(),
+            dir: None,
+        }
+    }
+
+    #[test]
+    fn the_exit_status_tells_answers_from_none_and_from_failures() {
+        let status = |reason| status(&result("1", reason, None));
+        assert_eq!(status(StopReason::Answered), 0);
+        for reason in
+            [StopReason::MaxTurns, StopReason::TimedOut, StopReason::Stopped, StopReason::NoToolCall]
+        {
+            assert_eq!(status(reason), 1);
+        }
+        for reason in [StopReason::ModelFailed, StopReason::WorkerFailed, StopReason::SetupFailed] {
+            assert_eq!(status(reason), 3);
+        }
+    }
+
+    #[test]
+    fn one_line_says_why_and_what_there_is() {
+        assert_eq!(words(&result("1", StopReason::Answered, Some("a"))), None);
+        assert_eq!(
+            words(&result("1", StopReason::MaxTurns, Some("a"))).unwrap(),
+            "no final answer: all turns are used (--max-turns); this is the best so far"
+        );
+        let failed = RolloutResult {
+            error: Some("status 500\nbusy\n".to_owned()),
+            ..result("1", StopReason::ModelFailed, None)
+        };
+        assert_eq!(
+            words(&failed).unwrap(),
+            "no final answer: the model's server failed: status 500 busy; there is none so far"
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! `rlm run`: a question, or many, to a model that works in a REPL.
+
+mod ending;
+mod progress;
+mod setup;
+mod stop;
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult};
+
+pub(crate) use self::ending::is_failure;
+#[cfg(test)]
+pub(crate) use self::ending::tests::result;
+use self::progress::Progress;
+pub(crate) use self::progress::{BatchProgress, Tally, amount, counted, money};
+pub(crate) use self::setup::{Setup, host, python_variable, sinks};
+pub(crate) use self::stop::{Request, Requests};
+use crate::arguments::RunOptions;
+use crate::config::Settings;
+use crate::config::table::{KEEP, MAX_CONTEXT_BYTES, MAX_TURNS};
+use crate::environment::Environment;
+use crate::usage::Usage;
+use crate::{batch, tell};
+
+pub(crate) fn run(options: &RunOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(&options.settings, environment)?;
+    let mut setup = Setup::new(&settings, environment)?;
+    let work = Work::new(options)?;
+    let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
+    hide_from_others()?;
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    let draws = !options.quiet && progress::can_draw(environment);
+    let ended = runtime.block_on(async {
+        let requests = Requests::catch()?;
+        setup.rollout.context = context(&options.context, input);
+        match work {
+            Work::Batch(batch) => batch.run(setup, requests, draws).await,
+            Work::One(question) => {
+                setup.rollout.question = question;
+                setup.rollout.id = new_id();
+                let progress = draws.then(|| Arc::new(Progress::new(settings.value(&MAX_TURNS))));
+                one(setup, requests, progress, options.json).await
+            }
+        }
+    });
+    // A thread that still reads or writes a large file does not hold us up.
+    runtime.shutdown_background();
+    ended
+}
+
+/// What is to be done.
+enum Work {
+    One(String),
+    Batch(batch::Batch),
+}
+
+impl Work {
+    fn new(options: &RunOptions) -> anyhow::Result<Self> {
+        let is_stdin = |path: &Path| path == Path::new("-");
+        let takes_questions = options.batch.questions.as_deref().is_some_and(is_stdin);
+        let takes_context = options.context.iter().filter(|path| is_stdin(path)).count();
+        if takes_context + usize::from(takes_questions) > 1 {
+            return Err(
+                Usage::new("standard input can be read once only: `-` is given more than once").into()
+            );
+        }
+        if options.question.as_ref().is_some_and(|question| question.trim().is_empty()) {
+            return Err(Usage::new("the question is empty").into());
+        }
+        match &options.question {
+            Some(question) if !options.batch.is_batch() => Ok(Self::One(question.clone())),
+            question => Ok(Self::Batch(batch::Batch::new(question.as_deref(), &options.batch)?)),
+        }
+    }
+}
+
+/// Other processes of the same user, a session's too, cannot read keys from our environment or memory.
+pub(crate) fn hide_from_others() -> anyhow::Result<()> {
+    nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")
+}
+
+/// What standard input holds, where it is a part of the context.
+struct StandardInput(Option<String>);
+
+impl StandardInput {
+    /// Reads it where a path is `-`.
+    fn read(paths: &[PathBuf], limit: u64) -> anyhow::Result<Self> {
+        if !paths.iter().any(|path| path == Path::new("-")) {
+            return Ok(Self(None));
+        }
+        let input = std::io::stdin();
+        if input.is_terminal() {
+            tell("rlm: reading the context from the terminal; Ctrl-D ends it");
+        }
+        let mut bytes = Vec::new();
+        input
+            .lock()
+            .take(limit.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .context("cannot read the context from standard input")?;
+        anyhow::ensure!(
+            u64::try_from(bytes.len()).is_ok_and(|read| read <= limit),
+            "the context on standard input is larger than {limit} bytes: --max-context-bytes is the limit"
+        );
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let offset = error.utf8_error().valid_up_to();
+            anyhow::anyhow!("the context on standard input is not UTF-8: offset {offset}")
+        })?;
+        Ok(Self(Some(text)))
+    }
+}
+
+/// The context of these paths, with what standard input held where one of them is `-`.
+fn context(paths: &[PathBuf], input: StandardInput) -> Context {
+    let named = |path: &&PathBuf| *path != Path::new("-");
+    match (paths, input.0) {
+        ([], _) => Context::Nothing,
+        (paths, None) => Context::Paths(paths.to_vec()),
+        ([_], Some(text)) => Context::Text(text),
+        (paths, Some(text)) => {
+            let paths = paths.iter().filter(named).cloned().collect();
+            Context::Together(vec![Context::Paths(paths), Context::Text(text)])
+        }
+    }
+}
+
+/// An id for the one rollout of a command, so that several can share a file of trajectories.
+pub(crate) fn new_id() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    format!("run-{now}-{:06x}", fastrand::u32(..1 << 24))
+}
+
+async fn one(
+    mut setup: Setup,
+    mut requests: Requests,
+    progress: Option<Arc<Progress>>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    if let Some(progress) = &progress {
+        setup.rollout.sinks.push(progress.clone());
+    }
+    let keeps = setup.rollout.keep.is_some();
+    let host = Host::start(setup.host).await?;
+    let (result, ended_by) = until_end(&host, setup.rollout, &mut requests, &progress).await;
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    close(host).await;
+    let Some(result) = result else {
+        return Ok(ExitCode::from(ended_by.unwrap_or(crate::ENVIRONMENT_ERROR)));
+    };
+    let printed = print(&result, json);
+    if let Some(dir) = result.dir.as_ref().filter(|_| keeps) {
+        tell(format_args!("rlm: the rollout's directory is {}", dir.display()));
+    }
+    if let Some(words) = ending::words(&result) {
+        tell(format_args!("rlm: {words}"));
+    }
+    printed.context("cannot write to standard output")?;
+    Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))
+}
+
+/// Ends a host. What it could not remove is said, and changes nothing else.
+pub(crate) async fn close(host: Host) {
+    if let Err(error) = host.close().await {
+        tell(format_args!("rlm: a temporary directory is left behind: {error}"));
+    }
+}
+
+/// Runs a rollout while requests to end it are heard: its result, and the exit status where a signal ended it. There is no
+/// result where even a cancelled rollout was not waited for.
+async fn until_end(
+    host: &Host,
+    rollout: RolloutConfig,
+    requests: &mut Requests,
+    progress: &Option<Arc<Progress>>,
+) -> (Option<RolloutResult>, Option<u8>) {
+    let control = Control::new();
+    let say = |message: &str| match progress {
+        Some(progress) => progress.say(message),
+        None => tell(format_args!("rlm: {message}")),
+    };
+    let mut running = std::pin::pin!(host.run(rollout, &control));
+    let mut ended_by = None;
+    loop {
+        tokio::select! {
+            result = &mut running => return (Some(result), ended_by),
+            request = requests.next() => match request {
+                Request::Stop => {
+                    say("stopping after the call that runs; Ctrl-C again ends at once");
+                    control.stop();
+                }
+                Request::Cancel(status) if ended_by.is_none() => {
+                    control.cancel();
+                    ended_by = Some(status);
+                }
+                Request::Cancel(status) => return (None, Some(status)),
+            }
+        }
+    }
+}
+
+/// The answer, or all of the result, and a newline at its end.
+fn print(result: &RolloutResult, json: bool) -> std::io::Result<()> {
+    let mut text = match &result.answer {
+        _ if json => serde_json::to_string(result).map_err(std::io::Error::other)?,
+        Some(answer) => answer.clone(),
+        None => return Ok(()),
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
+/// Where the rollouts' directories are left, made if need be.
+pub(crate) fn keep(settings: &Settings) -> anyhow::Result<Option<PathBuf>> {
+    settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()
+}
+
+pub(crate) fn make_directory(dir: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(dir)
+        .and_then(|()| dir.canonicalize())
+        .with_context(|| format!("cannot make the directory {}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(names: &[&str]) -> Vec<PathBuf> {
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn standard_input_alone_is_a_text_and_among_others_a_file() {
+        let input = || StandardInput(Some("text".to_owned()));
+        let text = Context::Text("text".to_owned());
+        assert_eq!(context(&[], StandardInput(None)), Context::Nothing);
+        assert_eq!(context(&paths(&["-"]), input()), text);
+        let several = Context::Together(vec![Context::Paths(paths(&["data"])), text]);
+        assert_eq!(context(&paths(&["data", "-"]), input()), several);
+    }
+
+    #[test]
+    fn ids_are_what_a_host_takes() {
+        let id = new_id();
+        assert!(id.len() <= 128 && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{id}");
+        assert_ne!(id, new_id());
+    }
+}

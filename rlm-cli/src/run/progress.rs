@@ -1,0 +1,311 @@
+//! Progress of rollouts, on standard error where that is a terminal.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rlm_env::Sink;
+use rlm_env::trajectory::{Entry, Event};
+
+use crate::environment::Environment;
+
+/// Lines of the running code that are shown.
+const CODE_LINES: usize = 3;
+
+/// Characters of each.
+const CODE_WIDTH: usize = 76;
+
+/// How often the clock moves.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Counts of what happens in rollouts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    pub(crate) turns: u64,
+    pub(crate) calls: u64,
+    pub(crate) sub_calls: u64,
+    pub(crate) tokens: u64,
+    /// Cost in USD of the calls whose price is known.
+    cost_usd: f64,
+    has_unpriced: bool,
+}
+
+impl Tally {
+    pub(crate) fn count(&mut self, event: &Event) {
+        match event {
+            Event::ModelCall(call) => {
+                self.turns += u64::from(call.error.is_none() && !call.is_summary);
+                self.add(call.prompt_tokens + call.completion_tokens, call.cost_usd);
+            }
+            Event::SubCall(call) => {
+                self.sub_calls += 1;
+                self.add(call.prompt_tokens + call.completion_tokens, call.cost_usd);
+            }
+            Event::CallEnded(_) => self.calls += 1,
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, tokens: u64, cost_usd: Option<f64>) {
+        self.tokens += tokens;
+        match cost_usd {
+            Some(cost_usd) => self.cost_usd += cost_usd,
+            None => self.has_unpriced |= tokens > 0,
+        }
+    }
+
+    /// The cost in USD, where all prices are known.
+    pub(crate) fn cost_usd(&self) -> Option<f64> {
+        (!self.has_unpriced).then_some(self.cost_usd)
+    }
+
+    fn of_models(&self) -> String {
+        let cost = self.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(" · {}", money(cost)));
+        let [calls, sub_calls, tokens] =
+            [(self.calls, "call"), (self.sub_calls, "sub-call"), (self.tokens, "token")].map(counted);
+        format!("{calls} · {sub_calls} · {tokens}{}", cost.unwrap_or_default())
+    }
+}
+
+/// A number with its digits in groups of three.
+pub(crate) fn amount(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// So many of something.
+pub(crate) fn counted((number, name): (u64, &str)) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {name}{plural}", amount(number))
+}
+
+/// An amount in USD.
+pub(crate) fn money(usd: f64) -> String {
+    if usd < 1.0 { format!("${usd:.4}") } else { format!("${usd:.2}") }
+}
+
+/// Whether standard error is a terminal that a bar can be drawn on.
+pub(super) fn can_draw(environment: &Environment) -> bool {
+    std::io::stderr().is_terminal() && !environment.is_dumb()
+}
+
+fn bar(length: Option<u64>, template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is one"));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// Shows one rollout: its counts, and the code that runs.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    max_turns: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tally: Tally,
+    doing: String,
+    code: Vec<String>,
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("max_turns", &self.max_turns).finish_non_exhaustive()
+    }
+}
+
+impl Progress {
+    pub(super) fn new(max_turns: u32) -> Self {
+        let bar = bar(None, "{spinner} {elapsed} · {prefix}\n{msg}");
+        bar.set_prefix("preparing");
+        Self { bar, max_turns, state: Mutex::default() }
+    }
+
+    /// Says something above the bar.
+    pub(super) fn say(&self, message: &str) {
+        self.bar.suspend(|| crate::tell(format_args!("rlm: {message}")));
+    }
+
+    /// Takes the bar away.
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink for Progress {
+    fn entry(&self, entry: &Entry) {
+        let mut state = self.state();
+        state.take(&entry.event);
+        self.bar.set_prefix(format!(
+            "turn {} of {} · {} · {}",
+            state.tally.turns,
+            self.max_turns,
+            state.tally.of_models(),
+            state.doing
+        ));
+        self.bar.set_message(state.code.join("\n"));
+    }
+}
+
+impl State {
+    fn take(&mut self, event: &Event) {
+        self.tally.count(event);
+        match event {
+            Event::CallStarted(call) => {
+                "running".clone_into(&mut self.doing);
+                self.code = call.code.as_deref().map(last_lines).unwrap_or_default();
+            }
+            Event::RolloutEnded(_) => "ending".clone_into(&mut self.doing),
+            Event::RolloutStarted(_) | Event::CallEnded(_) => "the model thinks".clone_into(&mut self.doing),
+            Event::Message(_) | Event::ModelCall(_) | Event::SubCall(_) => {}
+        }
+    }
+}
+
+/// The last lines of code, without what would move the cursor, cut to the width.
+fn last_lines(code: &str) -> Vec<String> {
+    let mut lines = VecDeque::new();
+    for line in code.lines().filter(|line| !line.trim().is_empty()) {
+        let line: String =
+            line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CODE_WIDTH).collect();
+        lines.push_back(format!("  {line}"));
+        if lines.len() > CODE_LINES {
+            lines.pop_front();
+        }
+    }
+    lines.into()
+}
+
+/// Shows a batch: how many of its rollouts have ended, and counts of all.
+#[derive(Debug)]
+pub(crate) struct BatchProgress {
+    /// None where nothing is to be drawn.
+    bar: Option<ProgressBar>,
+    tally: Mutex<Tally>,
+}
+
+impl BatchProgress {
+    pub(crate) fn new(rollouts: usize, draws: bool) -> Self {
+        let length = u64::try_from(rollouts).unwrap_or(u64::MAX);
+        let bar = draws.then(|| bar(Some(length), "{elapsed} [{bar:24}] {pos}/{len} · {prefix}\n{msg}"));
+        Self { bar, tally: Mutex::default() }
+    }
+
+    /// A rollout has ended.
+    pub(crate) fn ended(&self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
+    /// Says something above the bar.
+    pub(crate) fn say(&self, message: impl fmt::Display) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| crate::tell(format_args!("rlm: {message}"))),
+            None => crate::tell(format_args!("rlm: {message}")),
+        }
+    }
+
+    /// Does something that prints, with the bar out of the way.
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Sink for BatchProgress {
+    fn entry(&self, entry: &Entry) {
+        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.count(&entry.event);
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(format!("{} · {}", counted((tally.turns, "turn")), tally.of_models()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlm_env::trajectory::{CallStarted, ModelCall};
+
+    use super::*;
+
+    fn model_call(tokens: u64, cost_usd: Option<f64>) -> Event {
+        Event::ModelCall(ModelCall {
+            turn: 1,
+            model: "m".to_owned(),
+            prompt_tokens: tokens,
+            completion_tokens: 1,
+            usage_estimated: false,
+            cost_usd,
+            attempts: 1,
+            seconds: 0.1,
+            error: None,
+            is_summary: false,
+        })
+    }
+
+    #[test]
+    fn a_cost_is_known_while_all_prices_are() {
+        let mut tally = Tally::default();
+        tally.count(&model_call(999, Some(0.25)));
+        assert_eq!((tally.turns, tally.tokens, tally.cost_usd()), (1, 1000, Some(0.25)));
+        assert_eq!(tally.of_models(), "0 calls · 0 sub-calls · 1,000 tokens · $0.2500");
+        tally.count(&model_call(1, None));
+        assert_eq!(tally.cost_usd(), None);
+        assert_eq!(tally.of_models(), "0 calls · 0 sub-calls · 1,002 tokens");
+    }
+
+    #[test]
+    fn the_last_lines_of_code_are_shown_and_move_no_cursor() {
+        let mut state = State::default();
+        state.take(&Event::CallStarted(CallStarted {
+            turn: 1,
+            call_id: "c".to_owned(),
+            tool: "call_bash_repl".to_owned(),
+            code: Some(format!("a\n\nb\x1b[2J\n\tc\n{}\n", "x".repeat(200))),
+            arguments: None,
+        }));
+        assert_eq!(state.code, ["  b [2J", "   c", &format!("  {}", "x".repeat(76))]);
+        assert_eq!(state.doing, "running");
+    }
+
+    #[test]
+    fn amounts_are_grouped() {
+        assert_eq!([0, 12, 1234, 1_234_567].map(amount), ["0", "12", "1,234", "1,234,567"]);
+        assert_eq!(
+            [(0, "turn"), (1, "turn"), (2000, "sub-call")].map(counted),
+            ["0 turns", "1 turn", "2,000 sub-calls"]
+        );
+        assert_eq!([0.5, 12.345].map(money), ["$0.5000", "$12.35"]);
+    }
+}

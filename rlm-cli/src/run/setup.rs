@@ -1,0 +1,205 @@
+//! From settings to a host and a rollout.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootLlm, Sink};
+use rlm_rootd::{Budget, Key, Models, ModelsConfig, Prices, SubLlmOptions, Tool, load_tools};
+
+use crate::config::table::{
+    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CONTEXT_TOKENS, LANGUAGE, MAX_COMPLETION_TOKENS,
+    MAX_CONTEXT_BYTES, MAX_OUTPUT_LENGTH, MAX_PARALLEL, MAX_TURNS, MODEL, PRICES, PROMPTS, PYTHON, SAMPLING,
+    SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS,
+    TRAJECTORY, VERBOSITY,
+};
+use crate::config::{KeyPlace, Settings, without_credentials};
+use crate::environment::Environment;
+use crate::usage::Usage;
+use crate::worker;
+
+/// What rollouts are run with. The rollout is without id, question and context yet.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) host: HostConfig,
+    pub(crate) rollout: RolloutConfig,
+}
+
+impl Setup {
+    /// Takes what is in force, and says what is missing.
+    pub(crate) fn new(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
+        let (prices, prompts) = (prices(settings)?, prompts(settings)?);
+        let servers = Servers::new(settings, environment)?;
+        let budget = budget(settings, &prices, [servers.root.model(), &servers.sub_model])?;
+        let rollout = RolloutConfig {
+            language: settings.value(&LANGUAGE),
+            limits: limits(settings, budget),
+            verbosity: settings.value(&VERBOSITY),
+            root_tools: settings
+                .get(&TOOLS)
+                .map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?,
+            sub_llm: SubLlmOptions {
+                model: Some(servers.sub_model),
+                parallelism: settings.value(&SUB_PARALLELISM),
+                sampling: settings.get(&SUB_SAMPLING).unwrap_or_default(),
+                ..SubLlmOptions::default()
+            },
+            sampling: settings.get(&SAMPLING).unwrap_or_default(),
+            tool_calls: settings.value(&TOOL_CALLS),
+            summarize_turns: settings.get(&SUMMARIZE_TURNS),
+            env: python_variable(settings.get(&PYTHON)),
+            keep: super::keep(settings)?,
+            sinks: sinks(settings.get(&TRAJECTORY).as_deref())?,
+            ..RolloutConfig::new("", "")
+        };
+        let host = HostConfig {
+            prices,
+            prompts: Arc::new(prompts),
+            ..host(environment, rollout.language, RootLlm::Http(servers.root), servers.sub)?
+        };
+        Ok(Self { host, rollout })
+    }
+}
+
+/// A host with these models, for rollouts in one language.
+pub(crate) fn host(
+    environment: &Environment,
+    language: ReplLanguage,
+    root_llm: RootLlm,
+    sub_models: Arc<Models>,
+) -> anyhow::Result<HostConfig> {
+    // The worker of the other language may be missing.
+    let worker = |of| if of == language { worker::find(of) } else { Ok(of.worker_name().into()) };
+    Ok(HostConfig {
+        bash_worker: worker(ReplLanguage::Bash)?,
+        python_worker: worker(ReplLanguage::Python)?,
+        env: environment.to_list(),
+        dir: std::env::temp_dir(),
+        root_llm,
+        sub_models: Some(sub_models),
+        prices: Prices::default(),
+        prompts: Arc::default(),
+    })
+}
+
+/// The variable that names the Python of a session.
+pub(crate) fn python_variable(python: Option<PathBuf>) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    python.map(|python| (rlm_core::env::PYTHON.into(), python.into())).into_iter().collect()
+}
+
+/// What writes the trajectory.
+pub(crate) fn sinks(trajectory: Option<&Path>) -> anyhow::Result<Vec<Arc<dyn Sink>>> {
+    let Some(file) = trajectory else { return Ok(Vec::new()) };
+    let writer = rlm_env::trajectory::Writer::append(file)
+        .with_context(|| format!("cannot write the trajectory to {}", file.display()))?;
+    Ok(vec![Arc::new(writer)])
+}
+
+/// The servers of models.
+struct Servers {
+    root: Arc<Models>,
+    sub: Arc<Models>,
+    sub_model: String,
+}
+
+impl Servers {
+    fn new(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
+        let model = settings.require(&MODEL, "the model")?;
+        let base_url = settings.require(&BASE_URL, "the address of the model")?;
+        let sub_model = settings.get(&SUB_MODEL).unwrap_or_else(|| model.clone());
+        let sub_base_url = settings.get(&SUB_BASE_URL).unwrap_or_else(|| base_url.clone());
+        let (key, sub_key) = (settings.key(environment)?, settings.sub_key(environment)?);
+        let models = |base_url: &str, model: &str, key: &KeyPlace<'_>, setting: &str| {
+            let key = check_key(key, base_url, setting)?;
+            let config = ModelsConfig {
+                key,
+                parallelism: settings.value(&MAX_PARALLEL),
+                ..ModelsConfig::new(base_url, model)
+            };
+            Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
+        };
+        let root = models(&base_url, &model, &key, "api-key-env")?;
+        // One server has one bound on what runs at once.
+        let sub = match base_url == sub_base_url && key.key() == sub_key.key() {
+            true => root.clone(),
+            false => models(&sub_base_url, &sub_model, &sub_key, "sub-api-key-env")?,
+        };
+        Ok(Self { root, sub, sub_model })
+    }
+}
+
+/// The key for a server. One that is named must be there, and a server beyond this machine or network wants one.
+fn check_key(place: &KeyPlace<'_>, base_url: &str, flag: &str) -> Result<Option<Key>, Usage> {
+    if let Some(key) = place.key() {
+        return Ok(Some(Key::new(key)));
+    }
+    let variables = place.variables.join(" or ");
+    match place.variables.as_slice() {
+        [] => Ok(None),
+        _ if place.is_named => {
+            Err(Usage::new(format!("the variable {variables}, which is to hold the key, is not set")))
+        }
+        _ if base_url.starts_with("https:") => Err(Usage::new(format!(
+            "the key for {} is not set: set {variables}, name another variable with --{flag}, or say that there \
+             is none with --{flag} ''",
+            without_credentials(base_url)
+        ))),
+        _ => Ok(None),
+    }
+}
+
+fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
+    let Some(dir) = settings.get(&PROMPTS) else { return Ok(Prompts::new()) };
+    Prompts::with_overrides(&dir).map_err(|error| Usage::new(with_causes(&error)).into())
+}
+
+fn prices(settings: &Settings) -> anyhow::Result<Prices> {
+    let Some(file) = settings.get(&PRICES) else { return Ok(Prices::default()) };
+    Prices::read(&file)
+        .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))).into())
+}
+
+fn budget(settings: &Settings, prices: &Prices, models: [&str; 2]) -> Result<Budget, Usage> {
+    let cost_usd = settings.get(&BUDGET_USD);
+    if cost_usd.is_some()
+        && let Some(model) = models.into_iter().find(|model| prices.get(model).is_none())
+    {
+        return Err(Usage::new(match settings.get(&PRICES) {
+            Some(file) => {
+                format!("the budget is in USD, and {} has no price of the model {model}", file.display())
+            }
+            None => format!(
+                "the budget is in USD, and the price of the model {model} is not known: give --prices FILE"
+            ),
+        }));
+    }
+    Ok(Budget { tokens: settings.get(&BUDGET_TOKENS), cost_usd, ..Budget::default() })
+}
+
+fn limits(settings: &Settings, budget: Budget) -> Limits {
+    Limits {
+        max_turns: settings.value(&MAX_TURNS),
+        timeout: settings.get(&TIMEOUT),
+        call_timeout: settings.value(&CALL_TIMEOUT),
+        budget,
+        context_tokens: settings.get(&CONTEXT_TOKENS),
+        max_completion_tokens: settings.get(&MAX_COMPLETION_TOKENS),
+        max_output_length: settings.value(&MAX_OUTPUT_LENGTH),
+        max_context_bytes: settings.value(&MAX_CONTEXT_BYTES),
+        ..Limits::default()
+    }
+}
+
+fn tools(file: &Path, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Usage::new(format!("the tools cannot be read from {}: {error}", file.display())))?;
+    let whole = std::path::absolute(file).with_context(|| format!("{} has no place", file.display()))?;
+    let dir = whole.parent().unwrap_or(Path::new("/"));
+    load_tools(&text, dir, environment.variables())
+        .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))).into())
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
+}

@@ -1,0 +1,39 @@
+//! What a person asked for cannot be: exit status 2.
+
+/// A command line, a variable or a file that is wrong, or something that is missing in all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Usage(String);
+
+impl Usage {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// The name that was probably meant.
+pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));
+    let best = near.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (best.0 > 0.8).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_found_where_one_is_near() {
+        let names = ["max_turns", "model", "timeout"];
+        assert_eq!(nearest("maxturns", names), Some("max_turns"));
+        assert_eq!(nearest("modell", names), Some("model"));
+        assert_eq!(nearest("colour", names), None);
+    }
+}

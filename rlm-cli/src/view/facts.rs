@@ -1,0 +1,136 @@
+//! What there is to say of the parts of a rollout, in words: the same in the terminal and on a page.
+
+use rlm_core::protocol::{Outcome, State};
+use rlm_env::trajectory::MessageKind;
+
+use super::quantity::{bytes, count, counted, seconds};
+use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start};
+
+/// Whether the model gave a final answer.
+pub(super) fn has_answer(rollout: &Rollout) -> bool {
+    rollout.end.as_ref().is_some_and(|end| end.is_ready)
+}
+
+pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
+    let turns = rollout.turns.iter().filter(|turn| turn.number > 0).count();
+    let mut facts = vec![
+        rollout.end.as_ref().map_or("no end", |end| &end.stop_reason).to_owned(),
+        counted(turns as u64, "turn"),
+        seconds(rollout.last - rollout.began),
+        rollout.usage.tokens(),
+    ];
+    facts.extend(rollout.usage.cost());
+    facts
+}
+
+pub(super) fn of_start(start: &Start) -> Vec<String> {
+    let mut facts = vec![start.language.clone(), start.model.clone()];
+    facts.extend(start.sub_model.as_ref().map(|model| format!("sub-LLM {model}")));
+    facts.push(format!("{}, {}", counted(start.context_files, "file"), bytes(start.context_bytes)));
+    for (kind, names) in [("tools", &start.tools), ("root tools", &start.root_tools)] {
+        if !names.is_empty() {
+            facts.push(format!("{kind} {}", names.join(", ")));
+        }
+    }
+    facts
+}
+
+pub(super) fn of_model_call(call: &ModelCall) -> Vec<String> {
+    let mut facts = Vec::new();
+    if call.is_summary {
+        facts.push("summary".to_owned());
+    }
+    facts.push(seconds(call.seconds));
+    facts.push(call.usage.tokens());
+    facts.extend(call.usage.cost());
+    if call.attempts > 1 {
+        facts.push(counted(call.attempts.into(), "attempt"));
+    }
+    if call.error.is_some() {
+        facts.push("failed".to_owned());
+    }
+    facts
+}
+
+/// What a message is, where it is not said by its place.
+pub(super) fn of_message(kind: MessageKind) -> &'static str {
+    match kind {
+        MessageKind::System => "system prompt",
+        MessageKind::Question => "question",
+        MessageKind::Reply => "reply",
+        MessageKind::Output => "output",
+        MessageKind::Notice => "notice",
+        MessageKind::Summary => "summary of earlier turns",
+    }
+}
+
+pub(super) fn of_call(call: &Call) -> Vec<String> {
+    let mut facts = vec![call.tool.clone().unwrap_or_else(|| "call".to_owned())];
+    match call.seconds {
+        Some(time) if call.has_begun => facts.push(seconds(time)),
+        Some(_) => facts.push("could not be read".to_owned()),
+        None if call.has_begun => facts.push("no end".to_owned()),
+        None => facts.push("not run".to_owned()),
+    }
+    facts
+}
+
+/// How a call of the REPL ended, where it is not simply well.
+pub(super) fn of_output(output: &Output) -> Vec<String> {
+    let mut facts = Vec::new();
+    let outcome = match output.outcome {
+        Outcome::Ok => None,
+        Outcome::Error => Some("error"),
+        Outcome::TimedOut => Some("timed out"),
+        Outcome::Interrupted => Some("interrupted"),
+        Outcome::Exited => Some("the shell ended"),
+        Outcome::Crashed => Some("the interpreter died"),
+    };
+    facts.extend(outcome.map(str::to_owned));
+    facts
+        .extend(output.exit_code.filter(|status| *status != 0).map(|status| format!("exit status {status}")));
+    match output.state {
+        State::Kept => {}
+        State::Restored => facts.push("state restored".to_owned()),
+        State::Reset => facts.push("state lost".to_owned()),
+    }
+    if output.dropped_bytes > 0 {
+        facts.push(format!("{} of output dropped", bytes(output.dropped_bytes)));
+    }
+    facts
+}
+
+pub(super) fn of_batch(batch: &Batch) -> Vec<String> {
+    let mut facts = vec!["llm_batch".to_owned(), counted(batch.prompts.len() as u64, "prompt")];
+    let failed = batch.failed();
+    if failed > 0 {
+        facts.push(format!("{} failed", count(failed as u64)));
+    }
+    facts.push(seconds(batch.ended - batch.began));
+    facts.push(batch.usage.tokens());
+    facts.extend(batch.usage.cost());
+    facts
+}
+
+pub(super) fn of_prompt(prompt: &Prompt) -> Vec<String> {
+    let mut facts = vec![prompt.model.clone(), seconds(prompt.seconds), prompt.usage.tokens()];
+    if prompt.requests > 1 {
+        facts.push(counted(prompt.requests.into(), "request"));
+    }
+    if prompt.attempts > prompt.requests {
+        facts.push(counted(prompt.attempts.into(), "attempt"));
+    }
+    if prompt.error.is_some() {
+        facts.push("failed".to_owned());
+    }
+    facts
+}
+
+pub(super) fn of_end(end: &End) -> Vec<String> {
+    let answer = match (&end.answer, end.is_ready) {
+        (None, _) => "no answer",
+        (Some(_), true) => "the answer is final",
+        (Some(_), false) => "the answer is not final",
+    };
+    vec![end.stop_reason.clone(), answer.to_owned()]
+}

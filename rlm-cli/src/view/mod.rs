@@ -1,0 +1,172 @@
+//! `rlm view`: trajectories, for people.
+
+mod facts;
+mod html;
+mod pager;
+mod quantity;
+mod rollouts;
+mod text;
+mod tree;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use rlm_env::trajectory::{Line, read};
+
+use crate::arguments::ViewOptions;
+use crate::tell;
+
+use pager::Pager;
+use rollouts::{Lengths, Rollouts};
+use text::Length;
+use tree::Look;
+
+/// Columns where there is no terminal.
+const DEFAULT_WIDTH: usize = 100;
+
+/// How much of texts is shown in the terminal.
+const IN_TERMINAL: Lengths = Lengths {
+    text: Some(Length { lines: 15, characters: 1500 }),
+    code: Some(Length { lines: 60, characters: 6000 }),
+    sub_call: Some(Length { lines: 3, characters: 300 }),
+};
+
+/// How much of texts a page holds, so that a browser can show it.
+const ON_A_PAGE: Lengths = Lengths {
+    text: Some(Length { lines: 600, characters: 30_000 }),
+    code: Some(Length { lines: 1000, characters: 60_000 }),
+    sub_call: Some(Length { lines: 60, characters: 4000 }),
+};
+
+pub(crate) fn run(options: &ViewOptions) -> anyhow::Result<ExitCode> {
+    let lengths = match (options.full, &options.html) {
+        (true, _) => Lengths::default(),
+        (false, None) => IN_TERMINAL,
+        (false, Some(_)) => ON_A_PAGE,
+    };
+    let is_standard_input = options.file == Path::new("-");
+    let name = if is_standard_input { "standard input".into() } else { options.file.display().to_string() };
+    let input: Box<dyn BufRead> = if is_standard_input {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::with_capacity(1 << 16, File::open(&options.file).context(name.clone())?))
+    };
+    let (rollouts, remarks) = collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
+    if let Some(page) = &options.html {
+        html::write_to(page, &text::word(&name), &rollouts)
+            .with_context(|| format!("cannot write {}", page.display()))?;
+    } else {
+        let environment = Environment::of_process();
+        let look = environment.look(options.full);
+        let pager = if options.no_pager { None } else { environment.pager() };
+        pager::page(pager.as_ref(), |output| tree::print(&rollouts, look, output))
+            .context("cannot write to standard output")?;
+    }
+    for remark in remarks {
+        tell(format_args!("rlm: {name}: {remark}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the rollouts of a file, or the one that is asked for, and what there is to remark on the file.
+fn collect(
+    input: impl BufRead,
+    asked_for: Option<&str>,
+    lengths: Lengths,
+) -> anyhow::Result<(Rollouts, Vec<String>)> {
+    let mut rollouts = Rollouts::new(lengths);
+    let mut others = Vec::new();
+    let mut remarks = Vec::new();
+    let mut unknown = 0_u64;
+    for line in read(input) {
+        match line? {
+            Line::Entry(entry) if asked_for.is_none_or(|id| id == entry.rollout) => rollouts.add(*entry),
+            Line::Entry(entry) => {
+                if others.last() != Some(&entry.rollout) && !others.contains(&entry.rollout) {
+                    others.push(entry.rollout);
+                }
+            }
+            Line::Unknown { .. } => unknown += 1,
+            Line::CutOff { line, bytes } => remarks.push(format!(
+                "line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed"
+            )),
+        }
+    }
+    if unknown > 0 {
+        let entries =
+            if unknown == 1 { "1 entry".to_owned() } else { format!("{} entries", quantity::count(unknown)) };
+        remarks.push(format!(
+            "{entries} of a kind that this program does not know: use a newer one to see more"
+        ));
+    }
+    if rollouts.list.is_empty() {
+        match asked_for {
+            Some(id) if !others.is_empty() => {
+                bail!("there is no rollout `{}`: it has {}", text::word(id), listed(&others))
+            }
+            _ => bail!("it holds no rollout"),
+        }
+    }
+    Ok((rollouts, remarks))
+}
+
+/// Ids, as many as one can read.
+fn listed(ids: &[String]) -> String {
+    const MOST: usize = 20;
+    let shown: Vec<_> = ids.iter().take(MOST).map(|id| text::word(id)).collect();
+    let more = if ids.len() > MOST { format!(" and {} more", ids.len() - MOST) } else { String::new() };
+    shown.join(", ") + &more
+}
+
+/// What the environment says of the output.
+#[derive(Debug, Default)]
+struct Environment {
+    is_terminal: bool,
+    width: Option<usize>,
+    pager: Option<OsString>,
+    has_less: bool,
+    no_colour: bool,
+    is_dumb: bool,
+}
+
+impl Environment {
+    fn of_process() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let columns = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+        let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        let is_terminal = io::stdout().is_terminal();
+        Self {
+            is_terminal,
+            width: terminal.filter(|_| is_terminal).or(columns),
+            pager: std::env::var_os("PAGER"),
+            has_less: variable("LESS").is_some(),
+            no_colour: variable("NO_COLOR").is_some(),
+            is_dumb: variable("TERM").is_none_or(|term| term == "dumb"),
+        }
+    }
+
+    fn look(&self, is_full: bool) -> Look {
+        Look {
+            width: self.width.unwrap_or(DEFAULT_WIDTH),
+            has_colours: self.is_terminal && !self.no_colour && !self.is_dumb,
+            is_full,
+        }
+    }
+
+    /// None: the output goes where it is.
+    fn pager(&self) -> Option<Pager> {
+        if !self.is_terminal || (self.is_dumb && self.pager.is_none()) {
+            return None;
+        }
+        let command = self.pager.clone().unwrap_or_else(|| "less -R".into());
+        let is_none = command.is_empty() || command == "cat";
+        (!is_none).then_some(Pager { command, sets_less: !self.has_less })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,502 @@
+//! The entries of a trajectory, put together: rollouts, their turns, the calls in those, and their sub-calls.
+//!
+//! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else; it is shortened
+//! as it is read, so a file takes the memory of what is shown of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rlm_core::protocol::{Outcome, State};
+use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
+use serde_json::Value as Json;
+
+use super::quantity::Usage;
+use super::text::{Length, Text, word};
+
+/// How much of what is shown. None: all of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lengths {
+    /// Of outputs, messages and answers.
+    pub(super) text: Option<Length>,
+    /// Of code and arguments.
+    pub(super) code: Option<Length>,
+    /// Of prompts of sub-LLMs and their replies.
+    pub(super) sub_call: Option<Length>,
+}
+
+/// The rollouts of a file, in the order of their beginnings.
+#[derive(Debug, Default)]
+pub(super) struct Rollouts {
+    pub(super) list: Vec<Rollout>,
+    /// The place of each id.
+    places: HashMap<String, usize>,
+    lengths: Lengths,
+}
+
+/// A rollout.
+#[derive(Debug)]
+pub(super) struct Rollout {
+    pub(super) id: String,
+    /// When it began and what was last heard of it, in seconds since the epoch.
+    pub(super) began: f64,
+    pub(super) last: f64,
+    pub(super) start: Option<Start>,
+    pub(super) system: Option<Text>,
+    pub(super) turns: Vec<Turn>,
+    pub(super) end: Option<End>,
+    /// Of all models.
+    pub(super) usage: Usage,
+    /// The answer that was last shown.
+    answer: (String, bool),
+}
+
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) question: Text,
+    pub(super) language: String,
+    pub(super) model: String,
+    pub(super) sub_model: Option<String>,
+    pub(super) root_tools: Vec<String>,
+    pub(super) tools: Vec<String>,
+    pub(super) context_files: u64,
+    pub(super) context_bytes: u64,
+}
+
+/// A turn: 0 is before the first reply.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) number: u32,
+    pub(super) steps: Vec<Step>,
+}
+
+/// What happened in a turn.
+#[derive(Debug)]
+pub(super) enum Step {
+    Model(ModelCall),
+    Said(MessageKind, Text),
+    Call(Box<Call>),
+    /// Sub-calls that belong to no call.
+    Batch(Batch),
+}
+
+#[derive(Debug)]
+pub(super) struct ModelCall {
+    pub(super) model: String,
+    pub(super) is_summary: bool,
+    pub(super) began: f64,
+    pub(super) seconds: f64,
+    pub(super) usage: Usage,
+    pub(super) attempts: u32,
+    pub(super) error: Option<Text>,
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    id: String,
+    pub(super) tool: Option<String>,
+    /// The code of a REPL, else the arguments.
+    pub(super) input: Option<Text>,
+    pub(super) began: f64,
+    /// None: it runs, or was never begun.
+    pub(super) seconds: Option<f64>,
+    pub(super) has_begun: bool,
+    pub(super) output: Option<Output>,
+    /// The output as the model got it, where the session gave none.
+    pub(super) message: Option<Text>,
+    pub(super) error: Option<Text>,
+    pub(super) batches: Vec<Batch>,
+}
+
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) stdout: Text,
+    pub(super) stderr: Text,
+    pub(super) result: Option<Text>,
+    pub(super) outcome: Outcome,
+    pub(super) state: State,
+    pub(super) exit_code: Option<i32>,
+    pub(super) dropped_bytes: u64,
+    pub(super) hint: Option<Text>,
+    /// Where the call changed it: the answer, and whether it is final.
+    pub(super) answer: Option<(Text, bool)>,
+}
+
+/// The sub-calls of one `llm_batch`.
+#[derive(Debug)]
+pub(super) struct Batch {
+    id: String,
+    /// By their places.
+    pub(super) prompts: BTreeMap<usize, Prompt>,
+    pub(super) began: f64,
+    pub(super) ended: f64,
+    pub(super) usage: Usage,
+}
+
+#[derive(Debug)]
+pub(super) struct Prompt {
+    pub(super) model: String,
+    pub(super) prompt: Text,
+    pub(super) reply: Option<Text>,
+    pub(super) error: Option<Text>,
+    pub(super) usage: Usage,
+    pub(super) seconds: f64,
+    /// Requests for it, and how often they were sent.
+    pub(super) requests: u32,
+    pub(super) attempts: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) stop_reason: String,
+    pub(super) answer: Option<Text>,
+    pub(super) is_ready: bool,
+    pub(super) error: Option<Text>,
+    /// Names and values; what is 0 or nothing is left out.
+    pub(super) metrics: Vec<(String, String)>,
+}
+
+impl Rollouts {
+    pub(super) fn new(lengths: Lengths) -> Self {
+        Self { lengths, ..Self::default() }
+    }
+
+    /// Takes the next entry.
+    pub(super) fn add(&mut self, entry: Entry) {
+        let lengths = self.lengths;
+        let begins_anew =
+            |rollout: &Rollout| matches!(entry.event, Event::RolloutStarted(_)) && rollout.start.is_some();
+        let place = self.places.get(&entry.rollout).copied();
+        let place = match place.filter(|place| !begins_anew(&self.list[*place])) {
+            Some(place) => place,
+            None => {
+                self.list.push(Rollout::new(&entry));
+                self.places.insert(entry.rollout.clone(), self.list.len() - 1);
+                self.list.len() - 1
+            }
+        };
+        let rollout = &mut self.list[place];
+        rollout.last = rollout.last.max(entry.time);
+        rollout.add(entry.time, entry.event, lengths);
+    }
+}
+
+impl Rollout {
+    fn new(entry: &Entry) -> Self {
+        Self {
+            id: word(&entry.rollout),
+            began: entry.time,
+            last: entry.time,
+            start: None,
+            system: None,
+            turns: Vec::new(),
+            end: None,
+            usage: Usage::default(),
+            answer: Default::default(),
+        }
+    }
+
+    fn add(&mut self, time: f64, event: Event, lengths: Lengths) {
+        match event {
+            Event::RolloutStarted(started) => self.start = Some(Start::new(&started, lengths)),
+            Event::Message(message) => self.add_message(message, lengths),
+            Event::ModelCall(call) => {
+                let usage = Usage::new(
+                    call.prompt_tokens,
+                    call.completion_tokens,
+                    call.usage_estimated,
+                    call.cost_usd,
+                );
+                self.usage.add(usage);
+                let step = ModelCall {
+                    model: word(&call.model),
+                    is_summary: call.is_summary,
+                    began: time - call.seconds,
+                    seconds: call.seconds,
+                    usage,
+                    attempts: call.attempts,
+                    error: call.error.map(|error| Text::new(&error, lengths.text)),
+                };
+                self.turn(call.turn).steps.push(Step::Model(step));
+            }
+            Event::CallStarted(started) => {
+                let input = match (&started.code, &started.arguments) {
+                    (Some(code), _) => Some(Text::new(code, lengths.code)),
+                    (None, Some(arguments)) => Some(Text::new(&arguments.to_string(), lengths.code)),
+                    (None, None) => None,
+                };
+                let call = self.call(started.turn, &started.call_id);
+                call.tool = Some(word(&started.tool));
+                (call.input, call.began, call.has_begun) = (input, time, true);
+            }
+            Event::CallEnded(ended) => self.end_call(time, ended, lengths),
+            Event::SubCall(sub_call) => self.add_sub_call(time, &sub_call, lengths),
+            Event::RolloutEnded(ended) => self.end = Some(End::new(&ended, lengths)),
+        }
+    }
+
+    fn add_message(&mut self, message: trajectory::Message, lengths: Lengths) {
+        let text = Text::new(&said(&message.message), lengths.text);
+        match message.kind {
+            MessageKind::System => self.system = Some(text),
+            // It stands in the first entry too.
+            MessageKind::Question => {}
+            MessageKind::Output => {
+                // A model without tools gets the output of its newest call, which has no id.
+                let id = message.message["tool_call_id"].as_str();
+                match self.newest_call(id) {
+                    Some(call) if call.output.is_none() && call.error.is_none() => call.message = Some(text),
+                    Some(_) => {}
+                    None => self.turn(message.turn).steps.push(Step::Said(message.kind, text)),
+                }
+            }
+            MessageKind::Reply | MessageKind::Notice | MessageKind::Summary => {
+                let turn = self.turn(message.turn);
+                if !text.is_empty() {
+                    turn.steps.push(Step::Said(message.kind, text));
+                }
+                for call in message.message["tool_calls"].as_array().into_iter().flatten() {
+                    let Some(id) = call["id"].as_str() else { continue };
+                    let mut planned = Call::new(id);
+                    planned.tool = call["function"]["name"].as_str().map(word);
+                    planned.input =
+                        call["function"]["arguments"].as_str().map(|input| Text::new(input, lengths.code));
+                    turn.steps.push(Step::Call(Box::new(planned)));
+                }
+            }
+        }
+    }
+
+    fn end_call(&mut self, time: f64, ended: trajectory::CallEnded, lengths: Lengths) {
+        let output = ended.output.map(|output| {
+            let answer = (output.answer, output.answer_ready);
+            let is_changed = answer != self.answer;
+            let shown = is_changed.then(|| (Text::new(&answer.0, lengths.text), answer.1));
+            self.answer = answer;
+            Output {
+                stdout: Text::new(&output.stdout, lengths.text),
+                stderr: Text::new(&output.stderr, lengths.text),
+                result: output.result.map(|result| Text::new(&result, lengths.text)),
+                outcome: output.outcome,
+                state: output.state,
+                exit_code: output.exit_code,
+                dropped_bytes: output.dropped_bytes,
+                hint: output.hint.map(|hint| Text::new(&hint, lengths.text)),
+                answer: shown,
+            }
+        });
+        let call = self.call(ended.turn, &ended.call_id);
+        if !call.has_begun {
+            call.began = time - ended.seconds;
+        }
+        call.seconds = Some(ended.seconds);
+        call.error = ended.error.map(|error| Text::new(&error, lengths.text));
+        call.output = output;
+    }
+
+    fn add_sub_call(&mut self, time: f64, sub_call: &SubCall, lengths: Lengths) {
+        let began = time - sub_call.seconds;
+        let usage = Usage::new(
+            sub_call.prompt_tokens,
+            sub_call.completion_tokens,
+            sub_call.usage_estimated,
+            sub_call.cost_usd,
+        );
+        self.usage.add(usage);
+        let batch = self.batch(sub_call, began);
+        batch.began = batch.began.min(began);
+        batch.ended = batch.ended.max(time);
+        batch.usage.add(usage);
+        let prompt = batch.prompts.entry(sub_call.index).or_insert_with(|| Prompt {
+            model: word(&sub_call.model),
+            prompt: Text::new(&sub_call.messages.last().map(said).unwrap_or_default(), lengths.sub_call),
+            reply: None,
+            error: None,
+            usage: Usage::default(),
+            seconds: 0.0,
+            requests: 0,
+            attempts: 0,
+        });
+        prompt.reply = sub_call.reply.as_ref().map(|reply| Text::new(&replied(reply), lengths.sub_call));
+        prompt.error = sub_call.error.as_ref().map(|error| Text::new(error, lengths.sub_call));
+        prompt.usage.add(usage);
+        prompt.seconds += sub_call.seconds;
+        prompt.requests += 1;
+        prompt.attempts = prompt.attempts.saturating_add(sub_call.attempts);
+    }
+
+    /// The batch of a sub-call, in the newest call with its id.
+    fn batch(&mut self, sub_call: &SubCall, began: f64) -> &mut Batch {
+        let new = || Batch {
+            id: sub_call.batch_id.clone(),
+            prompts: BTreeMap::new(),
+            began,
+            ended: began,
+            usage: Usage::default(),
+        };
+        if let Some((turn, step)) = sub_call.call_id.as_deref().and_then(|id| self.place_of_call(Some(id))) {
+            let batches = &mut self.turns[turn].call_at(step).batches;
+            let place = batches.iter().position(|batch| batch.id == sub_call.batch_id);
+            let place = place.unwrap_or_else(|| {
+                batches.push(new());
+                batches.len() - 1
+            });
+            return &mut batches[place];
+        }
+        let number = self.turns.last().map_or(0, |turn| turn.number);
+        let steps = &mut self.turn(number).steps;
+        let is_it = |step: &Step| matches!(step, Step::Batch(batch) if batch.id == sub_call.batch_id);
+        let place = steps.iter().position(is_it).unwrap_or_else(|| {
+            steps.push(Step::Batch(new()));
+            steps.len() - 1
+        });
+        let Step::Batch(batch) = &mut steps[place] else { unreachable!("it is a batch's place") };
+        batch
+    }
+
+    /// The turn of a number, which is the newest one but where entries are out of order.
+    fn turn(&mut self, number: u32) -> &mut Turn {
+        let place = self.turns.iter().rposition(|turn| turn.number == number).unwrap_or_else(|| {
+            self.turns.push(Turn { number, steps: Vec::new() });
+            self.turns.len() - 1
+        });
+        &mut self.turns[place]
+    }
+
+    /// The call of an id in a turn; it may have been planned there. Models may use an id again in a later turn.
+    fn call(&mut self, turn: u32, id: &str) -> &mut Call {
+        let turn = self.turn(turn);
+        let place = turn.place_of(Some(id)).unwrap_or_else(|| {
+            turn.steps.push(Step::Call(Box::new(Call::new(id))));
+            turn.steps.len() - 1
+        });
+        turn.call_at(place)
+    }
+
+    /// The newest call, or the newest one with an id.
+    fn newest_call(&mut self, id: Option<&str>) -> Option<&mut Call> {
+        let (turn, step) = self.place_of_call(id)?;
+        Some(self.turns[turn].call_at(step))
+    }
+
+    fn place_of_call(&self, id: Option<&str>) -> Option<(usize, usize)> {
+        let mut turns = self.turns.iter().enumerate().rev();
+        turns.find_map(|(place, turn)| Some((place, turn.place_of(id)?)))
+    }
+}
+
+impl Turn {
+    fn place_of(&self, id: Option<&str>) -> Option<usize> {
+        let is_it = |step: &Step| matches!(step, Step::Call(call) if id.is_none_or(|id| call.id == id));
+        self.steps.iter().rposition(is_it)
+    }
+
+    fn call_at(&mut self, place: usize) -> &mut Call {
+        match &mut self.steps[place] {
+            Step::Call(call) => call,
+            step => unreachable!("it is a call's place, not that of {step:?}"),
+        }
+    }
+}
+
+impl Call {
+    fn new(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            tool: None,
+            input: None,
+            began: 0.0,
+            seconds: None,
+            has_begun: false,
+            output: None,
+            message: None,
+            error: None,
+            batches: Vec::new(),
+        }
+    }
+
+    /// Whether it did not end as it should.
+    pub(super) fn has_failed(&self) -> bool {
+        self.error.is_some() || self.output.as_ref().is_some_and(|output| output.outcome != Outcome::Ok)
+    }
+}
+
+impl Batch {
+    pub(super) fn failed(&self) -> usize {
+        self.prompts.values().filter(|prompt| prompt.error.is_some()).count()
+    }
+}
+
+impl Start {
+    fn new(started: &RolloutStarted, lengths: Lengths) -> Self {
+        let words = |names: &[String]| names.iter().map(|name| word(name)).collect();
+        Self {
+            question: Text::new(&started.question, lengths.text),
+            language: word(&started.language),
+            model: word(&started.model),
+            sub_model: started.sub_model.as_deref().map(word),
+            root_tools: words(&started.root_tools),
+            tools: words(&started.tools),
+            context_files: started.context_files,
+            context_bytes: started.context_bytes,
+        }
+    }
+}
+
+impl End {
+    fn new(ended: &trajectory::RolloutEnded, lengths: Lengths) -> Self {
+        let reason = serde_json::to_value(ended.stop_reason).unwrap_or_default();
+        Self {
+            stop_reason: word(&reason.as_str().unwrap_or_default().replace('_', " ")),
+            answer: ended.answer.as_ref().map(|answer| Text::new(answer, lengths.text)),
+            is_ready: ended.answer_ready,
+            error: ended.error.as_ref().map(|error| Text::new(error, lengths.text)),
+            metrics: metrics(&serde_json::to_value(&ended.metrics).unwrap_or_default()),
+        }
+    }
+}
+
+/// Names and values of what was counted.
+fn metrics(metrics: &Json) -> Vec<(String, String)> {
+    let mut shown = Vec::new();
+    for (name, value) in metrics.as_object().into_iter().flatten() {
+        match value {
+            Json::Null | Json::Bool(false) => {}
+            Json::Number(number) if number.as_f64() == Some(0.0) => {}
+            Json::Number(number) if number.is_f64() => {
+                let rounded = format!("{:.4}", number.as_f64().unwrap_or_default());
+                shown.push((word(name), rounded.trim_end_matches('0').trim_end_matches('.').to_owned()));
+            }
+            Json::Object(parts) => {
+                shown.extend(
+                    parts.iter().map(|(part, value)| (word(&format!("{name}.{part}")), value.to_string())),
+                );
+            }
+            other => shown.push((word(name), other.to_string())),
+        }
+    }
+    shown
+}
+
+/// The text of a message in OpenAI's form.
+fn said(message: &Json) -> String {
+    let content = message.get("content").unwrap_or(&Json::Null);
+    match content {
+        Json::String(text) => text.clone(),
+        Json::Array(parts) => {
+            let texts = parts.iter().map(|part| match part["text"].as_str() {
+                Some(text) => text.to_owned(),
+                None => format!("[{}]", part["type"].as_str().unwrap_or("?")),
+            });
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// The same of a reply, which may be calls of tools alone.
+fn replied(message: &Json) -> String {
+    let text = said(message);
+    let calls = message["tool_calls"].as_array().filter(|_| text.is_empty());
+    let names = calls.into_iter().flatten().map(|call| call["function"]["name"].as_str().unwrap_or("?"));
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { text } else { format!("[calls {}]", names.join(", ")) }
+}

@@ -1,0 +1,274 @@
+//! The tree and the page, of the documentation's example and of worse.
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
+
+/// Strings that are of a fixed set, or names of fields' values that others refer to.
+const FIXED: [&str; 8] = ["event", "kind", "role", "type", "outcome", "state", "stop_reason", "language"];
+
+/// What nobody may see unescaped.
+const HOSTILE: &str =
+    "\u{1b}]0;owned\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}</pre></script><script>alert(1)</script>\"'&amp;\0";
+
+fn rollouts(input: &str, lengths: Lengths) -> Rollouts {
+    collect(input.as_bytes(), None, lengths).unwrap().0
+}
+
+fn tree(rollouts: &Rollouts, has_colours: bool, is_full: bool) -> String {
+    let mut output = Vec::new();
+    tree::print(rollouts, Look { width: 80, has_colours, is_full }, &mut output).unwrap();
+    String::from_utf8(output).unwrap()
+}
+
+fn short_tree(input: &str) -> String {
+    tree(&rollouts(input, IN_TERMINAL), false, false)
+}
+
+fn page(input: &str, lengths: Lengths) -> String {
+    let mut output = Vec::new();
+    html::write(&mut output, "run.jsonl", &rollouts(input, lengths)).unwrap();
+    String::from_utf8(output).unwrap()
+}
+
+/// The example with each of its entries changed.
+fn changed(mut change: impl FnMut(&mut Json)) -> String {
+    let mut changed = String::new();
+    for line in EXAMPLE.lines() {
+        let mut entry: Json = serde_json::from_str(line).unwrap();
+        change(&mut entry);
+        changed.push_str(&entry.to_string());
+        changed.push('\n');
+    }
+    changed
+}
+
+/// The entry of the example with an event.
+fn entry(event: &str, change: impl Fn(&mut Json)) -> String {
+    let line = EXAMPLE.lines().find(|line| line.contains(&format!("\"event\":\"{event}\"")));
+    let mut entry: Json = serde_json::from_str(line.unwrap()).unwrap();
+    change(&mut entry);
+    format!("{entry}\n")
+}
+
+#[test]
+fn the_example_as_a_tree() {
+    insta::assert_snapshot!(short_tree(EXAMPLE));
+}
+
+#[test]
+fn the_example_as_a_page() {
+    let page = page(EXAMPLE, ON_A_PAGE);
+    let (head, rest) = page.split_once("<style>").unwrap();
+    let (_, body) = rest.split_once("</style>").unwrap();
+    insta::assert_snapshot!(format!("{head}<style>…</style>{body}"));
+}
+
+#[test]
+fn colours_are_all_that_they_add() {
+    let rollouts = rollouts(EXAMPLE, IN_TERMINAL);
+    let coloured = tree(&rollouts, true, false);
+    assert!(coloured.contains("\u{1b}[32m"));
+    let mut plain = String::new();
+    for (at, piece) in coloured.split('\u{1b}').enumerate() {
+        plain.push_str(if at == 0 { piece } else { piece.split_once('m').unwrap().1 });
+    }
+    assert_eq!(plain, tree(&rollouts, false, false));
+}
+
+/// Puts a text into the middle of every other one.
+fn put(inserted: &str, json: &mut Json, field: &str) {
+    match json {
+        Json::String(text) if !FIXED.contains(&field) => text.insert_str(text.len() / 2, inserted),
+        Json::Array(items) => items.iter_mut().for_each(|item| put(inserted, item, field)),
+        Json::Object(fields) => fields.iter_mut().for_each(|(name, value)| put(inserted, value, name)),
+        _ => {}
+    }
+}
+
+#[test]
+fn no_text_of_a_model_steers_the_terminal() {
+    let input = changed(|entry| put(HOSTILE, entry, ""));
+    for (lengths, is_full) in [(IN_TERMINAL, false), (Lengths::default(), true)] {
+        let shown = tree(&rollouts(&input, lengths), false, is_full);
+        assert!(shown.contains("␛]0;owned␇"));
+        let unsafe_one = shown.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
+        assert_eq!(unsafe_one, None);
+    }
+    let error = collect(input.as_bytes(), Some(HOSTILE), IN_TERMINAL).unwrap_err().to_string();
+    assert!(!error.chars().any(char::is_control), "{error:?}");
+}
+
+#[test]
+fn no_text_of_a_model_becomes_a_part_of_the_page() {
+    let with = |inserted| page(&changed(|entry| put(inserted, entry, "")), ON_A_PAGE);
+    let (harmless, poisoned) = (with("harmless"), with(HOSTILE));
+    assert!(poisoned.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;amp;"));
+    assert!(!poisoned.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t')));
+    // The same tags, with the same attributes, in the same order: all that is new is text.
+    let tags = |page: &str| {
+        page.split('<').skip(1).map(|tag| tag.split_once('>').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(tags(&poisoned), tags(&harmless));
+    for fetched in ["src=", "href=\"http", "url(", "@import", "<script", "<link"] {
+        assert!(!harmless.contains(fetched), "{fetched}");
+    }
+}
+
+#[test]
+fn a_huge_output_is_shortened_unless_all_is_asked_for() {
+    let huge = format!("first\n{}\nlast\n", "0123456789\n".repeat(40_000));
+    let input = changed(|entry| {
+        if entry["event"] == "call_ended" {
+            entry["output"]["stdout"] = json!(huge);
+        }
+    });
+    let shown = short_tree(&input);
+    assert!(shown.len() < 20_000, "{}", shown.len());
+    assert!(shown.contains("│    first\n") && shown.contains("│    last\n"));
+    assert!(shown.contains("│    … 39,988 lines, 439.9 kB left out (--full shows it)\n"), "{shown}");
+    assert!(page(&input, ON_A_PAGE).len() < 500_000);
+    assert_eq!(
+        tree(&rollouts(&input, Lengths::default()), false, true).matches("0123456789").count(),
+        3 * 40_000
+    );
+    assert_eq!(page(&input, Lengths::default()).matches("0123456789").count(), 3 * 40_000);
+}
+
+#[test]
+fn several_rollouts_are_listed_first_and_each_is_whole() {
+    let second = changed(|entry| {
+        entry["rollout"] = json!("letters-2");
+        if entry["event"] == "rollout_ended" {
+            entry["stop_reason"] = json!("max_turns");
+            entry["answer_ready"] = json!(false);
+        }
+    });
+    let interleaved: String =
+        EXAMPLE.lines().zip(second.lines()).map(|(one, other)| format!("{one}\n{other}\n")).collect();
+    let shown = short_tree(&interleaved);
+    let (list, trees) = shown.split_once("\n\n").unwrap();
+    assert_eq!(
+        list,
+        "letters-1 · answered · 3 turns · 5.4 s · 3,433 + 214 tokens · 0.0051 USD ·…\n\
+         letters-2 · max turns · 3 turns · 5.4 s · 3,433 + 214 tokens · 0.0051 USD ·…"
+    );
+    assert!(trees.starts_with(short_tree(EXAMPLE).trim_end()));
+    assert!(trees.ends_with(&short_tree(&second)));
+    let (one, _) = collect(interleaved.as_bytes(), Some("letters-2"), IN_TERMINAL).unwrap();
+    assert_eq!(tree(&one, false, false), short_tree(&second));
+    let page = page(&interleaved, ON_A_PAGE);
+    assert!(page.contains("<a href=\"#r1\">letters-2</a>") && page.contains("id=\"r1\""));
+    let error = collect(interleaved.as_bytes(), Some("letters-3"), IN_TERMINAL).unwrap_err();
+    assert_eq!(error.to_string(), "there is no rollout `letters-3`: it has letters-1, letters-2");
+}
+
+#[test]
+fn an_id_that_begins_again_is_another_rollout() {
+    assert_eq!(rollouts(&EXAMPLE.repeat(2), IN_TERMINAL).list.len(), 2);
+}
+
+#[test]
+fn a_file_that_is_being_written_is_shown_as_far_as_it_goes() {
+    let whole = short_tree(EXAMPLE);
+    for end in 1..EXAMPLE.lines().count() {
+        let written: String = EXAMPLE.split_inclusive('\n').take(end).collect();
+        let shown = short_tree(&written);
+        assert!(shown.ends_with("└─ no end: it runs, or its host was killed\n"), "{shown}");
+        let part = &EXAMPLE[..written.len() + 40];
+        let (rollouts, remarks) = collect(part.as_bytes(), None, IN_TERMINAL).unwrap();
+        assert_eq!(tree(&rollouts, false, false), shown);
+        let line = end + 1;
+        let remark =
+            format!("line {line} is cut off after 40 bytes: it is being written, or its writer was killed");
+        assert_eq!(remarks, [remark]);
+    }
+    let until_the_call: String = EXAMPLE.split_inclusive('\n').take(6).collect();
+    assert!(short_tree(&until_the_call).contains("│  call_bash_repl · no end\n"));
+    let until_the_reply: String = EXAMPLE.split_inclusive('\n').take(5).collect();
+    assert!(short_tree(&until_the_reply).contains("│  call_bash_repl · not run\n"));
+    assert!(whole.contains("│  call_bash_repl · 33 ms\n"));
+}
+
+#[test]
+fn a_call_that_could_not_be_read_is_shown_with_what_was_wrong() {
+    let started = entry("rollout_started", |_| {});
+    let ended = entry("call_ended", |entry| {
+        entry["output"] = Json::Null;
+        entry["error"] = json!("the arguments are no JSON");
+    });
+    let shown = short_tree(&(started + &ended));
+    assert!(shown.contains("│  call · could not be read\n│    the arguments are no JSON\n"), "{shown}");
+}
+
+#[test]
+fn of_a_large_batch_the_first_prompts_are_shown_and_those_that_failed() {
+    let mut input = entry("rollout_started", |_| {}) + &entry("call_started", |_| {});
+    for index in 0..10 {
+        input += &entry("sub_call", |entry| {
+            entry["call_id"] = json!("call_1");
+            entry["index"] = json!(index);
+            if index == 7 {
+                (entry["error"], entry["reply"]) = (json!("no answer"), Json::Null);
+            }
+        });
+    }
+    let shown = short_tree(&input);
+    let seen: Vec<_> = shown.lines().filter_map(|line| line.split_once('#')?.1.split(' ').next()).collect();
+    assert_eq!(seen, ["0", "1", "2", "7"]);
+    assert!(shown.contains("llm_batch · 10 prompts · 1 failed") && shown.contains("└─ 6 more\n"), "{shown}");
+    let all = tree(&rollouts(&input, Lengths::default()), false, true);
+    assert_eq!(all.lines().filter(|line| line.contains("├─ #")).count(), 10);
+}
+
+#[test]
+fn a_prompt_that_took_several_requests_is_one_with_its_last_reply() {
+    let input = entry("rollout_started", |_| {})
+        + &entry("sub_call", |entry| {
+            entry["call_id"] = Json::Null;
+            entry["reply"] = json!({"role": "assistant", "tool_calls": [{"function": {"name": "search"}}]});
+        })
+        + &entry("sub_call", |entry| {
+            (entry["call_id"], entry["step"]) = (Json::Null, json!(1));
+            entry["messages"] = json!([{"role": "tool", "content": "found"}]);
+            entry["reply"]["content"] = json!([{"type": "text", "text": "in the end"}]);
+        });
+    let shown = short_tree(&input);
+    assert!(shown.contains("llm_batch · 1 prompt ·") && shown.contains("· 2 requests\n"), "{shown}");
+    assert!(shown.contains("in the end") && !shown.contains("search") && !shown.contains("found"), "{shown}");
+    let first: String = input.split_inclusive('\n').take(2).collect();
+    assert!(short_tree(&first).contains("[calls search]\n"));
+}
+
+#[test]
+fn what_is_not_known_is_remarked_on() {
+    let input = format!("{EXAMPLE}{{\"rollout\":\"letters-1\",\"time\":1,\"event\":\"dream\"}}\n");
+    let (_, remarks) = collect(input.as_bytes(), None, IN_TERMINAL).unwrap();
+    assert_eq!(remarks, ["1 entry of a kind that this program does not know: use a newer one to see more"]);
+    assert_eq!(collect(&b"\n"[..], None, IN_TERMINAL).unwrap_err().to_string(), "it holds no rollout");
+}
+
+#[test]
+fn the_environment_decides_on_colours_and_pager() {
+    let terminal = Environment { is_terminal: true, ..Environment::default() };
+    let command =
+        |environment: &Environment| environment.pager().map(|pager| (pager.command, pager.sets_less));
+    assert!(terminal.look(false).has_colours);
+    assert_eq!(command(&terminal), Some(("less -R".into(), true)));
+    let plain = Environment { no_colour: true, has_less: true, ..terminal };
+    assert!(!plain.look(false).has_colours);
+    assert_eq!(command(&plain), Some(("less -R".into(), false)));
+    for none in ["", "cat"] {
+        assert_eq!(
+            command(&Environment { is_terminal: true, pager: Some(none.into()), ..Environment::default() }),
+            None
+        );
+    }
+    let dumb = Environment { is_terminal: true, is_dumb: true, ..Environment::default() };
+    assert!(!dumb.look(false).has_colours && dumb.pager().is_none());
+    let piped = Environment { pager: Some("more".into()), ..Environment::default() };
+    assert!(!piped.look(false).has_colours && piped.pager().is_none());
+    assert_eq!(piped.look(false).width, DEFAULT_WIDTH);
+}

@@ -1,0 +1,266 @@
+//! Rollouts as a tree in the terminal.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use rlm_core::protocol::{Outcome, State};
+use rlm_env::trajectory::MessageKind;
+use unicode_width::UnicodeWidthStr;
+
+use super::facts;
+use super::quantity::{bytes, count};
+use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Step, Turn};
+use super::text::{Text, without_tabs, wrap};
+
+/// Narrowest that text is wrapped to, in columns.
+const MIN_WIDTH: usize = 20;
+
+/// Prompts of a batch that are shown where not all are: so many from its beginning, and so many more that failed.
+const SHOWN_PROMPTS: usize = 3;
+
+const PLAIN: Style = Style::new();
+const HEAD: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+const CODE: Style = AnsiColor::Cyan.on_default();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const NOTICE: Style = AnsiColor::Yellow.on_default();
+
+/// How a tree is printed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Columns of the terminal.
+    pub(super) width: usize,
+    pub(super) has_colours: bool,
+    /// Whether nothing is left out.
+    pub(super) is_full: bool,
+}
+
+/// Prints rollouts: where there are several, a line for each first.
+pub(super) fn print(rollouts: &Rollouts, look: Look, output: &mut dyn Write) -> io::Result<()> {
+    let mut tree = Tree { look, output };
+    if rollouts.list.len() > 1 {
+        for rollout in &rollouts.list {
+            tree.listed(rollout)?;
+        }
+        tree.line("", PLAIN, "")?;
+    }
+    for (at, rollout) in rollouts.list.iter().enumerate() {
+        if at > 0 {
+            tree.line("", PLAIN, "")?;
+        }
+        tree.rollout(rollout)?;
+    }
+    Ok(())
+}
+
+struct Tree<'a> {
+    look: Look,
+    output: &'a mut dyn Write,
+}
+
+impl Tree<'_> {
+    fn listed(&mut self, rollout: &Rollout) -> io::Result<()> {
+        let question =
+            rollout.start.as_ref().map_or("", |start| start.question.head.lines().next().unwrap_or(""));
+        let line = format!("{} · {} · {question}", rollout.id, facts::of_rollout(rollout).join(" · "));
+        let line = without_tabs(&line);
+        let rows = wrap(&line, self.width("").saturating_sub(1));
+        let more = if rows.len() > 1 { "…" } else { "" };
+        self.line(
+            "",
+            if facts::has_answer(rollout) { GOOD } else { BAD },
+            &format!("{}{more}", rows[0].trim_end()),
+        )
+    }
+
+    fn rollout(&mut self, rollout: &Rollout) -> io::Result<()> {
+        self.wrapped(
+            "",
+            HEAD,
+            &format!("rollout {} · {}", rollout.id, facts::of_rollout(rollout).join(" · ")),
+        )?;
+        if let Some(start) = &rollout.start {
+            self.text("│ ", HEAD, &start.question)?;
+            self.wrapped("│ ", FAINT, &facts::of_start(start).join(" · "))?;
+        }
+        if let Some(system) = rollout.system.as_ref().filter(|_| self.look.is_full) {
+            self.line("│ ", FAINT, "system prompt:")?;
+            self.text("│   ", FAINT, system)?;
+        }
+        for turn in &rollout.turns {
+            self.turn(turn)?;
+        }
+        match &rollout.end {
+            Some(end) => self.end(end, rollout),
+            None => self.line("└─ ", NOTICE, "no end: it runs, or its host was killed"),
+        }
+    }
+
+    fn turn(&mut self, turn: &Turn) -> io::Result<()> {
+        self.line("│", PLAIN, "")?;
+        let heading = if turn.number == 0 {
+            "before the first turn".to_owned()
+        } else {
+            format!("turn {}", turn.number)
+        };
+        let calls = turn.steps.iter().filter_map(|step| match step {
+            Step::Model(call) => Some(facts::of_model_call(call)),
+            _ => None,
+        });
+        let facts: Vec<_> = std::iter::once(heading).chain(calls.flatten()).collect();
+        self.wrapped("├─ ", HEAD, &facts.join(" · "))?;
+        for step in &turn.steps {
+            match step {
+                Step::Model(call) => {
+                    if let Some(error) = &call.error {
+                        self.text("│  ", BAD, error)?;
+                    }
+                }
+                Step::Said(MessageKind::Reply, text) => self.text("│  ", PLAIN, text)?,
+                Step::Said(kind, text) => {
+                    self.line("│  ", NOTICE, facts::of_message(*kind))?;
+                    self.text("│    ", NOTICE, text)?;
+                }
+                Step::Call(call) => self.call(call)?,
+                Step::Batch(batch) => self.batch("│  ", batch)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call) -> io::Result<()> {
+        self.wrapped("│  ", if call.has_failed() { BAD } else { HEAD }, &facts::of_call(call).join(" · "))?;
+        if let Some(input) = &call.input {
+            self.text("│  ▏ ", CODE, input)?;
+        }
+        for batch in &call.batches {
+            self.batch("│    ", batch)?;
+        }
+        if let Some(message) = &call.message {
+            self.text("│    ", PLAIN, message)?;
+        }
+        if let Some(error) = &call.error {
+            self.text("│    ", BAD, error)?;
+        }
+        call.output.as_ref().map_or(Ok(()), |output| self.call_output(output))
+    }
+
+    fn call_output(&mut self, output: &Output) -> io::Result<()> {
+        let has_failed = output.outcome == Outcome::Error;
+        self.text("│    ", PLAIN, &output.stdout)?;
+        self.text("│    ", NOTICE, &output.stderr)?;
+        if let Some(result) = &output.result {
+            self.text("│    ", if has_failed { BAD } else { PLAIN }, result)?;
+        }
+        let is_good = output.outcome == Outcome::Ok && output.state == State::Kept;
+        let facts = facts::of_output(output).join(" · ");
+        self.wrapped("│    ", if is_good { FAINT } else { BAD }, &facts)?;
+        if let Some(hint) = &output.hint {
+            self.text("│    ", NOTICE, hint)?;
+        }
+        if let Some((answer, is_ready)) = &output.answer {
+            self.line("│    ", GOOD, if *is_ready { "answer, final:" } else { "answer, not final:" })?;
+            self.text("│      ", GOOD, answer)?;
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, guide: &str, batch: &Batch) -> io::Result<()> {
+        let style = if batch.failed() > 0 { BAD } else { HEAD };
+        self.wrapped(guide, style, &facts::of_batch(batch).join(" · "))?;
+        let mut failures = 0;
+        let is_shown = |(place, prompt): &(usize, (&usize, &Prompt))| {
+            if self.look.is_full || *place < SHOWN_PROMPTS {
+                return true;
+            }
+            failures += usize::from(prompt.1.error.is_some());
+            prompt.1.error.is_some() && failures <= SHOWN_PROMPTS
+        };
+        let shown: Vec<_> =
+            batch.prompts.iter().enumerate().filter(is_shown).map(|(_, prompt)| prompt).collect();
+        let more = batch.prompts.len() - shown.len();
+        for (index, prompt) in shown {
+            let facts = facts::of_prompt(prompt).join(" · ");
+            self.wrapped(&format!("{guide}├─ "), FAINT, &format!("#{index} · {facts}"))?;
+            self.text(&format!("{guide}│  ▏ "), CODE, &prompt.prompt)?;
+            if let Some(reply) = &prompt.reply {
+                self.text(&format!("{guide}│  "), PLAIN, reply)?;
+            }
+            if let Some(error) = &prompt.error {
+                self.text(&format!("{guide}│  "), BAD, error)?;
+            }
+        }
+        if more > 0 {
+            self.line(&format!("{guide}└─ "), FAINT, &format!("{} more", count(more as u64)))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, end: &End, rollout: &Rollout) -> io::Result<()> {
+        self.line("│", PLAIN, "")?;
+        let style = if facts::has_answer(rollout) { GOOD } else { BAD };
+        self.wrapped("└─ ", style.bold(), &facts::of_end(end).join(" · "))?;
+        if let Some(error) = &end.error {
+            self.text("   ", BAD, error)?;
+        }
+        if let Some(answer) = &end.answer {
+            self.text("   ", style, answer)?;
+        }
+        let metrics: Vec<_> = end.metrics.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.wrapped("   ", FAINT, &metrics.join(", "))
+    }
+
+    /// A text, each of its lines wrapped, and a line that says what is left out of it.
+    fn text(&mut self, guide: &str, style: Style, text: &Text) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        for line in text.head.split('\n') {
+            self.wrapped_as_it_is(guide, style, line)?;
+        }
+        let Some(left_out) = text.left_out else { return Ok(()) };
+        let size = bytes(left_out.bytes as u64);
+        let what = match left_out.lines {
+            0 => size,
+            lines => format!("{} lines, {size}", count(lines as u64)),
+        };
+        self.line(guide, FAINT, &format!("… {what} left out (--full shows it)"))?;
+        for line in text.tail.split('\n') {
+            self.wrapped_as_it_is(guide, style, line)?;
+        }
+        Ok(())
+    }
+
+    /// A line of facts; nothing where there is none.
+    fn wrapped(&mut self, guide: &str, style: Style, line: &str) -> io::Result<()> {
+        if line.is_empty() { Ok(()) } else { self.wrapped_as_it_is(guide, style, line) }
+    }
+
+    /// A line; what does not fit goes on below, behind the guide without its branch.
+    fn wrapped_as_it_is(&mut self, guide: &str, style: Style, line: &str) -> io::Result<()> {
+        let line = without_tabs(line);
+        let rest = guide.replace('├', "│").replace(['└', '─'], " ");
+        for (at, row) in wrap(&line, self.width(guide)).into_iter().enumerate() {
+            self.line(if at == 0 { guide } else { &rest }, style, row.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, guide: &str, style: Style, text: &str) -> io::Result<()> {
+        if text.is_empty() {
+            return writeln!(self.output, "{}", guide.trim_end());
+        }
+        if !self.look.has_colours {
+            return writeln!(self.output, "{guide}{text}");
+        }
+        if !guide.is_empty() {
+            write!(self.output, "{FAINT}{guide}{FAINT:#}")?;
+        }
+        writeln!(self.output, "{style}{text}{style:#}")
+    }
+
+    fn width(&self, guide: &str) -> usize {
+        self.look.width.saturating_sub(guide.width()).max(MIN_WIDTH)
+    }
+}

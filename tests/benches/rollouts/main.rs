@@ -1,0 +1,139 @@
+//! Whole rollouts with a model that answers at once: what all that stands around a call costs.
+//!
+//! The floor is the same calls through sessions alone, started, driven and ended at the same parallelism. They take turns; the
+//! table has the best of each. Build the programs first: `cargo build --release --workspace`.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, stream};
+use rlm_env::prompts::repl_tool_name;
+use rlm_env::trajectory::Writer;
+use rlm_env::{
+    ChatReply, ChatRequest, Control, Host, HostConfig, ModelFuture, ReplLanguage, RolloutConfig, RootLlm,
+    RootModel, Session, SessionConfig, StopReason,
+};
+use rlm_rootd::Prices;
+use rlm_tests::program;
+use serde_json::json;
+
+const ROLLOUTS: usize = 50;
+const CALLS: usize = 20;
+const AT_ONCE: usize = 8;
+const ROUNDS: usize = 5;
+
+/// Calls per second that we want at least.
+const LIMIT: u32 = 2000;
+
+/// Calls the REPL nineteen times, and answers.
+#[derive(Debug)]
+struct AtOnce;
+
+impl RootModel for AtOnce {
+    fn name(&self) -> &str {
+        "at-once"
+    }
+
+    fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a> {
+        let turn = request.messages.len() / 2;
+        let code = code(turn);
+        Box::pin(async move {
+            let arguments = json!({"code": code}).to_string();
+            let function = json!({"name": repl_tool_name(ReplLanguage::Bash), "arguments": arguments});
+            let call = json!({"id": format!("c{turn}"), "type": "function", "function": function});
+            Ok(ChatReply {
+                message: json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+                finish_reason: None,
+                prompt_tokens: 100,
+                completion_tokens: 10,
+                usage_estimated: false,
+                attempts: 1,
+            })
+        })
+    }
+}
+
+/// The code of a turn, from 1.
+fn code(turn: usize) -> String {
+    if turn < CALLS {
+        format!("x=$((x + {turn})); echo \"$x\"")
+    } else {
+        "RLM_CONTENT=$x RLM_READY=1".to_owned()
+    }
+}
+
+fn main() {
+    if !std::env::args_os().any(|argument| argument == "--bench") {
+        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (mut floor, mut measured) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        floor = floor.min(runtime.block_on(sessions()));
+        measured = measured.min(runtime.block_on(rollouts()));
+    }
+    let rate = |time: Duration| (ROLLOUTS * CALLS) as f64 / time.as_secs_f64();
+    let ratio = measured.as_secs_f64() / floor.as_secs_f64();
+    let table = format!(
+        "| {ROLLOUTS} rollouts of {CALLS} calls, {AT_ONCE} at once | measured | beside sessions alone | limit |\n\
+         | --- | --- | --- | --- |\n\
+         | sessions alone, start and end included | {:.0} calls/s | | |\n\
+         | rollouts, with prompts, rendering, trajectory and metrics | {:.0} calls/s | {ratio:.2} | ≥ {LIMIT} calls/s |\n",
+        rate(floor),
+        rate(measured),
+    );
+    std::io::stdout().write_all(table.as_bytes()).unwrap();
+}
+
+async fn sessions() -> Duration {
+    let dir = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let session = |_| async {
+        let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+        let config = SessionConfig { env, ..SessionConfig::new(program("rlm-worker-bash"), dir.path()) };
+        let mut session = Session::start(config).await.unwrap();
+        for turn in 1..=CALLS {
+            session.execute(code(turn).as_str()).await.unwrap();
+        }
+        session.close().await.unwrap();
+    };
+    stream::iter(0..ROLLOUTS).map(session).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    started.elapsed()
+}
+
+async fn rollouts() -> Duration {
+    let dir = tempfile::tempdir().unwrap();
+    let host = host(dir.path()).await;
+    let trajectory = Arc::new(Writer::append(&dir.path().join("trajectory.jsonl")).unwrap());
+    let started = Instant::now();
+    let rollout = |at: usize| {
+        let mut config = RolloutConfig::new(format!("r{at}"), "What is the sum?");
+        config.sinks = vec![trajectory.clone()];
+        let host = &host;
+        async move {
+            let result = host.run(config, &Control::new()).await;
+            assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("190")));
+        }
+    };
+    stream::iter(0..ROLLOUTS).map(rollout).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    let took = started.elapsed();
+    host.close().await.unwrap();
+    took
+}
+
+async fn host(dir: &Path) -> Host {
+    let config = HostConfig {
+        bash_worker: program("rlm-worker-bash"),
+        python_worker: program("rlm-worker-python"),
+        env: std::env::vars_os().collect(),
+        dir: dir.to_owned(),
+        root_llm: RootLlm::Other(Arc::new(AtOnce)),
+        sub_models: None,
+        prices: Prices::default(),
+        prompts: Arc::default(),
+    };
+    Host::start(config).await.unwrap()
+}

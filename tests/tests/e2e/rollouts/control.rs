@@ -1,0 +1,113 @@
+//! Ending a rollout from outside.
+
+use rlm_env::StopReason;
+use rlm_tests::scripted_model::Gate;
+
+use super::*;
+
+/// Stops or cancels a rollout once something has happened.
+#[derive(Debug)]
+struct At {
+    happened: fn(&Event) -> bool,
+    control: Control,
+    cancels: bool,
+}
+
+impl Sink for At {
+    fn entry(&self, entry: &Entry) {
+        if (self.happened)(&entry.event) {
+            if self.cancels { self.control.cancel() } else { self.control.stop() }
+        }
+    }
+}
+
+fn is_call(event: &Event) -> bool {
+    matches!(event, Event::CallStarted(_))
+}
+
+#[tokio::test]
+async fn a_stop_lets_the_call_end_and_keeps_its_answer() {
+    let stage = Stage::new([bash("sleep 0.3; RLM_CONTENT=some")]).await;
+    let (mut config, seen) = stage.rollout("one");
+    let control = Control::new();
+    config.sinks.push(Arc::new(At { happened: is_call, control: control.clone(), cancels: false }));
+    let result = stage.run_with(config, &control).await;
+    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Stopped, Some("some")));
+    assert_eq!(seen.outputs(), ["(no output)"]);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_cancel_interrupts_the_call_and_keeps_its_answer() {
+    for language in [ReplLanguage::Bash, ReplLanguage::Python] {
+        let code = match language {
+            ReplLanguage::Bash => "RLM_CONTENT=some; echo begun; sleep 600",
+            ReplLanguage::Python => {
+                "import time; answer['content'] = 'some'; print('begun', flush=True); time.sleep(600)"
+            }
+        };
+        let stage = Stage::new([call(language, code)]).await;
+        let (mut config, seen) = stage.rollout("one");
+        config.language = language;
+        let control = Control::new();
+        // Once the code has begun: its directory says so.
+        let at = At { happened: is_call, control: control.clone(), cancels: true };
+        config.sinks.push(Arc::new(at));
+        let result = stage.run_with(config, &control).await;
+        assert_eq!(result.stop_reason, StopReason::Cancelled);
+        assert_eq!(result.metrics.repl_call_count, 1);
+        assert_eq!(seen.outputs().len(), 1);
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_ends_a_request_to_the_model() {
+    let gate = Gate::shut();
+    let stage = Stage::new([bash("RLM_CONTENT=some"), Rule::any().after(&gate)]).await;
+    let (config, _) = stage.rollout("one");
+    let control = Control::new();
+    let cancel = async {
+        stage.model.wait_for_requests(2).await;
+        control.cancel();
+    };
+    let (result, ()) = tokio::join!(stage.run_with(config, &control), cancel);
+    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Cancelled, Some("some")));
+    stage.model.wait_until_idle().await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_requests_of_sub_llms() {
+    let gate = Gate::shut();
+    let batch = "for i in $(seq 50); do echo judge $i; done | llm_batch --lines";
+    let stage = Stage::new([Rule::on("judge").after(&gate), bash(batch)]).await;
+    let (config, seen) = stage.rollout("one");
+    let control = Control::new();
+    let cancel = async {
+        stage.model.wait_for_requests(6).await;
+        control.cancel();
+    };
+    let (result, ()) = tokio::join!(stage.run_with(config, &control), cancel);
+    assert_eq!(result.stop_reason, StopReason::Cancelled);
+    stage.model.wait_until_idle().await;
+    assert_eq!(stage.sub_requests().len(), 5);
+    // Each is told of, and what it may have cost is counted, before the rollout's last entry.
+    assert_eq!(result.metrics.sub_llm_error_count, 5);
+    assert!(matches!(seen.events().last(), Some(Event::RolloutEnded(_))));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_rollout_whose_future_is_dropped_leaves_nothing() {
+    let stage = Stage::new([bash("sleep 600 & sleep 600")]).await;
+    let (mut config, _) = stage.rollout("one");
+    let begun = Control::new();
+    config.sinks.push(Arc::new(At { happened: is_call, control: begun.clone(), cancels: false }));
+    let control = Control::new();
+    tokio::select! {
+        result = stage.host.run(config, &control) => panic!("{result:?}"),
+        () = begun.stopped() => {}
+    }
+    stage.end().await;
+}

@@ -1,0 +1,180 @@
+//! Rollouts: real workers, a real endpoint for root tools, and models that follow a script.
+
+mod context;
+mod control;
+mod faults;
+mod limits;
+mod many;
+mod turns;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rlm_env::prompts::repl_tool_name;
+use rlm_env::trajectory::{Entry, Event, MessageKind};
+use rlm_env::{
+    Context, Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult, RootLlm, Sink,
+};
+use rlm_rootd::{Models, ModelsConfig, Prices, Retries};
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use rlm_tests::{PATIENCE, assert_no_marked_process, default_python, program};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What the models of these tests cost: USD per million tokens.
+const PRICES: &str = "
+    [models.root]
+    prompt = 10.0
+    completion = 20.0
+    [models.sub]
+    prompt = 1.0
+    completion = 2.0
+";
+
+/// A host, its models, and a place for both.
+struct Stage {
+    host: Host,
+    model: ScriptedModel,
+    dir: TempDir,
+    mark: String,
+}
+
+impl Stage {
+    /// A host whose root model `root` and sub-LLM `sub` follow these rules.
+    async fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
+        let model = ScriptedModel::start(rules);
+        let dir = tempfile::tempdir().unwrap();
+        let models = |name: &str| {
+            let mut config = ModelsConfig::new(model.base_url(), name);
+            config.retries = Retries { base: Duration::from_millis(1), ..Retries::default() };
+            Arc::new(Models::new(config).unwrap())
+        };
+        let host = Host::start(HostConfig {
+            bash_worker: program("rlm-worker-bash"),
+            python_worker: program("rlm-worker-python"),
+            env: std::env::vars_os().collect(),
+            dir: dir.path().to_owned(),
+            root_llm: RootLlm::Http(models("root")),
+            sub_models: Some(models("sub")),
+            prices: Prices::from_toml(PRICES).unwrap(),
+            prompts: Arc::default(),
+        })
+        .await
+        .unwrap();
+        static STAGES: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("rollouts-{}-{}", std::process::id(), STAGES.fetch_add(1, Relaxed));
+        Self { host, model, dir, mark }
+    }
+
+    /// A rollout of this name that a test may change.
+    fn rollout(&self, id: &str) -> (RolloutConfig, Arc<Seen>) {
+        let seen = Arc::new(Seen::default());
+        let mut config = RolloutConfig::new(id, "How many?");
+        config.env = vec![
+            ("RLM_TEST_MARK".into(), self.mark.clone().into()),
+            ("RLM_PASS_ENV".into(), "RLM_TEST_MARK".into()),
+            ("RLM_PYTHON".into(), default_python().into()),
+        ];
+        config.sinks = vec![seen.clone()];
+        (config, seen)
+    }
+
+    async fn run(&self, config: RolloutConfig) -> RolloutResult {
+        self.run_with(config, &Control::new()).await
+    }
+
+    async fn run_with(&self, config: RolloutConfig, control: &Control) -> RolloutResult {
+        tokio::time::timeout(PATIENCE, self.host.run(config, control)).await.unwrap()
+    }
+
+    /// Requests to the root model.
+    fn root_requests(&self) -> Vec<Value> {
+        self.requests("root")
+    }
+
+    /// Requests to the sub-LLM.
+    fn sub_requests(&self) -> Vec<Value> {
+        self.requests("sub")
+    }
+
+    fn requests(&self, model: &str) -> Vec<Value> {
+        let bodies = self.model.requests().into_iter().map(|request| request.body);
+        bodies.filter(|body| body["model"] == model).collect()
+    }
+
+    /// Ends all, and checks that nothing is left.
+    async fn end(self) {
+        self.host.close().await.unwrap();
+        assert_no_marked_process(&self.mark);
+        let left: Vec<_> = std::fs::read_dir(self.dir.path()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        // Fails the test where a request came that no rule is for.
+        drop(self.model);
+    }
+}
+
+/// The entries of a rollout.
+#[derive(Debug, Default)]
+struct Seen(Mutex<Vec<Entry>>);
+
+impl Sink for Seen {
+    fn entry(&self, entry: &Entry) {
+        self.0.lock().unwrap().push(entry.clone());
+    }
+}
+
+impl Seen {
+    fn events(&self) -> Vec<Event> {
+        self.0.lock().unwrap().iter().map(|entry| entry.event.clone()).collect()
+    }
+
+    /// The texts of messages of a kind.
+    fn texts(&self, kind: MessageKind) -> Vec<String> {
+        let text = |event: Event| match event {
+            Event::Message(said) if said.kind == kind => {
+                Some(said.message["content"].as_str().unwrap_or_default().to_owned())
+            }
+            _ => None,
+        };
+        self.events().into_iter().filter_map(text).collect()
+    }
+
+    fn outputs(&self) -> Vec<String> {
+        self.texts(MessageKind::Output)
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.texts(MessageKind::Notice)
+    }
+}
+
+/// The root model's next message calls the REPL with this code.
+fn call(language: ReplLanguage, code: &str) -> Rule {
+    Rule::any().message(calling(language, code)).once()
+}
+
+fn bash(code: &str) -> Rule {
+    call(ReplLanguage::Bash, code)
+}
+
+fn calling(language: ReplLanguage, code: &str) -> Value {
+    let arguments = json!({"code": code}).to_string();
+    json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": format!("call-{}", code.len()), "type": "function",
+         "function": {"name": repl_tool_name(language), "arguments": arguments}},
+    ]})
+}
+
+/// The answer that the tests of bash give.
+fn answer(content: &str) -> Rule {
+    bash(&format!("RLM_CONTENT={content} RLM_READY=1"))
+}
+
+/// A context with one file.
+fn a_file(dir: &Path) -> Context {
+    let path = dir.join("numbers.txt");
+    std::fs::write(&path, "one\ntwo\nthree\n").unwrap();
+    Context::Paths(vec![path])
+}

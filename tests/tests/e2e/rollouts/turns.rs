@@ -1,0 +1,253 @@
+//! Whole rollouts, turn by turn.
+
+use rlm_core::pickle::Value as Pickled;
+use rlm_core::root_tool::{Call, Reply};
+use rlm_env::StopReason;
+use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
+
+use super::*;
+
+/// Counts the letters of a text.
+#[derive(Debug)]
+struct Letters(Value);
+
+impl Letters {
+    fn tool() -> Tool {
+        let parameters =
+            json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+        Tool::new(Self(parameters)).unwrap()
+    }
+}
+
+impl RootTool for Letters {
+    fn name(&self) -> &str {
+        "letters"
+    }
+
+    fn description(&self) -> &str {
+        "Counts the letters of a text."
+    }
+
+    fn parameters(&self) -> &Value {
+        &self.0
+    }
+
+    fn call(&self, call: Call, _deadline: std::time::Instant) -> ToolFuture<'_> {
+        let text = call.args.first().or_else(|| call.kwargs.get("text")).cloned();
+        Box::pin(async move {
+            match text {
+                Some(Pickled::Str(text)) => Ok(Reply::of(text.chars().count() as i64)),
+                _ => Err(ToolError::Failed("no text".to_owned())),
+            }
+        })
+    }
+}
+
+/// The same work in both languages: look, fail, correct, ask sub-LLMs and a tool, answer.
+const WORK: [(ReplLanguage, [&str; 4]); 2] = [
+    (
+        ReplLanguage::Bash,
+        [
+            "wc -l numbers.txt",
+            "cat nubmers.txt",
+            "llm_batch 'judge: a' 'judge: b' | sort; letters abcd",
+            "RLM_CONTENT=$(wc -l < numbers.txt) RLM_READY=1",
+        ],
+    ),
+    (
+        ReplLanguage::Python,
+        [
+            "lines = open('numbers.txt').readlines(); len(lines)",
+            "open('nubmers.txt')",
+            "print(*llm_batch(['judge: a', 'judge: b']), letters(text='abcd'))",
+            "answer['content'] = str(len(lines)); answer['ready'] = True",
+        ],
+    ),
+];
+
+#[tokio::test]
+async fn a_rollout_looks_fails_corrects_itself_asks_and_answers() {
+    for (language, codes) in WORK {
+        let mut rules = vec![Rule::on("judge: a").reply("yes"), Rule::on("judge: b").reply("no")];
+        rules.extend(codes.map(|code| call(language, code).usage(100, 7)));
+        let stage = Stage::new(rules).await;
+        let (mut config, seen) = stage.rollout("one");
+        let kept = tempfile::tempdir().unwrap();
+        config.language = language;
+        config.context = a_file(kept.path());
+        config.root_tools = vec![Letters::tool()];
+        config.keep = Some(kept.path().to_owned());
+        let result = stage.run(config).await;
+
+        assert_eq!(result.stop_reason, StopReason::Answered, "{result:?}");
+        assert_eq!(
+            (result.answer.as_deref(), result.answer_ready, result.error.as_deref()),
+            (Some("3"), true, None)
+        );
+        let outputs = seen.outputs();
+        assert!(outputs[0].contains('3'), "{outputs:?}");
+        assert!(outputs[1].contains("nubmers.txt"), "{outputs:?}");
+        assert!(
+            outputs[2].contains("yes") && outputs[2].contains("no") && outputs[2].contains('4'),
+            "{outputs:?}"
+        );
+
+        // The metrics are what the server saw.
+        let metrics = &result.metrics;
+        assert_eq!(metrics.root_llm_turns as usize, stage.root_requests().len());
+        assert_eq!(metrics.sub_llm_call_count as usize, stage.sub_requests().len());
+        assert_eq!((metrics.root_llm_prompt_tokens, metrics.root_llm_completion_tokens), (400, 28));
+        assert_eq!((metrics.sub_llm_prompt_tokens, metrics.sub_llm_completion_tokens), (20, 10));
+        assert_eq!((metrics.sub_llm_batch_count, metrics.sub_llm_max_batch_size), (1, 2));
+        assert_eq!((metrics.repl_call_count, metrics.root_tool_call_count), (4, 2));
+        assert_eq!(metrics.root_tool_calls["letters"], 1);
+        assert_eq!(metrics.repl_error_count, u64::from(language == ReplLanguage::Python));
+        let cost = (400.0 * 10.0 + 28.0 * 20.0 + 20.0 * 1.0 + 10.0 * 2.0) / 1e6;
+        assert!((metrics.cost_usd.unwrap() - cost).abs() < 1e-12, "{metrics:?}");
+        assert!(!metrics.usage_estimated);
+
+        check_trajectory(&seen, &stage, &codes, &result);
+        // The transcript is the conversation.
+        let transcript = std::fs::read_to_string(kept.path().join("one/rlm_fs/.messages")).unwrap();
+        let transcript: Vec<Value> =
+            transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let said = stage.root_requests().pop().unwrap()["messages"].as_array().unwrap().clone();
+        assert_eq!(transcript[..said.len()], said);
+        assert_eq!(transcript.len(), said.len() + 2);
+        stage.end().await;
+    }
+}
+
+/// The trajectory tells what the server saw, joined by ids.
+fn check_trajectory(seen: &Seen, stage: &Stage, codes: &[&str], result: &RolloutResult) {
+    let events = seen.events();
+    assert!(matches!(&events[0], Event::RolloutStarted(started)
+        if started.context_files == 1 && started.root_tools.contains(&"letters".to_owned())));
+    let Some(Event::RolloutEnded(ended)) = events.last() else { panic!("{events:?}") };
+    assert_eq!((&ended.metrics, &ended.answer), (&result.metrics, &result.answer));
+    let started: Vec<_> = events
+        .iter()
+        .filter_map(|event| if let Event::CallStarted(call) = event { Some(call) } else { None })
+        .collect();
+    let run: Vec<_> = started.iter().map(|call| call.code.as_deref().unwrap()).collect();
+    assert_eq!(run, codes);
+    for event in &events {
+        match event {
+            Event::SubCall(call) => {
+                assert_eq!(call.call_id.as_ref(), Some(&started[2].call_id));
+                assert!(stage.sub_requests().iter().any(|body| body["messages"] == json!(call.messages)));
+                assert!(call.reply.is_some());
+            }
+            Event::CallEnded(call) => {
+                assert_eq!(call.call_id, started[call.turn as usize - 1].call_id);
+                assert!(call.output.is_some());
+            }
+            _ => {}
+        }
+    }
+    let said: Vec<_> = events
+        .iter()
+        .filter_map(|event| if let Event::Message(said) = event { Some(said.message.clone()) } else { None })
+        .collect();
+    let asked = stage.root_requests().pop().unwrap()["messages"].as_array().unwrap().clone();
+    assert_eq!(said[..asked.len()], asked);
+}
+
+#[tokio::test]
+async fn malformed_calls_go_back_to_the_model_as_data() {
+    let wrong = json!({"role": "assistant", "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "call_bash_repl", "arguments": "{\"code\": \"ls"}},
+        {"id": "b", "type": "function", "function": {"name": "python", "arguments": "{}"}},
+    ]});
+    let stage = Stage::new([Rule::any().message(wrong).once(), answer("fine")]).await;
+    let (config, seen) = stage.rollout("one");
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("fine"));
+    assert_eq!(result.metrics.malformed_call_count, 2);
+    for output in seen.outputs().iter().take(2) {
+        let data: Value = serde_json::from_str(output).unwrap();
+        assert_eq!(data["ok"], false);
+        assert!(data["error"].is_string() && data["hint"].is_string(), "{data}");
+    }
+    // What goes back to the server is well formed.
+    let messages = stage.root_requests()[1]["messages"].clone();
+    assert_eq!(messages[2]["tool_calls"][0]["function"]["arguments"], "{}");
+    assert_eq!(messages[3]["tool_call_id"], "a");
+    assert_eq!(messages[4]["tool_call_id"], "b");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn code_in_text_runs_for_models_without_tool_calls() {
+    let stage = Stage::new([
+        Rule::any().reply("I look.\n```bash\necho seen\n```\n").once(),
+        Rule::any().reply("```bash\nRLM_CONTENT=done RLM_READY=1\n```").once(),
+    ])
+    .await;
+    let (mut config, seen) = stage.rollout("one");
+    config.tool_calls = false;
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("done"));
+    assert_eq!(seen.outputs()[0].trim_end(), "seen");
+    let requests = stage.root_requests();
+    assert!(requests[0].get("tools").is_none());
+    assert_eq!(requests[1]["messages"][3]["role"], "user");
+    assert!(requests[0]["messages"][0]["content"].as_str().unwrap().contains("```bash"));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn standard_tools_are_called_beside_the_repl() {
+    let letters = json!({"role": "assistant", "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "letters", "arguments": "{\"text\": \"abc\"}"}},
+        {"id": "b", "type": "function", "function": {"name": "letters", "arguments": "{}"}},
+    ]});
+    let stage = Stage::new([Rule::any().message(letters).once(), answer("3")]).await;
+    let (mut config, seen) = stage.rollout("one");
+    config.standard_tools = vec![Letters::tool()];
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("3"));
+    let outputs = seen.outputs();
+    assert_eq!(outputs[0], "3");
+    assert!(outputs[1].contains("text") && outputs[1].contains("\"ok\":false"), "{outputs:?}");
+    assert_eq!(result.metrics.standard_tool_call_count, 2);
+    let tools = stage.root_requests()[0]["tools"].clone();
+    assert_eq!(tools[1]["function"]["name"], "letters");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_model_that_calls_nothing_is_reminded_and_then_taken_at_its_word() {
+    let stage = Stage::new([Rule::any().reply("It is 7.").times(3)]).await;
+    let (config, seen) = stage.rollout("one");
+    let result = stage.run(config).await;
+    assert_eq!(result.stop_reason, StopReason::NoToolCall);
+    assert_eq!((result.answer.as_deref(), result.answer_ready), (Some("It is 7."), false));
+    assert_eq!(seen.notices().len(), 2);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn older_turns_are_summarised_where_that_is_wanted() {
+    let mut rules = vec![Rule::on("about to be removed").reply("what was found").once()];
+    rules.extend((1..=4).map(|turn| bash(&format!("echo turn {turn}"))));
+    rules.push(answer("done"));
+    let stage = Stage::new(rules).await;
+    let (mut config, seen) = stage.rollout("one");
+    config.summarize_turns = Some(2);
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("done"), "{result:?}");
+    assert_eq!(result.metrics.root_llm_summary_count, 1);
+    assert_eq!(result.metrics.root_llm_turns, 5);
+    let requests = stage.root_requests();
+    // The request for the summary has the older turns, and the tools.
+    let summary = &requests[4];
+    assert!(summary["tools"].is_array() && summary["messages"].to_string().contains("turn 2"), "{summary}");
+    assert!(!summary["messages"].to_string().contains("turn 3"), "{summary}");
+    let last = requests[5]["messages"].as_array().unwrap();
+    assert!(last[2]["content"].as_str().unwrap().contains("what was found"), "{last:?}");
+    assert_eq!(last.len(), 3 + 4);
+    assert_eq!(last[4]["content"].as_str().unwrap().trim_end(), "turn 3");
+    assert_eq!(seen.texts(MessageKind::Summary).len(), 1);
+    stage.end().await;
+}

@@ -10,16 +10,23 @@
 //! | `rlm_worker.log` | what the worker has to say to people | worker |
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, FileType, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::stat::Mode;
 use serde::Serialize;
 
 use crate::protocol::{Answer, Context, HistoryEntry};
+
+/// How files here are opened: what a session has put in their place is not waited for, nor followed.
+const AS_A_FILE: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+
+/// How many directories are moved aside for one path.
+const MOST_ASIDE: usize = 100;
 
 /// A file operation that failed, with its path.
 #[derive(Debug, thiserror::Error)]
@@ -116,9 +123,38 @@ impl ControlDir {
     /// The file is missing, or is not a JSON object with an `fs_root`.
     pub fn read_context(&self) -> Result<Context> {
         let path = self.context_file();
-        let text = fs::read(&path).map_err(|error| at("cannot read the context file", &path, error))?;
+        let mut text = Vec::new();
+        let opened = OpenOptions::new().read(true).custom_flags(AS_A_FILE).open(&path);
+        opened
+            .and_then(|mut file| file.read_to_end(&mut text))
+            .map_err(|error| at("cannot read the context file", &path, error))?;
         serde_json::from_slice(&text)
             .map_err(|error| at("cannot understand the context file", &path, io::Error::from(error)))
+    }
+
+    /// Makes the directory usable again for a new worker, whatever a session has done to it: there, ours, and with nothing at
+    /// our paths that is of another kind. Directories at them are moved aside.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or something in it cannot be moved.
+    pub fn mend(&self) -> Result<()> {
+        let cannot = |error| at("cannot mend the control directory", &self.dir, error);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(cannot)?;
+        fs::set_permissions(&self.dir, Permissions::from_mode(0o700)).map_err(cannot)?;
+        let files = [
+            self.ready_flag(),
+            self.context_file(),
+            self.answer_file(),
+            self.history_file(),
+            self.log_file(),
+        ];
+        for path in files.iter().flat_map(|path| [path.clone(), temporary(path)]) {
+            clear_unless(&path, |kind| kind.is_file())?;
+        }
+        for path in [self.command_fifo(), self.response_fifo()] {
+            clear_unless(&path, |kind| kind.is_fifo())?;
+        }
+        Ok(())
     }
 
     /// Makes both FIFOs, readable and writable by this user alone, replacing whatever lies at their paths.
@@ -183,14 +219,13 @@ impl ControlDir {
     }
 
     fn replace_bytes(&self, path: &Path, text: &[u8]) -> Result<()> {
-        let mut name = path.file_name().map(OsString::from).unwrap_or_default();
-        name.push(".new");
-        let temporary = self.dir.join(name);
+        let temporary = temporary(path);
         let written = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
+            .custom_flags(AS_A_FILE)
             .open(&temporary)
             .and_then(|mut file| file.write_all(text))
             .and_then(|()| fs::rename(&temporary, path));
@@ -223,7 +258,36 @@ impl History {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(AS_A_FILE).open(path)
+}
+
+/// Where a file is written before it takes its place.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.file_name().map(OsString::from).unwrap_or_default();
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+/// Takes away what lies at a path and is of another kind: a directory is moved aside, anything else removed.
+fn clear_unless(path: &Path, belongs: impl FnOnce(FileType) -> bool) -> Result<()> {
+    let cannot = |error| at("cannot clear", path, error);
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(cannot(error)),
+    };
+    if belongs(kind) {
+        return Ok(());
+    }
+    if !kind.is_dir() {
+        return remove(path);
+    }
+    let aside = (1..).map(|number| path.with_added_extension(format!("aside{number}")));
+    let free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+    let Some(aside) = aside.take(MOST_ASIDE).find(free) else {
+        return Err(cannot(io::ErrorKind::DirectoryNotEmpty.into()));
+    };
+    fs::rename(path, aside).map_err(cannot)
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -255,6 +319,42 @@ mod tests {
             assert!(meta.file_type().is_fifo());
             assert_eq!(meta.mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn what_a_session_did_to_the_directory_is_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlDir::new(dir.path().join("control"));
+        for _ in 0..2 {
+            control.mend().unwrap();
+            control.make_fifos().unwrap();
+            control.set_ready().unwrap();
+            control.write_answer(&Answer::default()).unwrap();
+            let paths = [control.ready_flag(), control.answer_file(), temporary(&control.ready_flag())];
+            for path in &paths {
+                remove(path).unwrap();
+                nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap();
+            }
+            for path in [control.command_fifo(), control.log_file()] {
+                remove(&path).unwrap();
+                fs::create_dir_all(path.join("in")).unwrap();
+            }
+            // Nothing here may block.
+            control.set_ready().unwrap_err();
+            control.open_log().unwrap_err();
+            std::os::unix::fs::symlink("/dev/full", control.history_file()).unwrap();
+            control.open_history().err().unwrap();
+            fs::set_permissions(control.path(), Permissions::from_mode(0o000)).unwrap();
+        }
+        control.mend().unwrap();
+        control.make_fifos().unwrap();
+        control.set_ready().unwrap();
+        control.open_log().unwrap();
+        control.open_history().unwrap();
+        assert!(control.log_file().with_added_extension("aside2").join("in").is_dir());
+        fs::remove_dir_all(control.path()).unwrap();
+        control.mend().unwrap();
+        assert_eq!(fs::metadata(control.path()).unwrap().mode() & 0o777, 0o700);
     }
 
     #[test]

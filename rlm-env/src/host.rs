@@ -120,7 +120,7 @@ impl Host {
         drop(stop);
         // A server that panicked has said so.
         let _served = serving.await;
-        dir.remove()
+        tokio::task::spawn_blocking(move || dir.remove()).await?
     }
 
     pub(crate) fn worker(&self, language: ReplLanguage) -> &PathBuf {

@@ -17,7 +17,7 @@ pub struct Metrics {
     pub root_llm_total_time_seconds: f64,
     /// How often turns were summarised.
     pub root_llm_summary_count: u64,
-    /// Requests to sub-LLMs.
+    /// Requests to sub-LLMs. What was never sent is none.
     pub sub_llm_call_count: u64,
     /// Those without a reply.
     pub sub_llm_error_count: u64,

@@ -1,5 +1,7 @@
 //! What the root model wants to be run.
 
+use std::collections::HashSet;
+
 use rlm_rootd::Tool;
 use serde_json::{Map, Value as Json, json};
 
@@ -76,15 +78,17 @@ impl Callable {
             let calls = self.in_text(text(&message).as_str(), turn);
             return Asked { message: message.into(), calls };
         }
+        let mut ids = HashSet::new();
         let (listed, calls) =
-            listed.into_iter().enumerate().map(|(at, call)| self.listed(call, turn, at)).unzip();
+            listed.into_iter().enumerate().map(|(at, call)| self.listed(call, turn, at, &mut ids)).unzip();
         message.insert("tool_calls".to_owned(), Json::Array(listed));
         Asked { message: message.into(), calls }
     }
 
-    fn listed(&self, call: Json, turn: u32, at: usize) -> (Json, Call) {
+    /// One call, with an id that is none of `ids`.
+    fn listed(&self, call: Json, turn: u32, at: usize, ids: &mut HashSet<String>) -> (Json, Call) {
         let id = match call.get("id").and_then(Json::as_str) {
-            Some(id) if !id.is_empty() => id.to_owned(),
+            Some(id) if !id.is_empty() && ids.insert(id.to_owned()) => id.to_owned(),
             _ => format!("call-{turn}-{at}"),
         };
         let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default().to_owned();
@@ -194,7 +198,7 @@ fn fenced(text: &str, tags: &[&str]) -> Fenced {
                 open = None;
                 found |= is_ours;
             }
-            Some((_, true)) => code.push_str(line),
+            Some((_, true)) => code.push_str(&line.replace("\r\n", "\n")),
             Some((_, false)) => {}
             None if ticks >= 3 => {
                 let tag = trimmed[ticks..].trim().to_ascii_lowercase();
@@ -288,6 +292,8 @@ mod tests {
         let asked = bash().read(reply(json!([call, call])), 7);
         let ids: Vec<_> = asked.calls.iter().map(|call| call.id.as_str()).collect();
         assert_eq!(ids, ["call-7-0", "call-7-1"]);
+        let twice = bash().read(reply(json!([function("look", json!({})), function("look", json!({}))])), 7);
+        assert_eq!([twice.calls[0].id.as_str(), twice.calls[1].id.as_str()], ["a", "call-7-1"]);
         assert_eq!(asked.message["tool_calls"][1]["id"], "call-7-1");
         assert!(matches!(&asked.calls[0].what, What::Tool { name, .. } if name == "look"));
     }
@@ -308,6 +314,8 @@ mod tests {
                 what: What::Code("ls\necho '```'\n```\n".to_owned())
             }]
         );
+        let lines_of_windows = What::Code("ls\n".to_owned());
+        assert_eq!(read("```bash\r\nls\r\n```\r\n")[0].what, lines_of_windows);
         assert_eq!(read("no code, and `ls` alone"), []);
         assert_eq!(read("```\nls\n```"), []);
         assert!(matches!(&read("```repl\nls\n```\n```repl\nls")[0].what, What::Malformed { .. }));

@@ -1,5 +1,6 @@
 //! How much time a rollout has.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long a model is waited for where nothing else limits it.
@@ -9,6 +10,9 @@ const MODEL_TIME_LIMIT: Duration = Duration::from_secs(600);
 const LAST_TURN_PART: u32 = 10;
 const LAST_TURN_AT_LEAST: Duration = Duration::from_millis(500);
 const LAST_TURN_AT_MOST: Duration = Duration::from_secs(60);
+
+/// How much later than at its end a call is given up: its worker has a ladder to climb, and may be replaced.
+const OVERDUE: Duration = Duration::from_secs(10);
 
 /// The time of a rollout: most of it for work, and a rest for its last turn.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,17 @@ impl Clock {
     /// Whether that time is over.
     pub(super) fn is_over(&self) -> bool {
         self.end().is_some_and(|end| end <= Instant::now())
+    }
+
+    /// Completes when what runs should long be over. Never where there is no limit.
+    pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
+        let limit = self.end().and_then(|end| end.checked_add(OVERDUE));
+        async move {
+            match limit {
+                Some(limit) => tokio::time::sleep_until(limit.into()).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// How long a call may take whose own limit this is.

@@ -188,6 +188,10 @@ impl Control {
         self.cancel.cancel();
     }
 
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }

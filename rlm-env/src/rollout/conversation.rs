@@ -80,7 +80,7 @@ impl Conversation {
     pub(super) fn tokens(&self) -> u64 {
         let new = self.messages.get(self.counted..).unwrap_or_default();
         let bytes: usize = new.iter().map(|message| message.to_string().len()).sum();
-        self.tokens + bytes as u64 / BYTES_PER_TOKEN
+        self.tokens.saturating_add(bytes as u64 / BYTES_PER_TOKEN)
     }
 
     /// The messages of all turns but the newest ones, a summary of those before them included. None: there are none.

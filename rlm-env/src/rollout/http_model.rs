@@ -85,7 +85,9 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
     match error {
         SubCallError::Exhausted(_) => ModelErrorKind::Budget,
         SubCallError::Status { status: 413, .. } => ModelErrorKind::TooLong,
-        SubCallError::Status { status: 400..500, message } if is_too_long(message) => ModelErrorKind::TooLong,
+        SubCallError::Status { status: 400 | 422, message } if is_too_long(message) => {
+            ModelErrorKind::TooLong
+        }
         SubCallError::NotSent | SubCallError::TimedOut { .. } if Instant::now() + NEARLY >= deadline => {
             ModelErrorKind::TimedOut
         }

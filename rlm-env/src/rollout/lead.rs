@@ -30,8 +30,8 @@ use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall, O
 const MAX_IDLE_TURNS: u32 = 3;
 
 /// Of the tokens that the model takes, in percent: from here on it is warned, and from here on it gets its last turn.
-const WARN_PERCENT: u64 = 75;
-const FULL_PERCENT: u64 = 92;
+const WARN_PERCENT: u128 = 75;
+const FULL_PERCENT: u128 = 92;
 
 /// Turns that stay where the conversation must become shorter at any price.
 const TURNS_AT_THE_END: usize = 2;
@@ -158,7 +158,7 @@ impl Lead<'_> {
         if self.clock.is_over() {
             return Some(StopReason::TimedOut);
         }
-        if limits.context_tokens.is_some_and(|most| self.conversation.tokens() * 100 >= most * FULL_PERCENT) {
+        if limits.context_tokens.is_some_and(|most| is_part(self.conversation.tokens(), most, FULL_PERCENT)) {
             return Some(StopReason::ContextFull);
         }
         (!self.set_aside(LAST_TURN_GROWTH)).then_some(StopReason::BudgetExhausted)
@@ -205,7 +205,7 @@ impl Lead<'_> {
             Ok(reply) => {
                 let asked = self.callable.read(reply.message, self.conversation.turn() + 1);
                 self.conversation.reply(asked.message.clone());
-                self.conversation.counted(reply.prompt_tokens + reply.completion_tokens);
+                self.conversation.counted(reply.prompt_tokens.saturating_add(reply.completion_tokens));
                 Ok(Ok(asked))
             }
             Err(error) => {
@@ -240,7 +240,7 @@ impl Lead<'_> {
         let asking = self.model.complete(request);
         let replied = tokio::select! {
             biased;
-            () = self.control.cancelled() => None,
+            () = self.control.stopped() => None,
             replied = asking => Some(replied),
         };
         let (prompt_tokens, completion_tokens, attempts) = match &replied {
@@ -264,7 +264,8 @@ impl Lead<'_> {
                 Some(replied) => replied.as_ref().err().map(ToString::to_string),
             },
         }));
-        replied.ok_or(StopReason::Cancelled.into())
+        self.go_on()?;
+        replied.ok_or(StopReason::Stopped.into())
     }
 
     fn request(&self, max_tokens: Option<u64>) -> ChatRequest<'_> {
@@ -302,6 +303,7 @@ impl Lead<'_> {
         }
         self.idle_turns = 0;
         for call in &asked.calls {
+            self.go_on()?;
             let ran = self.call(call).await?;
             self.conversation.output(&call.id, call.is_tool_call, &ran.text);
             if let Some(stop) = ran.stop {
@@ -310,7 +312,6 @@ impl Lead<'_> {
             if self.answer.ready {
                 return Err(StopReason::Answered.into());
             }
-            self.go_on()?;
         }
         Ok(())
     }
@@ -382,10 +383,19 @@ impl Lead<'_> {
             control.cancelled().await;
             tokio::time::sleep(CANCEL_LIMIT).await;
         };
+        let replacements = self.session.replacements();
+        let overdue = self.clock.overdue();
         let executed = tokio::select! {
             executed = self.session.execute_until(request, control.cancelled()) => executed,
             () = given_up => return Ok(self.cancelled(call, started)),
+            () = overdue => {
+                let words = "the worker did not answer by the end of the rollout's time".to_owned();
+                self.ended(call, started, None, Some(words.clone()));
+                let stop = Stop { reason: StopReason::TimedOut, error: Some(words.clone()) };
+                return Ok(Ran { text: words, stop: Some(stop) });
+            }
         };
+        self.restarts = self.restarts.saturating_add(self.session.replacements() - replacements);
         match executed {
             Ok(response) => {
                 let limit = self.config.limits.max_output_length;
@@ -394,7 +404,10 @@ impl Lead<'_> {
                     self.answer = response.answer.clone();
                 }
                 self.ended(call, started, Some(output(response)), None);
-                Ok(text.into())
+                let too_often = self.restarts > self.config.limits.max_restarts;
+                let words = || format!("the worker was replaced {} times", self.restarts);
+                let stop = too_often.then(|| Stop { reason: StopReason::WorkerFailed, error: Some(words()) });
+                Ok(Ran { text, stop })
             }
             Err(error) => self.recover(call, started, &error).await,
         }
@@ -411,9 +424,19 @@ impl Lead<'_> {
             words.push_str(&format!("; it was replaced {} times before", self.restarts));
         } else {
             self.restarts += 1;
-            match self.session.restart().await {
-                Ok(()) => return Ok(text.into()),
-                Err(error) => words.push_str(&format!("; no other starts: {}", with_causes(&error))),
+            let overdue = self.clock.overdue();
+            tokio::select! {
+                restarted = self.session.restart() => match restarted {
+                    Ok(()) => return Ok(text.into()),
+                    Err(error) => words.push_str(&format!("; no other starts: {}", with_causes(&error))),
+                },
+                () = self.control.cancelled() => {
+                    return Ok(Ran { text, stop: Some(StopReason::Cancelled.into()) });
+                }
+                () = overdue => {
+                    words.push_str("; no other starts by the end of the rollout's time");
+                    return Ok(Ran { text, stop: Some(Stop { reason: StopReason::TimedOut, error: Some(words) }) });
+                }
             }
         }
         let stop = Stop { reason: StopReason::WorkerFailed, error: Some(words) };
@@ -456,7 +479,7 @@ impl Lead<'_> {
     fn warn(&mut self) -> Step {
         let Some(total_tokens) = self.config.limits.context_tokens else { return Ok(()) };
         let used = self.conversation.tokens();
-        if self.is_warned || used * 100 < total_tokens * WARN_PERCENT {
+        if self.is_warned || !is_part(used, total_tokens, WARN_PERCENT) {
             return Ok(());
         }
         self.is_warned = true;
@@ -503,6 +526,11 @@ impl Lead<'_> {
     fn call_form(&self) -> CallForm {
         if self.config.tool_calls { CallForm::Tool } else { CallForm::Fenced }
     }
+}
+
+/// Whether that is so many percent of the whole, or more.
+fn is_part(tokens: u64, whole: u64, percent: u128) -> bool {
+    u128::from(tokens) * 100 >= u128::from(whole) * percent
 }
 
 fn last_turn_reason(reason: StopReason) -> LastTurnReason {

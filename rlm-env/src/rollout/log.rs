@@ -114,10 +114,10 @@ impl Logged {
             Event::Message(_) => {}
             Event::ModelCall(call) => {
                 metrics.root_llm_turns += u64::from(call.error.is_none() && !call.is_summary);
-                metrics.root_llm_prompt_tokens += call.prompt_tokens;
-                metrics.root_llm_completion_tokens += call.completion_tokens;
+                saturate(&mut metrics.root_llm_prompt_tokens, call.prompt_tokens);
+                saturate(&mut metrics.root_llm_completion_tokens, call.completion_tokens);
                 metrics.root_llm_total_time_seconds += call.seconds;
-                let tokens = call.prompt_tokens + call.completion_tokens;
+                let tokens = call.prompt_tokens.saturating_add(call.completion_tokens);
                 self.spend(tokens, call.cost_usd, call.usage_estimated);
             }
             Event::CallStarted(call) => {
@@ -138,14 +138,16 @@ impl Logged {
                 }
             }
             Event::SubCall(call) => {
-                metrics.sub_llm_call_count += 1;
-                metrics.sub_llm_error_count += u64::from(call.error.is_some());
-                metrics.sub_llm_prompt_tokens += call.prompt_tokens;
-                metrics.sub_llm_completion_tokens += call.completion_tokens;
+                // What was never sent is no request.
+                let is_sent = call.attempts > 0;
+                metrics.sub_llm_call_count += u64::from(is_sent);
+                metrics.sub_llm_error_count += u64::from(is_sent && call.error.is_some());
+                saturate(&mut metrics.sub_llm_prompt_tokens, call.prompt_tokens);
+                saturate(&mut metrics.sub_llm_completion_tokens, call.completion_tokens);
                 metrics.sub_llm_total_time_seconds += call.seconds;
                 let prompts = self.batches.entry(call.batch_id.clone()).or_default();
                 *prompts = (*prompts).max(call.index as u64 + 1);
-                let tokens = call.prompt_tokens + call.completion_tokens;
+                let tokens = call.prompt_tokens.saturating_add(call.completion_tokens);
                 self.spend(tokens, call.cost_usd, call.usage_estimated);
             }
         }
@@ -158,6 +160,11 @@ impl Logged {
             None => self.is_unpriced |= tokens > 0,
         }
     }
+}
+
+/// What servers report may be anything.
+fn saturate(sum: &mut u64, tokens: u64) {
+    *sum = sum.saturating_add(tokens);
 }
 
 impl Recorder for Log {

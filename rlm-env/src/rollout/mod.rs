@@ -19,8 +19,11 @@ use std::time::Duration;
 
 use rlm_core::env;
 use rlm_core::protocol::Answer;
-use rlm_rootd::{ChatTools, Ledger, Registration, RolloutMetrics, Rootd, SubLlmOptions, Tool};
+use rlm_rootd::{
+    ChatTools, Ledger, MAX_TOOL_TIME_LIMIT, Registration, RolloutMetrics, Rootd, SubLlmOptions, Tool,
+};
 use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
 
 use self::calls::Callable;
 use self::clock::Clock;
@@ -38,8 +41,8 @@ use crate::session::{Session, SessionConfig};
 use crate::trajectory::{self, Event, MessageKind, RolloutEnded, RolloutStarted};
 use crate::workspace::{CopyLimits, Summary, Transcript, Workspace};
 
-/// What calls of root tools get of a call's time, in percent: so that a batch which is too slow returns what it has.
-const TOOL_TIME_PERCENT: u32 = 95;
+/// The part of a call's time that calls of root tools get, so that a batch which is too slow returns what it has.
+const TOOL_TIME_PART: f64 = 0.95;
 
 /// Runs a rollout to its end.
 pub(crate) async fn run(host: &Host, config: &RolloutConfig, control: &Control) -> RolloutResult {
@@ -96,20 +99,24 @@ async fn prepare(
     control: &Control,
     log: &Arc<Log>,
 ) -> Result<Prepared, Ended> {
-    let set_up = async {
-        let tools = standard_tools(config)?;
-        let directory = Directory::make(host, config).await?;
-        let kept = directory.kept();
-        let prepared = equip(host, config, log, tools, directory).await;
-        prepared.map_err(|error| Ended { dir: kept, ..error.into() })
+    let stopped = || {
+        let reason = if control.is_cancelled() { StopReason::Cancelled } else { StopReason::Stopped };
+        Ended { reason, answer: None, is_ready: false, error: None, dir: None }
     };
+    let tools = standard_tools(config)?;
+    // A copy under way is stopped, and waited for: it would outlive us.
+    let directory = match Directory::make(host, config, control.stopping()).await {
+        Ok(directory) => directory,
+        Err(_) if control.is_stopped() => return Err(stopped()),
+        Err(error) => return Err(error.into()),
+    };
+    let kept = directory.kept();
     tokio::select! {
         biased;
-        () = control.stopped() => {
-            let reason = if control.is_cancelled() { StopReason::Cancelled } else { StopReason::Stopped };
-            Err(Ended { reason, answer: None, is_ready: false, error: None, dir: None })
+        () = control.stopped() => Err(Ended { dir: kept, ..stopped() }),
+        prepared = equip(host, config, log, tools, directory) => {
+            prepared.map_err(|error| Ended { dir: kept, ..error.into() })
         }
-        prepared = set_up => prepared,
     }
 }
 
@@ -128,12 +135,17 @@ fn standard_tools(config: &RolloutConfig) -> Result<ChatTools, String> {
 }
 
 impl Directory {
-    async fn make(host: &Host, config: &RolloutConfig) -> Result<Self, String> {
+    async fn make(host: &Host, config: &RolloutConfig, stop: CancellationToken) -> Result<Self, String> {
         let workspace = Workspace::create(&host.dir, &config.id, config.keep.as_deref());
         let workspace = workspace.map_err(|error| with_causes(&error))?;
         let limits = CopyLimits::of_bytes(config.limits.max_context_bytes);
-        let files = workspace.fill(config.context.clone(), limits).await;
-        let files = files.map_err(|error| with_causes(&error))?;
+        let files = match workspace.fill(config.context.clone(), limits, stop).await {
+            Ok(files) => files,
+            Err(error) => {
+                remove(config, workspace).await;
+                return Err(with_causes(&error));
+            }
+        };
         let transcript =
             workspace.transcript().map_err(|error| format!("cannot begin .messages: {error}"))?;
         Ok(Self { workspace, files, transcript })
@@ -280,7 +292,7 @@ impl From<String> for Ended {
 }
 
 fn tool_time_limit(config: &RolloutConfig) -> Duration {
-    config.limits.call_timeout * TOOL_TIME_PERCENT / 100
+    config.limits.call_timeout.mul_f64(TOOL_TIME_PART).min(MAX_TOOL_TIME_LIMIT)
 }
 
 /// What the worker gets to know.
@@ -288,7 +300,9 @@ fn worker_env(host: &Host, config: &RolloutConfig, registered: &Registered) -> V
     let registration = &registered.registration;
     let names = Json::from(registration.tools.clone()).to_string();
     let mut variables = env::for_workers(&host.config.env);
-    variables.retain(|(name, _)| !env::SESSION_NAMES.iter().any(|of_tools| name == of_tools));
+    variables.retain(|(name, value)| {
+        !value.is_empty() && !env::SESSION_NAMES.iter().any(|of_tools| name == of_tools)
+    });
     let mut set = |name: &str, value: &str| variables.push((name.into(), value.into()));
     set(env::ROOT_TOOL_NAMES, &names);
     set(env::ROOT_TOOL_URL, &registered.tools_url);
@@ -298,6 +312,14 @@ fn worker_env(host: &Host, config: &RolloutConfig, registered: &Registered) -> V
         set(env::INTERCEPTION_URL, &registered.chat_url);
         set(env::SUB_MODEL, model);
         set(env::MAX_SUB_LLM_PARALLELISM, &config.sub_llm.parallelism.to_string());
+    }
+    for (name, value) in &mut variables {
+        // The session works in another directory than we do.
+        if name == "TMPDIR"
+            && let Ok(whole) = std::path::absolute(&*value)
+        {
+            *value = whole.into();
+        }
     }
     for (name, value) in &config.env {
         variables.retain(|(held, _)| held != name);

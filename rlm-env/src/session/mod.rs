@@ -160,7 +160,7 @@ pub enum SessionError {
     #[error("the worker was not ready within {} s", .0.as_secs_f64())]
     StartTimedOut(Duration),
     /// The worker is dead, and so is all that it had started. [`Session::restart`] starts a new one.
-    #[error("the worker died ({status}); its log ends with: {log_tail}")]
+    #[error("the worker died ({status}){}", last_words(log_tail))]
     Died {
         /// Its exit status.
         status: String,
@@ -197,6 +197,7 @@ pub struct Session {
     seq: i64,
     stale: Vec<i64>,
     last_answer: Answer,
+    replacements: u32,
 }
 
 impl Session {
@@ -225,6 +226,7 @@ impl Session {
             seq: 0,
             stale: Vec::new(),
             last_answer: Answer::default(),
+            replacements: 0,
         })
     }
 
@@ -312,6 +314,7 @@ impl Session {
 
     /// The last rung: the worker does not answer, not even to its own time limit.
     async fn replace_mute_worker(&mut self, limit: Duration) -> Result<Response, SessionError> {
+        self.replacements = self.replacements.saturating_add(1);
         self.restart().await?;
         Ok(Response {
             outcome: Outcome::TimedOut,
@@ -326,12 +329,14 @@ impl Session {
         })
     }
 
-    /// Ends the worker, if it lives, and starts a new one in the same directories. State is lost; `seq` goes on.
+    /// Ends the worker, if it lives, and starts a new one in the same directories, of which the control directory is mended
+    /// where the session has damaged it. State is lost; `seq` goes on.
     ///
     /// # Errors
     /// As for [`Self::start`].
     pub async fn restart(&mut self) -> Result<(), SessionError> {
         self.process.end();
+        self.control.mend()?;
         (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
         Ok(())
     }
@@ -358,6 +363,12 @@ impl Session {
     #[must_use]
     pub fn stale_responses(&self) -> &[i64] {
         &self.stale
+    }
+
+    /// How often a worker that did not answer was replaced.
+    #[must_use]
+    pub fn replacements(&self) -> u32 {
+        self.replacements
     }
 
     /// Ends the worker and all that it started, and waits for it.
@@ -405,6 +416,10 @@ async fn start_worker(
         WorkerProcess::start(&config.worker, control.path(), &variables, config.start_limit).await?;
     let wire = Wire::open(control)?;
     Ok((process, wire))
+}
+
+fn last_words(log_tail: &str) -> String {
+    if log_tail.is_empty() { String::new() } else { format!("; its log ends with: {log_tail}") }
 }
 
 fn io_error(operation: &'static str) -> impl FnOnce(std::io::Error) -> SessionError {

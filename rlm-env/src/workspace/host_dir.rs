@@ -17,7 +17,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -36,7 +37,7 @@ const LOCK: &str = "rlm@lock";
 const ATTEMPTS: u32 = 1000;
 
 /// A host's private directory. A clone is the same one; it is removed with the last of them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct HostDir(Arc<Owned>);
 
 impl HostDir {
@@ -60,12 +61,32 @@ impl HostDir {
         &self.0.path
     }
 
-    /// Removes it with all that it holds, unless a clone is in use: then that removes it. Blocks.
+    /// Removes it with all that it holds, once no clone is in use any more. Blocks.
     ///
     /// # Errors
     /// Something in it cannot be removed.
     pub(crate) fn remove(self) -> io::Result<()> {
-        Arc::into_inner(self.0).map_or(Ok(()), |mut owned| owned.remove())
+        let mut others = self.0.clones();
+        while *others > 0 {
+            others = self.0.gone.wait(others).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(others);
+        self.0.remove()
+    }
+}
+
+impl Clone for HostDir {
+    fn clone(&self) -> Self {
+        *self.0.clones() += 1;
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for HostDir {
+    fn drop(&mut self) {
+        let mut others = self.0.clones();
+        *others = others.saturating_sub(1);
+        self.0.gone.notify_all();
     }
 }
 
@@ -82,7 +103,11 @@ struct Owned {
     path: PathBuf,
     /// Closed, and with it given back, after the removal.
     _lock: File,
-    is_removed: bool,
+    is_removed: AtomicBool,
+    /// Handles beside one.
+    clones: Mutex<usize>,
+    /// Told when there is one less.
+    gone: Condvar,
 }
 
 impl Owned {
@@ -109,20 +134,33 @@ impl Owned {
         }
         writeln!(lock, "{}", std::process::id())?;
         let parent = Cursor::at(parent.as_fd(), OsStr::new("."))?;
-        Ok(Some(Self { parent, dir, path: made.keep(), _lock: lock, is_removed: false }))
+        Ok(Some(Self {
+            parent,
+            dir,
+            path: made.keep(),
+            _lock: lock,
+            is_removed: AtomicBool::new(false),
+            clones: Mutex::new(0),
+            gone: Condvar::new(),
+        }))
     }
 
-    fn remove(&mut self) -> io::Result<()> {
-        self.is_removed = true;
+    fn clones(&self) -> MutexGuard<'_, usize> {
+        self.clones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does nothing a second time.
+    fn remove(&self) -> io::Result<()> {
+        if self.is_removed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
         remove_locked(&self.parent, self.path.file_name().unwrap_or_default(), &self.dir)
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if !self.is_removed
-            && let Err(error) = self.remove()
-        {
+        if let Err(error) = self.remove() {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the host's directory");
         }
     }
@@ -221,9 +259,8 @@ mod tests {
     impl HostDir {
         /// Leaves the directory as a host that is killed does.
         fn kill(self) -> PathBuf {
-            let mut owned = Arc::into_inner(self.0).unwrap();
-            owned.is_removed = true;
-            owned.path.clone()
+            self.0.is_removed.store(true, Ordering::Release);
+            self.0.path.clone()
         }
     }
 
@@ -240,9 +277,11 @@ mod tests {
         assert_eq!(host.path().metadata().unwrap().mode() & 0o7777, 0o700);
         fs::create_dir_all(host.path().join("rollout/rlm_fs")).unwrap();
         let clone = host.clone();
-        host.remove().unwrap();
-        assert_eq!(names(parent.path()).len(), 1, "a clone was in use");
+        let path = host.path().join("rollout");
+        let removing = std::thread::spawn(move || host.remove());
+        assert!(path.exists(), "a clone is in use");
         drop(clone);
+        removing.join().unwrap().unwrap();
         assert!(names(parent.path()).is_empty());
     }
 

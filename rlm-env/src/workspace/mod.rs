@@ -132,11 +132,17 @@ impl Workspace {
     /// Puts the context into the working directory, which is empty yet, and says what lies there then. A directory that is
     /// to be kept is from then on.
     ///
-    /// Dropping the future stops the copy soon; the directory is removed when the copy has stopped.
+    /// Cancelling stops the copy soon, and the future waits for that. Dropping the future stops it too, and then the
+    /// directory is removed when the copy has stopped.
     ///
     /// # Errors
     /// [`ContextError`]; nothing of the context is left then.
-    pub(crate) async fn fill(&self, context: Context, limits: CopyLimits) -> Result<Summary, ContextError> {
+    pub(crate) async fn fill(
+        &self,
+        context: Context,
+        limits: CopyLimits,
+        cancelled: CancellationToken,
+    ) -> Result<Summary, ContextError> {
         let dropped = CancellationToken::new();
         let _cancels_when_dropped = dropped.clone().drop_guard();
         let fs = self
@@ -147,7 +153,8 @@ impl Workspace {
         let tree = Arc::clone(&self.tree);
         let copying = tokio::task::spawn_blocking(move || {
             let _copying = tree.copying.lock().unwrap_or_else(PoisonError::into_inner);
-            let summary = copy::fill(&fs, &fs_path, &context, limits, &|| dropped.is_cancelled())?;
+            let is_stopped = || dropped.is_cancelled() || cancelled.is_cancelled();
+            let summary = copy::fill(&fs, &fs_path, &context, limits, &is_stopped)?;
             tree.is_filled.store(true, Ordering::Release);
             Ok(summary)
         });
@@ -275,7 +282,10 @@ mod tests {
         for path in [workspace.path(), workspace.fs_path(), workspace.control_path()] {
             assert_eq!(mode(path), 0o700);
         }
-        workspace.fill(Context::Text("x".into()), CopyLimits::default()).await.unwrap();
+        workspace
+            .fill(Context::Text("x".into()), CopyLimits::default(), CancellationToken::new())
+            .await
+            .unwrap();
         workspace.transcript().unwrap().append(&serde_json::Value::Null);
         assert_eq!(fs::read_to_string(workspace.fs_path().join(".messages")).unwrap(), "null\n");
         fs::write(workspace.control_path().join("rlm_worker.log"), "x").unwrap();
@@ -294,12 +304,15 @@ mod tests {
         drop(Workspace::create(&host, "early", Some(&keep)).unwrap());
         let workspace = Workspace::create(&host, "failed", Some(&keep)).unwrap();
         let missing = Context::Paths(vec!["/does/not/exist".into()]);
-        workspace.fill(missing, CopyLimits::default()).await.unwrap_err();
+        workspace.fill(missing, CopyLimits::default(), CancellationToken::new()).await.unwrap_err();
         drop(workspace);
         for end in [drop, |workspace: Workspace| workspace.remove().unwrap()] {
             assert_eq!(fs::read_dir(&keep).unwrap().count(), 0);
             let workspace = Workspace::create(&host, "kept", Some(&keep)).unwrap();
-            workspace.fill(Context::Text("x".into()), CopyLimits::default()).await.unwrap();
+            workspace
+                .fill(Context::Text("x".into()), CopyLimits::default(), CancellationToken::new())
+                .await
+                .unwrap();
             assert!(workspace.is_kept());
             end(workspace);
             assert_eq!(fs::read_to_string(keep.join("kept/rlm_fs/context.txt")).unwrap(), "x");
@@ -368,7 +381,11 @@ mod tests {
             let workspace = Workspace::create(&host, "a", None).unwrap();
             let path = workspace.path().to_owned();
             {
-                let mut fill = Box::pin(workspace.fill(Context::Text("x".into()), CopyLimits::default()));
+                let mut fill = Box::pin(workspace.fill(
+                    Context::Text("x".into()),
+                    CopyLimits::default(),
+                    CancellationToken::new(),
+                ));
                 std::future::poll_fn(|cx| {
                     assert!(fill.as_mut().poll(cx).is_pending());
                     std::task::Poll::Ready(())

@@ -496,7 +496,7 @@ async fn answer(
     });
     if let Some((prompt, completion)) = rule.usage {
         body["usage"] = json!({
-            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
+            "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt.saturating_add(completion),
         });
     }
     deliver(rule.status, &rule.headers, body.to_string(), rule.delivery, running)

@@ -111,3 +111,56 @@ async fn a_rollout_whose_future_is_dropped_leaves_nothing() {
     }
     stage.end().await;
 }
+
+#[tokio::test]
+async fn a_stop_in_the_midst_of_the_context_leaves_nothing_of_it() {
+    let stage = Stage::new([]).await;
+    let data = tempfile::tempdir().unwrap();
+    std::fs::write(data.path().join("large"), vec![1; 200 << 20]).unwrap();
+    for keeps in [false, true] {
+        let (mut config, _) = stage.rollout("one");
+        let kept = tempfile::tempdir().unwrap();
+        config.context = Context::Paths(vec![data.path().to_owned()]);
+        config.keep = keeps.then(|| kept.path().to_owned());
+        let control = Control::new();
+        let place = if keeps { kept.path().to_owned() } else { stage.dir.path().to_owned() };
+        let stop = async {
+            while bytes_below(&place) == 0 {
+                tokio::task::yield_now().await;
+            }
+            control.cancel();
+        };
+        let (result, ()) = tokio::join!(stage.run_with(config, &control), stop);
+        assert_eq!(result.stop_reason, StopReason::Cancelled);
+        assert_eq!(bytes_below(&place), 0);
+    }
+    stage.end().await;
+}
+
+/// Bytes of the copy of the large file in a directory of rollouts.
+fn bytes_below(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let size = |path: std::path::PathBuf| match std::fs::symlink_metadata(&path) {
+        Ok(found) if found.is_dir() => bytes_below(&path),
+        Ok(found) if path.ends_with("large") => found.len(),
+        _ => 0,
+    };
+    entries.map(|entry| size(entry.path())).sum()
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_request_to_the_model_and_nothing_is_run_after_it() {
+    let gate = Gate::shut();
+    let stage = Stage::new([bash("RLM_CONTENT=some"), Rule::any().after(&gate)]).await;
+    let (config, _) = stage.rollout("one");
+    let control = Control::new();
+    let stop = async {
+        stage.model.wait_for_requests(2).await;
+        control.stop();
+    };
+    let (result, ()) = tokio::join!(stage.run_with(config, &control), stop);
+    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Stopped, Some("some")));
+    assert_eq!(result.metrics.repl_call_count, 1);
+    stage.model.wait_until_idle().await;
+    stage.end().await;
+}

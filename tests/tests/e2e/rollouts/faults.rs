@@ -126,3 +126,108 @@ async fn an_id_that_is_taken_or_no_name_is_refused() {
     assert!(kept.path().join("one/rlm_fs").is_dir());
     stage.end().await;
 }
+
+#[tokio::test]
+async fn what_code_puts_in_the_place_of_the_log_holds_nobody_up() {
+    let stage = Stage::new([
+        bash("RLM_CONTENT=some; cd ../rlm_control; rm rlm_worker.log; mkfifo rlm_worker.log"),
+        bash("kill -9 $PPID; sleep 600"),
+        answer("more"),
+    ])
+    .await;
+    let (config, _) = stage.rollout("one");
+    let result = stage.run(config).await;
+    assert_eq!(
+        (result.stop_reason, result.answer.as_deref()),
+        (StopReason::Answered, Some("more")),
+        "{result:?}"
+    );
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_control_directory_that_code_destroys_is_mended() {
+    for destroy in [
+        "rm -rf ../rlm_control",
+        "cd ../rlm_control; for file in *; do rm -f $file; mkdir -p $file/in; done",
+        "cd ../rlm_control; for file in *; do mv $file $file.old; mkfifo $file; mkfifo $file.new; done",
+        "chmod 000 ../rlm_control",
+    ] {
+        let stage = Stage::new([
+            bash(&format!("RLM_CONTENT=some; {destroy}; kill -9 $PPID; sleep 600")),
+            answer("more"),
+        ])
+        .await;
+        let (config, _) = stage.rollout("one");
+        let result = stage.run(config).await;
+        let found = (result.stop_reason, result.answer.as_deref());
+        assert_eq!(found, (StopReason::Answered, Some("more")), "{destroy}: {result:?}");
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
+async fn workers_that_do_not_start_any_more_are_not_waited_for_beyond_the_rollouts_time() {
+    // A bash that never says that it is ready.
+    let stage = Stage::new([bash("RLM_CONTENT=some"), bash("kill -9 $PPID; sleep 600")]).await;
+    let (mut config, _) = stage.rollout("one");
+    let dir = tempfile::tempdir().unwrap();
+    let slow = dir.path().join("bash");
+    std::os::unix::fs::symlink("/bin/bash", &slow).unwrap();
+    config.env.push(("RLM_BASH".into(), slow.clone().into()));
+    config.limits.timeout = Some(Duration::from_secs(4));
+    let swap = {
+        let seen = Arc::new(Swap(slow));
+        config.sinks.push(seen.clone());
+        seen
+    };
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("some"), "{result:?}");
+    assert_eq!(result.stop_reason, StopReason::TimedOut, "{result:?}");
+    drop(swap);
+    stage.end().await;
+}
+
+/// Puts a program that does nothing in the place of bash, once a call has begun.
+#[derive(Debug)]
+struct Swap(std::path::PathBuf);
+
+impl Sink for Swap {
+    fn entry(&self, entry: &Entry) {
+        if matches!(entry.event, Event::CallStarted(_)) {
+            std::fs::remove_file(&self.0).unwrap();
+            std::fs::write(&self.0, "#!/bin/sh\nexec sleep 600\n").unwrap();
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&self.0, executable).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_no_conversation_that_is_too_long() {
+    for (status, words) in [(429, "40,000 input tokens per minute"), (401, "the key is too long")] {
+        let stage = Stage::new([Rule::any().status(status, words)]).await;
+        let (config, _) = stage.rollout("one");
+        let result = stage.run(config).await;
+        assert_eq!(result.stop_reason, StopReason::ModelFailed, "{result:?}");
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
+async fn absurd_numbers_of_tokens_are_borne() {
+    for tokens in [1 << 62, u64::MAX] {
+        let stage = Stage::new([
+            bash("RLM_CONTENT=some").usage(tokens, tokens),
+            bash("RLM_CONTENT=more").usage(tokens, tokens),
+        ])
+        .await;
+        let (mut config, _) = stage.rollout("one");
+        config.limits.context_tokens = Some(400_000_000_000_000_000);
+        config.limits.call_timeout = Duration::from_secs(1 << 60);
+        config.limits.max_turns = 2;
+        let result = stage.run(config).await;
+        assert_eq!(result.answer.as_deref(), Some("more"), "{result:?}");
+        stage.end().await;
+    }
+}

@@ -7,5 +7,5 @@ case :$__rlm_b: in
 *) \builtin shopt -u "$__rlm_v" ;;
 esac
 done
-\builtin unset -v __rlm_b
+\builtin unset -v __rlm_b __rlm_v
 fi

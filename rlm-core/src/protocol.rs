@@ -11,9 +11,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
-use crate::limits::{MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+use crate::json::JsonText;
+use crate::limits::{MAX_TIMEOUT, MAX_VARIABLE_BYTES, MAX_VARIABLE_DEPTH, MIN_MAX_OUTPUT_BYTES};
 
 /// The version of this protocol, sent in every response as `protocol`.
 ///
@@ -37,8 +40,8 @@ pub enum Request {
     Set {
         /// Echoed in the response.
         seq: i64,
-        /// Name to JSON value.
-        variables: BTreeMap<String, Value>,
+        /// Name to JSON value, each within [`MAX_VARIABLE_BYTES`] and [`MAX_VARIABLE_DEPTH`].
+        variables: BTreeMap<String, JsonText>,
     },
     /// Describe the session.
     Info {
@@ -78,54 +81,55 @@ impl Request {
     /// # Errors
     /// [`BadRequest`] names the field, what was found and what was expected.
     pub fn parse(document: &[u8]) -> Result<Self, BadRequest> {
-        let parsed = serde_json::from_slice::<Value>(document);
-        let fields = match parsed {
-            Ok(Value::Object(fields)) => fields,
-            Ok(other) => {
-                let fault = format!("request is {}, expected a JSON object", kind(&other));
-                return Err(BadRequest { seq: UNKNOWN_SEQ, fault });
-            }
-            Err(error) => {
-                let fault = match std::str::from_utf8(document) {
-                    Ok(_) => format!("request is not valid JSON: {error}"),
-                    Err(utf8) => format!(
-                        "request is not valid UTF-8: byte 0x{:02x} at offset {}",
-                        document[utf8.valid_up_to()],
-                        utf8.valid_up_to()
-                    ),
-                };
-                return Err(BadRequest { seq: crate::frame::scan_seq(document), fault });
-            }
+        let invalid = |error: &dyn std::fmt::Display| BadRequest {
+            seq: crate::frame::scan_seq(document),
+            fault: format!("request is not valid {error}"),
         };
+        let text = std::str::from_utf8(document).map_err(|utf8| {
+            let at = utf8.valid_up_to();
+            invalid(&format_args!("UTF-8: byte 0x{:02x} at offset {at}", document[at]))
+        })?;
+        if !text.trim_start().starts_with('{') {
+            let other = serde_json::from_str::<Value>(text)
+                .map_err(|error| invalid(&format_args!("JSON: {error}")))?;
+            let fault = format!("request is {}, expected a JSON object", kind(&other));
+            return Err(BadRequest { seq: UNKNOWN_SEQ, fault });
+        }
+        let fields = serde_json::from_str(text).map_err(|error| invalid(&format_args!("JSON: {error}")))?;
         Fields::new(fields).and_then(Fields::into_request)
     }
 }
 
 /// A request's fields, with the `seq` that every complaint about them carries.
-struct Fields {
+struct Fields<'a> {
     seq: i64,
-    fields: Map<String, Value>,
+    fields: BTreeMap<String, &'a RawValue>,
 }
 
-impl Fields {
-    fn new(fields: Map<String, Value>) -> Result<Self, BadRequest> {
-        let seq = match fields.get("seq") {
+impl<'a> Fields<'a> {
+    fn new(fields: BTreeMap<String, &'a RawValue>) -> Result<Self, BadRequest> {
+        let mut fields = Self { seq: UNKNOWN_SEQ, fields };
+        fields.seq = match fields.take("seq")? {
             None => UNKNOWN_SEQ,
-            Some(value) => value.as_i64().ok_or_else(|| BadRequest {
-                seq: UNKNOWN_SEQ,
-                fault: format!("field `seq` is {}, expected a 64-bit integer", kind(value)),
-            })?,
+            Some(value) => value.as_i64().ok_or_else(|| fields.wrong("seq", &value, "a 64-bit integer"))?,
         };
-        Ok(Self { seq, fields })
+        Ok(fields)
+    }
+
+    /// A field's value. What JSON can say and a value cannot hold is a fault: a number out of range, half a character.
+    fn take(&mut self, name: &str) -> Result<Option<Value>, BadRequest> {
+        let Some(raw) = self.fields.remove(name) else { return Ok(None) };
+        let value = serde_json::from_str(raw.get());
+        value.map(Some).map_err(|error| self.fault(format!("field `{name}` cannot be read: {error}")))
     }
 
     fn into_request(mut self) -> Result<Request, BadRequest> {
-        match self.fields.get("shutdown") {
+        match self.take("shutdown")? {
             None | Some(Value::Bool(false)) => {}
             Some(Value::Bool(true)) => return Ok(Request::Shutdown),
-            Some(other) => return Err(self.wrong("shutdown", other, "a boolean")),
+            Some(other) => return Err(self.wrong("shutdown", &other, "a boolean")),
         }
-        let op = match self.fields.remove("op") {
+        let op = match self.take("op")? {
             None => "execute".to_owned(),
             Some(Value::String(op)) => op,
             Some(other) => return Err(self.wrong("op", &other, "a string")),
@@ -134,13 +138,7 @@ impl Fields {
         match op.as_str() {
             "execute" => self.into_execute().map(Request::Execute),
             "reset" => Ok(Request::Reset { seq }),
-            "set" => match self.fields.remove("variables") {
-                Some(Value::Object(map)) => Ok(Request::Set { seq, variables: map.into_iter().collect() }),
-                Some(other) => Err(self.wrong("variables", &other, "an object of names and values")),
-                None => {
-                    Err(self.fault("op `set` has no field `variables`, an object of names and values".into()))
-                }
-            },
+            "set" => self.into_variables().map(|variables| Request::Set { seq, variables }),
             "info" => Ok(Request::Info { seq }),
             other => {
                 Err(self.fault(format!("unknown op `{other}`: expected `execute`, `reset`, `set` or `info`")))
@@ -149,28 +147,61 @@ impl Fields {
     }
 
     fn into_execute(mut self) -> Result<Execute, BadRequest> {
-        let code = match self.fields.remove("code") {
+        let code = match self.take("code")? {
             Some(Value::String(code)) => code,
             Some(other) => return Err(self.wrong("code", &other, "a string")),
             None => return Err(self.fault("request has no field `code`, the string to run".into())),
         };
-        let timeout = match self.fields.get("timeout") {
+        let timeout = match self.take("timeout")? {
             None | Some(Value::Null) => None,
             Some(value) => match value.as_f64() {
                 Some(seconds) if seconds > 0.0 => Some(
                     Duration::try_from_secs_f64(seconds).map_or(MAX_TIMEOUT, |limit| limit.min(MAX_TIMEOUT)),
                 ),
-                _ => return Err(self.wrong("timeout", value, "a number of seconds above 0")),
+                _ => return Err(self.wrong("timeout", &value, "a number of seconds above 0")),
             },
         };
-        let max_output_bytes = match self.fields.get("max_output_bytes") {
+        let max_output_bytes = match self.take("max_output_bytes")? {
             None | Some(Value::Null) => None,
             Some(value) => match value.as_u64().and_then(|bytes| usize::try_from(bytes).ok()) {
                 Some(bytes) => Some(bytes.max(MIN_MAX_OUTPUT_BYTES)),
-                None => return Err(self.wrong("max_output_bytes", value, "a number of bytes, 0 or more")),
+                None => return Err(self.wrong("max_output_bytes", &value, "a number of bytes, 0 or more")),
             },
         };
         Ok(Execute { code, seq: self.seq, timeout, max_output_bytes })
+    }
+
+    fn into_variables(mut self) -> Result<BTreeMap<String, JsonText>, BadRequest> {
+        const EXPECTED: &str = "an object of names and values";
+        let Some(raw) = self.fields.remove("variables") else {
+            return Err(self.fault(format!("op `set` has no field `variables`, {EXPECTED}")));
+        };
+        let Ok(variables) = serde_json::from_str::<BTreeMap<String, JsonText>>(raw.get()) else {
+            self.fields.insert("variables".to_owned(), raw);
+            // No object, or a name that is half a character.
+            let found = self.take("variables")?.unwrap_or_default();
+            return Err(self.wrong("variables", &found, EXPECTED));
+        };
+        for (name, json) in &variables {
+            let bytes = json.get().len();
+            let fault = if bytes > MAX_VARIABLE_BYTES {
+                format!(
+                    "variable `{}` has {bytes} bytes of JSON, more than the limit of {MAX_VARIABLE_BYTES}: \
+                     put large data into a file of the session's directory",
+                    name_excerpt(name)
+                )
+            } else if json.depth() > MAX_VARIABLE_DEPTH {
+                format!(
+                    "variable `{}` is nested {} levels deep, more than the limit of {MAX_VARIABLE_DEPTH}",
+                    name_excerpt(name),
+                    json.depth()
+                )
+            } else {
+                continue;
+            };
+            return Err(self.fault(fault));
+        }
+        Ok(variables)
     }
 
     fn wrong(&self, field: &str, found: &Value, expected: &str) -> BadRequest {
@@ -181,6 +212,18 @@ impl Fields {
         BadRequest { seq: self.seq, fault }
     }
 }
+
+/// A variable's name in an error, which may be of any length.
+#[must_use]
+pub fn name_excerpt(name: &str) -> String {
+    match name.char_indices().nth(NAME_CHARS) {
+        None => name.to_owned(),
+        Some((end, _)) => format!("{}…", &name[..end]),
+    }
+}
+
+/// How many characters of a variable's name an error shows.
+const NAME_CHARS: usize = 80;
 
 /// Names a JSON value in an error: its type, and the value where it is short.
 fn kind(value: &Value) -> String {
@@ -250,6 +293,25 @@ impl Response {
             hint: Some(fault),
             protocol: PROTOCOL_VERSION,
         }
+    }
+
+    /// The first 16 hexadecimal digits of the SHA-256 of `stdout`, `stderr` and, where it is not null, `result`, as they
+    /// stand here, in UTF-8, with a byte 0xff between one and the next.
+    #[must_use]
+    pub fn output_digest(&self) -> String {
+        let mut digest = Sha256::new();
+        digest.update(&self.stdout);
+        for part in [Some(&self.stderr), self.result.as_ref()].into_iter().flatten() {
+            digest.update([0xff]);
+            digest.update(part);
+        }
+        digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Length of `stdout`, `stderr` and `result` together, in bytes of UTF-8.
+    #[must_use]
+    pub fn output_bytes(&self) -> u64 {
+        (self.stdout.len() + self.stderr.len() + self.result.as_ref().map_or(0, String::len)) as u64
     }
 }
 
@@ -345,12 +407,25 @@ pub struct Context {
     pub allowed_paths: Vec<std::path::PathBuf>,
 }
 
-/// One line of `rlm_history.jsonl`.
+/// What a session was asked to do, as its history tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// To run code.
+    #[default]
+    Execute,
+    /// To begin anew with a fresh interpreter.
+    Reset,
+    /// To take variables.
+    Set,
+}
+
+/// One line of `rlm_history.jsonl`. Lines of older workers end before `op`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     /// The request's `seq`.
     pub seq: i64,
-    /// The code that ran.
+    /// The code that ran; empty where none did.
     pub code: String,
     /// How the call ended.
     pub outcome: Outcome,
@@ -362,10 +437,54 @@ pub struct HistoryEntry {
     pub started_at: f64,
     /// Wall-clock time of the call, in seconds.
     pub execution_time: f64,
+    /// What was asked.
+    #[serde(default)]
+    pub op: Operation,
+    /// [`Response::output_digest`]; None in lines of older workers.
+    #[serde(default)]
+    pub output_digest: Option<String>,
+    /// [`Response::output_bytes`].
+    #[serde(default)]
+    pub output_bytes: u64,
+    /// Op `set`: the variables, those that fit into [`crate::limits::MAX_HISTORY_VARIABLES_BYTES`] in the order of their
+    /// names. Other ops: absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<BTreeMap<String, JsonText>>,
+    /// Op `set`: names of the variables that did not fit; absent where all did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables_omitted: Vec<String>,
+}
+
+/// What a session and its worker are at the moment: `result` of the response to op `info`, as JSON text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// `bash` or `python`.
+    pub language: String,
+    /// Version of the interpreter, `5.2.15(1)-release` or `3.11.2`.
+    pub version: String,
+    /// Version of the worker program.
+    pub worker_version: String,
+    /// [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// How long the worker has been ready, in seconds.
+    pub uptime: f64,
+    /// Calls executed so far.
+    pub calls: u64,
+    /// Resident memory of the worker, the interpreter and all that they started, in bytes. Pages that processes share are
+    /// counted for each.
+    pub memory_bytes: u64,
+    /// Working directory of the interpreter, without symbolic links; where there is no interpreter, the last one known, or
+    /// null.
+    pub cwd: Option<String>,
+    /// Process id of the interpreter; null where it has ended and the next call starts another.
+    pub pid: Option<i32>,
+    /// Whether the answer was declared final.
+    pub answer_ready: bool,
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde::de::DeserializeOwned;
     use serde_json::json;
 
@@ -405,7 +524,7 @@ mod tests {
         check_request(r#"{"op": "info", "seq": 3}"#, Request::Info { seq: 3 });
         check_request(
             r#"{"op": "set", "seq": 4, "variables": {"a": [1, "x"]}}"#,
-            Request::Set { seq: 4, variables: BTreeMap::from([("a".to_owned(), json!([1, "x"]))]) },
+            Request::Set { seq: 4, variables: BTreeMap::from([("a".to_owned(), json!([1, "x"]).into())]) },
         );
     }
 
@@ -487,20 +606,126 @@ mod tests {
         );
         let short: Context = serde_json::from_str(r#"{"fs_root": "/data", "unknown": 1}"#).unwrap();
         assert_eq!(short.allowed_paths, [""; 0].map(std::path::PathBuf::from));
+        let entry = HistoryEntry {
+            seq: 1,
+            code: "exit 3".to_owned(),
+            outcome: Outcome::Exited,
+            state: State::Restored,
+            exit_code: Some(3),
+            started_at: 1.5,
+            execution_time: 0.25,
+            op: Operation::Execute,
+            output_digest: Some("00ff00ff00ff00ff".to_owned()),
+            output_bytes: 5,
+            variables: None,
+            variables_omitted: Vec::new(),
+        };
         check_golden(
-            &HistoryEntry {
-                seq: 1,
-                code: "exit 3".to_owned(),
-                outcome: Outcome::Exited,
-                state: State::Restored,
-                exit_code: Some(3),
-                started_at: 1.5,
-                execution_time: 0.25,
-            },
+            &entry,
             concat!(
                 r#"{"seq":1,"code":"exit 3","outcome":"exited","state":"restored","exit_code":3,"#,
-                r#""started_at":1.5,"execution_time":0.25}"#
+                r#""started_at":1.5,"execution_time":0.25,"op":"execute","#,
+                r#""output_digest":"00ff00ff00ff00ff","output_bytes":5}"#
             ),
         );
+        check_golden(
+            &HistoryEntry {
+                code: String::new(),
+                op: Operation::Set,
+                variables: Some(BTreeMap::from([("a".to_owned(), r#"[1.0,"x"]"#.parse().unwrap())])),
+                variables_omitted: vec!["b".to_owned()],
+                ..entry.clone()
+            },
+            concat!(
+                r#"{"seq":1,"code":"","outcome":"exited","state":"restored","exit_code":3,"#,
+                r#""started_at":1.5,"execution_time":0.25,"op":"set","#,
+                r#""output_digest":"00ff00ff00ff00ff","output_bytes":5,"#,
+                r#""variables":{"a":[1.0,"x"]},"variables_omitted":["b"]}"#
+            ),
+        );
+        let old = concat!(
+            r#"{"seq":1,"code":"exit 3","outcome":"exited","state":"restored","exit_code":3,"#,
+            r#""started_at":1.5,"execution_time":0.25}"#
+        );
+        let old: HistoryEntry = serde_json::from_str(old).unwrap();
+        assert_eq!(old, HistoryEntry { output_digest: None, output_bytes: 0, ..entry });
+        check_golden(
+            &[Operation::Execute, Operation::Reset, Operation::Set].to_vec(),
+            r#"["execute","reset","set"]"#,
+        );
+    }
+
+    #[test]
+    fn golden_info() {
+        check_golden(
+            &Info {
+                language: "bash".to_owned(),
+                version: "5.2.15(1)-release".to_owned(),
+                worker_version: "0.1.0".to_owned(),
+                protocol: PROTOCOL_VERSION,
+                uptime: 1.5,
+                calls: 2,
+                memory_bytes: 4096,
+                cwd: Some("/data".to_owned()),
+                pid: None,
+                answer_ready: false,
+            },
+            concat!(
+                r#"{"language":"bash","version":"5.2.15(1)-release","worker_version":"0.1.0","protocol":1,"#,
+                r#""uptime":1.5,"calls":2,"memory_bytes":4096,"cwd":"/data","pid":null,"answer_ready":false}"#
+            ),
+        );
+    }
+
+    /// What `printf 'out\xfferr' | sha256sum`, and the same with `\xffresult` behind it, print.
+    #[test]
+    fn the_digest_is_one_that_other_programs_can_make() {
+        let response = Response {
+            stdout: "out".to_owned(),
+            stderr: "err".to_owned(),
+            ..Response::refused(1, String::new())
+        };
+        assert_eq!((response.output_digest().as_str(), response.output_bytes()), ("e0818b0068cbc90a", 6));
+        let response = Response { result: Some("result".to_owned()), ..response };
+        assert_eq!((response.output_digest().as_str(), response.output_bytes()), ("ccaf4e8d070b5ded", 12));
+        let response = Response { result: Some(String::new()), ..response };
+        assert_eq!((response.output_digest().as_str(), response.output_bytes()), ("5bfa7d27d5339480", 6));
+    }
+
+    #[test]
+    fn values_keep_what_their_text_says() {
+        let document = r#"{"op": "set", "seq": 1, "variables": {"n": 1e400, "i": 12345678901234567890123, "s": "\ud800", "n": 1.0}}"#;
+        let Ok(Request::Set { variables, .. }) = Request::parse(document.as_bytes()) else {
+            panic!("refused")
+        };
+        let texts: Vec<&str> = variables.values().map(JsonText::get).collect();
+        assert_eq!(texts, ["12345678901234567890123", "1.0", r#""\ud800""#]);
+    }
+
+    #[test]
+    fn variables_over_the_limits_are_refused_by_name() {
+        let set = |value: &str| {
+            let document =
+                format!(r#"{{"op": "set", "seq": 3, "variables": {{"fits": 1, "big": {value}}}}}"#);
+            Request::parse(document.as_bytes())
+        };
+        let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        assert!(set(&text(MAX_VARIABLE_BYTES)).is_ok());
+        let fault = "variable `big` has 1048577 bytes of JSON, more than the limit of 1048576: \
+                     put large data into a file of the session's directory";
+        assert_eq!(set(&text(MAX_VARIABLE_BYTES + 1)), Err(BadRequest { seq: 3, fault: fault.to_owned() }));
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(set(&nested(MAX_VARIABLE_DEPTH)).is_ok());
+        let fault = set(&nested(MAX_VARIABLE_DEPTH + 1)).unwrap_err().fault;
+        assert_eq!(fault, "variable `big` is nested 101 levels deep, more than the limit of 100");
+    }
+
+    proptest! {
+        #[test]
+        fn no_document_is_fatal(document in "\\{(\"(op|code|seq|variables|timeout)\":(\"(set|x)\"|\\{\"a\":[0-9\\[\\]]{0,3}\\}|-?[0-9e.]{0,5}),?){0,4}\\}?") {
+            if let Err(refused) = Request::parse(document.as_bytes()) {
+                prop_assert!(!refused.fault.is_empty());
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@
 
 use crate::code::{Care, Suffix, lists_traps};
 use crate::report::{Saved, Stdin};
+use crate::variables::Value;
 
 /// Where the shell finds the worker's pipes and files: descriptors of the worker, opened by path when needed, so that
 /// the shell and its children inherit none of them.
@@ -59,6 +60,9 @@ if [[ -v __rlm_2 ]]; then \\exec 2>&\"$__rlm_2\" {__rlm_2}>&-; else \\exec 2>&-;
 \\builtin unset -v __rlm_1 __rlm_2 __rlm_w
 ";
 
+/// In the file that gives a shell variables: the part at which their values begin.
+const VALUES_AT: usize = 2;
+
 /// The shell texts that stay the same over a session.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -69,6 +73,8 @@ pub(crate) struct Scripts {
     tell_positional: String,
     calm_end: String,
     dump_state: String,
+    begin_set: String,
+    end_set: String,
     end_path: String,
     careful_path: String,
     /// The script files' texts, in the order of [`Paths::scripts`].
@@ -117,6 +123,8 @@ impl Scripts {
             files,
             exit_hook: fill(EXIT_HOOK).trim_end().to_owned(),
             dump_state: fill("{ \\builtin . @EXIT@; } >/dev/null 2>&1\n"),
+            begin_set: fill(include_str!("driver/set.bash")),
+            end_set: fill(include_str!("driver/set_end.bash")),
             // Both ways, as a terminal's standard input is.
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
             tell_positional: format!("[[ $# -eq 0 ]] || \\builtin . {}\n", path_to("@POSITIONAL@")),
@@ -189,6 +197,33 @@ impl Scripts {
         file.extend_from_slice(SILENCE.as_bytes());
         file.extend_from_slice(b"\n\0\0");
         Call { file, lines: self.lines(&self.end_line(nonce)) }
+    }
+
+    /// The call that gives the shell variables: all or none. The text names them and says where in the file their values
+    /// stand, which nothing ever reads as shell.
+    pub(crate) fn set(&self, variables: &[(&str, Value)], nonce: u64) -> Call {
+        let mut check = self.begin_set.clone();
+        let mut assign = String::new();
+        let mut values: Vec<&[u8]> = Vec::new();
+        for (name, value) in variables {
+            check.push_str(&format!("__rlm_q {name}\n"));
+            push_assignment(&mut assign, &mut values, name, value);
+        }
+        check.push_str(&self.end_set);
+        assign.push_str("__rlm_u=' '\n");
+        let mut file = Vec::new();
+        for part in [check.as_bytes(), assign.as_bytes()].into_iter().chain(values.iter().copied()) {
+            file.extend_from_slice(part);
+            file.push(0);
+        }
+        // Evaluated line by line, however many there are: a group of all would be too deep for bash.
+        let lines = format!(
+            "{{ \\builtin mapfile -d '' -t -n {} __rlm <{}; \\builtin eval -- \"$__rlm\"; }} >/dev/null 2>&1\n\n{}",
+            VALUES_AT + values.len(),
+            self.paths.code,
+            self.end_line(nonce)
+        );
+        Call { file, lines }
     }
 
     /// What asks for the report once more, should an interrupt have swallowed the second line.
@@ -297,6 +332,38 @@ impl Scripts {
             file.extend_from_slice(if care == Care::Calm { b"}\n" } else { b"} >/dev/null 2>&1\n" });
         }
     }
+}
+
+/// Appends what makes one variable anew, and its values to those that the file has behind the text. Old attributes go, for
+/// with some of them (`-i`, `-n`) an assignment evaluates its value; an exported variable stays exported.
+fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str, value: &'a Value) {
+    text.push_str(&format!(
+        "\\builtin unset -n {name}\n__rlm_k=\n[[ ! -v {name} ]] || __rlm_k=${{{name}@a}}\n\\builtin unset -v {name}\n"
+    ));
+    let first = VALUES_AT + values.len();
+    match value {
+        Value::Unset => return,
+        Value::Scalar(value) => {
+            text.push_str(&format!("{name}=\"${{__rlm[{first}]}}\"\n"));
+            values.push(value);
+        }
+        Value::Indexed(items) => {
+            text.push_str(&format!("{name}=(\"${{__rlm[@]:{first}:{}}}\")\n", items.len()));
+            values.extend(items.iter().map(Vec::as_slice));
+        }
+        Value::Associative(fields) => {
+            text.push_str(&format!("\\builtin declare -A {name}\n{name}=()\n"));
+            for (at, [key, value]) in fields.iter().enumerate() {
+                let (key_at, value_at) = (first + 2 * at, first + 2 * at + 1);
+                text.push_str(&format!(
+                    "__rlm_k=${{__rlm[{key_at}]}}\n{name}[\"$__rlm_k\"]=\"${{__rlm[{value_at}]}}\"\n"
+                ));
+                values.extend([key.as_slice(), value]);
+            }
+            return;
+        }
+    }
+    text.push_str(&format!("[[ $__rlm_k != *x* ]] || \\builtin declare -x {name}\n"));
 }
 
 /// What puts `$?` and PIPESTATUS back: what to define first, and the command that does it.

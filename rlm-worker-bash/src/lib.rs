@@ -9,7 +9,7 @@
 //! * `driver`: the shell text around a call, with the `.bash` files that it is made of. `code`: what is known of code
 //!   without parsing it.
 //! * `shell`: the process and its pipes. `terminal`: the pseudo-terminal. `ladder`: how a call is stopped.
-//! * `report`: what the shell says of itself.
+//! * `report`: what the shell says of itself. `variables`: what it can be given.
 //! * [`tools`]: root tools as functions, which run the program `rlm-root-tool`.
 //!
 //! When the shell dies, the call says so and a new shell takes over what the old one could save. When the worker ends,
@@ -23,6 +23,7 @@ pub mod session;
 mod shell;
 mod terminal;
 pub mod tools;
+mod variables;
 
 pub use session::{BashSession, SessionConfig};
 pub use shell::ShellError;

@@ -51,6 +51,10 @@ pub(crate) struct Report {
     pub(crate) cwd: Vec<u8>,
     pub(crate) ready: Vec<u8>,
     pub(crate) content: Vec<u8>,
+    /// A new shell's: its version.
+    pub(crate) version: Option<Vec<u8>>,
+    /// Of op `set`: the names that are readonly, or white space where all was set.
+    pub(crate) set: Option<Vec<u8>>,
 }
 
 /// What a shell saved as it ended.
@@ -102,6 +106,11 @@ pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> 
     let mut report = Report::default();
     let quiet: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
     parse_quiet(&quiet, &mut report.saved, exit_hook);
+    let told = |token: &[u8]| {
+        let at = quiet.iter().position(|other| *other == token)?;
+        quiet.get(at + 1).map(|value| value.to_vec())
+    };
+    (report.version, report.set) = (told(b"V"), told(b"S"));
     parse_end(&tokens[at + 1..], &mut report)?;
     Some(report)
 }

@@ -2,6 +2,7 @@
 
 mod call;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,13 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
+use rlm_core::json::JsonText;
+use rlm_core::limits::START_LIMIT;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
-use rlm_core::worker::{CallReport, Events, HeadTail, Interpreter, Process, Stop, descendants, serve};
+use rlm_core::worker::{
+    CallReport, Description, Events, HeadTail, Interpreter, Process, Stop, descendants, serve,
+};
 
 use self::call::End;
 use crate::code::Care;
@@ -19,9 +24,7 @@ use crate::driver::quote_bytes;
 use crate::report::{self, LastWill, Report, Saved};
 use crate::shell::{self, ShellConfig, ShellError, Wires};
 use crate::terminal::Terminal;
-
-/// How long a new shell may take until it reports. Milliseconds, unless hundreds start at once.
-const START_LIMIT: Duration = Duration::from_secs(30);
+use crate::variables;
 
 /// How much of what a shell printed before it failed to start is told.
 const WORDS_BYTES: usize = 2048;
@@ -53,6 +56,8 @@ pub struct BashSession {
     terminal: Terminal,
     wires: Wires,
     shell: Process,
+    /// What the shell says that it is.
+    version: String,
     saved: Saved,
     care: Care,
     cwd: PathBuf,
@@ -65,6 +70,8 @@ pub struct BashSession {
     nonce: u64,
     /// Set when the shell is gone: no call can run until a new one is there.
     is_dead: bool,
+    /// Set when the session was to begin anew and no shell could be started.
+    reset_failed: bool,
 }
 
 impl BashSession {
@@ -83,6 +90,7 @@ impl BashSession {
             terminal,
             wires,
             shell,
+            version: String::new(),
             saved: Saved::default(),
             care: Care::Calm,
             cwd: config.fs_root.clone(),
@@ -92,6 +100,7 @@ impl BashSession {
             idle_report: Vec::new(),
             nonce: 0,
             is_dead: false,
+            reset_failed: false,
             config,
         };
         session.set_up(None, events)?.map_err(Stop::failed)?;
@@ -123,6 +132,9 @@ impl BashSession {
                 }
             }
         }
+        let tell_version =
+            format!("\\builtin printf '\\0V\\0%s\\0' \"$BASH_VERSION\" >{}\n", self.wires.paths.quiet);
+        setup.extend_from_slice(tell_version.as_bytes());
         self.nonce += 1;
         let call = self.wires.scripts.setup(&setup, self.nonce);
         self.wires.send(&call).map_err(Stop::failed)?;
@@ -154,6 +166,7 @@ impl BashSession {
         if report.was_thrown {
             return Ok(Err(ShellError::TooOld { bash: self.config.bash.clone() }));
         }
+        self.version = into_string(report.version.unwrap_or_default());
         self.saved = Saved { positional: self.saved.positional.take(), ..report.saved };
         if !self.saved.is_plain() {
             self.care = Care::Guarded;
@@ -219,6 +232,12 @@ impl BashSession {
 
     /// A shell died between calls. What the next call has to say of that: what is left of the state, and a sentence.
     fn replace_idle_shell(&mut self, events: &Events) -> Result<(State, String), Stop> {
+        if self.reset_failed {
+            self.restart(None, events)?;
+            self.reset_failed = false;
+            let notice = "the session was reset before, and its new shell could be started only now";
+            return Ok((State::Reset, notice.to_owned()));
+        }
         let status = self.shell.status().unwrap_or(-1);
         let will = report::parse_last_will(&self.idle_report);
         let state = self.restart(will, events)?;
@@ -230,7 +249,7 @@ impl BashSession {
 
     /// The call's report came: the shell goes on.
     fn after_report(&mut self, report: Report, stopped: Option<Outcome>, mut text: String) -> CallReport {
-        let Report { mut saved, cwd, ready, content, was_thrown } = report;
+        let Report { mut saved, cwd, ready, content, was_thrown, .. } = report;
         if was_thrown && saved.options.contains(&b'v') {
             remove_echo(&mut text, &self.wires.scripts.end_line(self.nonce));
         }
@@ -273,6 +292,14 @@ impl BashSession {
         })
     }
 
+    /// All that was printed until now, and how much of it was dropped.
+    fn take_output(&mut self) -> Result<(String, Truncated), Stop> {
+        let mut later = HeadTail::new(self.config.max_output_bytes);
+        self.terminal.drain(&mut self.output, &mut later)?;
+        let (text, stdout) = std::mem::replace(&mut self.output, later).into_text();
+        Ok((text, Truncated { stdout, ..Truncated::default() }))
+    }
+
     /// The answer, where it is another one than before.
     fn take_answer(&mut self, ready: Vec<u8>, content: Vec<u8>) -> Option<Answer> {
         if ready == self.ready && content == self.content {
@@ -295,12 +322,10 @@ impl Interpreter for BashSession {
         self.output.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
         let settings = self.terminal.settings();
 
-        let (end, stopped) = self.run(call, events)?;
+        let (end, stopped) = self.run_code(call, events)?;
 
         self.terminal.end_feed();
-        let mut later = HeadTail::new(self.config.max_output_bytes);
-        self.terminal.drain(&mut self.output, &mut later)?;
-        let (text, dropped) = std::mem::replace(&mut self.output, later).into_text();
+        let (text, truncated) = self.take_output()?;
         if stopped.is_some() {
             self.terminal.restore(settings.as_ref());
         }
@@ -308,7 +333,7 @@ impl Interpreter for BashSession {
             End::Reported(report) => self.after_report(*report, stopped, text),
             End::Died { status, will } => self.after_death(status, will, stopped, text, events)?,
         };
-        report.truncated = Truncated { stdout: dropped, ..Truncated::default() };
+        report.truncated = truncated;
         if report.outcome == Outcome::TimedOut && report.state == State::Kept {
             report.hint = Some(serve::timed_out_hint(call.timeout.or(self.config.exec_timeout)));
         }
@@ -318,6 +343,80 @@ impl Interpreter for BashSession {
             (report.state, report.hint) = (state, Some(notice));
         }
         Ok(report)
+    }
+
+    fn reset(&mut self, events: &Events) -> Result<CallReport, Stop> {
+        // No trap of its own may run, and nothing is to be saved.
+        self.shell.signal(Signal::SIGKILL);
+        self.wait_until_dead(events)?;
+        self.is_dead = true;
+        let have_ended = descendants::end_all();
+        self.terminal.restore(None);
+        self.idle_report.clear();
+        let (stdout, truncated) = self.take_output()?;
+        let mut report = CallReport {
+            stdout,
+            truncated,
+            answer: Some(Answer::default()),
+            hint: (!have_ended).then(|| serve::SURVIVORS.to_owned()),
+            ..CallReport::new(Outcome::Ok, State::Reset)
+        };
+        match Self::start(self.config.clone(), events) {
+            Ok(fresh) => *self = fresh,
+            Err(Stop::Failed(error)) => {
+                descendants::end_all();
+                (self.saved, self.care) = (Saved::default(), Care::Calm);
+                (self.ready, self.content) = (Vec::new(), Vec::new());
+                self.cwd = self.config.fs_root.clone();
+                self.reset_failed = true;
+                report.outcome = Outcome::Error;
+                report.hint = Some(serve::no_interpreter("shell", &*error));
+            }
+            Err(stop) => return Err(stop),
+        }
+        Ok(report)
+    }
+
+    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop> {
+        self.tend()?;
+        let variables = match variables::read(variables) {
+            Ok(variables) => variables,
+            Err(bad) => return Ok(CallReport::refused(bad.to_string())),
+        };
+        let earlier_death = if self.is_dead { Some(self.replace_idle_shell(events)?) } else { None };
+        self.idle_report.clear();
+        let settings = self.terminal.settings();
+        let (end, stopped) = self.run_set(&variables, events)?;
+        self.terminal.end_feed();
+        let mut report = match (end, stopped) {
+            // What was printed meanwhile stays for the next call: a job printed it.
+            (End::Reported(report), None) => after_set(report.set.as_deref(), None),
+            (End::Reported(report), Some(_)) => {
+                self.terminal.restore(settings.as_ref());
+                let (stdout, truncated) = self.take_output()?;
+                CallReport { stdout, truncated, ..after_set(report.set.as_deref(), stopped) }
+            }
+            (End::Died { status, will }, _) => {
+                let (stdout, truncated) = self.take_output()?;
+                let report = self.after_death(status, will, stopped, stdout, events)?;
+                let hint = report.hint.map(|hint| format!("{hint}; variables may be missing"));
+                CallReport { hint, truncated, ..report }
+            }
+        };
+        if let Some((state, notice)) = earlier_death
+            && report.state == State::Kept
+        {
+            report.state = state;
+            report.hint = Some(report.hint.map_or(notice.clone(), |hint| format!("{hint}; {notice}")));
+            report.answer = Some(self.current_answer());
+        }
+        Ok(report)
+    }
+
+    fn describe(&mut self) -> Result<Description, Stop> {
+        self.tend()?;
+        let pid = (!self.is_dead).then(|| self.shell.pid());
+        Ok(Description::new("bash", &self.version, pid, Some(self.cwd.clone())))
     }
 
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
@@ -334,6 +433,21 @@ impl Interpreter for BashSession {
         self.is_dead = self.is_dead || self.shell.status().is_some();
         descendants::reap_orphans((!self.is_dead).then(|| self.shell.pid()));
         Ok(())
+    }
+}
+
+/// What became of variables, as the shell tells it: which are readonly, white space where it took all, or nothing where it
+/// was stopped before it came to the end.
+fn after_set(told: Option<&[u8]>, stopped: Option<Outcome>) -> CallReport {
+    match told {
+        Some(names) if names.trim_ascii().is_empty() => CallReport::new(Outcome::Ok, State::Kept),
+        Some(names) => CallReport::refused(variables::readonly(&String::from_utf8_lossy(names))),
+        None => CallReport {
+            hint: Some(
+                "the shell did not come to the end of it, and may have some of the variables".to_owned(),
+            ),
+            ..CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept)
+        },
     }
 }
 

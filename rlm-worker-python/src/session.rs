@@ -1,22 +1,22 @@
 //! The session: one interpreter after another, and the cells that run in them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use rlm_core::protocol::{Execute, Outcome, State, Truncated};
+use rlm_core::json::JsonText;
+use rlm_core::limits::{SET_LIMIT, START_LIMIT};
+use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::{self, BootTime};
-use rlm_core::worker::{CallReport, Events, Interpreter as Worker, Process, Stop, serve};
+use rlm_core::worker::{CallReport, Description, Events, Interpreter as Worker, Process, Stop, serve};
 
 use crate::interpreter::Interpreter;
 use crate::ladder::Ladder;
 use crate::process::{self, Outputs, StartError, Wires};
-use crate::wire::{Command, LOST_STATUS, Report, Setup, complete_report};
-
-/// How long a new interpreter may take until it reports. Milliseconds, unless hundreds start at once.
-const START_LIMIT: Duration = Duration::from_secs(30);
+use crate::wire::{Command, LOST_STATUS, Report, Setup, Task, complete_report};
 
 /// How often a running cell is looked after though nothing happens.
 const TEND_INTERVAL: Duration = Duration::from_millis(100);
@@ -47,6 +47,8 @@ pub struct PythonSession {
     config: SessionConfig,
     wires: Wires,
     interpreter: Process,
+    /// What the interpreter says that it is.
+    version: String,
     /// What [`process::image`] said of the interpreter.
     image: Option<[u64; 3]>,
     nonce: u64,
@@ -56,6 +58,8 @@ pub struct PythonSession {
     outputs: Outputs,
     /// Set when the interpreter is gone: no call can run until a new one is there.
     is_dead: bool,
+    /// Set when the session was to begin anew and no interpreter could be started.
+    reset_failed: bool,
 }
 
 /// How the interpreter's part of a call ended.
@@ -78,6 +82,8 @@ enum Death {
 
 /// What is known of a call while it runs.
 struct Running {
+    /// Whether an interrupt stops it.
+    heeds_interrupts: bool,
     began: BootTime,
     time_is_up: Option<Instant>,
     tend_at: Instant,
@@ -86,15 +92,21 @@ struct Running {
 }
 
 impl Running {
-    fn new(limit: Option<Duration>) -> Self {
+    fn cell(limit: Option<Duration>) -> Self {
         let now = Instant::now();
         Self {
+            heeds_interrupts: true,
             began: BootTime::now(),
             time_is_up: limit.and_then(|limit| now.checked_add(limit)),
             tend_at: now + TEND_INTERVAL,
             ladder: None,
             report: Vec::new(),
         }
+    }
+
+    /// What gives the namespace variables is not interrupted: the host's interrupt means a cell.
+    fn set(limit: Duration) -> Self {
+        Self { heeds_interrupts: false, ..Self::cell(Some(limit)) }
     }
 
     /// When there is something to do though nothing happens.
@@ -113,8 +125,18 @@ impl PythonSession {
         let wires = Wires::new().map_err(StartError::Wires).map_err(Stop::failed)?;
         let outputs = Outputs::new(WORDS_BYTES);
         let interpreter = start(&config, &wires, &config.setup.fs_root).map_err(Stop::failed)?;
-        let mut session =
-            Self { config, wires, interpreter, image: None, nonce: 0, cells: 0, outputs, is_dead: false };
+        let mut session = Self {
+            config,
+            wires,
+            interpreter,
+            version: String::new(),
+            image: None,
+            nonce: 0,
+            cells: 0,
+            outputs,
+            is_dead: false,
+            reset_failed: false,
+        };
         session.set_up(events)?;
         session.outputs.set_limit(session.config.max_output_bytes);
         Ok(session)
@@ -123,7 +145,7 @@ impl PythonSession {
     /// Makes an interpreter that has just been started ready for cells.
     fn set_up(&mut self, events: &Events) -> Result<(), Stop> {
         let setup = serde_json::to_vec(&self.config.setup).map_err(Stop::failed)?;
-        self.send(0, &setup, 0)?;
+        self.send(Task::SetUp, &setup, 0)?;
         let mut report = Vec::new();
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -131,7 +153,9 @@ impl PythonSession {
             events.wait(self.descriptors(), Some(deadline))?;
             self.wires.read_outputs(&mut self.outputs)?;
             self.wires.read_report(&mut report)?;
-            if complete_report(&report, self.nonce).is_some() {
+            if let Some(report) = complete_report(&report, self.nonce) {
+                let report: Report = serde_json::from_slice(report).map_err(Stop::failed)?;
+                self.version = report.result.unwrap_or_default();
                 break;
             }
             let python = || self.config.interpreter.program.clone();
@@ -150,10 +174,10 @@ impl PythonSession {
         Ok(())
     }
 
-    fn send(&mut self, cell: u64, payload: &[u8], limit: usize) -> Result<(), Stop> {
+    fn send(&mut self, task: Task, payload: &[u8], limit: usize) -> Result<(), Stop> {
         self.nonce += 1;
         let (payload_bytes, max_result_bytes) = (payload.len() as u64, limit as u64);
-        let command = Command { nonce: self.nonce, cell, payload_bytes, max_result_bytes };
+        let command = Command { nonce: self.nonce, task, payload_bytes, max_result_bytes };
         self.wires.send(command, payload).map_err(Stop::failed)
     }
 
@@ -171,12 +195,17 @@ impl PythonSession {
         words.map(|text| text.trim().to_owned()).join("\n").trim().to_owned()
     }
 
-    /// Runs the cell, until it reports or its interpreter dies. The second value says why it was stopped, if it was.
-    fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
+    /// Runs a cell.
+    fn run_cell(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
         self.cells += 1;
         let limit = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
-        self.send(self.cells, call.code.as_bytes(), limit)?;
-        let mut running = Running::new(call.timeout.or(self.config.exec_timeout));
+        self.send(Task::Cell(self.cells), call.code.as_bytes(), limit)?;
+        self.run(Running::cell(call.timeout.or(self.config.exec_timeout)), events)
+    }
+
+    /// Waits for what was sent to the engine, until it reports or its interpreter dies. The second value says why it was
+    /// stopped, if it was.
+    fn run(&mut self, mut running: Running, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
         let end = loop {
             let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
             let [has_report, prints, complains, is_dead] = [0, 1, 2, 3].map(|at| wake.ready[at]);
@@ -208,8 +237,11 @@ impl PythonSession {
         let now = Instant::now();
         if running.ladder.is_none() {
             let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
-            let cause =
-                if interrupt { Some(Outcome::Interrupted) } else { is_late.then_some(Outcome::TimedOut) };
+            let cause = if interrupt && running.heeds_interrupts {
+                Some(Outcome::Interrupted)
+            } else {
+                is_late.then_some(Outcome::TimedOut)
+            };
             running.ladder = cause.map(Ladder::new);
         }
         if let Some(ladder) = running.ladder.as_mut().filter(|ladder| now >= ladder.next) {
@@ -232,16 +264,22 @@ impl PythonSession {
         is_replaced.then_some(Death::Replaced)
     }
 
-    /// Ends all that is left of an interpreter, its programs included, and starts a new one.
-    fn restart(&mut self, events: &Events) -> Result<(), Stop> {
+    /// Ends all that is left of an interpreter, its programs included. Returns whether nothing is left.
+    fn end_interpreter(&mut self, events: &Events) -> Result<bool, Stop> {
         self.is_dead = true;
         self.interpreter.signal(Signal::SIGKILL);
         // It is reaped by its owner; the sweep takes everything else that it had started.
         while self.interpreter.status().is_none() {
             events.wait(vec![PollFd::new(self.interpreter.pidfd(), PollFlags::POLLIN)], None)?;
         }
-        descendants::end_all();
+        let have_ended = descendants::end_all();
         self.wires.drain_outputs(&mut self.outputs)?;
+        Ok(have_ended)
+    }
+
+    /// Ends what is left of an interpreter, and starts a new one.
+    fn restart(&mut self, events: &Events) -> Result<(), Stop> {
+        self.end_interpreter(events)?;
         let places = [&*self.config.setup.fs_root, Path::new("/")];
         let cwd = places.into_iter().find(|dir| dir.is_dir()).unwrap_or(places[0]);
         self.interpreter = start(&self.config, &self.wires, cwd).map_err(Stop::failed)?;
@@ -253,6 +291,12 @@ impl PythonSession {
 
     /// The interpreter died between calls. What the next call has to say of that.
     fn replace_idle_interpreter(&mut self, events: &Events) -> Result<String, Stop> {
+        if self.reset_failed {
+            self.restart(events)?;
+            self.reset_failed = false;
+            let notice = "the session was reset before, and its new interpreter could be started only now";
+            return Ok(notice.to_owned());
+        }
         let death = Death::Ended(self.interpreter.status().unwrap_or(-1));
         self.restart(events)?;
         Ok(format!("since the last call the interpreter {}; {LEGACY}", death.describe()))
@@ -321,7 +365,7 @@ impl Worker for PythonSession {
         let notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
         self.outputs.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
 
-        let (end, stopped) = self.run(call, events)?;
+        let (end, stopped) = self.run_cell(call, events)?;
 
         self.wires.drain_outputs(&mut self.outputs)?;
         let limit = call.timeout.or(self.config.exec_timeout);
@@ -336,6 +380,63 @@ impl Worker for PythonSession {
             (report.state, report.hint) = (State::Reset, Some(notice));
         }
         Ok(report)
+    }
+
+    fn reset(&mut self, events: &Events) -> Result<CallReport, Stop> {
+        let have_ended = self.end_interpreter(events)?;
+        let mut report = CallReport {
+            answer: Some(Answer::default()),
+            hint: (!have_ended).then(|| serve::SURVIVORS.to_owned()),
+            ..CallReport::new(Outcome::Ok, State::Reset)
+        };
+        self.take_outputs(&mut report);
+        self.config.setup.answer = Answer::default();
+        match Self::start(self.config.clone(), events) {
+            // The number of a cell is that of the call, over all interpreters.
+            Ok(fresh) => *self = Self { cells: self.cells, ..fresh },
+            Err(Stop::Failed(error)) => {
+                descendants::end_all();
+                self.reset_failed = true;
+                report.outcome = Outcome::Error;
+                report.hint = Some(serve::no_interpreter("interpreter", &*error));
+            }
+            Err(stop) => return Err(stop),
+        }
+        Ok(report)
+    }
+
+    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop> {
+        self.tend()?;
+        let notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
+        let payload = serde_json::to_vec(variables).map_err(Stop::failed)?;
+        self.send(Task::Set, &payload, 0)?;
+        let limit = self.config.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
+        let (end, stopped) = self.run(Running::set(limit), events)?;
+        // What was printed meanwhile stays for the next call: a thread printed it, or an old value as it went.
+        let mut report = match end {
+            End::Reported(report) => match report.result {
+                None => CallReport::new(Outcome::Ok, State::Kept),
+                Some(refusal) => CallReport::refused(refusal),
+            },
+            End::Died(death) => {
+                let report = self.after_death(&death, stopped, events)?;
+                let hint = report.hint.map(|hint| format!("{hint}; nothing was set"));
+                CallReport { hint, ..report }
+            }
+        };
+        if let Some(notice) = notice
+            && report.state == State::Kept
+        {
+            report.state = State::Reset;
+            report.hint = Some(report.hint.map_or(notice.clone(), |hint| format!("{hint}; {notice}")));
+        }
+        Ok(report)
+    }
+
+    fn describe(&mut self) -> Result<Description, Stop> {
+        self.tend()?;
+        let pid = (!self.is_dead).then(|| self.interpreter.pid());
+        Ok(Description::new("python", &self.version, pid, None))
     }
 
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {

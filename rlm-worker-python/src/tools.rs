@@ -7,8 +7,11 @@ const KEYWORDS: [&str; 35] = [
     "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
+/// The name of the answer.
+pub const ANSWER: &str = "answer";
+
 /// Names that the session's namespace has already.
-const TAKEN: [&str; 3] = ["answer", "extra_data", "fs_metadata"];
+pub const TAKEN: [&str; 3] = [ANSWER, "extra_data", "fs_metadata"];
 
 /// A root tool that cannot be a function of the session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -55,12 +55,41 @@ impl Places {
 pub struct Command {
     /// Comes back in the report's header.
     pub nonce: u64,
-    /// The number of the cell, which is part of its file name; 0: no cell, the payload is a [`Setup`].
-    pub cell: u64,
+    /// What the payload is.
+    pub task: Task,
     /// Size of the payload in bytes.
     pub payload_bytes: u64,
     /// Bound on the report's `result`, in bytes.
     pub max_result_bytes: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// To make the session ready: the payload is a [`Setup`].
+    SetUp,
+    /// To take variables: the payload is a JSON object.
+    Set,
+    /// To run the cell with this number, which is part of its file name: the payload is its source.
+    Cell(u64),
+}
+
+impl Task {
+    fn encode(self) -> u64 {
+        match self {
+            Self::SetUp => 0,
+            Self::Set => u64::MAX,
+            Self::Cell(number) => number,
+        }
+    }
+
+    fn decode(number: u64) -> Self {
+        match number {
+            0 => Self::SetUp,
+            u64::MAX => Self::Set,
+            number => Self::Cell(number),
+        }
+    }
 }
 
 impl Command {
@@ -71,7 +100,7 @@ impl Command {
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        let fields = [self.nonce, self.cell, self.payload_bytes, self.max_result_bytes];
+        let fields = [self.nonce, self.task.encode(), self.payload_bytes, self.max_result_bytes];
         for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
             place.copy_from_slice(&field.to_le_bytes());
         }
@@ -82,7 +111,8 @@ impl Command {
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let field = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
-        Self { nonce: field(0), cell: field(1), payload_bytes: field(2), max_result_bytes: field(3) }
+        let task = Task::decode(field(1));
+        Self { nonce: field(0), task, payload_bytes: field(2), max_result_bytes: field(3) }
     }
 }
 
@@ -105,10 +135,11 @@ pub struct Setup {
     pub root_tools: Option<RootTools>,
 }
 
-/// What became of a cell.
+/// What became of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The trailing expression's repr, or the traceback; cut where it is too long.
+    /// The trailing expression's repr, or the traceback; cut where it is too long. Of [`Task::SetUp`]: Python's version. Of
+    /// [`Task::Set`]: why nothing was set.
     pub result: Option<String>,
     /// Bytes dropped from the middle of `result`.
     pub dropped: u64,
@@ -144,8 +175,10 @@ mod tests {
 
     #[test]
     fn a_command_comes_back_as_it_was() {
-        let command = Command { nonce: 1, cell: 0, payload_bytes: u64::MAX, max_result_bytes: 1 << 40 };
-        assert_eq!(Command::decode(&command.encode()), command);
+        for task in [Task::SetUp, Task::Set, Task::Cell(1), Task::Cell(u64::MAX - 1)] {
+            let command = Command { nonce: 1, task, payload_bytes: u64::MAX, max_result_bytes: 1 << 40 };
+            assert_eq!(Command::decode(&command.encode()), command);
+        }
     }
 
     #[test]

@@ -195,6 +195,16 @@ pub fn started_since(pid: Pid, moment: BootTime) -> bool {
     stat_fields(pid, [22]).is_some_and(|[started]| BootTime(started) >= moment)
 }
 
+/// Memory of a process that is in RAM, in bytes; 0 where it has ended.
+#[must_use]
+pub fn resident_bytes(pid: Pid) -> u64 {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    // SAFETY: a plain integer.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0);
+    pages.unwrap_or(0) * page
+}
+
 fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().map(Pid::from_raw)
 }

@@ -1,18 +1,23 @@
 //! The serve loop: requests in, responses out, strictly in turn.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::poll::PollFd;
+use nix::unistd::{Pid, getppid};
 
 use super::channel::{Channel, Delivery};
+use super::descendants;
 use super::events::{Events, Stop};
 use super::log::Log;
 use crate::control::{ControlDir, History};
 use crate::frame::{Frame, excerpt};
-use crate::limits::MAX_REQUEST_BYTES;
+use crate::json::JsonText;
+use crate::limits::{MAX_HISTORY_VARIABLES_BYTES, MAX_REQUEST_BYTES};
 use crate::protocol::{
-    Answer, BadRequest, Exception, Execute, HistoryEntry, Outcome, PROTOCOL_VERSION, Request, Response,
-    State, Truncated, UNKNOWN_SEQ,
+    Answer, BadRequest, Exception, Execute, HistoryEntry, Info, Operation, Outcome, PROTOCOL_VERSION,
+    Request, Response, State, Truncated, UNKNOWN_SEQ,
 };
 
 /// What an interpreter has to say of one call.
@@ -57,6 +62,34 @@ impl CallReport {
             answer: None,
         }
     }
+
+    /// An operation that was not done, and why; nothing has changed.
+    #[must_use]
+    pub fn refused(fault: String) -> Self {
+        Self { hint: Some(fault), ..Self::new(Outcome::Error, State::Kept) }
+    }
+}
+
+/// What an interpreter is at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// `bash` or `python`.
+    pub language: &'static str,
+    /// Its version.
+    pub version: String,
+    /// Its process, while it lives.
+    pub pid: Option<Pid>,
+    /// Its working directory, or the last one known.
+    pub cwd: Option<PathBuf>,
+}
+
+impl Description {
+    /// Describes an interpreter: where its process cannot be asked for its directory, that is `known`.
+    #[must_use]
+    pub fn new(language: &'static str, version: &str, pid: Option<Pid>, known: Option<PathBuf>) -> Self {
+        let asked = pid.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).ok());
+        Self { language, version: version.to_owned(), pid, cwd: asked.or(known) }
+    }
 }
 
 /// A language's session, as the serve loop sees it.
@@ -66,6 +99,27 @@ pub trait Interpreter {
     /// # Errors
     /// [`Stop`] as soon as the worker has to end; the call is then abandoned.
     fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop>;
+
+    /// Ends all that the session started and begins anew, with a fresh interpreter in the session's directory. The report
+    /// has the output that nobody has taken yet, and an empty answer. Where no interpreter can be started the report's
+    /// outcome is `error`, and the next call tries again.
+    ///
+    /// # Errors
+    /// [`Stop`] as soon as the worker has to end.
+    fn reset(&mut self, events: &Events) -> Result<CallReport, Stop>;
+
+    /// Gives the session these variables: all, or none and a report with the outcome `error`. It runs none of the code
+    /// that a value may look like, and leaves everything else as it is.
+    ///
+    /// # Errors
+    /// [`Stop`] as soon as the worker has to end.
+    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop>;
+
+    /// Describes the interpreter without asking it anything.
+    ///
+    /// # Errors
+    /// [`Stop`] where the session can no longer be served.
+    fn describe(&mut self) -> Result<Description, Stop>;
 
     /// Adds the descriptors whose readiness [`Self::tend`] acts on while no call runs.
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>);
@@ -90,7 +144,14 @@ pub fn serve(
         Ok(history) => history,
         Err(error) => return Stop::failed(error),
     };
-    let mut server = Server { control, history, answer: Answer::default(), execution_count: 0, log };
+    let mut server = Server {
+        control,
+        history,
+        answer: Answer::default(),
+        execution_count: 0,
+        ready_since: Instant::now(),
+        log,
+    };
     if let Err(error) = control.write_answer(&server.answer).and_then(|()| control.set_ready()) {
         return Stop::failed(error);
     }
@@ -115,7 +176,16 @@ struct Server<'a> {
     history: History,
     answer: Answer,
     execution_count: u64,
+    ready_since: Instant,
     log: &'a mut Log,
+}
+
+/// What is done for a request, and what the history tells of it.
+struct Task {
+    seq: i64,
+    op: Operation,
+    code: String,
+    variables: Option<BTreeMap<String, JsonText>>,
 }
 
 impl Server<'_> {
@@ -125,54 +195,57 @@ impl Server<'_> {
         interpreter: &mut impl Interpreter,
         events: &Events,
     ) -> Result<Response, Stop> {
-        let request = understand(frame);
-        match request {
-            Ok(Request::Execute(call)) => self.execute(&call, interpreter, events),
-            Ok(Request::Shutdown) => Err(Stop::Shutdown),
-            Ok(Request::Reset { seq } | Request::Set { seq, .. } | Request::Info { seq }) => {
-                let fault = "this worker serves the op `execute` only".to_owned();
-                Ok(self.refuse(BadRequest { seq, fault }))
+        match understand(frame) {
+            Ok(Request::Execute(call)) => {
+                let done = self.perform(events, || interpreter.execute(&call, events))?;
+                self.execution_count += 1;
+                let Execute { code, seq, .. } = call;
+                self.answer(Task { seq, op: Operation::Execute, code, variables: None }, done)
             }
+            Ok(Request::Reset { seq }) => {
+                let done = self.perform(events, || interpreter.reset(events))?;
+                self.answer(Task { seq, op: Operation::Reset, code: String::new(), variables: None }, done)
+            }
+            Ok(Request::Set { seq, variables }) => {
+                let done = self.perform(events, || interpreter.set(&variables, events))?;
+                let variables = Some(variables);
+                self.answer(Task { seq, op: Operation::Set, code: String::new(), variables }, done)
+            }
+            Ok(Request::Info { seq }) => self.describe(seq, interpreter),
+            Ok(Request::Shutdown) => Err(Stop::Shutdown),
             Err(refused) => Ok(self.refuse(refused)),
         }
     }
 
-    fn execute(
+    /// Does what was asked, and takes the time.
+    fn perform(
         &mut self,
-        call: &Execute,
-        interpreter: &mut impl Interpreter,
         events: &Events,
-    ) -> Result<Response, Stop> {
+        perform: impl FnOnce() -> Result<CallReport, Stop>,
+    ) -> Result<Done, Stop> {
         events.discard_earlier_interrupts()?;
         let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let started = Instant::now();
-        let report = interpreter.execute(call, events)?;
-        let execution_time = started.elapsed().as_secs_f64();
-        self.execution_count += 1;
+        let report = perform()?;
+        Ok(Done { report, started_at, execution_time: started.elapsed().as_secs_f64() })
+    }
+
+    /// Makes the response, after the answer file and the history have what is new.
+    fn answer(&mut self, task: Task, done: Done) -> Result<Response, Stop> {
+        let Done { report, started_at, execution_time } = done;
         if let Some(answer) = report.answer
             && answer != self.answer
         {
             self.answer = answer;
             self.control.write_answer(&self.answer).map_err(Stop::failed)?;
         }
-        self.history
-            .append(&HistoryEntry {
-                seq: call.seq,
-                code: call.code.clone(),
-                outcome: report.outcome,
-                state: report.state,
-                exit_code: report.exit_code,
-                started_at,
-                execution_time,
-            })
-            .map_err(Stop::failed)?;
-        Ok(Response {
+        let response = Response {
             status: report.outcome.status(),
             stdout: report.stdout,
             stderr: report.stderr,
             result: report.result,
             execution_count: self.execution_count,
-            seq: call.seq,
+            seq: task.seq,
             answer: self.answer.clone(),
             outcome: report.outcome,
             state: report.state,
@@ -182,6 +255,55 @@ impl Server<'_> {
             truncated: (report.truncated != Truncated::default()).then_some(report.truncated),
             hint: report.hint,
             protocol: PROTOCOL_VERSION,
+        };
+        let (variables, variables_omitted) = task.variables.map(bounded).unzip();
+        let entry = HistoryEntry {
+            seq: task.seq,
+            code: task.code,
+            outcome: response.outcome,
+            state: response.state,
+            exit_code: response.exit_code,
+            started_at,
+            execution_time,
+            op: task.op,
+            output_digest: Some(response.output_digest()),
+            output_bytes: response.output_bytes(),
+            variables,
+            variables_omitted: variables_omitted.unwrap_or_default(),
+        };
+        self.history.append(&entry).map_err(Stop::failed)?;
+        Ok(response)
+    }
+
+    fn describe(&self, seq: i64, interpreter: &mut impl Interpreter) -> Result<Response, Stop> {
+        let started = Instant::now();
+        let Description { language, version, pid, cwd } = interpreter.describe()?;
+        let this = Pid::this();
+        let memory_bytes =
+            [getppid(), this].into_iter().chain(descendants::below(this)).map(descendants::resident_bytes);
+        let info = Info {
+            language: language.to_owned(),
+            version,
+            worker_version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL_VERSION,
+            uptime: self.ready_since.elapsed().as_secs_f64(),
+            calls: self.execution_count,
+            memory_bytes: memory_bytes.sum(),
+            cwd: cwd.map(|cwd| cwd.to_string_lossy().into_owned()),
+            pid: pid.map(Pid::as_raw),
+            answer_ready: self.answer.ready,
+        };
+        Ok(Response {
+            status: Outcome::Ok.status(),
+            outcome: Outcome::Ok,
+            result: Some(serde_json::to_string(&info).map_err(Stop::failed)?),
+            execution_count: self.execution_count,
+            answer: self.answer.clone(),
+            execution_time: started.elapsed().as_secs_f64(),
+            hint: pid
+                .is_none()
+                .then(|| "the interpreter has ended; the next call runs in a new one".to_owned()),
+            ..Response::refused(seq, String::new())
         })
     }
 
@@ -195,11 +317,44 @@ impl Server<'_> {
     }
 }
 
+/// A task, done.
+struct Done {
+    report: CallReport,
+    started_at: f64,
+    execution_time: f64,
+}
+
+/// The variables that the history keeps, and the names of the others.
+fn bounded(mut variables: BTreeMap<String, JsonText>) -> (BTreeMap<String, JsonText>, Vec<String>) {
+    let (mut room, mut omitted) = (MAX_HISTORY_VARIABLES_BYTES, Vec::new());
+    variables.retain(|name, json| {
+        let left = room.checked_sub(json.get().len());
+        match left {
+            Some(left) => room = left,
+            None => omitted.push(name.clone()),
+        }
+        left.is_some()
+    });
+    (variables, omitted)
+}
+
 /// What a caller is told of a call that was stopped at its time limit and whose session goes on.
 #[must_use]
 pub fn timed_out_hint(limit: Option<Duration>) -> String {
     let seconds = limit.unwrap_or_default().as_secs_f64();
     format!("the call was stopped after its time limit of {seconds} s; the session's state is kept")
+}
+
+/// What a caller is told of a session that was reset and has left something behind.
+pub const SURVIVORS: &str = "some processes of the old session could not be ended";
+
+/// What a caller is told of a session that was reset and has no interpreter now.
+#[must_use]
+pub fn no_interpreter(kind: &str, error: &(dyn std::error::Error + 'static)) -> String {
+    format!(
+        "the session was ended, and no new {kind} could be started: {}; the next call tries again",
+        super::log::chain(error)
+    )
 }
 
 /// A frame as a request, or why it is none.

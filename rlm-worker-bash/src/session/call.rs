@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rlm_core::limits::SET_LIMIT;
 use rlm_core::protocol::{Execute, Outcome};
 use rlm_core::worker::wires::{memory_file, path_of};
 use rlm_core::worker::{Events, Stop, descendants};
@@ -15,6 +16,7 @@ use crate::code::{Appendable, Care, Suffix, appendable};
 use crate::ladder::{Ladder, Step};
 use crate::report::{self, LastWill, Report};
 use crate::terminal::FEED_INTERVAL;
+use crate::variables::Value;
 
 /// How long after each piece of a report the call is left alone.
 const REPORT_PAUSE: Duration = Duration::from_millis(250);
@@ -32,7 +34,9 @@ pub(super) enum End {
 }
 
 /// What is known of a call while it runs.
-struct Running {
+pub(super) struct Running {
+    /// Whether an interrupt stops it.
+    heeds_interrupts: bool,
     /// The nonce that the call began with; it may have been asked again since.
     first_nonce: u64,
     limit: Option<Duration>,
@@ -53,9 +57,11 @@ struct Running {
 }
 
 impl Running {
-    fn new(first_nonce: u64, limit: Option<Duration>) -> Self {
+    /// A call of the user's code.
+    pub(super) fn code(first_nonce: u64, limit: Option<Duration>) -> Self {
         let now = Instant::now();
         Self {
+            heeds_interrupts: true,
             first_nonce,
             limit,
             heard_at: now,
@@ -67,6 +73,11 @@ impl Running {
             quiet: Vec::new(),
             settling: None,
         }
+    }
+
+    /// A call that gives the shell variables: an interrupt must not come between two of them.
+    pub(super) fn set(first_nonce: u64, limit: Duration) -> Self {
+        Self { heeds_interrupts: false, ..Self::code(first_nonce, Some(limit)) }
     }
 
     /// When there is something to do though nothing happens.
@@ -91,10 +102,33 @@ impl Running {
 }
 
 impl BashSession {
-    /// Runs the call in the shell, until it reports or dies. The second value says why it was stopped, if it was.
-    pub(super) fn run(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
-        self.send(&call.code)?;
-        let mut running = Running::new(self.nonce, call.timeout.or(self.config.exec_timeout));
+    /// Runs the user's code.
+    pub(super) fn run_code(
+        &mut self,
+        call: &Execute,
+        events: &Events,
+    ) -> Result<(End, Option<Outcome>), Stop> {
+        self.send_code(&call.code)?;
+        let limit = call.timeout.or(self.config.exec_timeout);
+        self.run(Running::code(self.nonce, limit), events)
+    }
+
+    /// Gives the shell variables.
+    pub(super) fn run_set(
+        &mut self,
+        variables: &[(&str, Value)],
+        events: &Events,
+    ) -> Result<(End, Option<Outcome>), Stop> {
+        self.nonce += 1;
+        let call = self.wires.scripts.set(variables, self.nonce);
+        self.terminal.begin_feed();
+        self.wires.send(&call).map_err(Stop::failed)?;
+        let limit = self.config.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
+        self.run(Running::set(self.nonce, limit), events)
+    }
+
+    /// Waits for what was sent to the shell, until it reports or dies. The second value says why it was stopped, if it was.
+    fn run(&mut self, mut running: Running, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
         loop {
             let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
             let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
@@ -120,7 +154,7 @@ impl BashSession {
     }
 
     /// Hands the code to the shell.
-    fn send(&mut self, code: &str) -> Result<(), Stop> {
+    fn send_code(&mut self, code: &str) -> Result<(), Stop> {
         let suffix = match appendable(code) {
             Appendable::Yes => Suffix::PipeStatus,
             Appendable::AskBash if self.is_complete(code) => Suffix::PipeStatus,
@@ -189,8 +223,11 @@ impl BashSession {
         let now = Instant::now();
         if running.ladder.is_none() && !running.is_reporting() {
             let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
-            let cause =
-                if interrupt { Some(Outcome::Interrupted) } else { is_late.then_some(Outcome::TimedOut) };
+            let cause = if interrupt && running.heeds_interrupts {
+                Some(Outcome::Interrupted)
+            } else {
+                is_late.then_some(Outcome::TimedOut)
+            };
             running.ladder = cause.map(Ladder::new);
         }
         let is_reporting = running.is_reporting();

@@ -1,12 +1,12 @@
 //! A cell: from its source to the value of its last expression, or to the exception that ended it.
 
-use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyRecursionError};
+use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyRecursionError, PySyntaxError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlm_core::protocol::Exception;
 
-use crate::{signals, text};
+use crate::{signals, text, variables};
 
 /// `ast.PyCF_ONLY_AST`.
 const ONLY_AST: i32 = 0x400;
@@ -81,6 +81,23 @@ impl Cells {
     /// `__main__`'s names and values.
     pub(crate) fn namespace<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
         self.namespace.bind(py)
+    }
+
+    /// The name that code means which says this one, None where it is no name of a variable. The compiler decides: it knows
+    /// the keywords, and spells some letters in another way (`ﬁ` as `fi`).
+    pub(crate) fn variable_name(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        if !variables::is_identifier(&PyString::new(py, name)) {
+            return Ok(None);
+        }
+        let tree = self.compile.bind(py).call1((format!("{name} = 0"), "<rlm>", "exec", ONLY_AST, true));
+        match tree {
+            Ok(tree) => {
+                let statement = tree.getattr("body")?.get_item(0)?;
+                statement.getattr("targets")?.get_item(0)?.getattr("id")?.extract().map(Some)
+            }
+            Err(error) if error.is_instance_of::<PySyntaxError>(py) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.

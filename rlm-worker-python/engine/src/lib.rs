@@ -10,6 +10,7 @@
 //! * `signals`: how a cell is interrupted, and why nothing else is. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
 //! * `tools`: functions that call the host. `tools.py`: the parts of that which are Python.
+//! * `variables`: what the host puts into the namespace.
 //! * `wires`: pipes and files, opened by path.
 //!
 //! The supervisor, `rlm-worker-python`, does the rest: it has the time limits, the output, and the answer to the host.
@@ -23,6 +24,7 @@ mod signals;
 mod streams;
 mod text;
 mod tools;
+mod variables;
 mod wires;
 
 use pyo3::prelude::*;

@@ -1,21 +1,23 @@
 //! The loop: a command, a cell, a report.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
 
 use nix::unistd::Pid;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
-use rlm_worker_python::wire::{Command, Places, Report, Setup, report_header};
-use serde_json::Value;
+use pyo3::types::{PyDict, PyList};
+use rlm_core::json::JsonText;
+use rlm_core::protocol::name_excerpt;
+use rlm_worker_python::wire::{Command, Places, Report, Setup, Task, report_header};
 
 use crate::answer::Sent;
 use crate::cell::Cells;
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
-use crate::{text, tools, wires};
+use crate::{text, tools, variables, wires};
 
 struct Session {
     places: Places,
@@ -23,6 +25,8 @@ struct Session {
     signals: Signals,
     streams: Streams,
     sent: Sent,
+    /// Names of the root tools.
+    root_tools: Vec<String>,
     pid: Pid,
 }
 
@@ -32,9 +36,10 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
     loop {
         let command = session.next_command(py)?;
         let payload = wires::read_payload(&session.places.payload, command.payload_bytes)?;
-        let report = match command.cell {
-            0 => session.set_up(py, &payload)?,
-            cell => session.run(py, &payload, cell, command.max_result_bytes)?,
+        let report = match command.task {
+            Task::SetUp => session.set_up(py, &payload)?,
+            Task::Set => session.set(py, &payload)?,
+            Task::Cell(cell) => session.run(py, &payload, cell, command.max_result_bytes)?,
         };
         let document = serde_json::to_vec(&report).map_err(fault)?;
         session.leave_if_child(py);
@@ -57,7 +62,8 @@ impl Session {
         sys.getattr("path")?.call_method1("append", ("",))?;
         let streams = Streams::new(py, &places.stdout, &places.stderr)?;
         let cells = Cells::new(py)?;
-        Ok(Self { places, cells, signals, streams, sent: Sent::default(), pid: Pid::this() })
+        let (sent, root_tools) = (Sent::default(), Vec::new());
+        Ok(Self { places, cells, signals, streams, sent, root_tools, pid: Pid::this() })
     }
 
     /// Waits for a command. Python's handlers of other signals, which a cell may have set, run meanwhile.
@@ -87,13 +93,67 @@ impl Session {
         answer.set_item("content", &setup.answer.content)?;
         namespace.set_item("answer", answer)?;
         namespace.set_item("extra_data", OsString::from(&setup.fs_root))?;
-        namespace.set_item("fs_metadata", of_json(py, &setup.fs_metadata)?)?;
+        namespace.set_item("fs_metadata", variables::of_json(py, &setup.fs_metadata.to_string())?)?;
         if let Some(tools) = &setup.root_tools {
             tools::add(namespace, tools)?;
+            self.root_tools.clone_from(&tools.names);
         }
         guard_rails::put_up(namespace, &setup)?;
         return_memory();
+        let version = Python::version_str().split(' ').next().unwrap_or_default();
+        Ok(Report { result: Some(version.to_owned()), ..Report::default() })
+    }
+
+    /// Gives the namespace variables: all, or none and a report that says why.
+    fn set(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
+        let variables: BTreeMap<String, JsonText> = serde_json::from_slice(payload).map_err(fault)?;
+        let refuse = |name: &str, fault: String| {
+            let refusal =
+                format!("variable `{}` cannot be set: {fault}; nothing was set", name_excerpt(name));
+            Report { result: Some(refusal), ..Report::default() }
+        };
+        let mut values = Vec::new();
+        for (name, json) in &variables {
+            match self.variable(py, name, json) {
+                Ok(variable) => values.push(variable),
+                Err(fault) => return Ok(refuse(name, fault)),
+            }
+        }
+        let namespace = self.cells.namespace(py);
+        let mut old: Vec<(&String, Option<Bound<'_, PyAny>>)> = Vec::new();
+        for (name, value) in &values {
+            let before = namespace.get_item(name)?;
+            if let Err(error) = namespace.set_item(name, value) {
+                // Out of memory. What takes no more of it goes back.
+                for (name, before) in old {
+                    before
+                        .map_or_else(|| namespace.del_item(name), |value| namespace.set_item(name, value))?;
+                }
+                return Ok(refuse(name, describe(py, error)));
+            }
+            old.push((name, before));
+        }
+        // What goes with the old values may be code of the session's, which can be stopped.
+        self.signals.open(py);
+        drop(old);
+        self.signals.close(py);
         Ok(Report::default())
+    }
+
+    /// A name and a value for the namespace, or why there is none.
+    fn variable<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        json: &JsonText,
+    ) -> Result<(String, Bound<'py, PyAny>), String> {
+        let failure = |error| describe(py, error);
+        let name = self.cells.variable_name(py, name).map_err(failure)?;
+        let name = name.ok_or("it is no name of a variable in Python")?;
+        match variables::owner(&name, &self.root_tools) {
+            Some(owner) => Err(owner.to_owned()),
+            None => variables::of_json(py, json.get()).map(|value| (name, value)).map_err(failure),
+        }
     }
 
     /// Runs a cell, and says what became of it.
@@ -164,29 +224,11 @@ fn return_memory() {
     };
 }
 
-/// A JSON value as Python's own module would read it.
-fn of_json<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match value {
-        Value::Null => py.None().into_bound(py),
-        Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(whole), _) => whole.into_pyobject(py)?.into_any(),
-            (None, Some(whole)) => whole.into_pyobject(py)?.into_any(),
-            (None, None) => number.as_f64().into_pyobject(py)?.into_any(),
-        },
-        Value::String(text) => PyString::new(py, text).into_any(),
-        Value::Array(items) => {
-            let items = items.iter().map(|item| of_json(py, item)).collect::<PyResult<Vec<_>>>()?;
-            PyList::new(py, items)?.into_any()
-        }
-        Value::Object(fields) => {
-            let dict = PyDict::new(py);
-            for (name, value) in fields {
-                dict.set_item(name, of_json(py, value)?)?;
-            }
-            dict.into_any()
-        }
-    })
+/// An exception in a sentence.
+fn describe(py: Python<'_>, error: PyErr) -> String {
+    let error = error.into_value(py).into_bound(py).into_any();
+    let (kind, message) = (text::type_name(&error), text::by_str(&error));
+    if message.is_empty() { kind } else { format!("{kind}: {message}") }
 }
 
 /// A failure of the engine's own means: the process ends, and these are its last words.

@@ -11,6 +11,7 @@
 mod process;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,9 @@ use std::time::Duration;
 
 use rlm_core::control::{ControlDir, ControlError};
 use rlm_core::env;
-use rlm_core::protocol::{Answer, Context, Outcome, Response, State};
+use rlm_core::json::JsonText;
+use rlm_core::limits::OPERATION_LIMIT;
+use rlm_core::protocol::{Answer, Context, Info, Outcome, Response, State};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -250,6 +253,67 @@ impl Session {
         }
         self.wire.queue(request.to_string().as_bytes());
         let limit = call.timeout.or(self.config.exec_timeout).map(|limit| limit + self.config.margin);
+        self.response_within(limit).await
+    }
+
+    /// Ends all that the session started and begins anew, with a fresh interpreter in the session's directory: the same
+    /// root tools and limits, an empty answer. What nobody had taken of the output is in the response. Where no interpreter
+    /// can be started the response says so (outcome `error`), and the next call tries again.
+    ///
+    /// # Errors
+    /// As for [`Self::execute`].
+    pub async fn reset(&mut self) -> Result<Response, SessionError> {
+        self.last_answer = Answer::default();
+        self.operate(serde_json::json!({"op": "reset"})).await
+    }
+
+    /// Gives the session variables: values of Python, or variables and arrays of bash. All are set or none: then the
+    /// response's outcome is `error`, and its `hint` names the variable and says what is wrong with it.
+    ///
+    /// A value is a [`serde_json::Value`], or a [`JsonText`], which keeps numbers of any length as they are written.
+    ///
+    /// # Errors
+    /// As for [`Self::execute`].
+    pub async fn set<N: Into<String>, V: Into<JsonText>>(
+        &mut self,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Response, SessionError> {
+        let variables: BTreeMap<String, JsonText> =
+            variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let variables = serde_json::to_string(&variables).map_err(|error| SessionError::Io {
+            operation: "write the variables as JSON",
+            source: error.into(),
+        })?;
+        self.seq += 1;
+        // As text, since a value would lose digits.
+        let request = format!(r#"{{"op": "set", "seq": {}, "variables": {variables}}}"#, self.seq);
+        self.wire.queue(request.as_bytes());
+        self.response_within(Some(OPERATION_LIMIT + self.config.margin)).await
+    }
+
+    /// Describes the session: language, versions, time, memory, working directory. Nothing in it changes.
+    ///
+    /// # Errors
+    /// As for [`Self::execute`]; [`SessionError::Protocol`] where the worker does not describe itself.
+    pub async fn info(&mut self) -> Result<Info, SessionError> {
+        let response = self.operate(serde_json::json!({"op": "info"})).await?;
+        let described = response.result.as_deref().map(serde_json::from_str);
+        match described {
+            Some(Ok(info)) => Ok(info),
+            Some(Err(error)) => Err(SessionError::Protocol(format!("{error} in the answer to `info`"))),
+            None => Err(SessionError::Protocol(response.hint.unwrap_or_default())),
+        }
+    }
+
+    async fn operate(&mut self, mut request: serde_json::Value) -> Result<Response, SessionError> {
+        self.seq += 1;
+        request["seq"] = self.seq.into();
+        self.wire.queue(request.to_string().as_bytes());
+        self.response_within(Some(OPERATION_LIMIT + self.config.margin)).await
+    }
+
+    /// Waits for the response to the latest request; a worker that does not answer in time is replaced.
+    async fn response_within(&mut self, limit: Option<Duration>) -> Result<Response, SessionError> {
         let answered = match limit {
             Some(limit) => timeout(limit, self.response()).await,
             None => Ok(self.response().await),

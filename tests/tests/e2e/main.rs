@@ -7,6 +7,7 @@ mod environment;
 mod exits;
 mod hostile_shell;
 mod limits;
+mod ops;
 mod ordinary_host;
 mod output;
 mod persistence;

@@ -1,0 +1,79 @@
+//! What a host asks of a session beside running code: `reset`, `set`, `info`; and what the history tells of it all.
+
+mod history;
+mod info;
+mod reset;
+mod session;
+mod set_bash;
+mod set_python;
+
+use rlm_core::protocol::{Answer, Outcome, Response, State, Status};
+use rlm_tests::Worker;
+use serde_json::{Value, json};
+
+/// The `seq` of requests that are no calls.
+const SEQ: i64 = 1 << 40;
+
+/// Sends a request and returns the response, which has its `seq`.
+#[track_caller]
+fn ask(worker: &Worker, mut request: Value) -> Response {
+    request["seq"] = SEQ.into();
+    ask_as(worker, &request.to_string())
+}
+
+/// The same, for a request that stands as it is sent.
+#[track_caller]
+fn ask_as(worker: &Worker, request: &str) -> Response {
+    worker.send(request.as_bytes());
+    let response = worker.receive();
+    assert_eq!(response.seq, SEQ, "{response:?}");
+    assert_eq!(response.status, response.outcome.status(), "{response:?}");
+    response
+}
+
+/// Resets the session, which must succeed.
+#[track_caller]
+fn reset(worker: &Worker) -> Response {
+    let response = ask(worker, json!({"op": "reset"}));
+    assert_eq!(
+        (response.status, response.outcome, response.state, response.hint.as_deref()),
+        (Status::Ok, Outcome::Ok, State::Reset, None),
+        "{response:?}"
+    );
+    assert_eq!(
+        (&response.answer, response.result.as_ref(), response.exit_code),
+        (&Answer::default(), None, None)
+    );
+    response
+}
+
+/// Sets variables, which must succeed.
+#[track_caller]
+fn set(worker: &Worker, variables: Value) -> Response {
+    let response = ask(worker, json!({"op": "set", "variables": variables}));
+    assert_eq!(
+        (response.outcome, response.state, response.hint.as_deref(), response.stdout.as_str()),
+        (Outcome::Ok, State::Kept, None, ""),
+        "{variables}: {response:?}"
+    );
+    response
+}
+
+/// Tries to set variables, which must be refused in words that hold these; the session goes on.
+#[track_caller]
+fn set_is_refused(worker: &Worker, variables: &Value, fault: &str) {
+    let response = ask(worker, json!({"op": "set", "variables": variables}));
+    assert_eq!(
+        (response.outcome, response.state),
+        (Outcome::Error, State::Kept),
+        "{variables}: {response:?}"
+    );
+    let hint = response.hint.unwrap_or_default();
+    assert!(hint.contains(fault) && hint.ends_with("; nothing was set"), "{variables}: {hint}");
+}
+
+/// Names of the processes of a session, its worker's two and its interpreter left out.
+fn programs(worker: &Worker) -> Vec<String> {
+    let own = [worker.pid(), worker.server(), worker.interpreter()];
+    worker.processes().into_iter().filter(|(pid, _)| !own.contains(pid)).map(|(_, name)| name).collect()
+}

@@ -30,8 +30,8 @@ pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservatio
 pub use listener::Listener;
 pub use llm::{
     BudgetTool, ChatError, ChatTools, Completion, Key, LlmBatch, Models, ModelsConfig, ModelsError, Prices,
-    Recorder, Retries, RootLlm, RootMessage, RootReply, SubCallError, SubCallRecord, SubLlm, SubLlmError,
-    SubLlmOptions,
+    Proxy, Recorder, Retries, RootLlm, RootMessage, RootReply, SubCallError, SubCallRecord, SubLlm,
+    SubLlmError, SubLlmOptions, check_sampling,
 };
 pub use metrics::CallCounts;
 pub use program::{ToolsFileError, load_tools};

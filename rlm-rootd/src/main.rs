@@ -14,8 +14,8 @@ use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rlm_rootd::{
-    Key, Listener, Models, ModelsConfig, Prices, Registration, RolloutConfig, Rootd, RootdConfig, Secret,
-    Tool, load_tools,
+    Key, Listener, Models, ModelsConfig, Prices, Proxy, Registration, RolloutConfig, Rootd, RootdConfig,
+    Secret, Tool, load_tools,
 };
 use serde_json::{Map, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -117,6 +117,7 @@ fn models(arguments: &Arguments) -> anyhow::Result<Option<Arc<Models>>> {
         return Ok(None);
     };
     let mut config = ModelsConfig::new(base_url, model);
+    config.proxy = Proxy::of_variables(base_url, variable);
     if let Some(name) = &arguments.api_key_env {
         config.key = Some(Key::new(required(name)?));
     }

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::error::SubCallError;
 use super::key::Key;
+use super::proxy::Proxy;
 use super::reply::Reply;
 use super::retry::{Retries, retry_after};
 
@@ -31,6 +32,8 @@ pub struct ModelsConfig {
     pub model: String,
     /// The key, sent as `Authorization: Bearer …`.
     pub key: Option<Key>,
+    /// What requests go over; none by default, whatever the environment says.
+    pub proxy: Option<Proxy>,
     /// How many requests of this process run at once; 64 by default.
     pub parallelism: usize,
     /// When a request is sent again.
@@ -48,6 +51,7 @@ impl ModelsConfig {
             base_url: base_url.into(),
             model: model.into(),
             key: None,
+            proxy: None,
             parallelism: 64,
             retries: Retries::default(),
             connect_timeout: Duration::from_secs(10),
@@ -71,6 +75,9 @@ pub enum ModelsError {
     /// The key cannot be sent in a header.
     #[error("the key of the models has characters that no header can hold")]
     Key,
+    /// The proxy is of no kind that is known.
+    #[error("{0}")]
+    Proxy(String),
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made: {0}")]
     Client(String),
@@ -127,8 +134,13 @@ impl Models {
             .connect_timeout(config.connect_timeout)
             .timeout(config.timeout)
             // A key goes to the server that it is for, and to no other.
-            .redirect(Policy::none());
-        if url.scheme() == "http" {
+            .redirect(Policy::none())
+            // The client would read the environment itself.
+            .no_proxy();
+        if let Some(proxy) = &config.proxy {
+            client = client.proxy(proxy.for_client().map_err(ModelsError::Proxy)?);
+        }
+        if url.scheme() == "http" && !config.proxy.as_ref().is_some_and(Proxy::has_tls) {
             // The certificates of the machine are not needed, and there may be none.
             client = client.tls_certs_only([]);
         }
@@ -210,6 +222,7 @@ impl Models {
         } else {
             said
         };
+        let message = self.by_way(message);
         let is_passing = matches!(status.as_u16(), 408 | 429) || status.is_server_error();
         Failure {
             error: SubCallError::Status { status: status.as_u16(), message },
@@ -220,7 +233,7 @@ impl Models {
     }
 
     fn broken(&self, error: reqwest::Error) -> Failure {
-        let reason = self.shorten(&last_cause(&error));
+        let reason = self.by_way(self.shorten(&last_cause(&error)));
         let (error, may_have_cost) = if error.is_connect() {
             (SubCallError::Unreachable(reason), false)
         } else if error.is_timeout() {
@@ -229,6 +242,14 @@ impl Models {
             (SubCallError::Broken(reason), true)
         };
         Failure { error, may_have_cost, again: Again::After(None) }
+    }
+
+    /// The text with what stands between us and the server: it may be what failed.
+    fn by_way(&self, text: String) -> String {
+        match &self.config.proxy {
+            Some(proxy) => format!("{text} (over {proxy})"),
+            None => text,
+        }
     }
 
     /// A server's text in one short line, without the key.

@@ -17,7 +17,7 @@ use super::record::Recorder;
 use super::reply::{Reply, Said};
 use super::tool_loop::ChatTools;
 use crate::RootTool;
-use crate::ledger::{Estimate, Ledger, Unpriced, Usage};
+use crate::ledger::{Budget, Estimate, Ledger, Unpriced, Usage};
 
 /// Fields that are no sampling parameters.
 const RESERVED: [&str; 5] = ["messages", "model", "stream", "tools", "tool_choice"];
@@ -76,12 +76,9 @@ pub enum SubLlmError {
     /// No request could ever run.
     #[error("the parallelism of the sub-LLM is 0, expected 1 or more")]
     NoParallelism,
-    /// A field that is ours to set.
-    #[error("{0} is no sampling parameter of the sub-LLM")]
-    Sampling(&'static str),
-    /// A field that bounds completions, and is no number for it.
+    /// A field that is ours to set, or that bounds completions and is no number for it.
     #[error("sampling: {0}")]
-    Bound(String),
+    Sampling(String),
     /// A tool's parameters are no JSON schema.
     #[error("the parameters of the tool {tool} are no JSON schema: {reason}")]
     Schema {
@@ -90,6 +87,17 @@ pub enum SubLlmError {
         /// Why.
         reason: String,
     },
+}
+
+/// Whether these can be fields of each request under this budget.
+///
+/// # Errors
+/// The reason why not, in words.
+pub fn check_sampling(sampling: &Map<String, Json>, budget: &Budget) -> Result<(), String> {
+    match RESERVED.into_iter().find(|field| sampling.contains_key(*field)) {
+        Some(field) => Err(format!("`{field}` is no sampling parameter: each request has its own")),
+        None => check_bounds(sampling, budget.bounds_completions()),
+    }
 }
 
 /// The answer to one prompt.
@@ -125,10 +133,7 @@ impl SubLlm {
         if options.parallelism == 0 {
             return Err(SubLlmError::NoParallelism);
         }
-        if let Some(field) = RESERVED.into_iter().find(|field| options.sampling.contains_key(*field)) {
-            return Err(SubLlmError::Sampling(field));
-        }
-        check_bounds(&options.sampling, ledger.budget().bounds_completions()).map_err(SubLlmError::Bound)?;
+        check_sampling(&options.sampling, ledger.budget()).map_err(SubLlmError::Sampling)?;
         let model: Arc<str> = options.model.as_deref().unwrap_or(models.model()).into();
         ledger.check_model(&model)?;
         let tools = ChatTools::new(&options.tools)?;

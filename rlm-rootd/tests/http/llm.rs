@@ -9,8 +9,8 @@ use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::{Call, Reply, ToolResult};
 use rlm_rootd::llm::Price;
 use rlm_rootd::{
-    Budget, BudgetTool, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Recorder, Retries, RootTool,
-    SubCallError, SubCallRecord, SubLlm, SubLlmOptions, ToolError, ToolFuture, Usage,
+    Budget, BudgetTool, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, Recorder, Retries,
+    RootTool, SubCallError, SubCallRecord, SubLlm, SubLlmOptions, ToolError, ToolFuture, Usage,
 };
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 use serde_json::{Value as Json, json};
@@ -530,9 +530,28 @@ fn a_sub_llm_that_cannot_be_is_refused() {
     let mut options = SubLlmOptions { model: Some("other".to_owned()), ..SubLlmOptions::default() };
     options.sampling.insert("stream".to_owned(), true.into());
     let error = SubLlm::new(Arc::clone(&models), Arc::clone(&ledger), options.clone()).unwrap_err();
-    assert_eq!(error.to_string(), "stream is no sampling parameter of the sub-LLM");
+    assert_eq!(error.to_string(), "sampling: `stream` is no sampling parameter: each request has its own");
     options.sampling.clear();
     assert_eq!(SubLlm::new(models, ledger, options).unwrap().model(), "other");
+}
+
+#[tokio::test]
+async fn requests_go_over_the_proxy_that_is_named_and_errors_name_it() {
+    let model = ScriptedModel::start([Rule::on("p0").status(400, "no way"), Rule::any().reply("yes")]);
+    let place = model.base_url().trim_end_matches("/v1").to_owned();
+    let over = |model: &ScriptedModel, proxy: &str| {
+        let base_url = "http://host.invalid/v1".to_owned();
+        let proxy = Proxy::of_variables(&base_url, |name| (name == "HTTP_PROXY").then(|| proxy.to_owned()));
+        setup(model).with(|it| (it.config.base_url, it.config.proxy) = (base_url, proxy)).start()
+    };
+    let answers = ask(&over(&model, &place), prompts(2)).await;
+    let refused = format!("! the model's server answered 400: no way (over the proxy {place})");
+    assert_eq!(answers, [refused.as_str(), "yes"]);
+    let gone = over(&model, &place);
+    assert_eq!(model.finish().len(), 2);
+    let answer = ask(&gone, prompts(1)).await.remove(0);
+    assert!(answer.starts_with("! the model's server cannot be reached: "), "{answer}");
+    assert!(answer.ends_with(&format!(" (over the proxy {place})")), "{answer}");
 }
 
 #[tokio::test]

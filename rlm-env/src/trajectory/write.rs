@@ -19,7 +19,8 @@ use crate::trajectory::Entry;
 /// How an entry begins.
 const BEGINNING: &[u8] = b"{\"rollout\":";
 
-/// How long the lock of a file is waited for. Writers hold it for one entry.
+/// How long the lock of a file is waited for. Writers hold it for one entry; who holds it for longer is none of them, and is
+/// waited for once.
 const LOCK_TIME: Duration = Duration::from_secs(1);
 
 /// Writes entries to a file, one line each, when they happen. Several rollouts may share it, of several processes too.
@@ -33,6 +34,8 @@ pub struct Writer {
     path: PathBuf,
     file: Mutex<File>,
     is_regular: bool,
+    /// Another program keeps the lock.
+    is_locked_out: AtomicBool,
     has_failed: AtomicBool,
 }
 
@@ -53,17 +56,14 @@ impl Writer {
         fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
         let is_regular = file.metadata()?.is_file();
         if is_regular {
-            let _locked = Locked::wait(&file)?
+            let _locked = Locked::wait(&file, LOCK_TIME)?
                 .ok_or_else(|| io::Error::new(io::ErrorKind::WouldBlock, "another program has locked it"))?;
             check_is_trajectory(&file)?;
             remove_cut_entry(&file)?;
         }
-        Ok(Self {
-            path: path.to_owned(),
-            file: Mutex::new(file),
-            is_regular,
-            has_failed: AtomicBool::new(false),
-        })
+        let path = path.to_owned();
+        let [is_locked_out, has_failed] = [false; 2].map(AtomicBool::new);
+        Ok(Self { path, file: Mutex::new(file), is_regular, is_locked_out, has_failed })
     }
 
     fn write(&self, line: &[u8]) -> io::Result<()> {
@@ -71,8 +71,13 @@ impl Writer {
         if !self.is_regular {
             return file.write_all(line);
         }
-        // Where another program keeps the lock, or there are none, the line is whole all the same.
-        let Ok(Some(_locked)) = Locked::wait(&file) else { return file.write_all(line) };
+        // Where another program keeps the lock, the line is whole all the same.
+        let patience = if self.is_locked_out.load(Relaxed) { Duration::ZERO } else { LOCK_TIME };
+        let Ok(Some(_locked)) = Locked::wait(&file, patience) else {
+            self.is_locked_out.store(true, Relaxed);
+            return file.write_all(line);
+        };
+        self.is_locked_out.store(false, Relaxed);
         let end = remove_cut_entry(&file)?;
         // Safe while all others wait: what was written of the line is the end of the file.
         (&*file).write_all(line).inspect_err(|_| {
@@ -100,13 +105,13 @@ struct Locked<'a>(&'a File);
 
 impl<'a> Locked<'a> {
     /// Waits for the lock. None: it could not be had in time.
-    fn wait(file: &'a File) -> io::Result<Option<Self>> {
+    fn wait(file: &'a File, patience: Duration) -> io::Result<Option<Self>> {
         let began = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Some(Self(file))),
                 Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if began.elapsed() >= LOCK_TIME => return Ok(None),
+                Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(None),
                 Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)),
             }
         }
@@ -289,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_could_hold_up_its_writer_is_refused_at_once() {
-        let (dir, path) = file("");
+        let dir = tempfile::tempdir().unwrap();
         let refused = |path: &Path| {
             let error = Writer::append(path).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
@@ -303,8 +308,20 @@ mod tests {
         assert_eq!(refused(&socket), "it is a socket: name a file");
         assert_eq!(refused(Path::new("/dev/urandom")), "it is a device: name a file");
         Writer::append(Path::new("/dev/null")).unwrap().entry(&entry("nobody reads it"));
+    }
+
+    #[test]
+    fn who_keeps_the_lock_holds_up_no_entry_for_long() {
+        let (_dir, path) = file("");
+        let writer = Writer::append(&path).unwrap();
         let held = File::open(&path).unwrap();
         held.lock().unwrap();
         assert_eq!(Writer::append(&path).unwrap_err().to_string(), "another program has locked it");
+        let began = Instant::now();
+        for _ in 0..20 {
+            writer.entry(&entry("one"));
+        }
+        assert!(began.elapsed() < LOCK_TIME * 10, "it is waited for once");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 20);
     }
 }

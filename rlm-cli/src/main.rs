@@ -9,8 +9,10 @@ mod exec;
 mod repl;
 mod run;
 mod signals;
+mod standard_output;
 mod usage;
 mod view;
+mod warnings;
 mod worker;
 
 use std::process::ExitCode;
@@ -20,6 +22,7 @@ use clap::{CommandFactory, Parser};
 use crate::arguments::{Arguments, Command};
 use crate::environment::Environment;
 use crate::usage::Usage;
+use crate::warnings::Warnings;
 
 /// Exit status when what was asked for cannot be.
 const USAGE_ERROR: u8 = 2;
@@ -30,8 +33,9 @@ pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let environment = Environment::of_this_process();
+    let warnings = Warnings::tell();
     let ended = match arguments.command {
-        Command::Run(options) => run::run(&options, &environment),
+        Command::Run(options) => run::run(&options, &environment, &warnings),
         Command::Demo(options) => demo::run(&options, &environment),
         Command::Config(options) => config::run(&options, &environment),
         Command::Exec(options) => exec::run(&options),
@@ -49,8 +53,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// Says something to the person, on standard error. Where nobody listens, nothing is lost.
+/// Says something to the person, on standard error. Where nobody listens, nothing is lost. It may quote servers, files and
+/// programs: what would steer the terminal is made visible.
 pub(crate) fn tell(message: impl std::fmt::Display) {
     use std::io::Write;
-    let _nobody_listens = writeln!(std::io::stderr(), "{message}");
+    let _nobody_listens = writeln!(std::io::stderr(), "{}", view::visible(&message.to_string()));
 }

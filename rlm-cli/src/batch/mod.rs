@@ -1,5 +1,6 @@
 //! Many rollouts: questions, attempts, results, and a summary.
 
+mod kept;
 mod questions;
 mod results;
 mod summary;
@@ -18,6 +19,7 @@ use self::results::{Done, Keep, Results};
 use self::summary::Summary;
 use crate::arguments::BatchOptions;
 use crate::run::{BatchProgress, Request, Requests, Setup, close};
+use crate::warnings::Warnings;
 
 /// Rollouts at once by default.
 const PARALLEL: usize = 4;
@@ -78,19 +80,24 @@ impl Batch {
         self,
         Setup { host, rollout: mut template }: Setup,
         mut requests: Requests,
-        draws: bool,
+        draws: Option<&Warnings>,
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
         let (mut results, done) = open(self.results.as_ref())?;
+        let host = Arc::new(Host::start(host).await?);
         let attempts = self.attempts(&done);
+        let mut notices = done.notices.clone();
+        if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
+            notices.extend(kept::set_aside(keep, attempts.iter().map(|attempt| attempt.id.as_str()))?);
+        }
+        results.take_out()?;
         let progress = Arc::new(BatchProgress::new(attempts.len(), draws));
         template.sinks.push(progress.clone());
         // Each is made when it is started: a context may be large.
         let rollouts = attempts.into_iter().map(|attempt| attempt.rollout(&template));
-        for notice in &done.notices {
+        for notice in &notices {
             progress.say(notice);
         }
-        let host = Arc::new(Host::start(host).await?);
         let mut summary = Summary::default();
         summary.done_before = done.ids.len();
         let ran = run_all(
@@ -269,7 +276,7 @@ mod tests {
     }
 
     fn progress() -> BatchProgress {
-        BatchProgress::new(1, false)
+        BatchProgress::new(1, None)
     }
 
     async fn no_request() -> Request {

@@ -43,6 +43,8 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<Question>> {
 
 /// Reads the text of a file that has this name. Paths in it are relative to `dir`.
 fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut questions = Vec::new();
     let mut lines_by_id = HashMap::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
@@ -183,6 +185,11 @@ mod tests {
             refused("{\"question\": \"a\", \"context\": \"x\", \"context_text\": \"t\"}"),
             "q.jsonl:1: only one of `context`, `context_text` and `context_json` can be given"
         );
+    }
+
+    #[test]
+    fn a_mark_of_the_encoding_is_no_part_of_the_first_line() {
+        assert_eq!(questions("\u{feff}{\"question\": \"a?\"}").unwrap()[0].question, "a?");
     }
 
     #[test]

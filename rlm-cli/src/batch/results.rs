@@ -3,19 +3,31 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rlm_env::{RolloutResult, StopReason};
 
 use crate::run::is_failure;
 use crate::usage::Usage;
 
+/// How a result begins.
+const BEGINNING: &[u8] = b"{\"id\":\"";
+
 /// Where results go.
 #[derive(Debug)]
 pub(super) enum Results {
     StandardOutput,
-    File { file: File, path: PathBuf },
+    File {
+        file: File,
+        path: PathBuf,
+        /// The lines that it has, and those that are to stay.
+        to_take_out: Option<(Vec<u8>, Vec<u8>)>,
+    },
 }
 
 /// What a file has already.
@@ -45,20 +57,30 @@ impl Results {
             let path = path.display();
             return Err(Usage::new(format!("{path} has results already: --resume goes on with them")).into());
         }
-        Ok(Self::File { file, path: path.to_owned() })
+        Ok(Self::File { file, path: path.to_owned(), to_take_out: None })
     }
 
-    /// Opens a file that may have results. A last line that was cut off is taken away, and so are results that do not
-    /// stand.
+    /// Opens a file that may have results. A last line that was cut off is to be taken away, and so are results that do not
+    /// stand: by [`Self::take_out`].
     pub(super) fn resume(path: &Path, keep: Keep) -> anyhow::Result<(Self, Done)> {
         let mut file = open(path)?;
+        let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
+        if !metadata.is_file() {
+            let path = path.display();
+            return Err(Usage::new(format!("{path} is no file, and has no results to go on with")).into());
+        }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
         let (kept, done) = sift(&bytes, path, keep)?;
-        if kept != bytes {
-            rewrite(&mut file, &bytes, &kept).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok((Self::File { file, path: path.to_owned() }, done))
+        let to_take_out = (kept != bytes).then_some((bytes, kept));
+        Ok((Self::File { file, path: path.to_owned(), to_take_out }, done))
+    }
+
+    /// Takes out of the file what does not stand.
+    pub(super) fn take_out(&mut self) -> anyhow::Result<()> {
+        let Self::File { file, path, to_take_out } = self else { return Ok(()) };
+        let Some((bytes, kept)) = to_take_out.take() else { return Ok(()) };
+        rewrite(file, &bytes, &kept).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Appends a result as one whole line.
@@ -73,7 +95,7 @@ impl Results {
                     .and_then(|()| output.flush())
                     .context("cannot write to standard output")
             }
-            Self::File { file, path } => {
+            Self::File { file, path, .. } => {
                 append(file, &line).with_context(|| format!("cannot write the results to {}", path.display()))
             }
         }
@@ -83,6 +105,9 @@ impl Results {
 /// Opens a file and keeps other batches from it.
 fn open(path: &Path) -> anyhow::Result<File> {
     let cannot = || format!("cannot write the results to {}", path.display());
+    if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        return open_pipe(path).with_context(cannot);
+    }
     let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(cannot)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -91,6 +116,19 @@ fn open(path: &Path) -> anyhow::Result<File> {
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
     }
+}
+
+/// Opens a pipe that is being read: what it holds when its last end is closed is lost.
+fn open_pipe(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(|error| {
+        match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
+            Errno::ENXIO => std::io::Error::other("it is a pipe that nobody reads"),
+            _ => error,
+        }
+    })?;
+    fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::empty()))?;
+    Ok(file)
 }
 
 /// Appends a line, or nothing.
@@ -132,7 +170,7 @@ fn sift(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Done), Usage>
                 }
             }
             Ok(_) => again += 1,
-            Err(_) if lines.peek().is_none() && !line.ends_with(b"\n") => {
+            Err(_) if lines.peek().is_none() && is_cut_off(line) => {
                 done.notices
                     .push(format!("the last line of {} was cut off, and is taken away", path.display()));
             }
@@ -146,6 +184,12 @@ fn sift(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Done), Usage>
         done.notices.push(format!("{results} taken out of {}, and run again", path.display()));
     }
     Ok((kept, done))
+}
+
+/// Whether a line is a result but for its end. Of anything else nothing is taken away.
+fn is_cut_off(line: &[u8]) -> bool {
+    let is_begun = line.starts_with(BEGINNING) || BEGINNING.starts_with(line);
+    is_begun && !line.ends_with(b"\n") && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err()
 }
 
 fn stands(reason: StopReason, keep: Keep) -> bool {
@@ -169,6 +213,12 @@ mod tests {
         (dir, path)
     }
 
+    fn resume(path: &Path, keep: Keep) -> (Results, Done) {
+        let (mut results, done) = Results::resume(path, keep).unwrap();
+        results.take_out().unwrap();
+        (results, done)
+    }
+
     fn ids(done: &Done) -> Vec<&str> {
         let mut ids: Vec<_> = done.ids.iter().map(String::as_str).collect();
         ids.sort_unstable();
@@ -187,7 +237,7 @@ mod tests {
             refused.to_string(),
             format!("{} has results already: --resume goes on with them", path.display())
         );
-        let (mut results, done) = Results::resume(&path, Keep::Ended).unwrap();
+        let (mut results, done) = resume(&path, Keep::Ended);
         assert_eq!((ids(&done), done.notices.len()), (vec!["1-1"], 0));
         results.append(&result("1-2", StopReason::MaxTurns, Some("a"))).unwrap();
         let both = line("1-1", StopReason::Answered) + &line("1-2", StopReason::MaxTurns);
@@ -204,14 +254,14 @@ mod tests {
             assert_eq!(done.notices.len(), usize::from(cut > 0));
         }
         let (_dir, path) = file(&(one.clone() + &two[..20]));
-        let (_, done) = Results::resume(&path, Keep::Ended).unwrap();
+        let (_, done) = resume(&path, Keep::Ended);
         assert_eq!(
             done.notices,
             [format!("the last line of {} was cut off, and is taken away", path.display())]
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), one);
         let (_dir, path) = file(&(one.clone() + two.trim_end()));
-        let (_, done) = Results::resume(&path, Keep::Ended).unwrap();
+        let (_, done) = resume(&path, Keep::Ended);
         assert_eq!((ids(&done), done.notices.len()), (vec!["1", "2"], 0), "it lacks its newline alone");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), one + &two);
     }
@@ -222,22 +272,32 @@ mod tests {
             [StopReason::Answered, StopReason::Stopped, StopReason::ModelFailed, StopReason::Cancelled];
         let text: String = (1..).zip(reasons).map(|(id, reason)| line(&id.to_string(), reason)).collect();
         let (_dir, path) = file(&text);
-        let (_, done) = Results::resume(&path, Keep::Ended).unwrap();
+        let (_, done) = resume(&path, Keep::Ended);
         assert_eq!(ids(&done), ["1", "3"]);
         let notice = format!("2 results are taken out of {}, and run again", path.display());
         assert_eq!(done.notices, [notice]);
-        let (_, done) = Results::resume(&path, Keep::Sound).unwrap();
+        let (_, done) = resume(&path, Keep::Sound);
         assert_eq!(ids(&done), ["1"]);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), line("1", StopReason::Answered));
     }
 
     #[test]
     fn a_file_that_holds_something_else_is_left_as_it_is() {
-        let text = "{\"id\": 1}\n".to_owned() + &line("1", StopReason::Answered);
-        let (_dir, path) = file(&text);
-        let error = Results::resume(&path, Keep::Ended).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{}:1: this is no result: ", path.display())), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        let result = line("1", StopReason::Answered);
+        for (text, number) in [
+            ("{\"id\": 1}\n".to_owned() + &result, 1),
+            ("hello".to_owned(), 1),
+            ("{\"question\": \"why?\"}".to_owned(), 1),
+            ("{\"id\":\"1\",\"question\":\"why?\"}".to_owned(), 1),
+            (result.clone() + "notes", 2),
+        ] {
+            let (_dir, path) = file(&text);
+            let error = Results::resume(&path, Keep::Ended).unwrap_err();
+            assert!(error.is::<Usage>());
+            let expected = format!("{}:{number}: this is no result: ", path.display());
+            assert!(error.to_string().starts_with(&expected), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
         let (_dir, path) = file(&line("1", StopReason::Answered).repeat(2));
         let error = Results::resume(&path, Keep::Ended).unwrap_err().to_string();
         assert!(error.ends_with(":2: the id `1` is there twice"), "{error}");

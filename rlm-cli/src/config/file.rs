@@ -96,6 +96,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
         (Form::Number, Toml::Float(number)) => Ok(number.to_string()),
         (Form::Flag, Toml::Boolean(flag)) => Ok(flag.to_string()),
         (Form::Table, table @ Toml::Table(_)) => {
+            check_numbers(&table)?;
             serde_json::to_string(&table).map_err(|error| error.to_string())
         }
         (form, other) => {
@@ -107,6 +108,20 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
             };
             Err(format!("expected {expected}, found {}", with_article(other.type_str())))
         }
+    }
+}
+
+/// Refuses numbers that JSON does not have.
+fn check_numbers(value: &toml::Value) -> Result<(), String> {
+    match value {
+        toml::Value::Float(number) if !number.is_finite() => {
+            Err(format!("a request cannot hold the number {number}"))
+        }
+        toml::Value::Array(values) => values.iter().try_for_each(check_numbers),
+        toml::Value::Table(table) => table
+            .iter()
+            .try_for_each(|(name, value)| check_numbers(value).map_err(|reason| format!("{name}: {reason}"))),
+        _ => Ok(()),
     }
 }
 
@@ -192,6 +207,10 @@ mod tests {
         assert_eq!(refused("max_turns = 1.5"), "/c/rlm.toml:1: max_turns: expected a whole number above 0");
         assert_eq!(refused("model = 3"), "/c/rlm.toml:1: model: expected a string, found an integer");
         assert_eq!(refused("sampling = 3"), "/c/rlm.toml:1: sampling: expected a table, found an integer");
+        assert_eq!(
+            refused("\n[sampling]\na = { temperature = [nan] }"),
+            "/c/rlm.toml:2: sampling: a: temperature: a request cannot hold the number NaN"
+        );
         assert!(refused("model = \"m\"\nmodel = \"n\"").starts_with("/c/rlm.toml:2: "));
         assert!(refused("model =\n").starts_with("/c/rlm.toml:1: "));
     }

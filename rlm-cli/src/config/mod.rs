@@ -8,7 +8,7 @@ pub(crate) mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -99,6 +99,14 @@ impl Settings {
                 file::NAME
             ))
         })
+    }
+
+    /// The name of a setting, and where its value came from.
+    pub(crate) fn place<T>(&self, setting: &Setting<T>) -> String {
+        match self.values.get(setting.name) {
+            Some((_, origin)) => format!("{} ({origin})", setting.name),
+            None => setting.name.to_owned(),
+        }
     }
 
     /// Where the value of a setting came from.
@@ -200,7 +208,29 @@ fn file(flags: &Flags, environment: &Environment) -> anyhow::Result<Option<PathB
         .directory("XDG_CONFIG_HOME")
         .or_else(|| environment.directory("HOME").map(|home| home.join(".config")));
     let places = [Some(PathBuf::from(file::NAME)), configuration.map(|dir| dir.join("rlm").join(file::NAME))];
-    places.into_iter().flatten().find(|file| file.is_file()).map(absolute).transpose()
+    for file in places.into_iter().flatten() {
+        if is_there(&file)? {
+            return absolute(file).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there is a configuration file at this place. What is there and is none was meant to be one.
+fn is_there(file: &Path) -> Result<bool, Usage> {
+    use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(true),
+        Ok(_) => Err(Usage::new(format!(
+            "{} is no file, and cannot hold settings: remove it, or name a file with --config",
+            file.display()
+        ))),
+        // A directory that nobody lets us into is not ours.
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(false),
+        Err(error) => {
+            Err(Usage::new(format!("the settings cannot be read from {}: {error}", file.display())))
+        }
+    }
 }
 
 fn absolute(file: PathBuf) -> anyhow::Result<PathBuf> {
@@ -317,6 +347,34 @@ mod tests {
         let environment = Environment::from([("RLM_CONFIG", "/does/not/exist")]);
         let error = Settings::load(&Flags::default(), &environment).unwrap_err();
         assert_eq!(error.to_string(), "RLM_CONFIG names /does/not/exist, which is no file");
+    }
+
+    #[test]
+    fn what_is_no_file_in_the_place_of_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("rlm/rlm.toml");
+        let refused = || {
+            let environment = Environment::from([("XDG_CONFIG_HOME", dir.path().to_str().unwrap())]);
+            let error = Settings::load(&Flags::default(), &environment).unwrap_err();
+            assert!(error.is::<Usage>());
+            error.to_string()
+        };
+        std::fs::create_dir_all(&place).unwrap();
+        let no_file = format!(
+            "{} is no file, and cannot hold settings: remove it, or name a file with --config",
+            place.display()
+        );
+        assert_eq!(refused(), no_file);
+        std::fs::remove_dir(&place).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &place).unwrap();
+        assert_eq!(refused(), no_file);
+        std::fs::remove_file(&place).unwrap();
+        std::os::unix::fs::symlink("rlm.toml", &place).unwrap();
+        let error = refused();
+        assert!(
+            error.starts_with(&format!("the settings cannot be read from {}: Too many", place.display())),
+            "{error}"
+        );
     }
 
     #[test]

@@ -6,7 +6,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rlm_env::{ReplLanguage, Verbosity};
+use rlm_rootd::MAX_TOOL_TIME_LIMIT;
 use serde_json::{Map, Value as Json};
+
+/// The longest time that is a setting.
+const LONGEST_TIME: Duration = Duration::from_secs(366 * 86_400);
 
 /// Fields of a request to a model.
 pub(crate) type Fields = Map<String, Json>;
@@ -129,10 +133,22 @@ pub(super) fn count<T: FromStr + Default + PartialOrd>(text: &str) -> Result<T, 
 
 /// A time in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
+    seconds_up_to(text, LONGEST_TIME)
+}
+
+/// A time in seconds, of one call.
+pub(super) fn call_seconds(text: &str) -> Result<Duration, String> {
+    seconds_up_to(text, MAX_TOOL_TIME_LIMIT)
+}
+
+fn seconds_up_to(text: &str, most: Duration) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && seconds.is_finite());
+    let seconds = seconds.ok_or("expected a number of seconds above 0")?;
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= most);
+    time.ok_or_else(|| {
+        let days = most.as_secs() / 86_400;
+        format!("expected at most {} seconds, which are {days} days", most.as_secs())
+    })
 }
 
 /// An amount in USD.
@@ -172,6 +188,12 @@ mod tests {
         for bad in ["0", "-1", "NaN", "soon", "1e999"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+        assert_eq!(call_seconds("604800"), Ok(MAX_TOOL_TIME_LIMIT));
+        assert_eq!(
+            call_seconds("604800.5"),
+            Err("expected at most 604800 seconds, which are 7 days".to_owned())
+        );
+        assert_eq!(seconds("1e19"), Err("expected at most 31622400 seconds, which are 366 days".to_owned()));
     }
 
     #[test]

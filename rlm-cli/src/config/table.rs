@@ -6,8 +6,8 @@ use std::time::Duration;
 use rlm_env::{ReplLanguage, Verbosity};
 
 use super::setting::{
-    AnySetting, Fields, Form, Setting, any_text, count, fields, flag, language, path, seconds, some_text,
-    usd, verbosity,
+    AnySetting, Fields, Form, Setting, any_text, call_seconds, count, fields, flag, language, path, seconds,
+    some_text, usd, verbosity,
 };
 
 /// A setting of which nothing but this is said.
@@ -105,7 +105,7 @@ pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
     help: "Time of one call of the REPL; its state is kept",
     default: Some("120"),
-    ..setting("call_timeout", Form::Number, seconds)
+    ..setting("call_timeout", Form::Number, call_seconds)
 };
 
 /// Money that a rollout may spend.

@@ -38,6 +38,7 @@ const MAX_TURNS: u32 = 12;
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    crate::standard_output::require()?;
     let colours = std::io::stdout().is_terminal() && !environment.is_dumb() && !environment.wants_no_colour();
     let (language, prompt) =
         if options.python.is_some() { (ReplLanguage::Python, ">") } else { (ReplLanguage::Bash, "$") };
@@ -84,6 +85,9 @@ async fn show_rollout(
     let result = host.run(rollout, &Control::new()).await;
     close(host).await;
     conclude(show, &result, &corpus);
+    if let Some(error) = show.failure() {
+        return Err(error).context("cannot write to standard output");
+    }
     Ok(if is_right(&result, &corpus) { ExitCode::SUCCESS } else { ExitCode::from(WRONG) })
 }
 

@@ -1,7 +1,7 @@
 //! Shows a rollout as it goes, for a person.
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, Output, SubCall};
@@ -46,6 +46,8 @@ pub(super) struct Show {
     prompt: &'static str,
     /// The sub-calls of the call that runs.
     sub_calls: Mutex<SubCalls>,
+    /// Why something could not be printed.
+    failed: Mutex<Option<io::Error>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,17 +59,26 @@ struct SubCalls {
 
 impl Show {
     pub(super) fn new(has_colours: bool, prompt: &'static str) -> Self {
-        Self { has_colours, prompt, sub_calls: Mutex::default() }
+        Self { has_colours, prompt, sub_calls: Mutex::default(), failed: Mutex::default() }
     }
 
-    /// Prints a line. Where nobody reads, the rollout goes on.
+    /// Prints a line. Where that fails, the rollout goes on.
     pub(super) fn line(&self, style: Style, text: impl fmt::Display) {
         let sequence = style.sequence();
         let mut output = std::io::stdout().lock();
-        let _nobody_reads = match self.has_colours && !sequence.is_empty() {
+        let printed = match self.has_colours && !sequence.is_empty() {
             true => writeln!(output, "{sequence}{text}\x1b[0m"),
             false => writeln!(output, "{text}"),
         };
+        if let Err(error) = printed {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Why something could not be printed. A reader that went away has seen what it wanted.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failed.filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 
     /// Prints a text in lines, each behind a margin.
@@ -131,7 +142,7 @@ impl Sink for Show {
 impl SubCalls {
     fn add(&mut self, call: &SubCall) {
         self.count += 1;
-        self.tokens += call.prompt_tokens + call.completion_tokens;
+        self.tokens = self.tokens.saturating_add(call.prompt_tokens).saturating_add(call.completion_tokens);
         let answer = call.reply.as_ref().and_then(|reply| reply["content"].as_str());
         let first = || answer.and_then(|answer| answer.lines().next()).unwrap_or_default().to_owned();
         if call.index == 0 {

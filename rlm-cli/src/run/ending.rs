@@ -2,6 +2,8 @@
 
 use rlm_env::{RolloutResult, StopReason};
 
+use crate::view::visible;
+
 /// Exit status where there is no final answer.
 const NOT_ANSWERED: u8 = 1;
 
@@ -26,7 +28,7 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
     }
     let mut words = format!("no final answer: {}", reason(result.stop_reason));
     if let Some(error) = &result.error {
-        words += &format!(": {}", error.trim_end().replace('\n', " "));
+        words += &format!(": {}", visible(error.trim_end()).replace('\n', " "));
     }
     words += match result.answer {
         Some(_) => "; this is the best so far",
@@ -94,12 +96,12 @@ pub(crate) mod tests {
             "no final answer: all turns are used (--max-turns); this is the best so far"
         );
         let failed = RolloutResult {
-            error: Some("status 500\nbusy\n".to_owned()),
+            error: Some("status 500\nbu\x1b]0;sy\r\n".to_owned()),
             ..result("1", StopReason::ModelFailed, None)
         };
         assert_eq!(
             words(&failed).unwrap(),
-            "no final answer: the model's server failed: status 500 busy; there is none so far"
+            "no final answer: the model's server failed: status 500 bu␛]0;sy; there is none so far"
         );
     }
 }

@@ -6,6 +6,7 @@ mod setup;
 mod stop;
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,15 +22,24 @@ use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, amount, counted, money};
 pub(crate) use self::setup::{Setup, host, python_variable, sinks};
 pub(crate) use self::stop::{Request, Requests};
-use crate::arguments::RunOptions;
+use crate::arguments::{BatchOptions, RunOptions};
 use crate::config::Settings;
-use crate::config::table::{KEEP, MAX_CONTEXT_BYTES, MAX_TURNS};
+use crate::config::table::{KEEP, MAX_CONTEXT_BYTES, MAX_TURNS, TRAJECTORY};
 use crate::environment::Environment;
 use crate::usage::Usage;
+use crate::warnings::Warnings;
 use crate::{batch, tell};
 
-pub(crate) fn run(options: &RunOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    options: &RunOptions,
+    environment: &Environment,
+    warnings: &Warnings,
+) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
+    check_files(&options.batch, settings.get(&TRAJECTORY).as_deref())?;
+    if options.batch.results.is_none() {
+        crate::standard_output::require()?;
+    }
     let mut setup = Setup::new(&settings, environment)?;
     let work = Work::new(options)?;
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
@@ -40,11 +50,11 @@ pub(crate) fn run(options: &RunOptions, environment: &Environment) -> anyhow::Re
         let requests = Requests::catch()?;
         setup.rollout.context = context(&options.context, input);
         match work {
-            Work::Batch(batch) => batch.run(setup, requests, draws).await,
+            Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings)).await,
             Work::One(question) => {
                 setup.rollout.question = question;
                 setup.rollout.id = new_id();
-                let progress = draws.then(|| Arc::new(Progress::new(settings.value(&MAX_TURNS))));
+                let progress = draws.then(|| Arc::new(Progress::new(settings.value(&MAX_TURNS), warnings)));
                 one(setup, requests, progress, options.json).await
             }
         }
@@ -52,6 +62,33 @@ pub(crate) fn run(options: &RunOptions, environment: &Environment) -> anyhow::Re
     // A thread that still reads or writes a large file does not hold us up.
     runtime.shutdown_background();
     ended
+}
+
+/// Refuses one file for two things.
+fn check_files(options: &BatchOptions, trajectory: Option<&Path>) -> Result<(), Usage> {
+    let Some(trajectory) = trajectory else { return Ok(()) };
+    for (flag, other) in [("--questions", &options.questions), ("--results", &options.results)] {
+        if other.as_ref().is_some_and(|other| is_one_file(trajectory, other)) {
+            let file = trajectory.display();
+            return Err(Usage::new(format!(
+                "the trajectory and {flag} cannot be one file: {file} is given for both"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths name one file, that is there or would be made. What keeps nothing, such as a terminal, is none.
+fn is_one_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some((dir.canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    match (one.metadata(), other.metadata()) {
+        (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Err(_)) => place(one).is_some_and(|one| Some(one) == place(other)),
+        _ => false,
+    }
 }
 
 /// What is to be done.

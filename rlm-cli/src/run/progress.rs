@@ -11,6 +11,7 @@ use rlm_env::Sink;
 use rlm_env::trajectory::{Entry, Event};
 
 use crate::environment::Environment;
+use crate::warnings::Warnings;
 
 /// Lines of the running code that are shown.
 const CODE_LINES: usize = 3;
@@ -38,11 +39,11 @@ impl Tally {
         match event {
             Event::ModelCall(call) => {
                 self.turns += u64::from(call.error.is_none() && !call.is_summary);
-                self.add(call.prompt_tokens + call.completion_tokens, call.cost_usd);
+                self.add(call.prompt_tokens.saturating_add(call.completion_tokens), call.cost_usd);
             }
             Event::SubCall(call) => {
                 self.sub_calls += 1;
-                self.add(call.prompt_tokens + call.completion_tokens, call.cost_usd);
+                self.add(call.prompt_tokens.saturating_add(call.completion_tokens), call.cost_usd);
             }
             Event::CallEnded(_) => self.calls += 1,
             _ => {}
@@ -50,7 +51,7 @@ impl Tally {
     }
 
     fn add(&mut self, tokens: u64, cost_usd: Option<f64>) {
-        self.tokens += tokens;
+        self.tokens = self.tokens.saturating_add(tokens);
         match cost_usd {
             Some(cost_usd) => self.cost_usd += cost_usd,
             None => self.has_unpriced |= tokens > 0,
@@ -127,9 +128,10 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    pub(super) fn new(max_turns: u32) -> Self {
+    pub(super) fn new(max_turns: u32, warnings: &Warnings) -> Self {
         let bar = bar(None, "{spinner} {elapsed} · {prefix}\n{msg}");
         bar.set_prefix("preparing");
+        warnings.above(&bar);
         Self { bar, max_turns, state: Mutex::default() }
     }
 
@@ -201,9 +203,13 @@ pub(crate) struct BatchProgress {
 }
 
 impl BatchProgress {
-    pub(crate) fn new(rollouts: usize, draws: bool) -> Self {
+    /// Draws a bar where warnings are told above it.
+    pub(crate) fn new(rollouts: usize, draws: Option<&Warnings>) -> Self {
         let length = u64::try_from(rollouts).unwrap_or(u64::MAX);
-        let bar = draws.then(|| bar(Some(length), "{elapsed} [{bar:24}] {pos}/{len} · {prefix}\n{msg}"));
+        let bar = draws.map(|_| bar(Some(length), "{elapsed} [{bar:24}] {pos}/{len} · {prefix}\n{msg}"));
+        if let (Some(warnings), Some(bar)) = (draws, &bar) {
+            warnings.above(bar);
+        }
         Self { bar, tally: Mutex::default() }
     }
 
@@ -283,6 +289,8 @@ mod tests {
         tally.count(&model_call(1, None));
         assert_eq!(tally.cost_usd(), None);
         assert_eq!(tally.of_models(), "0 calls · 0 sub-calls · 1,002 tokens");
+        tally.count(&model_call(u64::MAX, None));
+        assert_eq!(tally.tokens, u64::MAX, "a server may say what it likes");
     }
 
     #[test]

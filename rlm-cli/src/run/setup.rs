@@ -1,11 +1,15 @@
 //! From settings to a host and a rollout.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use rlm_env::trajectory::Writer;
 use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootLlm, Sink};
-use rlm_rootd::{Budget, Key, Models, ModelsConfig, Prices, SubLlmOptions, Tool, load_tools};
+use rlm_rootd::{
+    Budget, Key, Models, ModelsConfig, Prices, Proxy, SubLlmOptions, Tool, check_sampling, load_tools,
+};
 
 use crate::config::table::{
     BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CONTEXT_TOKENS, LANGUAGE, MAX_COMPLETION_TOKENS,
@@ -17,6 +21,9 @@ use crate::config::{KeyPlace, Settings, without_credentials};
 use crate::environment::Environment;
 use crate::usage::Usage;
 use crate::worker;
+
+/// Tools that every rollout has.
+const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
 
 /// What rollouts are run with. The rollout is without id, question and context yet.
 #[derive(Debug)]
@@ -31,6 +38,11 @@ impl Setup {
         let (prices, prompts) = (prices(settings)?, prompts(settings)?);
         let servers = Servers::new(settings, environment)?;
         let budget = budget(settings, &prices, [servers.root.model(), &servers.sub_model])?;
+        for setting in [&SAMPLING, &SUB_SAMPLING] {
+            let fields = settings.get(setting).unwrap_or_default();
+            check_sampling(&fields, &budget)
+                .map_err(|reason| Usage::new(format!("{}: {reason}", settings.place(setting))))?;
+        }
         let rollout = RolloutConfig {
             language: settings.value(&LANGUAGE),
             limits: limits(settings, budget),
@@ -90,9 +102,19 @@ pub(crate) fn python_variable(python: Option<PathBuf>) -> Vec<(std::ffi::OsStrin
 /// What writes the trajectory.
 pub(crate) fn sinks(trajectory: Option<&Path>) -> anyhow::Result<Vec<Arc<dyn Sink>>> {
     let Some(file) = trajectory else { return Ok(Vec::new()) };
-    let writer = rlm_env::trajectory::Writer::append(file)
-        .with_context(|| format!("cannot write the trajectory to {}", file.display()))?;
-    Ok(vec![Arc::new(writer)])
+    match Writer::append(file) {
+        Ok(writer) => Ok(vec![Arc::new(writer)]),
+        Err(error) => {
+            let cannot = format!("cannot write the trajectory to {}", file.display());
+            Err(match error.kind() {
+                // It is of the wrong kind, or holds something else.
+                ErrorKind::InvalidInput | ErrorKind::InvalidData => {
+                    Usage::new(format!("{cannot}: {error}")).into()
+                }
+                _ => anyhow::Error::new(error).context(cannot),
+            })
+        }
+    }
 }
 
 /// The servers of models.
@@ -113,6 +135,9 @@ impl Servers {
             let key = check_key(key, base_url, setting)?;
             let config = ModelsConfig {
                 key,
+                proxy: Proxy::of_variables(base_url, |name| {
+                    environment.text(name).ok().flatten().map(str::to_owned)
+                }),
                 parallelism: settings.value(&MAX_PARALLEL),
                 ..ModelsConfig::new(base_url, model)
             };
@@ -195,8 +220,17 @@ fn tools(file: &Path, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
         .map_err(|error| Usage::new(format!("the tools cannot be read from {}: {error}", file.display())))?;
     let whole = std::path::absolute(file).with_context(|| format!("{} has no place", file.display()))?;
     let dir = whole.parent().unwrap_or(Path::new("/"));
-    load_tools(&text, dir, environment.variables())
-        .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))).into())
+    let tools = load_tools(&text, dir, environment.variables())
+        .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))))?;
+    match tools.iter().find(|tool| BUILT_IN_TOOLS.contains(&tool.name())) {
+        Some(tool) => Err(Usage::new(format!(
+            "{}: tool '{}': every rollout has a tool of this name: choose another",
+            file.display(),
+            tool.name()
+        ))
+        .into()),
+        None => Ok(tools),
+    }
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {

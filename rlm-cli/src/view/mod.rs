@@ -23,6 +23,7 @@ use crate::tell;
 use pager::Pager;
 use rollouts::{Lengths, Rollouts};
 use text::Length;
+pub(crate) use text::visible;
 use tree::Look;
 
 /// Columns where there is no terminal.

@@ -19,7 +19,7 @@ impl Usage {
         is_estimated: bool,
         cost: Option<f64>,
     ) -> Self {
-        let is_unpriced = cost.is_none() && prompt_tokens + completion_tokens > 0;
+        let is_unpriced = cost.is_none() && (prompt_tokens > 0 || completion_tokens > 0);
         Self {
             prompt_tokens,
             completion_tokens,

@@ -92,7 +92,7 @@ pub(super) fn word(text: &str) -> String {
 
 /// The text, with a picture or the number in the place of each character that would steer a terminal or turn the direction
 /// of writing. Line breaks and tabs stay.
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

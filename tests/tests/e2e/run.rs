@@ -323,6 +323,203 @@ fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
 }
 
 #[test]
+fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
+    let place = Place::new();
+    let questions = "{\"question\": \"a\"}\n{\"question\": \"b\"}";
+    let files = [
+        ("q.jsonl", questions),
+        ("ended.jsonl", "{\"question\": \"a\"}\n"),
+        ("hello", "hello"),
+        ("llm.toml", "[[tool]]\nname = \"llm_batch\"\ndescription = \"d\"\ncommand = [\"wc\"]\n"),
+        ("two.toml", &"[[tool]]\nname = \"x\"\ndescription = \"d\"\ncommand = [\"wc\"]\n".repeat(2)),
+        ("stream.toml", "max_turns = 3\n[sub_sampling]\nstream = true\n"),
+        ("nan.toml", "[sampling]\ntemperature = nan\n"),
+    ];
+    for (name, text) in files {
+        place.write(name, text);
+    }
+    nix::unistd::mkfifo(&place.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let batch = ["--questions", "q.jsonl", "--results"];
+    let cases: [(Vec<&str>, &str); 17] = [
+        ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is no result: "),
+        ([&batch[..], &["q.jsonl", "--resume"]].concat(), "q.jsonl:1: this is no result: "),
+        ([&batch[..], &["/dev/null", "--resume"]].concat(), "/dev/null is no file, and has no results to"),
+        (
+            vec!["--trajectory", "fifo", "Why?"],
+            "cannot write the trajectory to fifo: it is a pipe, whose reader",
+        ),
+        (vec!["--trajectory", "/dev/random", "Why?"], "it is a device: name a file"),
+        (vec!["--trajectory", "ended.jsonl", "Why?"], "it is no trajectory: its first line is no entry"),
+        (
+            [&batch[..], &["r.jsonl", "--trajectory", "./q.jsonl"]].concat(),
+            "the trajectory and --questions cannot be one file: ./q.jsonl is given for both",
+        ),
+        (
+            [&batch[..], &["r.jsonl", "--trajectory", "./r.jsonl"]].concat(),
+            "the trajectory and --results cannot be one file: ./r.jsonl is given for both",
+        ),
+        (
+            vec!["--call-timeout", "1e19", "Why?"],
+            "'--call-timeout <SECONDS>': expected at most 604800 seconds",
+        ),
+        (
+            vec!["--call-timeout", "640000", "Why?"],
+            "'--call-timeout <SECONDS>': expected at most 604800 seconds",
+        ),
+        (vec!["--timeout", "1e19", "Why?"], "'--timeout <SECONDS>': expected at most 31622400 seconds"),
+        (
+            vec!["--sampling", "{\"messages\": []}", "Why?"],
+            "rlm: sampling (--sampling): `messages` is no sampling",
+        ),
+        (
+            vec!["--sub-sampling", "{\"n\": 0}", "Why?"],
+            "rlm: sub_sampling (--sub-sampling): n must be an int",
+        ),
+        (vec!["--config", "stream.toml", "Why?"], "stream.toml:2): `stream` is no sampling parameter"),
+        (
+            vec!["--config", "nan.toml", "Why?"],
+            "nan.toml:1: sampling: temperature: a request cannot hold the number NaN",
+        ),
+        (
+            vec!["--tools", "llm.toml", "Why?"],
+            "llm.toml: tool 'llm_batch': every rollout has a tool of this name",
+        ),
+        (vec!["--tools", "two.toml", "Why?"], "two.toml: tool 'x': the name is taken by another tool"),
+    ];
+    for (args, message) in cases {
+        let server = ["run", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
+        let output = place.rlm(&[&server[..], &args].concat()).output().unwrap();
+        let (answer, words, status) = shown(&output);
+        assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
+        assert!(words.contains(message), "{args:?}: {words}");
+    }
+    for (name, text) in files {
+        assert_eq!(place.read(name), text);
+    }
+    assert!(!place.path("r.jsonl").exists());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn variables_that_name_a_proxy_are_nothing_to_servers_of_this_machine() {
+    let place = Place::new();
+    let model = ScriptedModel::start([
+        Rule::on("which colour?").reply("blue"),
+        bash("RLM_CONTENT=$(llm_batch 'which colour?') RLM_READY=1"),
+    ]);
+    let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let proxies = names.map(|name| (name, "http://127.0.0.1:1"));
+    let output = place.asking(&model, &["run", "Say."]).envs(proxies).output().unwrap();
+    assert_eq!(shown(&output), ("blue\n", "", Some(0)));
+    assert_eq!(model.finish().len(), 2);
+    let output = place.rlm(&["demo"]).envs(proxies).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+
+    let model = ScriptedModel::start([answering("yes")]);
+    let proxy = model.base_url().trim_end_matches("/v1").replace("http://", "http://me:secret@");
+    let args = ["run", "--base-url", "http://host.invalid/v1", "--model", "m", "Why?"];
+    let output = place.rlm(&args).env("http_proxy", &proxy).output().unwrap();
+    assert_eq!(shown(&output), ("yes\n", "", Some(0)));
+    let requests = model.finish();
+    assert!(!requests[0].header("proxy-authorization").is_empty());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_libraries_warn_of_is_told() {
+    let place = Place::new();
+    let model = ScriptedModel::start([answering("yes")]);
+    let output = place.asking(&model, &["run", "--trajectory", "/dev/full", "Why?"]).output().unwrap();
+    let words = "rlm: warning: the trajectory is incomplete; path: /dev/full; error: No space left on device (os error 28)\n";
+    assert_eq!(shown(&output), ("yes\n", words, Some(0)));
+    let (child, mut terminal) =
+        at_terminal(place.asking(&model, &["run", "--trajectory", "/dev/full", "Why?"]));
+    let (seen, _) = read_until(&mut terminal, "");
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    assert!(seen.contains(words.trim_end()), "{seen}");
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n");
+    let model = ScriptedModel::start([answering("yes")]);
+    let closed = |args: &[&str]| {
+        let asking = place.asking(&model, &[]);
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(program("rlm")).args(args).env_clear();
+        command.envs(asking.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(place.path("")).output().unwrap()
+    };
+    let words = "rlm: standard output is closed: there is nowhere to write the answer to\n";
+    for args in [&["run", "Why?"][..], &["run", "--questions", "q.jsonl"], &["demo"]] {
+        assert_eq!(shown(&closed(args)), ("", words, Some(3)), "{args:?}");
+    }
+    let output = closed(&["run", "--questions", "q.jsonl", "--results", "r.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(model.finish().len(), 1);
+
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = place.rlm(&["demo"]).stdout(full).output().unwrap();
+    let words = "rlm: cannot write to standard output: No space left on device (os error 28)\n";
+    assert_eq!(shown(&output), ("", words, Some(3)));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn results_go_into_a_pipe_that_is_read_alone() {
+    let place = Place::new();
+    let fifo = place.path("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let model = ScriptedModel::start([answering("yes")]);
+    let args = ["run", "--rollouts", "2", "--results", "fifo", "Why?"];
+    let output = place.asking(&model, &args).output().unwrap();
+    let words = "rlm: cannot write the results to fifo: it is a pipe that nobody reads\n";
+    assert_eq!(shown(&output), ("", words, Some(3)));
+    assert_eq!(model.requests().len(), 0);
+    let reader = std::thread::spawn(move || std::fs::read_to_string(fifo).unwrap());
+    // Opening waits for its reader, which comes when it does.
+    let held = File::options().write(true).open(place.path("fifo")).unwrap();
+    let output = place.asking(&model, &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    drop(held);
+    assert_eq!(results(&reader.join().unwrap()).len(), 2);
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
+    let place = Place::new();
+    let args = ["run", "--rollouts", "2", "--results", "r.jsonl", "--keep", "kept", "Why?"];
+    let fails = ScriptedModel::start([Rule::any().status(400, "refused")]);
+    let output = place.asking(&fails, &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    drop(fails.finish());
+    // As one that was killed leaves it: a directory, and no result.
+    let first: String = place.read("r.jsonl").lines().take(1).map(|line| format!("{line}\n")).collect();
+    place.write("r.jsonl", &first);
+
+    let model = ScriptedModel::start([answering("yes")]);
+    let again = [&args[..], &["--resume", "--retry-failed"]].concat();
+    let output = place.asking(&model, &again).output().unwrap();
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let kept = place.path("kept").canonicalize().unwrap();
+    let said =
+        format!("rlm: the kept directory {0}/1-1 is now {0}/1-1.old, and so is another\n", kept.display());
+    assert!(words.contains(&said), "{words}");
+    for name in ["1-1", "1-1.old", "1-2", "1-2.old"] {
+        assert!(kept.join(name).join("rlm_fs").is_dir(), "{name}");
+    }
+    assert!(results(&place.read("r.jsonl")).values().all(|(reason, _)| *reason == StopReason::Answered));
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
 fn config_says_what_is_in_force_and_where_it_came_from() {
     let place = Place::new();
     place.write(

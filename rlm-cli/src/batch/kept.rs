@@ -1,0 +1,68 @@
+//! Directories of rollouts that were kept, and are in the way of those that are run again.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+/// Renames the directories of these rollouts, and says so in words. Nothing in them is lost.
+pub(super) fn set_aside<'a>(
+    keep: &Path,
+    ids: impl IntoIterator<Item = &'a str>,
+) -> anyhow::Result<Option<String>> {
+    let mut first = None;
+    let mut others = 0_usize;
+    for id in ids {
+        let dir = keep.join(id);
+        if dir.symlink_metadata().is_err() {
+            continue;
+        }
+        let name = free_name(keep, id);
+        std::fs::rename(&dir, &name)
+            .with_context(|| format!("cannot rename {} to {}", dir.display(), name.display()))?;
+        match first {
+            None => first = Some((dir, name)),
+            Some(_) => others += 1,
+        }
+    }
+    Ok(first.map(|(dir, name)| {
+        let renamed = format!("the kept directory {} is now {}", dir.display(), name.display());
+        match others {
+            0 => renamed,
+            1 => format!("{renamed}, and so is another"),
+            others => format!("{renamed}, and so are {others} others"),
+        }
+    }))
+}
+
+/// The id with `.old`, `.old2`, …, whichever there is no directory of.
+fn free_name(keep: &Path, id: &str) -> PathBuf {
+    let numbers = std::iter::once(String::new()).chain((2_u64..).map(|number| number.to_string()));
+    let mut names = numbers.map(|number| keep.join(format!("{id}.old{number}")));
+    names
+        .find(|name| name.symlink_metadata().is_err())
+        .expect("a directory has fewer entries than there are numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_get_names_that_are_free_and_keep_what_they_hold() {
+        let keep = tempfile::tempdir().unwrap();
+        let keep = keep.path();
+        assert_eq!(set_aside(keep, ["1-1"]).unwrap(), None);
+        for (round, name) in [(1, "1-1.old"), (2, "1-1.old2"), (3, "1-1.old3")] {
+            std::fs::create_dir(keep.join("1-1")).unwrap();
+            std::fs::write(keep.join("1-1/round"), round.to_string()).unwrap();
+            let said = set_aside(keep, ["1-1", "2-1"]).unwrap().unwrap();
+            assert_eq!(said, format!("the kept directory {0}/1-1 is now {0}/{name}", keep.display()));
+            assert_eq!(std::fs::read_to_string(keep.join(name).join("round")).unwrap(), round.to_string());
+        }
+        for id in ["1-1", "2-1", "3-1"] {
+            std::fs::create_dir(keep.join(id)).unwrap();
+        }
+        let said = set_aside(keep, ["1-1", "2-1", "3-1"]).unwrap().unwrap();
+        assert!(said.ends_with("/1-1.old4, and so are 2 others"), "{said}");
+    }
+}

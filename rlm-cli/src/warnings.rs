@@ -1,0 +1,74 @@
+//! What libraries warn of, on standard error.
+
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use indicatif::ProgressBar;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Tells warnings as they come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings {
+    /// What is drawn on standard error.
+    bar: Arc<Mutex<Option<ProgressBar>>>,
+}
+
+impl Warnings {
+    /// From now on, those of our own libraries are told.
+    pub(crate) fn tell() -> Self {
+        let warnings = Self::default();
+        let ours = ["rlm_core", "rlm_env", "rlm_rootd"].map(|library| (library, LevelFilter::WARN));
+        tracing_subscriber::registry()
+            .with(warnings.clone().with_filter(Targets::new().with_targets(ours)))
+            .init();
+        warnings
+    }
+
+    /// Tells them above this bar.
+    pub(crate) fn above(&self, bar: &ProgressBar) {
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut words = Words::default();
+        event.record(&mut words);
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar {
+            Some(bar) => bar.suspend(|| crate::tell(&words)),
+            None => crate::tell(&words),
+        }
+    }
+}
+
+/// An event in one line.
+#[derive(Debug, Default)]
+struct Words {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _text_takes_all = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, "; {name}: {value:?}"),
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rlm: warning: {}", format!("{}{}", self.message, self.fields).replace('\n', " "))
+    }
+}

@@ -56,15 +56,8 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
     };
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
-        let mut requests = Requests::catch()?;
-        // Whatever ends this future removes what was made.
-        tokio::select! {
-            ran = show_rollout(rollout, &show, environment) => ran,
-            request = requests.next() => Ok(ExitCode::from(match request {
-                Request::Stop => 128 + 2,
-                Request::Cancel(status) => status,
-            })),
-        }
+        let requests = Requests::catch()?;
+        show_rollout(rollout, &show, environment, requests).await
     });
     runtime.shutdown_background();
     ended
@@ -74,6 +67,7 @@ async fn show_rollout(
     mut rollout: RolloutConfig,
     show: &Show,
     environment: &Environment,
+    requests: Requests,
 ) -> anyhow::Result<ExitCode> {
     let corpus = Corpus::new();
     introduce(show, &corpus, rollout.language);
@@ -82,13 +76,39 @@ async fn show_rollout(
     let (root_llm, models) = models(rollout.language, &server)?;
     let config: HostConfig = host(environment, rollout.language, root_llm, models)?;
     let host = Host::start(config).await?;
-    let result = host.run(rollout, &Control::new()).await;
+    let (result, ended_by) = until_end(&host, rollout, requests).await;
     close(host).await;
+    if let Some(status) = ended_by {
+        return Ok(ExitCode::from(status));
+    }
     conclude(show, &result, &corpus);
     if let Some(error) = show.failure() {
         return Err(error).context("cannot write to standard output");
     }
     Ok(if is_right(&result, &corpus) { ExitCode::SUCCESS } else { ExitCode::from(WRONG) })
+}
+
+/// Runs the rollout, and cancels it where a signal comes: then there is an exit status.
+async fn until_end(
+    host: &Host,
+    rollout: RolloutConfig,
+    mut requests: Requests,
+) -> (RolloutResult, Option<u8>) {
+    let control = Control::new();
+    let mut running = std::pin::pin!(host.run(rollout, &control));
+    let mut ended_by = None;
+    loop {
+        tokio::select! {
+            result = &mut running => return (result, ended_by),
+            request = requests.next() => {
+                control.cancel();
+                ended_by.get_or_insert(match request {
+                    Request::Stop => 128 + 2,
+                    Request::Cancel(status) => status,
+                });
+            }
+        }
+    }
 }
 
 fn models(language: ReplLanguage, server: &Server) -> anyhow::Result<(RootLlm, Arc<Models>)> {

@@ -38,6 +38,12 @@ impl Environment {
         self.0.get(OsStr::new(name)).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
+    /// The directory for temporary files. An empty `TMPDIR` counts as not set.
+    pub(crate) fn temp_dir(&self) -> PathBuf {
+        let named = self.0.get(OsStr::new("TMPDIR")).filter(|dir| !dir.is_empty());
+        named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+    }
+
     /// All variables.
     pub(crate) fn variables(&self) -> &BTreeMap<OsString, OsString> {
         &self.0
@@ -53,5 +59,20 @@ impl Environment {
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(variables: [(&str, &str); N]) -> Self {
         Self(variables.iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_tmpdir_counts_as_not_set() {
+        let dir = |variables: [(&str, &str); 1]| Environment::from(variables).temp_dir();
+        assert_eq!(dir([("TMPDIR", "/var/tmp")]), Path::new("/var/tmp"));
+        assert_eq!(dir([("TMPDIR", "")]), Path::new("/tmp"));
+        assert_eq!(dir([("HOME", "/")]), Path::new("/tmp"));
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn host(
         bash_worker: worker(ReplLanguage::Bash)?,
         python_worker: worker(ReplLanguage::Python)?,
         env: environment.to_list(),
-        dir: std::env::temp_dir(),
+        dir: environment.temp_dir(),
         root_llm,
         sub_models: Some(sub_models),
         prices: Prices::default(),

@@ -2,7 +2,7 @@
 //!
 //! [`session`] is one worker: started, driven over its FIFOs, watched, and ended with all that it started. [`rollout`] is
 //! the way from a question to an answer: a directory with the context, a session, root tools, and a root model that leads.
-//! [`trajectory`] is what happened in it.
+//! [`trajectory`] is what happened in it. [`tool`] is a session for agents: values in place of errors, limits, turns.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), rlm_env::SessionError> {
@@ -23,6 +23,7 @@ pub mod prompts;
 pub mod render;
 pub mod rollout;
 pub mod session;
+pub mod tool;
 pub mod trajectory;
 pub mod workspace;
 
@@ -32,4 +33,5 @@ pub use model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture,
 pub use prompts::{PromptError, Prompts};
 pub use rollout::{Control, Limits, RolloutConfig, RolloutResult, Sink, StopReason, Verbosity};
 pub use session::{Call, Interrupter, ReplLanguage, Session, SessionConfig, SessionError};
+pub use tool::{SessionTool, SessionToolConfig};
 pub use workspace::Context;

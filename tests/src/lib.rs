@@ -466,7 +466,8 @@ pub fn assert_no_marked_process(mark: &str) {
 }
 
 /// Every process that carries a mark in its environment, with its name; zombies do not count.
-fn marked_processes(mark: &str) -> Vec<(Pid, String)> {
+#[must_use]
+pub fn marked_processes(mark: &str) -> Vec<(Pid, String)> {
     let needle = format!("{MARK}={mark}");
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {

@@ -9,6 +9,7 @@ pub(crate) mod output;
 mod samples;
 mod system;
 mod templates;
+mod tool;
 mod tools;
 
 pub use notices::{
@@ -17,6 +18,8 @@ pub use notices::{
 };
 pub use system::{CallForm, ReplTool, SubLlmPrompt, SystemPrompt, repl_tool_name};
 pub use templates::{PromptError, Prompts};
+pub use tool::{McpDoc, McpText};
+pub(crate) use tool::{StateLost, ToolFailureText, ToolOutputCut};
 pub use tools::{RootToolsDoc, ToolDoc};
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Each text once in every form that it has. Templates are tried with them when they are loaded, and the built-in ones
 //! are compared with their snapshots.
 
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use rlm_rootd::Budget;
 use serde_json::{Value as Json, json};
 
 use super::{
-    CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, PromptError,
-    Prompts, ReplTool, SessionReset, SubLlmPrompt, Summary, SummaryRequest, SystemPrompt, ToolDoc, output,
-    repl_tool_name,
+    CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, McpDoc, McpText, NoToolCall,
+    PromptError, Prompts, ReplTool, SessionReset, StateLost, SubLlmPrompt, Summary, SummaryRequest,
+    SystemPrompt, ToolDoc, ToolFailureText, ToolOutputCut, output, repl_tool_name,
 };
 use crate::rollout::{Limits, Verbosity};
 use crate::session::ReplLanguage;
+use crate::tool::{Cut, ToolFault};
 
 static SEARCH: LazyLock<Json> = LazyLock::new(|| {
     json!({
@@ -37,6 +39,22 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
         notices(prompts, language, &mut texts)?;
         faults(prompts, language, &mut texts)?;
         outputs(prompts, language, &mut texts)?;
+        tool(prompts, language, &mut texts)?;
+    }
+    let doc = McpDoc {
+        root: Path::new("/data"),
+        timeout: Duration::from_secs(30),
+        max_output_bytes: 512 << 10,
+        max_sessions: 16,
+    };
+    for (name, text) in [
+        ("mcp_bash", McpText::Repl(ReplLanguage::Bash)),
+        ("mcp_instructions", McpText::Instructions),
+        ("mcp_python", McpText::Repl(ReplLanguage::Python)),
+        ("mcp_reset", McpText::Reset),
+        ("mcp_session_script", McpText::SessionScript),
+    ] {
+        texts.push((name.to_owned(), doc.render(text, prompts)?));
     }
     for (boxed, has_tools) in [(false, false), (true, true)] {
         let name = if boxed { "sub_llm_boxed_with_tools" } else { "sub_llm" };
@@ -176,5 +194,40 @@ fn outputs(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     let of_a_tool = output::OutputCut { language: None, cut: 12_345, total: 20_537, dropped_bytes: 0 };
     lines.push(of_a_tool.render(prompts)?);
     texts.push((format!("{language}_output_notes"), lines.join("\n")));
+    Ok(())
+}
+
+/// One text with all that a session says as a tool.
+fn tool(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
+    let why = || "the worker died (exit status: 137); its log ends with: ".to_owned();
+    let known = || vec!["default".to_owned(), "build".to_owned()];
+    let faults = [
+        ToolFault::CodeTooLarge { bytes: 2_000_000, limit: 1_048_576 },
+        ToolFault::Busy { waiting: 1 },
+        ToolFault::Busy { waiting: 129 },
+        ToolFault::NotStarted("cannot start the worker /bin/worker: No such file or directory".to_owned()),
+        ToolFault::Died(why()),
+        ToolFault::Broken("the worker broke the protocol".to_owned()),
+        ToolFault::Closed,
+        ToolFault::NoHistory("Permission denied".to_owned()),
+        ToolFault::ScriptTooLarge { bytes: 2_000_000, limit: 524_288 },
+        ToolFault::UnknownSession { name: "other".to_owned(), known: known() },
+        ToolFault::UnknownSession { name: "other".to_owned(), known: Vec::new() },
+        ToolFault::TooManySessions { limit: 16, known: known() },
+        ToolFault::BadArguments("missing field `code`".to_owned()),
+    ];
+    let mut lines = Vec::new();
+    for fault in &faults {
+        let text = ToolFailureText { language, fault };
+        lines.push(format!("{} / {}", text.render_error(prompts)?, text.render_hint(prompts)?));
+    }
+    for state in [State::Restored, State::Reset] {
+        lines.push(StateLost { language, state, reason: &why() }.render(prompts)?);
+    }
+    for (lost_bytes, file) in [(0, Some("/tmp/outputs/3-stdout.txt".to_owned())), (4096, None)] {
+        let cut = Cut { omitted_bytes: 1_000_000, lost_bytes, file };
+        lines.push(ToolOutputCut { language, cut: &cut }.render(prompts)?);
+    }
+    texts.push((format!("{language}_tool"), lines.join("\n")));
     Ok(())
 }

@@ -25,6 +25,11 @@ built_in![
     "bash/tool.md",
     "bash/tools.md",
     "limits.md",
+    "mcp/bash.md",
+    "mcp/instructions.md",
+    "mcp/python.md",
+    "mcp/reset.md",
+    "mcp/session_script.md",
     "notices/context_low.md",
     "notices/last_turn.md",
     "notices/malformed_call_error.md",
@@ -41,6 +46,10 @@ built_in![
     "sub_llm.md",
     "summary.md",
     "summary_request.md",
+    "tool/failure_error.md",
+    "tool/failure_hint.md",
+    "tool/output_cut.md",
+    "tool/state_lost.md",
     "tool_output_cut.md",
 ];
 

@@ -417,6 +417,22 @@ impl Session {
         self.process.pid()
     }
 
+    /// How the worker died, where it is dead or dying; then this waits until it is dead. None while it serves: that is known
+    /// at once.
+    pub async fn death(&mut self) -> Option<SessionError> {
+        if !self.process.is_dead() && self.wire.has_reader() {
+            return None;
+        }
+        self.process.died().await;
+        Some(self.process.death(&self.control))
+    }
+
+    /// Whether the worker has read the latest request, or may have. Where it has not, and is dead, the code did not run.
+    #[must_use]
+    pub fn was_read(&self) -> bool {
+        self.wire.was_read()
+    }
+
     /// The control directory.
     #[must_use]
     pub fn control(&self) -> &ControlDir {

@@ -109,6 +109,10 @@ impl WorkerProcess {
         let _ready = self.pidfd.readable().await;
     }
 
+    pub(super) fn is_dead(&self) -> bool {
+        wait_dead(&self.pidfd, Duration::ZERO)
+    }
+
     /// The error that tells of the death.
     pub(super) fn death(&mut self, control: &ControlDir) -> SessionError {
         self.end();

@@ -6,9 +6,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rlm_core::control::ControlDir;
 use rlm_core::frame::{Decoder, Frame};
 use tokio::io::Interest;
@@ -46,6 +48,24 @@ impl Wire {
             decoder: Decoder::new(MAX_RESPONSE_BYTES),
             buffer: vec![0; READ_BYTES],
         })
+    }
+
+    /// Whether the worker has its end of the command FIFO open. One that serves always has.
+    pub(super) fn has_reader(&self) -> bool {
+        let mut fds = [PollFd::new(self.commands.get_ref().as_fd(), PollFlags::empty())];
+        let gone = PollFlags::POLLERR;
+        // What cannot be polled is seen when it is written to.
+        poll(&mut fds, PollTimeout::ZERO).is_err()
+            || !fds[0].revents().is_some_and(|events| events.contains(gone))
+    }
+
+    /// Whether what was queued last was read to its end: nothing of it waits here or in the FIFO.
+    pub(super) fn was_read(&self) -> bool {
+        let mut unread: libc::c_int = 0;
+        // SAFETY: the descriptor is open, and the kernel writes one integer.
+        let counted =
+            unsafe { libc::ioctl(self.commands.get_ref().as_raw_fd(), libc::FIONREAD, &raw mut unread) };
+        self.unsent.is_empty() && (counted != 0 || unread == 0)
     }
 
     /// Adds a request to what is to be sent.

@@ -18,5 +18,6 @@ mod run;
 mod session;
 mod standard_input;
 mod syntax;
+mod tool;
 mod view;
 mod wire;

@@ -1,0 +1,164 @@
+//! What is said by a session that is a tool.
+
+use std::path::Path;
+use std::time::Duration;
+
+use minijinja::context;
+use rlm_core::protocol::State;
+
+use super::format::{count, duration};
+use super::{PromptError, Prompts};
+use crate::session::ReplLanguage;
+use crate::tool::{Cut, ToolFault};
+
+/// A fault, and what to do about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToolFailureText<'a> {
+    pub(crate) language: ReplLanguage,
+    pub(crate) fault: &'a ToolFault,
+}
+
+impl ToolFailureText<'_> {
+    pub(crate) fn render_error(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let (number, limit) = match self.fault {
+            ToolFault::CodeTooLarge { bytes, limit } | ToolFault::ScriptTooLarge { bytes, limit } => {
+                (*bytes, *limit)
+            }
+            ToolFault::Busy { waiting } => (*waiting, 0),
+            ToolFault::TooManySessions { limit, .. } => (0, *limit),
+            _ => (0, 0),
+        };
+        let detail = match self.fault {
+            ToolFault::NotStarted(detail)
+            | ToolFault::Died(detail)
+            | ToolFault::Broken(detail)
+            | ToolFault::NoHistory(detail)
+            | ToolFault::BadArguments(detail)
+            | ToolFault::UnknownSession { name: detail, .. } => detail.as_str(),
+            _ => "",
+        };
+        let variables = context! {
+            fault => self.kind(),
+            language => self.language.to_string(),
+            number => count(number as u64),
+            limit => count(limit as u64),
+            detail,
+        };
+        prompts.render("tool/failure_error.md", variables)
+    }
+
+    pub(crate) fn render_hint(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let known = match self.fault {
+            ToolFault::UnknownSession { known, .. } | ToolFault::TooManySessions { known, .. } => {
+                known.join(", ")
+            }
+            _ => String::new(),
+        };
+        let variables = context! { fault => self.kind(), language => self.language.to_string(), known };
+        prompts.render("tool/failure_hint.md", variables)
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.fault {
+            ToolFault::CodeTooLarge { .. } => "code_too_large",
+            ToolFault::Busy { .. } => "busy",
+            ToolFault::NotStarted(_) => "not_started",
+            ToolFault::Died(_) => "died",
+            ToolFault::Broken(_) => "broken",
+            ToolFault::Closed => "closed",
+            ToolFault::NoHistory(_) => "no_history",
+            ToolFault::ScriptTooLarge { .. } => "script_too_large",
+            ToolFault::UnknownSession { .. } => "unknown_session",
+            ToolFault::TooManySessions { .. } => "too_many_sessions",
+            ToolFault::BadArguments(_) => "bad_arguments",
+        }
+    }
+}
+
+/// The session's state was lost, or saved in part, where the caller could not see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateLost<'a> {
+    pub(crate) language: ReplLanguage,
+    pub(crate) state: State,
+    pub(crate) reason: &'a str,
+}
+
+impl StateLost<'_> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let variables = context! {
+            language => self.language.to_string(),
+            state => if self.state == State::Reset { "reset" } else { "restored" },
+            reason => self.reason.trim_end_matches('.'),
+        };
+        prompts.render("tool/state_lost.md", variables)
+    }
+}
+
+/// The line in the place of what was cut out of an output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToolOutputCut<'a> {
+    pub(crate) language: ReplLanguage,
+    pub(crate) cut: &'a Cut,
+}
+
+impl ToolOutputCut<'_> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let variables = context! {
+            language => self.language.to_string(),
+            omitted => count(self.cut.omitted_bytes),
+            lost => (self.cut.lost_bytes > 0).then(|| count(self.cut.lost_bytes)),
+            file => self.cut.file.as_deref(),
+        };
+        prompts.render("tool/output_cut.md", variables)
+    }
+}
+
+/// A text of the MCP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum McpText {
+    /// What the server is for.
+    Instructions,
+    /// The tool `bash` or `python`.
+    Repl(ReplLanguage),
+    /// The tool `reset`.
+    Reset,
+    /// The tool `session_script`.
+    SessionScript,
+}
+
+/// What the MCP server says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct McpDoc<'a> {
+    /// The directory that sessions begin in.
+    pub root: &'a Path,
+    /// Time limit of calls that bring none.
+    pub timeout: Duration,
+    /// Most output of a call, in bytes.
+    pub max_output_bytes: usize,
+    /// How many sessions there may be.
+    pub max_sessions: usize,
+}
+
+impl McpDoc<'_> {
+    /// One of its texts.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub fn render(&self, text: McpText, prompts: &Prompts) -> Result<String, PromptError> {
+        let root = self.root.to_string_lossy();
+        match text {
+            McpText::Instructions => prompts.render("mcp/instructions.md", context! { root }),
+            McpText::Reset => prompts.render("mcp/reset.md", context! {}),
+            McpText::SessionScript => prompts.render("mcp/session_script.md", context! {}),
+            McpText::Repl(language) => {
+                let variables = context! {
+                    root,
+                    timeout => duration(self.timeout),
+                    max_output => count(self.max_output_bytes as u64),
+                    max_sessions => count(self.max_sessions as u64),
+                };
+                prompts.render(&format!("mcp/{language}.md"), variables)
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The task that owns a tool's session and serves its calls, one after another.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rlm_core::control::ControlDir;
+use rlm_core::protocol::{Response, State};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::fault::chain;
+use super::output::Outputs;
+use super::result::{CallValue, ResetValue, ToolReply, ToolResult};
+use super::{PrivateDir, SessionToolConfig, ToolFault};
+use crate::prompts::StateLost;
+use crate::render::render;
+use crate::session::{Call, Session, SessionConfig, SessionError};
+use crate::workspace::HostDir;
+
+/// The control directory, in the tool's private one.
+pub(super) const CONTROL: &str = "control";
+
+/// The directory of whole outputs, in the tool's private one.
+const OUTPUTS: &str = "outputs";
+
+/// How often a worker is started before the call fails.
+const START_ATTEMPTS: u32 = 2;
+
+/// Something to do, and its place among what is to be done.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) place: Place,
+}
+
+/// Something to do. `cancelled` completes when nobody waits for the reply any more.
+#[derive(Debug)]
+pub(super) enum Work {
+    Execute { code: String, limit: Duration, reply: oneshot::Sender<ToolReply>, cancelled: CancellationToken },
+    Reset { reply: oneshot::Sender<Result<ResetValue, ToolFault>>, cancelled: CancellationToken },
+}
+
+/// One of those that wait or are served; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    pub(super) fn take(in_flight: &Arc<AtomicUsize>) -> Self {
+        in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(in_flight))
+    }
+
+    /// How many others there are.
+    pub(super) fn others(&self) -> usize {
+        self.0.load(Ordering::Relaxed).saturating_sub(1)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Actor {
+    // The order matters: the worker ends before its directory goes.
+    session: Option<Session>,
+    outputs: Option<Outputs>,
+    config: Arc<SessionToolConfig>,
+    dir: PrivateDir,
+    /// What became of the state since the last reply, and why.
+    untold: Option<(State, String)>,
+}
+
+impl Actor {
+    pub(super) fn new(config: Arc<SessionToolConfig>, dir: PrivateDir) -> Self {
+        Self { session: None, outputs: None, config, dir, untold: None }
+    }
+
+    /// Serves jobs until the tool is closed, and ends the worker.
+    pub(super) async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, closing: CancellationToken) {
+        let is_idle = self.serve_until(&mut jobs, &closing).await;
+        match self.session.take() {
+            Some(session) if is_idle => close(session).await,
+            session => end_busy(session).await,
+        }
+        let dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Removed here and now where the runtime is going.
+        let _removed = tokio::task::spawn_blocking(move || drop(dir)).await;
+    }
+
+    /// Serves jobs until the tool is closed. Whether no job was given up.
+    async fn serve_until(&mut self, jobs: &mut mpsc::Receiver<Job>, closing: &CancellationToken) -> bool {
+        loop {
+            let job = tokio::select! {
+                biased;
+                () = closing.cancelled() => return true,
+                job = jobs.recv() => job,
+            };
+            let Some(job) = job else { return true };
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => return false,
+                () = self.work(job) => {}
+            }
+        }
+    }
+
+    async fn work(&mut self, Job { work, place: _held }: Job) {
+        match work {
+            // A reply that nobody waits for any more is dropped.
+            Work::Execute { code, limit, reply, cancelled } => {
+                let replied = match self.execute(code, limit, &cancelled).await {
+                    Ok(replied) => replied,
+                    Err(fault) => {
+                        ToolReply::failed(fault.failure(&self.config.prompts, self.config.language))
+                    }
+                };
+                let _nobody_waits = reply.send(replied);
+            }
+            Work::Reset { reply, cancelled } => {
+                if !cancelled.is_cancelled() {
+                    let _nobody_waits = reply.send(self.reset().await);
+                }
+            }
+        }
+    }
+
+    async fn execute(
+        &mut self,
+        code: String,
+        limit: Duration,
+        cancelled: &CancellationToken,
+    ) -> Result<ToolReply, ToolFault> {
+        let call = Call { code, timeout: Some(limit), max_output_bytes: None };
+        let mut was_replaced = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = cancelled.cancelled() => return Err(ToolFault::Closed),
+                ready = self.make_ready() => ready?,
+            }
+            let Some(session) = &mut self.session else { return Err(ToolFault::Closed) };
+            match session.execute_until(call.clone(), cancelled.cancelled()).await {
+                Ok(response) if cancelled.is_cancelled() => {
+                    self.note_untold(response.state, response.hint.unwrap_or_default());
+                    return Err(ToolFault::Closed);
+                }
+                Ok(response) => return Ok(self.reply(response).await),
+                // It was killed before this call, and took its time to die.
+                Err(SessionError::Died { .. }) if !session.was_read() && !was_replaced => was_replaced = true,
+                Err(error) => return Err(self.failed(error).await),
+            }
+        }
+    }
+
+    /// Makes sure that there is a worker: starts one, or another one in the place of one that is dead.
+    async fn make_ready(&mut self) -> Result<(), ToolFault> {
+        if let Some(session) = &mut self.session
+            && let Some(death) = session.death().await
+        {
+            tracing::warn!(error = %chain(&death), "the worker died between calls, starting another one");
+            self.session = None;
+            self.note_untold(State::Reset, chain(&death));
+        }
+        if self.session.is_none() {
+            self.session = Some(self.start().await?);
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self) -> Result<Session, ToolFault> {
+        let mut tried = 1;
+        loop {
+            let started = match self.session_config() {
+                Ok(config) => Session::start(config).await.map_err(|error| chain(&error)),
+                Err(error) => Err(chain(&error)),
+            };
+            match started {
+                Ok(session) => return Ok(session),
+                Err(reason) if tried == START_ATTEMPTS => return Err(ToolFault::NotStarted(reason)),
+                Err(reason) => tracing::warn!(reason, "cannot start the worker, trying again"),
+            }
+            tried += 1;
+        }
+    }
+
+    /// The session, in the tool's private directory, which is made here where it is missing.
+    fn session_config(&mut self) -> std::io::Result<SessionConfig> {
+        let (control, outputs): (PathBuf, PathBuf) = {
+            let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
+            let dir = match &mut *dir {
+                Some(dir) => dir,
+                none => none.insert(HostDir::create(&self.config.dir)?),
+            };
+            (dir.path().join(CONTROL), dir.path().join(OUTPUTS))
+        };
+        // Whatever an earlier worker's session did to it.
+        ControlDir::new(&control).mend().map_err(std::io::Error::other)?;
+        self.outputs.get_or_insert_with(|| Outputs::new(outputs, self.config.max_kept_bytes));
+        Ok(SessionConfig { control_dir: Some(control), ..self.config.session.clone() })
+    }
+
+    /// What is told of a response.
+    async fn reply(&mut self, mut response: Response) -> ToolReply {
+        if let Some((state, reason)) = self.untold.take() {
+            response.state = worse(response.state, state);
+            let lost = StateLost { language: self.config.language, state, reason: &reason };
+            let lost = lost.render(&self.config.prompts).unwrap_or_else(|error| chain(&error));
+            response.hint = Some(match response.hint {
+                Some(hint) => format!("{lost} {hint}"),
+                None => lost,
+            });
+        }
+        let Some(mut outputs) = self.outputs.take() else { return self.shaped(response, None) };
+        let config = Arc::clone(&self.config);
+        // Whole outputs are written to files.
+        let shaping = tokio::task::spawn_blocking(move || {
+            let cuts = outputs.shorten(&mut response, &config);
+            (response, cuts, outputs)
+        });
+        match shaping.await {
+            Ok((response, cuts, outputs)) => {
+                self.outputs = Some(outputs);
+                self.shaped(response, cuts)
+            }
+            // The runtime is going.
+            Err(_cancelled) => {
+                ToolReply::failed(ToolFault::Closed.failure(&self.config.prompts, self.config.language))
+            }
+        }
+    }
+
+    fn shaped(&self, response: Response, cuts: Option<super::Cuts>) -> ToolReply {
+        let text = render(&response, self.config.language, usize::MAX, &self.config.prompts);
+        ToolReply {
+            text: text.unwrap_or_else(|error| chain(&error)),
+            result: ToolResult::Ok(CallValue::new(response, cuts)),
+        }
+    }
+
+    /// What is told of an error, and what becomes of the session.
+    async fn failed(&mut self, error: SessionError) -> ToolFault {
+        let reason = chain(&error);
+        tracing::warn!(error = reason, "a call failed");
+        let session = self.session.take();
+        self.note_untold(State::Reset, reason.clone());
+        if matches!(error, SessionError::Died { .. }) {
+            return ToolFault::Died(reason);
+        }
+        end_busy(session).await;
+        ToolFault::Broken(reason)
+    }
+
+    /// Keeps for the next reply what became of the state.
+    fn note_untold(&mut self, state: State, reason: String) {
+        let earlier = self.untold.take();
+        let (known, words) = earlier.unwrap_or((State::Kept, String::new()));
+        if worse(known, state) != State::Kept {
+            let is_news = worse(known, state) != known;
+            self.untold = Some((worse(known, state), if is_news { reason } else { words }));
+        }
+    }
+
+    async fn reset(&mut self) -> Result<ResetValue, ToolFault> {
+        self.begin_anew().await?;
+        // Who resets knows that nothing is left.
+        self.untold = None;
+        Ok(ResetValue { state: State::Reset })
+    }
+
+    /// Gives the session a fresh interpreter. A session that has not started is fresh.
+    async fn begin_anew(&mut self) -> Result<(), ToolFault> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        close(session).await;
+        self.session = Some(self.start().await?);
+        Ok(())
+    }
+}
+
+async fn close(session: Session) {
+    if let Err(error) = session.close().await {
+        tracing::warn!(error = %chain(&error), "the worker did not end as it should");
+    }
+}
+
+/// Ends a session that would not hear a word: its worker is busy, or broken.
+async fn end_busy(session: Option<Session>) {
+    // Dropping it waits for the worker's end. Where the runtime is going, it is dropped right here.
+    let _ended = tokio::task::spawn_blocking(move || drop(session)).await;
+}
+
+fn worse(one: State, other: State) -> State {
+    let rank = |state| match state {
+        State::Kept => 0,
+        State::Restored => 1,
+        State::Reset => 2,
+    };
+    if rank(one) >= rank(other) { one } else { other }
+}

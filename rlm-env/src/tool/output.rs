@@ -1,0 +1,258 @@
+//! Outputs that are too long for a reply: head and tail stay, and the whole lies in a file.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use rlm_core::protocol::{Response, Truncated};
+
+use super::SessionToolConfig;
+use super::fault::chain;
+use super::result::{Cut, Cuts};
+use crate::prompts::ToolOutputCut;
+
+/// Longest message of an exception that a reply holds, in bytes; the traceback has it as well.
+const MAX_MESSAGE_BYTES: usize = 4096;
+
+/// The files of whole outputs. They go with the directory that they lie in.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    dir: PathBuf,
+    max_bytes: u64,
+    kept: VecDeque<(PathBuf, u64)>,
+    /// Numbers the files.
+    count: u64,
+}
+
+impl Outputs {
+    pub(super) fn new(dir: PathBuf, max_bytes: u64) -> Self {
+        Self { dir, max_bytes, kept: VecDeque::new(), count: 0 }
+    }
+
+    /// Takes out of a response what is too much for a reply. None where nothing is missing. Blocks.
+    pub(super) fn shorten(&mut self, response: &mut Response, config: &SessionToolConfig) -> Option<Cuts> {
+        if let Some(exception) = &mut response.exception {
+            clip(&mut exception.message, MAX_MESSAGE_BYTES);
+            clip(&mut exception.kind, MAX_MESSAGE_BYTES);
+        }
+        let Truncated { stdout, stderr, result } = response.truncated.unwrap_or_default();
+        let mut no_result = String::new();
+        let texts = [
+            ("stdout", &mut response.stdout, stdout),
+            ("stderr", &mut response.stderr, stderr),
+            ("result", response.result.as_mut().unwrap_or(&mut no_result), result),
+            ("answer", &mut response.answer.content, 0),
+        ];
+        let shares = shares(texts.each_ref().map(|(_, text, _)| text.len()), config.max_output_bytes);
+        if shares.iter().zip(&texts).any(|(share, (_, text, _))| text.len() > *share) {
+            self.count += 1;
+        }
+        let mut cuts = texts.into_iter().zip(shares);
+        let mut next =
+            || cuts.next().and_then(|((name, text, lost), share)| self.cut(name, text, share, lost, config));
+        let cuts = Cuts { stdout: next(), stderr: next(), result: next(), answer: next() };
+        (cuts != Cuts::default()).then_some(cuts)
+    }
+
+    fn cut(
+        &mut self,
+        name: &str,
+        text: &mut String,
+        share: usize,
+        lost_bytes: u64,
+        config: &SessionToolConfig,
+    ) -> Option<Cut> {
+        if text.len() <= share {
+            return (lost_bytes > 0).then(|| Cut { lost_bytes, ..Cut::default() });
+        }
+        let file = self.keep(&format!("{}-{name}.txt", self.count), text);
+        let head = text.floor_char_boundary(share - share / 2);
+        let tail = text.ceil_char_boundary(text.len() - share / 2);
+        let cut = Cut {
+            omitted_bytes: (tail - head) as u64,
+            lost_bytes,
+            file: file.map(|path| path.to_string_lossy().into_owned()),
+        };
+        let note = ToolOutputCut { language: config.language, cut: &cut };
+        let note = note.render(&config.prompts).unwrap_or_else(|error| chain(&error));
+        let line_break = if head == 0 || text[..head].ends_with('\n') { "" } else { "\n" };
+        *text = format!("{}{line_break}{note}\n{}", &text[..head], &text[tail..]);
+        Some(cut)
+    }
+
+    /// Writes a whole output to a file, in the place of the oldest ones. None where that cannot be done.
+    fn keep(&mut self, name: &str, text: &str) -> Option<PathBuf> {
+        let bytes = text.len() as u64;
+        if bytes > self.max_bytes {
+            return None;
+        }
+        while self.kept.iter().map(|(_, bytes)| bytes).sum::<u64>() + bytes > self.max_bytes {
+            let (oldest, _) = self.kept.pop_front()?;
+            // The session may have removed it.
+            let _gone = fs::remove_file(oldest);
+        }
+        let path = self.dir.join(name);
+        match write_new(&path, text) {
+            Ok(()) => {
+                self.kept.push_back((path.clone(), bytes));
+                Some(path)
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot keep the whole output");
+                // What was written of it is of no use.
+                let _gone = fs::remove_file(&path);
+                None
+            }
+        }
+    }
+}
+
+/// The directory lies in one that nobody else can enter. The file is new, whatever the session put there.
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn clip(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+        text.push('…');
+    }
+}
+
+/// How much of each text is shown: all of those that are small, and the rest in equal parts.
+fn shares(sizes: [usize; 4], limit: usize) -> [usize; 4] {
+    let mut order = [0, 1, 2, 3];
+    order.sort_by_key(|at| sizes[*at]);
+    let (mut shares, mut left) = ([0; 4], limit);
+    for (done, at) in order.into_iter().enumerate() {
+        shares[at] = sizes[at].min(left / (sizes.len() - done));
+        left -= shares[at];
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::session::{ReplLanguage, SessionConfig};
+
+    fn config(max_output_bytes: usize) -> SessionToolConfig {
+        let session = SessionConfig::new("worker", "/");
+        SessionToolConfig { max_output_bytes, ..SessionToolConfig::new(ReplLanguage::Bash, session, "/") }
+    }
+
+    fn response(stdout: &str) -> Response {
+        Response { stdout: stdout.to_owned(), hint: None, ..Response::refused(1, String::new()) }
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
+        let mut whole = response("0123456789");
+        assert_eq!(outputs.shorten(&mut whole, &config(10)), None);
+        assert_eq!(whole, response("0123456789"));
+    }
+
+    #[test]
+    fn head_and_tail_stay_and_the_whole_lies_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
+        let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        let mut cut = response(&text);
+        let cuts = outputs.shorten(&mut cut, &config(40)).unwrap();
+        let stdout = cuts.stdout.clone().unwrap();
+        let file = stdout.file.unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(stdout.omitted_bytes, text.len() as u64 - 40);
+        assert_eq!(Cuts { stdout: None, ..cuts }, Cuts::default());
+        assert!(cut.stdout.starts_with("line 0\nline 1\nline 2"), "{}", cut.stdout);
+        assert!(cut.stdout.ends_with("line 98\nline 99\n"), "{}", cut.stdout);
+        assert!(cut.stdout.contains(&format!("; the whole is in {file}")), "{}", cut.stdout);
+    }
+
+    #[test]
+    fn characters_stay_whole_and_every_text_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().to_owned(), 10_000);
+        let mut cut = response(&"é€😀".repeat(30));
+        cut.result = Some("€".repeat(40));
+        cut.answer.content = "😀".repeat(40);
+        cut.truncated = Some(Truncated { stdout: 7, ..Truncated::default() });
+        let cuts = outputs.shorten(&mut cut, &config(99)).unwrap();
+        assert_eq!(cuts.stderr, None);
+        let [stdout, result, answer] = [cuts.stdout, cuts.result, cuts.answer].map(Option::unwrap);
+        assert_eq!((stdout.lost_bytes, result.lost_bytes), (7, 0));
+        // A third for each, less what would divide a character.
+        assert!((270 - 33..270 - 33 + 8).contains(&stdout.omitted_bytes), "{stdout:?}");
+        assert!((160 - 33..160 - 33 + 8).contains(&answer.omitted_bytes), "{answer:?}");
+        assert_eq!(fs::read_to_string(result.file.unwrap()).unwrap(), "€".repeat(40));
+    }
+
+    #[test]
+    fn what_the_session_lost_is_told_where_nothing_else_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
+        let mut short = response("a");
+        short.truncated = Some(Truncated { stderr: 3, ..Truncated::default() });
+        let cuts = outputs.shorten(&mut short, &config(10)).unwrap();
+        assert_eq!(cuts.stderr, Some(Cut { omitted_bytes: 0, lost_bytes: 3, file: None }));
+    }
+
+    #[test]
+    fn files_are_bounded_and_the_oldest_go_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().to_owned(), 250);
+        let mut file = |bytes: usize| {
+            let cuts = outputs.shorten(&mut response(&"x".repeat(bytes)), &config(10)).unwrap();
+            cuts.stdout.unwrap().file
+        };
+        let files: Vec<_> = (0..3).map(|_| file(100).unwrap()).collect();
+        let exist: Vec<_> = files.iter().map(|file| Path::new(file).exists()).collect();
+        assert_eq!(exist, [false, true, true]);
+        assert_eq!(file(251), None, "larger than all that may be kept");
+        assert!(Path::new(&files[2]).exists());
+    }
+
+    #[test]
+    fn a_directory_that_the_session_removed_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().join("outputs"), 1000);
+        let cuts = outputs.shorten(&mut response(&"x".repeat(100)), &config(10)).unwrap();
+        assert!(Path::new(&cuts.stdout.unwrap().file.unwrap()).exists());
+        fs::remove_dir_all(dir.path().join("outputs")).unwrap();
+        fs::write(dir.path().join("outputs"), "").unwrap();
+        let cuts = outputs.shorten(&mut response(&"x".repeat(100)), &config(10)).unwrap();
+        assert_eq!(cuts.stdout.unwrap().file, None);
+    }
+
+    #[test]
+    fn a_long_message_is_clipped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
+        let mut raised = response("");
+        let message = "é".repeat(MAX_MESSAGE_BYTES);
+        raised.exception = Some(rlm_core::protocol::Exception { kind: "E".to_owned(), message });
+        assert_eq!(outputs.shorten(&mut raised, &config(10)), None);
+        assert_eq!(raised.exception.unwrap().message, "é".repeat(MAX_MESSAGE_BYTES / 2) + "…");
+    }
+
+    proptest! {
+        #[test]
+        fn shares_use_what_there_is(sizes: [u16; 4], limit: u16) {
+            let sizes = sizes.map(usize::from);
+            let limit = usize::from(limit);
+            let shares = shares(sizes, limit);
+            prop_assert!(shares.iter().zip(sizes).all(|(share, size)| *share <= size));
+            let shown: usize = shares.iter().sum();
+            prop_assert!(shown <= limit);
+            prop_assert!(shown + 4 > limit.min(sizes.iter().sum()));
+        }
+    }
+}

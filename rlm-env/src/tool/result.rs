@@ -1,0 +1,237 @@
+//! What a tool gives back. These types are a promise to programs in other languages: fields are only ever added.
+
+use rlm_core::protocol::{Answer, Exception, Outcome, Response, State};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What something came to: `{"ok": true, "value": …}`, or `{"ok": false, "error": "…", "hint": "…"}`.
+///
+/// Code that fails is a value, with `success` false. A failure is ours: the code did not run, or nobody knows how far.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolResult<T> {
+    /// It was done.
+    Ok(T),
+    /// It was not.
+    Failed(ToolFailure),
+}
+
+impl<T> ToolResult<T> {
+    /// Whether it was done.
+    pub fn is_ok(&self) -> bool {
+        matches!(self, Self::Ok(_))
+    }
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolFailure {
+    /// What is wrong.
+    pub error: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// What one call came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallValue {
+    /// What the code wrote to standard output; for bash, all that a person would see at the terminal.
+    pub stdout: String,
+    /// What it wrote to standard error; empty for bash.
+    pub stderr: String,
+    /// Python: the repr of the value of the last expression, or the traceback. Bash: null.
+    pub result: Option<String>,
+    /// Python: the exception that ended the code, `{"type", "message"}`. Else null.
+    pub exception: Option<Exception>,
+    /// Whether the code ran to its end, in Python without an exception. The status of a command is in `exit_code`.
+    pub success: bool,
+    /// Bash: the status of the last command. Python: null.
+    pub exit_code: Option<i32>,
+    /// How long the code ran, in seconds.
+    pub execution_time: f64,
+    /// Whether it was stopped at its time limit.
+    pub timed_out: bool,
+    /// Whether it was stopped from outside.
+    pub interrupted: bool,
+    /// Where text is missing from what stands here; null where none is.
+    pub truncated: Option<Cuts>,
+    /// What is left of the session: `kept` all, `restored` what could be saved, `reset` nothing but files.
+    pub state: State,
+    /// The answer as it stands: `{"ready", "content"}`.
+    pub answer: Answer,
+    /// What the caller should know beside all this, and what to do; null where that is nothing.
+    pub hint: Option<String>,
+}
+
+impl CallValue {
+    pub(super) fn new(response: Response, truncated: Option<Cuts>) -> Self {
+        Self {
+            success: response.outcome == Outcome::Ok,
+            timed_out: response.outcome == Outcome::TimedOut,
+            interrupted: response.outcome == Outcome::Interrupted,
+            stdout: response.stdout,
+            stderr: response.stderr,
+            result: response.result,
+            exception: response.exception,
+            exit_code: response.exit_code,
+            execution_time: response.execution_time,
+            truncated,
+            state: response.state,
+            answer: response.answer,
+            hint: response.hint,
+        }
+    }
+}
+
+/// Where text is missing, for each text that some is missing from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cuts {
+    /// Of `stdout`.
+    pub stdout: Option<Cut>,
+    /// Of `stderr`.
+    pub stderr: Option<Cut>,
+    /// Of `result`.
+    pub result: Option<Cut>,
+    /// Of the answer's `content`.
+    pub answer: Option<Cut>,
+}
+
+/// A text without its middle. A line in its place says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// Bytes that are left out here, and stand in `file` where there is one.
+    pub omitted_bytes: u64,
+    /// Bytes that were too many even for the session: they are gone.
+    pub lost_bytes: u64,
+    /// The file with the text; null where it could not be kept, or nothing but lost bytes is missing.
+    pub file: Option<String>,
+}
+
+/// A session that begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResetValue {
+    /// Always `reset`.
+    pub state: State,
+}
+
+/// What a session ran, as a script.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScriptValue {
+    /// The script; empty where nothing was run.
+    pub script: String,
+}
+
+/// What a call came to, for programs and for models.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolReply {
+    /// For programs.
+    pub result: ToolResult<CallValue>,
+    /// The same as a model reads it: the output as a person would see it, with notes in square brackets.
+    pub text: String,
+}
+
+impl ToolReply {
+    pub(super) fn failed(failure: ToolFailure) -> Self {
+        Self { text: failure.to_string(), result: ToolResult::Failed(failure) }
+    }
+}
+
+impl std::fmt::Display for ToolFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "[error: {}. {}]", self.error.trim_end_matches('.'), self.hint)
+    }
+}
+
+/// The form on the wire.
+#[derive(Serialize, Deserialize)]
+struct Form<T> {
+    ok: bool,
+    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    value: Option<T>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl<T: Serialize> Serialize for ToolResult<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = match self {
+            Self::Ok(value) => Form { ok: true, value: Some(value), error: None, hint: None },
+            Self::Failed(ToolFailure { error, hint }) => {
+                Form { ok: false, value: None, error: Some(error.clone()), hint: Some(hint.clone()) }
+            }
+        };
+        form.serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ToolResult<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Form::deserialize(deserializer)? {
+            Form { ok: true, value: Some(value), .. } => Ok(Self::Ok(value)),
+            Form { ok: true, value: None, .. } => Err(D::Error::missing_field("value")),
+            Form { ok: false, error: Some(error), hint, .. } => {
+                Ok(Self::Failed(ToolFailure { error, hint: hint.unwrap_or_default() }))
+            }
+            Form { ok: false, error: None, .. } => Err(D::Error::missing_field("error")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value() -> CallValue {
+        CallValue {
+            stdout: "é\n".to_owned(),
+            stderr: String::new(),
+            result: None,
+            exception: Some(Exception { kind: "ValueError".to_owned(), message: "no".to_owned() }),
+            success: false,
+            exit_code: None,
+            execution_time: 0.5,
+            timed_out: false,
+            interrupted: false,
+            truncated: Some(Cuts {
+                stdout: Some(Cut { omitted_bytes: 7, lost_bytes: 0, file: Some("/tmp/x".to_owned()) }),
+                ..Cuts::default()
+            }),
+            state: State::Reset,
+            answer: Answer::default(),
+            hint: Some("begin anew".to_owned()),
+        }
+    }
+
+    /// A change here is a change for programs that read it: fields may be added, none may go or change its meaning.
+    #[test]
+    fn golden_results() {
+        let golden = concat!(
+            r#"{"ok":true,"value":{"stdout":"é\n","stderr":"","result":null,"#,
+            r#""exception":{"type":"ValueError","message":"no"},"success":false,"exit_code":null,"#,
+            r#""execution_time":0.5,"timed_out":false,"interrupted":false,"#,
+            r#""truncated":{"stdout":{"omitted_bytes":7,"lost_bytes":0,"file":"/tmp/x"},"stderr":null,"#,
+            r#""result":null,"answer":null},"state":"reset","answer":{"ready":false,"content":""},"#,
+            r#""hint":"begin anew"}}"#
+        );
+        let result = ToolResult::Ok(value());
+        assert_eq!(serde_json::to_string(&result).unwrap(), golden);
+        assert_eq!(serde_json::from_str::<ToolResult<CallValue>>(golden).unwrap(), result);
+
+        let golden = r#"{"ok":false,"error":"busy","hint":"wait"}"#;
+        let failure = ToolFailure { error: "busy".to_owned(), hint: "wait".to_owned() };
+        let result = ToolResult::<CallValue>::Failed(failure);
+        assert_eq!(serde_json::to_string(&result).unwrap(), golden);
+        assert_eq!(serde_json::from_str::<ToolResult<CallValue>>(golden).unwrap(), result);
+
+        let reset = ToolResult::Ok(ResetValue { state: State::Reset });
+        assert_eq!(serde_json::to_string(&reset).unwrap(), r#"{"ok":true,"value":{"state":"reset"}}"#);
+    }
+
+    #[test]
+    fn a_result_that_is_neither_is_refused() {
+        for text in [r#"{"ok":true}"#, r#"{"ok":false}"#, r#"{"value":{}}"#] {
+            assert!(serde_json::from_str::<ToolResult<ScriptValue>>(text).is_err(), "{text}");
+        }
+    }
+}

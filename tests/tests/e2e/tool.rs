@@ -1,0 +1,490 @@
+//! `rlm_env::tool`: a session as a tool. Whatever happens is a value, and the next call works.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_core::protocol::{Answer, State};
+use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolReply, ToolResult, WhenBusy};
+use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
+use rlm_tests::{assert_no_marked_process, children, default_python, marked_processes, program, wait_until};
+use tempfile::TempDir;
+
+/// A tool, and directories that are its own.
+struct Place {
+    dir: TempDir,
+    mark: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["work", "tmp"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let mark = format!("tool-{}", dir.path().display());
+        Self { dir, mark }
+    }
+
+    fn config(&self, language: ReplLanguage) -> SessionToolConfig {
+        let env = [
+            ("PATH", "/usr/bin:/bin"),
+            ("RLM_TEST_MARK", &self.mark),
+            ("RLM_PASS_ENV", "RLM_TEST_MARK"),
+            ("RLM_PYTHON", default_python().to_str().unwrap()),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .to_vec();
+        let session =
+            SessionConfig { env, ..SessionConfig::new(program(language.worker_name()), self.path("work")) };
+        SessionToolConfig::new(language, session, self.path("tmp"))
+    }
+
+    fn bash(&self) -> SessionTool {
+        SessionTool::new(self.config(ReplLanguage::Bash))
+    }
+
+    fn python(&self) -> SessionTool {
+        SessionTool::new(self.config(ReplLanguage::Python))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn wait_for(&self, name: &str) -> impl Future<Output = ()> + use<> {
+        wait_for(self.path("work").join(name))
+    }
+
+    /// The process that was started for the session: no other of the session's is its parent.
+    fn worker(&self) -> Pid {
+        let all = marked_processes(&self.mark);
+        let of_others: Vec<Pid> = all.iter().flat_map(|(pid, _)| children(*pid)).collect();
+        all.iter().map(|(pid, _)| *pid).find(|pid| !of_others.contains(pid)).unwrap()
+    }
+
+    fn assert_nothing_left(&self) {
+        assert_no_marked_process(&self.mark);
+        let left: Vec<_> = std::fs::read_dir(self.path("tmp")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+async fn wait_for(path: PathBuf) {
+    tokio::task::spawn_blocking(move || wait_until(&format!("{} exists", path.display()), || path.exists()))
+        .await
+        .unwrap();
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[track_caller]
+fn value(reply: ToolReply) -> CallValue {
+    match reply.result {
+        ToolResult::Ok(value) => value,
+        ToolResult::Failed(failure) => panic!("{failure:?}"),
+    }
+}
+
+#[track_caller]
+fn failure(reply: ToolReply) -> ToolFailure {
+    match reply.result {
+        ToolResult::Ok(value) => panic!("{value:?}"),
+        ToolResult::Failed(failure) => failure,
+    }
+}
+
+fn limited(code: &str, timeout: Duration) -> ToolCall {
+    ToolCall { timeout: Some(timeout), ..ToolCall::from(code) }
+}
+
+#[test]
+fn a_call_comes_to_a_value_and_the_next_one_builds_on_it() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        assert_eq!(marked_processes(&place.mark), [], "nothing starts before the first call");
+        let first = tool.call("x=1; echo hi; RLM_CONTENT=done; false").await;
+        assert_eq!(first.text, "hi\n[exit status 1]");
+        let first = value(first);
+        let CallValue { execution_time, .. } = first;
+        let expected = CallValue {
+            stdout: "hi\n".to_owned(),
+            stderr: String::new(),
+            result: None,
+            exception: None,
+            success: true,
+            exit_code: Some(1),
+            execution_time,
+            timed_out: false,
+            interrupted: false,
+            truncated: None,
+            state: State::Kept,
+            answer: Answer { ready: false, content: "done".to_owned() },
+            hint: None,
+        };
+        assert_eq!(first, expected);
+        assert_eq!(
+            value(tool.call("echo $x $PWD").await).stdout,
+            format!("1 {}\n", place.path("work").display())
+        );
+        tool.close().await;
+        assert!(failure(tool.call("echo").await).error.contains("closed"));
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn python_gives_values_and_exceptions() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.python();
+        let reply = tool.call("import sys; print('err', file=sys.stderr); x = 2; x ** 10").await;
+        assert_eq!(reply.text, "stderr:\nerr\nOut[1]: 1024");
+        let reply = value(reply);
+        assert_eq!((reply.result.as_deref(), reply.success, reply.exit_code), (Some("1024"), true, None));
+        let raised = value(tool.call("1 / 0").await);
+        assert_eq!(raised.exception.unwrap().kind, "ZeroDivisionError");
+        assert!(!raised.success && raised.result.unwrap().starts_with("Traceback"));
+        assert_eq!(value(tool.call("x").await).result.as_deref(), Some("2"));
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_time_limit_keeps_state_and_output() {
+    let place = Place::new();
+    block_on(async {
+        for (tool, code, check) in [
+            (place.bash(), "x=1; echo begun; sleep 1000", "echo $x"),
+            (place.python(), "x = 1; print('begun')\nwhile True: pass", "print(x)"),
+        ] {
+            let stopped = value(tool.call(limited(code, Duration::from_millis(300))).await);
+            assert_eq!((stopped.timed_out, stopped.success, stopped.state), (true, false, State::Kept));
+            assert!(stopped.stdout.starts_with("begun\n"), "{}", stopped.stdout);
+            assert_eq!(value(tool.call(check).await).stdout, "1\n");
+            // Longer than any clock: no limit, and no panic.
+            assert_eq!(value(tool.call(limited(check, Duration::MAX)).await).stdout, "1\n");
+            tool.close().await;
+        }
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_is_interrupted_and_the_session_goes_on() {
+    let place = Place::new();
+    block_on(async {
+        for (tool, code, check) in [
+            (place.bash(), "x=1; touch begun; sleep 1000; x=2", "echo $x; rm begun"),
+            (
+                place.python(),
+                "import os, time\nx = 1\nopen('begun', 'w').close()\ntime.sleep(1000)",
+                "print(x); os.remove('begun')",
+            ),
+        ] {
+            tokio::select! {
+                reply = tool.call(limited(code, Duration::from_secs(1000))) => panic!("{reply:?}"),
+                () = place.wait_for("begun") => {}
+            }
+            let next = value(tool.call(limited(check, Duration::from_secs(1000))).await);
+            assert_eq!((next.stdout.as_str(), next.state, next.hint), ("1\n", State::Kept, None));
+            tool.close().await;
+        }
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_a_cancelled_call_did_to_the_state_is_told_by_the_next() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        // Deaf to all that can be heard: the shell itself has to go.
+        let code = "trap '' INT TERM HUP; touch begun; while :; do :; done";
+        tokio::select! {
+            reply = tool.call(limited(code, Duration::from_secs(1000))) => panic!("{reply:?}"),
+            () = place.wait_for("begun") => {}
+        }
+        let next = value(tool.call("echo on").await);
+        assert_eq!(next.stdout, "on\n");
+        assert_ne!((next.state, &next.hint), (State::Kept, &None));
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn calls_are_served_in_the_order_in_which_they_were_made() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        let calls =
+            (0..100).map(|number| {
+                let tool = &tool;
+                async move {
+                    value(tool.call(format!("echo {number} >>order; wc -l <order").as_str()).await).stdout
+                }
+            });
+        let outputs = join_all(calls).await;
+        let expected: Vec<_> = (1..=100).map(|line| format!("{line}\n")).collect();
+        assert_eq!(outputs, expected);
+        let order = std::fs::read_to_string(place.path("work/order")).unwrap();
+        assert_eq!(order, (0..100).map(|number| format!("{number}\n")).collect::<String>());
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_busy_session_says_so() {
+    let place = Place::new();
+    block_on(async {
+        let tool = Arc::new(SessionTool::new(SessionToolConfig {
+            max_waiting: 1,
+            ..place.config(ReplLanguage::Bash)
+        }));
+        let call = |code: &'static str, when_busy| {
+            let tool = Arc::clone(&tool);
+            tokio::spawn(async move { tool.call(ToolCall { when_busy, ..ToolCall::from(code) }).await })
+        };
+        let running = call("touch begun; until [ -e go ]; do sleep 0.01; done", WhenBusy::Wait);
+        place.wait_for("begun").await;
+        let refused = failure(call("echo", WhenBusy::Refuse).await.unwrap());
+        assert_eq!(refused.error, "the session is busy with 1 other call");
+        let waiting = call("echo waited", WhenBusy::Wait);
+        let full = failure(call("echo", WhenBusy::Wait).await.unwrap());
+        assert_eq!(full.error, "the session is busy with 2 other calls");
+        assert!(full.hint.starts_with("Nothing was run."), "{}", full.hint);
+        std::fs::write(place.path("work/go"), "").unwrap();
+        assert!(value(running.await.unwrap()).success);
+        assert_eq!(value(waiting.await.unwrap()).stdout, "waited\n");
+        let alone = value(call("echo alone", WhenBusy::Refuse).await.unwrap());
+        assert_eq!(alone.stdout, "alone\n");
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn code_over_the_limit_is_refused_and_code_of_the_limit_runs() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        let fits = format!("echo fits #{}", "x".repeat((1 << 20) - 11));
+        let refused = failure(tool.call(format!("{fits}x").as_str()).await);
+        assert_eq!(refused.error, "the code has 1,048,577 bytes, the limit is 1,048,576 bytes");
+        assert_eq!(value(tool.call(fits.as_str()).await).stdout, "fits\n");
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn long_output_is_cut_and_the_code_can_read_the_whole() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        let reply = tool.call("seq 200000").await;
+        let cut = value(reply.clone());
+        assert!(cut.stdout.starts_with("1\n2\n") && cut.stdout.ends_with("\n200000\n"));
+        let whole: usize = (1..=200_000).map(|number: u32| number.to_string().len() + 1).sum();
+        let stdout = cut.truncated.unwrap().stdout.unwrap();
+        assert_eq!(stdout.omitted_bytes as usize, whole - (512 << 10));
+        let file = stdout.file.unwrap();
+        assert!(cut.stdout.contains(&format!("the whole is in {file}")) && reply.text.contains(&file));
+        let part = value(tool.call(format!("sed -n '100000,100001p' {file}").as_str()).await);
+        assert_eq!(part.stdout, "100000\n100001\n");
+        // What was too much even for the worker.
+        let lost = value(tool.call("head -c 20000000 /dev/zero | tr '\\0' x").await);
+        assert!(lost.truncated.unwrap().stdout.unwrap().lost_bytes > 3_000_000);
+        tool.close().await;
+        assert!(!Path::new(&file).exists());
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_worker_killed_between_calls_is_replaced_and_the_loss_is_told_once() {
+    for (language, check) in
+        [(ReplLanguage::Bash, "echo on${x-}"), (ReplLanguage::Python, "print('on'); assert 'x' not in dir()")]
+    {
+        let place = Place::new();
+        block_on(async {
+            let tool = SessionTool::new(place.config(language));
+            assert!(value(tool.call("x=1").await).success);
+            let worker = place.worker();
+            for pid in children(worker).into_iter().chain([worker]) {
+                kill(pid, Signal::SIGKILL).unwrap();
+            }
+            let next = tool.call(check).await;
+            assert!(next.text.contains("The session was lost before this call"), "{}", next.text);
+            let next = value(next);
+            assert_eq!((next.stdout.as_str(), next.state, next.success), ("on\n", State::Reset, true));
+            assert!(next.hint.unwrap().contains("the worker died"));
+            let later = value(tool.call("x=2").await);
+            assert_eq!((later.state, later.hint), (State::Kept, None));
+            tool.close().await;
+        });
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_worker_that_dies_in_a_call_fails_that_call_and_no_other() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        let died = failure(tool.call("kill -9 $PPID; sleep 1000").await);
+        assert!(died.error.starts_with("the session died while the code ran: the worker died"), "{died:?}");
+        let next = value(tool.call("echo on").await);
+        assert_eq!((next.stdout.as_str(), next.state), ("on\n", State::Reset));
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_session_that_damages_its_control_directory_is_replaced() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
+        let [dir] = &std::fs::read_dir(place.path("tmp")).unwrap().flatten().collect::<Vec<_>>()[..] else {
+            panic!()
+        };
+        let control = dir.path().join("control");
+        let damage =
+            format!("rm -r {0}; mkdir {0}; mkfifo {0}/rlm_history.jsonl; kill -9 $PPID", control.display());
+        failure(tool.call(damage.as_str()).await);
+        assert!(!tool.script().await.is_ok(), "a FIFO is no history, and nobody waits for it");
+        assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
+        assert!(tool.script().await.is_ok());
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_worker_that_cannot_start_is_tried_twice() {
+    let place = Place::new();
+    let worker = place.path("worker");
+    // The first start fails, and so does each while `broken` is there.
+    let script = format!(
+        "#!/bin/sh\ncd {0}\necho >>starts\n[ $(wc -l <starts) = 1 ] && exit 7\n[ -e broken ] && exit 7\nexec {1} \"$@\"\n",
+        place.path("tmp").parent().unwrap().display(),
+        program("rlm-worker-bash").display()
+    );
+    std::fs::write(&worker, script).unwrap();
+    std::fs::set_permissions(&worker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut config = place.config(ReplLanguage::Bash);
+    config.session.worker = worker;
+    block_on(async {
+        let tool = SessionTool::new(config.clone());
+        assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
+        tool.close().await;
+        std::fs::write(place.path("broken"), "").unwrap();
+        let tool = SessionTool::new(config.clone());
+        let failed = failure(tool.call("echo on").await);
+        assert!(
+            failed.error.starts_with(
+                "the session cannot be started: the worker ended before it was ready (exit status: 7)"
+            ),
+            "{failed:?}"
+        );
+        assert_eq!(std::fs::read_to_string(place.path("starts")).unwrap().lines().count(), 4);
+        std::fs::remove_file(place.path("broken")).unwrap();
+        assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
+        tool.close().await;
+        config.session.worker = "/does/not/exist".into();
+        let failed = failure(SessionTool::new(config.clone()).call("echo").await);
+        assert_eq!(
+            failed.error,
+            "the session cannot be started: cannot start the worker /does/not/exist: No such file or directory (os error 2)"
+        );
+        config.dir = "/does/not/exist".into();
+        let failed = failure(SessionTool::new(config).call("echo").await);
+        assert!(failed.error.ends_with("No such file or directory (os error 2)"), "{failed:?}");
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_reset_begins_anew_and_is_in_turn() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        assert!(tool.reset().await.is_ok(), "a session that has not started is fresh");
+        let (first, reset, after) = tokio::join!(
+            tool.call("x=1; RLM_CONTENT=answer; echo $x"),
+            tool.reset(),
+            tool.call("echo ${x-unset}"),
+        );
+        assert_eq!(value(first).stdout, "1\n");
+        assert!(reset.is_ok());
+        let after = value(after);
+        assert_eq!((after.stdout.as_str(), after.state), ("unset\n", State::Kept));
+        assert_eq!(after.answer, Answer::default());
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn the_script_has_what_was_run() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        let ToolResult::Ok(none) = tool.script().await else { panic!() };
+        assert_eq!(none.script, "");
+        tool.call("x=1").await;
+        tool.call(limited("sleep 1000", Duration::from_millis(100))).await;
+        tool.call("echo $x").await;
+        let ToolResult::Ok(script) = tool.script().await else { panic!() };
+        assert!(
+            script.script.contains("\nx=1\n") && script.script.contains("\n# sleep 1000\n"),
+            "{script:?}"
+        );
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn closing_or_dropping_in_the_middle_of_a_call_leaves_nothing() {
+    let place = Place::new();
+    block_on(async {
+        for is_closed in [true, false] {
+            let tool = Arc::new(place.bash());
+            let running = Arc::clone(&tool);
+            let call = "nohup sleep 1000 >/dev/null 2>&1 & touch begun; sleep 1000";
+            let call = tokio::spawn(async move { running.call(call).await });
+            place.wait_for("begun").await;
+            if is_closed {
+                tool.close().await;
+                assert_eq!(failure(call.await.unwrap()).error, "the session is closed");
+            } else {
+                call.abort();
+                drop((call.await, tool));
+            }
+            let mark = place.mark.clone();
+            tokio::task::spawn_blocking(move || {
+                wait_until("every process is gone", || marked_processes(&mark).is_empty());
+            })
+            .await
+            .unwrap();
+            std::fs::remove_file(place.path("work/begun")).unwrap();
+        }
+        // A call that runs while the runtime ends.
+        let tool = place.bash();
+        tokio::spawn(async move { tool.call("touch begun; sleep 1000").await });
+        place.wait_for("begun").await;
+    });
+    place.assert_nothing_left();
+}

@@ -28,6 +28,7 @@ Examples:
   rlm exec --python 'x = 2' 'x ** 10'          the same in Python
   rlm repl --context data                      a session to type into
   rlm view run.jsonl                           what happened in rollouts
+  rlm mcp --root src                           sessions for an agent that speaks MCP (docs/mcp.md)
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
 interpreter; 2 usage; 3 something that is needed fails: the session, the model's server; 128 + N ended by signal N.
@@ -54,6 +55,9 @@ pub(crate) enum Command {
     /// Show a trajectory: what happened in rollouts.
     #[command(after_help = VIEW_HELP)]
     View(ViewOptions),
+    /// Serve persistent bash and Python sessions to an agent, over the Model Context Protocol.
+    #[command(after_help = MCP_HELP)]
+    Mcp(McpOptions),
     /// Serve a session over two FIFOs, for an RLM environment.
     Worker(WorkerOptions),
     /// Print shell completions.
@@ -112,6 +116,16 @@ Examples:
 
 A file that is still being written can be shown. On a terminal the tree is shown by $PAGER, `less -R` by default, and in
 colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot be read or the page not written.";
+
+const MCP_HELP: &str = "\
+Examples:
+  claude mcp add rlm -- rlm mcp --root ~/project     for Claude Code; docs/mcp.md has other clients
+  rlm mcp --python=.venv --timeout 120               another Python, and more time for each call
+
+The protocol is spoken on standard input and output; the log goes to standard error. Everything ends when the client closes
+its end. Exit status: 0 the client closed; 2 usage; 3 it cannot be served; 128 + N ended by signal N.
+
+This is not a security sandbox: the agent's code runs with your rights.";
 
 /// What every command with a session takes.
 #[derive(Args, Clone, Debug)]
@@ -267,6 +281,36 @@ pub(crate) struct ViewOptions {
     /// Do not start a pager.
     #[arg(long)]
     pub(crate) no_pager: bool,
+}
+
+/// What `rlm mcp` takes.
+#[derive(Args, Debug)]
+pub(crate) struct McpOptions {
+    /// The working directory of all sessions; its files are resources.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) root: PathBuf,
+    /// The Python of Python sessions, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
+    /// environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
+    pub(crate) python: Option<Option<PathBuf>>,
+    /// Stop a call that brings no limit of its own after this many seconds; its state is kept.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    pub(crate) timeout: Duration,
+    /// Largest code of a call.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub(crate) max_code_bytes: usize,
+    /// Most output that a call gives back, head and tail; the whole is kept in a file.
+    #[arg(long, value_name = "BYTES", default_value_t = 512 << 10)]
+    pub(crate) max_output_bytes: usize,
+    /// Largest file that is read as a resource.
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    pub(crate) max_resource_bytes: u64,
+    /// Most sessions, of both languages together.
+    #[arg(long, value_name = "N", default_value = "16")]
+    pub(crate) max_sessions: NonZeroUsize,
+    /// What is logged, as in RUST_LOG.
+    #[arg(long, value_name = "FILTER", default_value = "warn,rmcp=error")]
+    pub(crate) log: String,
 }
 
 #[derive(Args, Debug)]

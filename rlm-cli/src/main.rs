@@ -6,6 +6,7 @@ mod config;
 mod demo;
 mod environment;
 mod exec;
+mod mcp;
 mod repl;
 mod run;
 mod signals;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Exec(options) => exec::run(&options),
         Command::Repl(options) => repl::run(&options),
         Command::View(options) => view::run(&options),
+        Command::Mcp(options) => mcp::run(&options, &environment),
         Command::Worker(options) => worker::run(&options),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "rlm", &mut std::io::stdout());

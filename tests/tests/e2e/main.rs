@@ -8,6 +8,7 @@ mod exits;
 mod hostile_shell;
 mod limits;
 mod ops;
+mod mcp;
 mod ordinary_host;
 mod output;
 mod persistence;

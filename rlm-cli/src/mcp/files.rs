@@ -1,0 +1,222 @@
+//! The files of the working directory, as resources: listed, and read within it alone.
+//!
+//! A path is opened name by name, and a symbolic link is followed nowhere; so nothing outside the directory is read,
+//! whatever becomes of its directories meanwhile.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+
+/// Files on a page of the list.
+const PAGE: usize = 200;
+
+/// Files in the list, and directories that are looked into; what is more can be read all the same.
+const MAX_LISTED: usize = 10_000;
+
+/// The files.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    root: PathBuf,
+    max_bytes: u64,
+}
+
+/// A file in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// Below the directory.
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+}
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("{} is outside the working directory {}", path.display(), root.display())]
+    Outside { path: PathBuf, root: PathBuf },
+    #[error("there is no file {}", .0.display())]
+    Missing(PathBuf),
+    #[error("{} is a symbolic link, or below one: links are not followed", .0.display())]
+    Link(PathBuf),
+    #[error("{} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{} has {bytes} bytes, the limit is {limit} bytes: read parts of it with the tool `bash`", path.display())]
+    TooLarge { path: PathBuf, bytes: u64, limit: u64 },
+    #[error("cannot read {}", path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Files {
+    /// The files below a directory, whose path has no symbolic link in it.
+    pub(super) fn new(root: PathBuf, max_bytes: u64) -> Self {
+        Self { root, max_bytes }
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A page of the list, in order: the files behind one, and whether there are more. Names that begin with a dot are left
+    /// out, and so is what cannot be looked into. Blocks.
+    pub(super) fn list(&self, behind: Option<&Path>) -> (Vec<Listed>, bool) {
+        let mut all = self.walk();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        let from = behind.map_or(0, |behind| all.partition_point(|listed| listed.path.as_path() <= behind));
+        let page: Vec<_> = all[from..].iter().take(PAGE).cloned().collect();
+        let has_more = from + page.len() < all.len();
+        (page, has_more)
+    }
+
+    fn walk(&self) -> Vec<Listed> {
+        let (mut files, mut looked_into) = (Vec::new(), 0);
+        let mut directories = vec![PathBuf::new()];
+        while let Some(directory) = directories.pop() {
+            looked_into += 1;
+            let Ok(entries) = fs::read_dir(self.root.join(&directory)) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                let Ok(metadata) = entry.metadata() else { continue };
+                if name.as_bytes().starts_with(b".") || files.len() >= MAX_LISTED {
+                    continue;
+                }
+                let path = directory.join(&name);
+                if metadata.is_file() {
+                    files.push(Listed { path, bytes: metadata.len() });
+                } else if metadata.is_dir() && looked_into + directories.len() < MAX_LISTED {
+                    directories.push(path);
+                }
+            }
+        }
+        files
+    }
+
+    /// The bytes of a file. Blocks.
+    pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ReadError> {
+        let io_error = |source: io::Error| ReadError::Io { path: path.to_owned(), source };
+        let file = self.open(path)?;
+        let metadata = file.metadata().map_err(io_error)?;
+        if !metadata.is_file() {
+            return Err(ReadError::NotAFile(path.to_owned()));
+        }
+        let too_large = |bytes| ReadError::TooLarge { path: path.to_owned(), bytes, limit: self.max_bytes };
+        if metadata.len() > self.max_bytes {
+            return Err(too_large(metadata.len()));
+        }
+        let mut bytes = Vec::new();
+        // It may grow meanwhile, and files of the kernel's have no length.
+        file.take(self.max_bytes + 1).read_to_end(&mut bytes).map_err(io_error)?;
+        if bytes.len() as u64 > self.max_bytes {
+            return Err(too_large(bytes.len() as u64));
+        }
+        Ok(bytes)
+    }
+
+    fn open(&self, path: &Path) -> Result<File, ReadError> {
+        let outside = || ReadError::Outside { path: path.to_owned(), root: self.root.clone() };
+        let below = path.strip_prefix(&self.root).map_err(|_not_below| outside())?;
+        let names: Option<Vec<&OsStr>> = below
+            .components()
+            .map(|component| match component {
+                Component::Normal(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        let names = names.ok_or_else(outside)?;
+        let Some((last, directories)) = names.split_last() else {
+            return Err(ReadError::NotAFile(path.to_owned()));
+        };
+        let failed = |errno| match errno {
+            Errno::ENOENT => ReadError::Missing(path.to_owned()),
+            Errno::ELOOP | Errno::ENOTDIR => ReadError::Link(path.to_owned()),
+            Errno::ENXIO => ReadError::NotAFile(path.to_owned()),
+            errno => ReadError::Io { path: path.to_owned(), source: errno.into() },
+        };
+        let beside = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let directory = OFlag::O_DIRECTORY | OFlag::O_PATH | beside;
+        let mut at = open(&self.root, directory, Mode::empty()).map_err(failed)?;
+        for name in directories {
+            at = openat(&at, *name, directory, Mode::empty()).map_err(failed)?;
+        }
+        // A FIFO or a device must not hold us up.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | beside;
+        openat(&at, *last, flags, Mode::empty()).map(File::from).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, Files) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap().join("root");
+        fs::create_dir_all(root.join("sub/deep")).unwrap();
+        fs::write(root.join("sub/deep/b.txt"), "bb").unwrap();
+        fs::write(root.join("a.txt"), "a").unwrap();
+        fs::write(root.join(".hidden"), "h").unwrap();
+        fs::write(dir.path().join("secret"), "s").unwrap();
+        symlink("../secret", root.join("link")).unwrap();
+        symlink("..", root.join("up")).unwrap();
+        (dir, Files::new(root, 4))
+    }
+
+    #[test]
+    fn files_are_listed_and_links_are_not() {
+        let (_dir, files) = files();
+        let listed = |path: &str, bytes| Listed { path: path.into(), bytes };
+        assert_eq!(files.list(None), (vec![listed("a.txt", 1), listed("sub/deep/b.txt", 2)], false));
+        assert_eq!(files.list(Some(Path::new("a.txt"))), (vec![listed("sub/deep/b.txt", 2)], false));
+    }
+
+    #[test]
+    fn pages_follow_each_other() {
+        let (_dir, files) = files();
+        for number in 0..PAGE {
+            fs::write(files.root().join(format!("n{number:03}")), "").unwrap();
+        }
+        let (first, has_more) = files.list(None);
+        assert_eq!((first.len(), has_more), (PAGE, true));
+        let (second, has_more) = files.list(first.last().map(|listed| listed.path.as_path()));
+        let paths: Vec<_> = second.iter().map(|listed| listed.path.to_str().unwrap()).collect();
+        assert_eq!((paths, has_more), (vec!["n199", "sub/deep/b.txt"], false));
+    }
+
+    #[test]
+    fn only_regular_files_of_the_directory_are_read() {
+        let (dir, files) = files();
+        let root = files.root().to_owned();
+        assert_eq!(files.read(&root.join("sub/deep/b.txt")).unwrap(), b"bb");
+        assert_eq!(files.read(&root.join(".hidden")).unwrap(), b"h");
+        nix::unistd::mkfifo(&root.join("fifo"), Mode::S_IRWXU).unwrap();
+        fs::write(root.join("large"), "12345").unwrap();
+        let refusal = |path: &Path| files.read(path).unwrap_err();
+        assert!(matches!(
+            refusal(&dir.path().canonicalize().unwrap().join("secret")),
+            ReadError::Outside { .. }
+        ));
+        assert!(matches!(refusal(&root.join("sub/../../secret")), ReadError::Outside { .. }));
+        assert!(matches!(refusal(Path::new("/etc/passwd")), ReadError::Outside { .. }));
+        assert!(matches!(refusal(&root.join("link")), ReadError::Link(_)));
+        assert!(matches!(refusal(&root.join("up/secret")), ReadError::Link(_)));
+        assert!(matches!(refusal(&root.join("none")), ReadError::Missing(_)));
+        assert!(matches!(refusal(&root.join("sub")), ReadError::NotAFile(_)));
+        assert!(matches!(refusal(&root), ReadError::NotAFile(_)));
+        assert!(matches!(refusal(&root.join("fifo")), ReadError::NotAFile(_)));
+        let large = refusal(&root.join("large")).to_string();
+        assert!(
+            large.ends_with("large has 5 bytes, the limit is 4 bytes: read parts of it with the tool `bash`"),
+            "{large}"
+        );
+    }
+}

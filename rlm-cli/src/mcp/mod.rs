@@ -1,0 +1,127 @@
+//! `rlm mcp`: sessions for agents, over the Model Context Protocol on standard input and output.
+//!
+//! Standard output belongs to the protocol; what there is to say to people goes to standard error. The client's going, by
+//! end of file or a signal, is the end of all sessions.
+//!
+//! The runtime has one thread, and that is what keeps calls in order: the SDK starts a task for each request as it comes
+//! in, tasks begin in the order in which they were started, and a call has its turn from its first step on.
+
+mod end;
+mod files;
+mod log;
+mod server;
+mod sessions;
+mod tools;
+mod uri;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rlm_env::prompts::{McpDoc, Prompts};
+use rlm_env::{ReplLanguage, SessionConfig};
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::io::stdio_pipes;
+
+use crate::arguments::McpOptions;
+use crate::environment::Environment;
+use crate::run::python_variable;
+use crate::signals::{Ends, interrupted};
+use crate::worker;
+use end::UntilEnd;
+use files::Files;
+use server::Server;
+use sessions::{Limits, Sessions};
+
+/// Longest message of a client, in bytes: more than the largest code, each character of it escaped. The SDK drops a longer
+/// one, and says so in the log.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// What calls that run get to end when the client has closed its end: enough for `printf … | rlm mcp`.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// Exit status after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let server = Arc::new(server(options, environment)?);
+    let log = log::start(&options.log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let mut ends = Ends::catch()?;
+        let ended = tokio::select! {
+            ended = serve(&server) => ended.map(|()| ExitCode::SUCCESS),
+            status = ends.come() => Ok(ExitCode::from(status)),
+            () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+        };
+        server.close().await;
+        ended
+    });
+    // Where standard input is no pipe, a thread reads it that nothing can wake.
+    runtime.shutdown_background();
+    log.finish();
+    ended
+}
+
+/// Serves one client, until it closes its end.
+async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
+    let (input, output) = stdio_pipes();
+    let (input, end) = UntilEnd::new(input);
+    let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
+    let running = match Arc::clone(server).serve(transport).await {
+        Ok(running) => running,
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(error).context("the client does not speak MCP"),
+    };
+    let closing = async {
+        end.cancelled().await;
+        tokio::time::sleep(LAST_CALLS).await;
+        server.stop_calls();
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = running.waiting() => ended.map(drop).context("the server failed"),
+        never = closing => never,
+    }
+}
+
+fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Server> {
+    let root = &options.root;
+    let root = root.canonicalize().with_context(|| format!("cannot use the directory {}", root.display()))?;
+    if !root.is_dir() {
+        bail!("{} is not a directory", root.display());
+    }
+    let mut env = rlm_core::env::for_workers(&environment.to_list());
+    for (name, value) in python_variable(options.python.clone().flatten()) {
+        env.retain(|(other, _)| *other != name);
+        env.push((name, value));
+    }
+    let prompts = Arc::new(Prompts::new());
+    let doc = McpDoc {
+        root: &root,
+        timeout: options.timeout,
+        max_output_bytes: options.max_output_bytes,
+        max_sessions: options.max_sessions.get(),
+    };
+    let tools = tools::definitions(&doc, &prompts)?;
+    let instructions = tools::instructions(&doc, &prompts)?;
+    let files = Files::new(root.clone(), options.max_resource_bytes);
+    let session = |language: ReplLanguage| {
+        let worker = worker::find(language)?;
+        anyhow::Ok(SessionConfig { env: env.clone(), ..SessionConfig::new(worker, &root) })
+    };
+    let sessions = Sessions::new(Limits {
+        bash: session(ReplLanguage::Bash)?,
+        python: session(ReplLanguage::Python)?,
+        dir: std::env::temp_dir(),
+        timeout: options.timeout,
+        max_code_bytes: options.max_code_bytes,
+        max_output_bytes: options.max_output_bytes,
+        max_sessions: options.max_sessions.get(),
+        prompts,
+    });
+    Ok(Server::new(tools, instructions, sessions, files))
+}

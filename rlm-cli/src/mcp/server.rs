@@ -1,0 +1,340 @@
+//! What a client may ask, and what it gets.
+//!
+//! As the protocol has it: a request that names what does not exist, an unknown tool or resource, is an error of the
+//! protocol. Whatever a model can put right, wrong arguments among it, is a result with `isError`, which models see.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rlm_env::ReplLanguage;
+use rlm_env::tool::{ToolCall, ToolFailure, ToolFault, ToolReply, ToolResult};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::{ErrorData, ServerHandler};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::files::{Files, Listed, ReadError};
+use super::sessions::Sessions;
+use super::tools::{self, CodeArguments, SessionArguments};
+use super::uri;
+
+/// How often a client that asked for it is told that a call runs.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+type Context = RequestContext<RoleServer>;
+
+/// One client's server.
+#[derive(Debug)]
+pub(super) struct Server {
+    tools: Vec<Tool>,
+    instructions: String,
+    sessions: Sessions,
+    files: Files,
+    stopping: CancellationToken,
+}
+
+impl Server {
+    pub(super) fn new(tools: Vec<Tool>, instructions: String, sessions: Sessions, files: Files) -> Self {
+        Self { tools, instructions, sessions, files, stopping: CancellationToken::new() }
+    }
+
+    /// Gives up all calls that run or wait.
+    pub(super) fn stop_calls(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Ends all sessions.
+    pub(super) async fn close(&self) {
+        self.stop_calls();
+        self.sessions.close().await;
+    }
+
+    /// Runs code in a session. Where the client cancels, the code is interrupted.
+    async fn run(
+        &self,
+        language: ReplLanguage,
+        request: CallToolRequestParams,
+        context: &Context,
+    ) -> Result<CallToolResult, ErrorData> {
+        let arguments = tools::arguments::<CodeArguments>(request.arguments);
+        let opened = arguments
+            .and_then(|arguments| Ok((self.sessions.open(language, &arguments.session)?, arguments)));
+        let (tool, CodeArguments { code, timeout, .. }) = match opened {
+            Ok(opened) => opened,
+            Err(fault) => return failed(self.sessions.failure(language, &fault)),
+        };
+        let limit = timeout.unwrap_or(self.sessions.timeout());
+        let call = tool.call(ToolCall { code, timeout, ..ToolCall::default() });
+        tokio::select! {
+            biased;
+            ToolReply { result, text } = call => answer(text, &result),
+            stopped = self.stopped(context) => Err(stopped),
+            never = tell_progress(context, limit) => never,
+        }
+    }
+
+    async fn reset(
+        &self,
+        request: CallToolRequestParams,
+        context: &Context,
+    ) -> Result<CallToolResult, ErrorData> {
+        let (language, tool) = match self.named(request) {
+            Ok(named) => named,
+            Err(failure) => return failed(failure),
+        };
+        tokio::select! {
+            biased;
+            result = tool.reset() => match &result {
+                ToolResult::Ok(_) => answer(format!("[the {language} session begins anew]"), &result),
+                ToolResult::Failed(failure) => answer(failure.to_string(), &result),
+            },
+            stopped = self.stopped(context) => Err(stopped),
+        }
+    }
+
+    async fn script(&self, request: CallToolRequestParams) -> Result<CallToolResult, ErrorData> {
+        let tool = match self.named(request) {
+            Ok((_, tool)) => tool,
+            Err(failure) => return failed(failure),
+        };
+        let result = tool.script().await;
+        match &result {
+            ToolResult::Ok(value) => answer(value.script.clone(), &result),
+            ToolResult::Failed(failure) => answer(failure.to_string(), &result),
+        }
+    }
+
+    /// The session that the arguments name.
+    fn named(
+        &self,
+        request: CallToolRequestParams,
+    ) -> Result<(ReplLanguage, Arc<rlm_env::SessionTool>), ToolFailure> {
+        let told = |language, fault: ToolFault| self.sessions.failure(language, &fault);
+        let arguments: SessionArguments =
+            tools::arguments(request.arguments).map_err(|fault| told(ReplLanguage::default(), fault))?;
+        let language = arguments.language();
+        let tool = self.sessions.find(language, &arguments.session).map_err(|fault| told(language, fault))?;
+        Ok((language, tool))
+    }
+
+    /// Completes when nobody waits for the request any more.
+    async fn stopped(&self, context: &Context) -> ErrorData {
+        tokio::select! {
+            () = context.ct.cancelled() => ErrorData::internal_error("the call was cancelled", None),
+            () = self.stopping.cancelled() => ErrorData::internal_error("the server ends", None),
+        }
+    }
+
+    async fn list_files(&self, cursor: Option<String>) -> Result<ListResourcesResult, ErrorData> {
+        let behind = match cursor.as_deref().map(|cursor| self.behind(cursor)) {
+            None => None,
+            Some(Some(behind)) => Some(behind),
+            Some(None) => return Err(ErrorData::invalid_params("the cursor is none of this server's", None)),
+        };
+        let mut resources = Vec::new();
+        if behind.is_none() {
+            resources.extend(self.sessions.list().into_iter().map(|(language, session)| {
+                let name = format!("{language} session {session} as a script");
+                Resource::new(uri::of_script(language, &session), name).with_mime_type(script_type(language))
+            }));
+        }
+        let files = self.files.clone();
+        let (page, has_more) = blocking(move || files.list(behind.as_deref())).await?;
+        let cursor = page.last().filter(|_| has_more).map(|last| self.uri(&last.path));
+        resources.extend(page.into_iter().map(|Listed { path, bytes }| {
+            Resource::new(self.uri(&path), path.to_string_lossy()).with_size(bytes)
+        }));
+        let mut list = ListResourcesResult::with_all_items(resources);
+        list.next_cursor = cursor;
+        Ok(list)
+    }
+
+    /// The file that a page ended with: a cursor is its URI.
+    fn behind(&self, cursor: &str) -> Option<PathBuf> {
+        match uri::parse(cursor)? {
+            uri::Resource::File(path) => path.strip_prefix(self.files.root()).ok().map(Path::to_owned),
+            uri::Resource::Script { .. } => None,
+        }
+    }
+
+    fn uri(&self, path: &Path) -> String {
+        uri::of_file(&self.files.root().join(path))
+    }
+
+    async fn read(&self, uri: String) -> Result<ReadResourceResult, ErrorData> {
+        let contents = match uri::parse(&uri) {
+            Some(uri::Resource::File(path)) => {
+                let files = self.files.clone();
+                let read = blocking(move || files.read(&path)).await?;
+                contents(read.map_err(refused)?, uri)
+            }
+            Some(uri::Resource::Script { language, session }) => {
+                let missing = |failure: ToolFailure| ErrorData::resource_not_found(failure.error, None);
+                let tool = self.sessions.find(language, &session);
+                let tool = tool.map_err(|fault| missing(self.sessions.failure(language, &fault)))?;
+                match tool.script().await {
+                    ToolResult::Ok(value) => {
+                        ResourceContents::text(value.script, uri).with_mime_type(script_type(language))
+                    }
+                    ToolResult::Failed(failure) => {
+                        return Err(ErrorData::internal_error(failure.error, None));
+                    }
+                }
+            }
+            None => return Err(ErrorData::resource_not_found(format!("there is no resource {uri}"), None)),
+        };
+        Ok(ReadResourceResult::new(vec![contents]))
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        let this = Implementation::new("rlm", env!("CARGO_PKG_VERSION")).with_title("rlm sessions");
+        ServerConfig::new(capabilities).with_server_info(this).with_instructions(self.instructions.clone())
+    }
+
+    /// What the SDK cannot read as a request that it knows.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: Context,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, .. } = request;
+        let is_ours = ["tools/", "resources/"].iter().any(|area| method.starts_with(area));
+        Err(if is_ours && !matches!(method.as_str(), "resources/subscribe" | "resources/unsubscribe") {
+            ErrorData::invalid_params(format!("the parameters of `{method}` cannot be read"), None)
+        } else {
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{method}`"), None)
+        })
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools.clone()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let result = match request.name.as_ref() {
+            tools::BASH => self.run(ReplLanguage::Bash, request, &context).await,
+            tools::PYTHON => self.run(ReplLanguage::Python, request, &context).await,
+            tools::RESET => self.reset(request, &context).await,
+            tools::SESSION_SCRIPT => self.script(request).await,
+            unknown => {
+                let known: Vec<_> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
+                let message = format!("unknown tool `{unknown}`: the tools are {}", known.join(", "));
+                Err(ErrorData::invalid_params(message, None))
+            }
+        };
+        result.map(CallToolResponse::from)
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _context: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.list_files(request.and_then(|request| request.cursor)).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: Context,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let file = ResourceTemplate::new(format!("{}/{{+path}}", uri::of_file(self.files.root())), "file");
+        let script = ResourceTemplate::new("rlm://script/{language}/{session}", "session as a script");
+        Ok(ListResourceTemplatesResult::with_all_items(vec![file, script]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.read(request.uri).await.map(ReadResourceResponse::from)
+    }
+}
+
+/// Tells a client that asked for it how long a call has been waiting and running. Never completes.
+async fn tell_progress<T>(context: &Context, limit: Duration) -> T {
+    let Some(token) = context.meta.get_progress_token() else { return std::future::pending().await };
+    let begun = Instant::now();
+    loop {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        let seconds = begun.elapsed().as_secs_f64();
+        let progress = ProgressNotificationParam::new(token.clone(), seconds)
+            .with_message(format!("{seconds:.0} s, of at most {} s once it runs", limit.as_secs_f64()));
+        if context.peer.notify_progress(progress).await.is_err() {
+            // The client is gone, which is seen elsewhere.
+            return std::future::pending().await;
+        }
+    }
+}
+
+fn answer<T: Serialize>(text: String, result: &ToolResult<T>) -> Result<CallToolResult, ErrorData> {
+    let structured = serde_json::to_value(result)
+        .map_err(|error| ErrorData::internal_error(format!("cannot write the result: {error}"), None))?;
+    let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
+    answer.structured_content = Some(structured);
+    answer.is_error = Some(!result.is_ok());
+    Ok(answer)
+}
+
+fn failed(failure: ToolFailure) -> Result<CallToolResult, ErrorData> {
+    answer(failure.to_string(), &ToolResult::<()>::Failed(failure))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ErrorData> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_ends| ErrorData::internal_error("the server ends", None))
+}
+
+/// Text where it is text, else base64.
+fn contents(bytes: Vec<u8>, uri: String) -> ResourceContents {
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => ResourceContents::text(text, uri),
+        Ok(text) => blob(text.as_bytes(), uri),
+        Err(error) => blob(error.as_bytes(), uri),
+    }
+}
+
+fn blob(bytes: &[u8], uri: String) -> ResourceContents {
+    ResourceContents::blob(STANDARD.encode(bytes), uri).with_mime_type("application/octet-stream")
+}
+
+fn refused(error: ReadError) -> ErrorData {
+    match error {
+        ReadError::Missing(_) => ErrorData::resource_not_found(error.to_string(), None),
+        ReadError::Io { ref source, .. } => ErrorData::internal_error(format!("{error}: {source}"), None),
+        error => ErrorData::invalid_params(error.to_string(), None),
+    }
+}
+
+fn script_type(language: ReplLanguage) -> &'static str {
+    match language {
+        ReplLanguage::Bash => "text/x-shellscript",
+        ReplLanguage::Python => "text/x-python",
+    }
+}

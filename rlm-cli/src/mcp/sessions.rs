@@ -1,0 +1,182 @@
+//! The sessions of a server, by language and name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rlm_env::prompts::Prompts;
+use rlm_env::tool::{ToolFailure, ToolFault};
+use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
+
+/// The name of a session that is not named.
+pub(super) const DEFAULT: &str = "default";
+
+/// Longest name, in characters.
+const MAX_NAME_CHARS: usize = 64;
+
+/// How sessions are set up, and how many there may be.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) bash: SessionConfig,
+    pub(super) python: SessionConfig,
+    /// Where their private directories are made.
+    pub(super) dir: PathBuf,
+    pub(super) timeout: Duration,
+    pub(super) max_code_bytes: usize,
+    pub(super) max_output_bytes: usize,
+    /// Of both languages together.
+    pub(super) max_sessions: usize,
+    pub(super) prompts: Arc<Prompts>,
+}
+
+type ByName = BTreeMap<String, Arc<SessionTool>>;
+
+/// The sessions. One begins when it is first used, and ends with the server.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    limits: Limits,
+    /// By language.
+    open: Mutex<[ByName; 2]>,
+}
+
+impl Sessions {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, open: Mutex::default() }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
+    /// The session of that name, which begins if there is none.
+    pub(super) fn open(&self, language: ReplLanguage, name: &str) -> Result<Arc<SessionTool>, ToolFault> {
+        let mut open = self.lock();
+        if let Some(tool) = open[language as usize].get(name) {
+            return Ok(Arc::clone(tool));
+        }
+        check_name(name)?;
+        let limit = self.limits.max_sessions;
+        if open.iter().map(BTreeMap::len).sum::<usize>() >= limit {
+            return Err(ToolFault::TooManySessions { limit, known: names(&open) });
+        }
+        let session = match language {
+            ReplLanguage::Bash => self.limits.bash.clone(),
+            ReplLanguage::Python => self.limits.python.clone(),
+        };
+        let tool = Arc::new(SessionTool::new(SessionToolConfig {
+            timeout: self.limits.timeout,
+            max_code_bytes: self.limits.max_code_bytes,
+            max_output_bytes: self.limits.max_output_bytes,
+            prompts: Arc::clone(&self.limits.prompts),
+            ..SessionToolConfig::new(language, session, &self.limits.dir)
+        }));
+        open[language as usize].insert(name.to_owned(), Arc::clone(&tool));
+        Ok(tool)
+    }
+
+    /// The session of that name, which must have been used. One is always there: that without a name.
+    pub(super) fn find(&self, language: ReplLanguage, name: &str) -> Result<Arc<SessionTool>, ToolFault> {
+        if name == DEFAULT {
+            return self.open(language, name);
+        }
+        let open = self.lock();
+        let found = open[language as usize].get(name).cloned();
+        found.ok_or_else(|| ToolFault::UnknownSession {
+            name: name.chars().take(MAX_NAME_CHARS).collect(),
+            known: names(&open),
+        })
+    }
+
+    /// All sessions, in order.
+    pub(super) fn list(&self) -> Vec<(ReplLanguage, String)> {
+        let open = self.lock();
+        let languages = [ReplLanguage::Bash, ReplLanguage::Python];
+        languages
+            .into_iter()
+            .flat_map(|language| open[language as usize].keys().map(move |name| (language, name.clone())))
+            .collect()
+    }
+
+    /// A fault in the words that a model is given.
+    pub(super) fn failure(&self, language: ReplLanguage, fault: &ToolFault) -> ToolFailure {
+        fault.failure(&self.limits.prompts, language)
+    }
+
+    /// Ends all of them, side by side.
+    pub(super) async fn close(&self) {
+        let tools: Vec<_> = self.lock().iter_mut().flat_map(std::mem::take).map(|(_, tool)| tool).collect();
+        let mut closing = tokio::task::JoinSet::new();
+        for tool in tools {
+            closing.spawn(async move { tool.close().await });
+        }
+        closing.join_all().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [ByName; 2]> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn names(open: &[ByName; 2]) -> Vec<String> {
+    let [bash, python] = open;
+    let of = |names: &ByName, language: ReplLanguage| -> Vec<String> {
+        names.keys().map(|name| format!("{name} ({language})")).collect()
+    };
+    [of(bash, ReplLanguage::Bash), of(python, ReplLanguage::Python)].concat()
+}
+
+fn check_name(name: &str) -> Result<(), ToolFault> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if !name.is_empty() && name.len() <= MAX_NAME_CHARS && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    let expected = format!("expected 1 to {MAX_NAME_CHARS} letters, digits, dots, underscores or hyphens");
+    Err(ToolFault::BadArguments(format!("the session's name cannot be used: {expected}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(max_sessions: usize) -> Sessions {
+        let session = SessionConfig::new("/does/not/exist", "/");
+        Sessions::new(Limits {
+            bash: session.clone(),
+            python: session,
+            dir: "/tmp".into(),
+            timeout: Duration::from_secs(1),
+            max_code_bytes: 100,
+            max_output_bytes: 100,
+            max_sessions,
+            prompts: Arc::default(),
+        })
+    }
+
+    #[test]
+    fn sessions_are_told_apart_by_language_and_name() {
+        let sessions = sessions(3);
+        let bash = sessions.open(ReplLanguage::Bash, "a").unwrap();
+        let python = sessions.open(ReplLanguage::Python, "a").unwrap();
+        assert!(!Arc::ptr_eq(&bash, &python));
+        assert!(Arc::ptr_eq(&bash, &sessions.open(ReplLanguage::Bash, "a").unwrap()));
+        assert!(Arc::ptr_eq(&bash, &sessions.find(ReplLanguage::Bash, "a").unwrap()));
+        sessions.find(ReplLanguage::Python, DEFAULT).unwrap();
+        let known = ["a (bash)", "a (python)", "default (python)"].map(str::to_owned).to_vec();
+        let fault = sessions.open(ReplLanguage::Bash, "b").unwrap_err();
+        assert_eq!(fault, ToolFault::TooManySessions { limit: 3, known: known.clone() });
+        let fault = sessions.find(ReplLanguage::Bash, "b").unwrap_err();
+        assert_eq!(fault, ToolFault::UnknownSession { name: "b".to_owned(), known });
+    }
+
+    #[test]
+    fn names_are_plain() {
+        let long = "x".repeat(65);
+        for name in ["", "a b", "../a", "é", "a\n", &long] {
+            assert!(sessions(1).open(ReplLanguage::Bash, name).is_err(), "{name:?}");
+        }
+        for name in ["a", "A.b_c-9", &long[..64]] {
+            assert!(sessions(1).open(ReplLanguage::Bash, name).is_ok(), "{name:?}");
+        }
+    }
+}

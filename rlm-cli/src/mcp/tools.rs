@@ -1,0 +1,253 @@
+//! The tools: what they are called, what they take, and what they say of themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use rlm_env::ReplLanguage;
+use rlm_env::prompts::{McpDoc, McpText, PromptError, Prompts};
+use rlm_env::tool::ToolFault;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::sessions::DEFAULT;
+
+pub(super) const BASH: &str = "bash";
+pub(super) const PYTHON: &str = "python";
+pub(super) const RESET: &str = "reset";
+pub(super) const SESSION_SCRIPT: &str = "session_script";
+
+/// What `bash` and `python` take.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CodeArguments {
+    pub(super) code: String,
+    #[serde(default, deserialize_with = "seconds")]
+    pub(super) timeout: Option<Duration>,
+    #[serde(default = "default_session")]
+    pub(super) session: String,
+}
+
+/// What `reset` and `session_script` take.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SessionArguments {
+    language: Language,
+    #[serde(default = "default_session")]
+    pub(super) session: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Language {
+    Bash,
+    Python,
+}
+
+impl SessionArguments {
+    pub(super) fn language(&self) -> ReplLanguage {
+        match self.language {
+            Language::Bash => ReplLanguage::Bash,
+            Language::Python => ReplLanguage::Python,
+        }
+    }
+}
+
+fn default_session() -> String {
+    DEFAULT.to_owned()
+}
+
+fn seconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let Some(seconds) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
+    if seconds <= 0.0 {
+        return Err(serde::de::Error::custom(format!("`timeout` is {seconds}, expected seconds above 0")));
+    }
+    // More than a clock can hold is no limit.
+    Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
+}
+
+/// Reads the arguments of a call.
+pub(super) fn arguments<T: DeserializeOwned>(given: Option<JsonObject>) -> Result<T, ToolFault> {
+    let given = Value::Object(given.unwrap_or_default());
+    serde_json::from_value(given).map_err(|error| ToolFault::BadArguments(error.to_string()))
+}
+
+/// What the server is for.
+pub(super) fn instructions(doc: &McpDoc<'_>, prompts: &Prompts) -> Result<String, PromptError> {
+    doc.render(McpText::Instructions, prompts)
+}
+
+/// The tools as a client lists them.
+pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result<Vec<Tool>> {
+    let repl = (include_str!("schemas/repl_input.json"), include_str!("schemas/repl_output.json"));
+    let session = include_str!("schemas/session_input.json");
+    let reset = (session, include_str!("schemas/reset_output.json"));
+    let script = (session, include_str!("schemas/script_output.json"));
+    let runs_code =
+        ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
+    let forgets =
+        ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false);
+    let tells = ToolAnnotations::new().read_only(true).open_world(false);
+    let bash = McpText::Repl(ReplLanguage::Bash);
+    let python = McpText::Repl(ReplLanguage::Python);
+    [
+        (BASH, "Run bash", bash, repl, runs_code.clone()),
+        (PYTHON, "Run Python", python, repl, runs_code),
+        (RESET, "Reset a session", McpText::Reset, reset, forgets),
+        (SESSION_SCRIPT, "Session as a script", McpText::SessionScript, script, tells),
+    ]
+    .into_iter()
+    .map(|(name, title, text, (input, output), annotations)| {
+        let description = doc.render(text, prompts)?;
+        let tool = Tool::new(name, description, schema(input)?).with_title(title);
+        Ok(tool.with_raw_output_schema(schema(output)?).with_annotations(annotations))
+    })
+    .collect()
+}
+
+fn schema(text: &str) -> anyhow::Result<Arc<JsonObject>> {
+    serde_json::from_str(text).map(Arc::new).context("a built-in schema is no JSON object")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rlm_core::protocol::{Answer, Exception, State};
+    use rlm_env::tool::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolResult};
+    use serde::Serialize;
+    use serde_json::json;
+
+    use super::*;
+
+    fn tools() -> Vec<Tool> {
+        let doc = McpDoc {
+            root: Path::new("/data"),
+            timeout: Duration::from_secs(30),
+            max_output_bytes: 512 << 10,
+            max_sessions: 16,
+        };
+        definitions(&doc, &Prompts::new()).unwrap()
+    }
+
+    #[test]
+    fn the_list_is_as_it_was_reviewed() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&tools()).unwrap());
+    }
+
+    #[track_caller]
+    fn read<T: DeserializeOwned>(given: Value) -> Result<T, String> {
+        let Value::Object(given) = given else { panic!("{given}") };
+        arguments(Some(given)).map_err(|fault| match fault {
+            ToolFault::BadArguments(why) => why,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    /// What a schema takes and what is read are the same.
+    #[test]
+    fn arguments_are_read_as_their_schema_says() {
+        let tools = tools();
+        let repl = jsonschema::validator_for(&tools[0].schema_as_json_value()).unwrap();
+        for (given, is_good) in [
+            (json!({"code": "ls"}), true),
+            (json!({"code": "", "timeout": 0.5, "session": "a"}), true),
+            (json!({"code": "ls", "timeout": 1e300}), true),
+            (json!({}), false),
+            (json!({"code": 1}), false),
+            (json!({"code": "ls", "timeout": 0}), false),
+            (json!({"code": "ls", "timeout": -1}), false),
+            (json!({"code": "ls", "timeout": "5"}), false),
+            (json!({"code": "ls", "command": "ls"}), false),
+            (json!({"code": "ls", "session": 1}), false),
+        ] {
+            assert_eq!(repl.is_valid(&given), is_good, "schema: {given}");
+            assert_eq!(read::<CodeArguments>(given.clone()).is_ok(), is_good, "{given}");
+        }
+        let session = jsonschema::validator_for(&tools[2].schema_as_json_value()).unwrap();
+        for (given, is_good) in [
+            (json!({"language": "bash"}), true),
+            (json!({"language": "python", "session": "a"}), true),
+            (json!({"session": "a"}), false),
+            (json!({"language": "perl"}), false),
+        ] {
+            assert_eq!(session.is_valid(&given), is_good, "schema: {given}");
+            assert_eq!(read::<SessionArguments>(given.clone()).is_ok(), is_good, "{given}");
+        }
+        assert_eq!(read::<CodeArguments>(json!({})).unwrap_err(), "missing field `code`");
+        assert_eq!(
+            read::<CodeArguments>(json!({"code": "", "timeout": -1})).unwrap_err(),
+            "`timeout` is -1, expected seconds above 0"
+        );
+    }
+
+    #[test]
+    fn results_are_as_their_schema_says() {
+        let tools = tools();
+        let check = |tool: &Tool, result: &dyn erased::Json| {
+            let schema = Value::Object(tool.output_schema.as_ref().unwrap().as_ref().clone());
+            let result = result.to_json();
+            let validator = jsonschema::validator_for(&schema).unwrap();
+            let errors: Vec<_> = validator.iter_errors(&result).map(|error| error.to_string()).collect();
+            assert_eq!(errors, [""; 0], "{result}");
+            // Each field of the value is told of, and each that is told of is there.
+            if let (Some(told), Some(value)) =
+                (schema.pointer("/properties/value/properties"), result.get("value"))
+            {
+                let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+                assert_eq!(names(told), names(value));
+            }
+        };
+        let plain = CallValue {
+            stdout: "a".to_owned(),
+            stderr: String::new(),
+            result: None,
+            exception: None,
+            success: true,
+            exit_code: Some(0),
+            execution_time: 0.5,
+            timed_out: false,
+            interrupted: false,
+            truncated: None,
+            state: State::Kept,
+            answer: Answer::default(),
+            hint: None,
+        };
+        let cut = Cut { omitted_bytes: 1, lost_bytes: 0, file: Some("/tmp/a".to_owned()) };
+        let full = CallValue {
+            result: Some("Traceback".to_owned()),
+            exception: Some(Exception { kind: "E".to_owned(), message: "m".to_owned() }),
+            exit_code: None,
+            truncated: Some(Cuts { stdout: Some(cut), ..Cuts::default() }),
+            state: State::Reset,
+            hint: Some("h".to_owned()),
+            ..plain.clone()
+        };
+        let failure = ToolFailure { error: "e".to_owned(), hint: "h".to_owned() };
+        for tool in &tools[..2] {
+            check(tool, &ToolResult::Ok(plain.clone()));
+            check(tool, &ToolResult::Ok(full.clone()));
+            check(tool, &ToolResult::<CallValue>::Failed(failure.clone()));
+        }
+        check(&tools[2], &ToolResult::Ok(ResetValue { state: State::Reset }));
+        check(&tools[3], &ToolResult::Ok(ScriptValue { script: "s".to_owned() }));
+        check(&tools[3], &ToolResult::<ScriptValue>::Failed(failure));
+    }
+
+    mod erased {
+        use super::*;
+
+        /// Anything that is JSON.
+        pub(super) trait Json {
+            fn to_json(&self) -> Value;
+        }
+
+        impl<T: Serialize> Json for T {
+            fn to_json(&self) -> Value {
+                serde_json::to_value(self).unwrap()
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The URIs of resources: `file:///…` for files, `rlm://script/LANGUAGE/SESSION` for what a session ran.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rlm_env::ReplLanguage;
+
+const FILE: &str = "file://";
+const SCRIPT: &str = "rlm://script/";
+
+/// What a URI names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Resource {
+    File(PathBuf),
+    Script { language: ReplLanguage, session: String },
+}
+
+/// None where it names nothing of ours.
+pub(super) fn parse(uri: &str) -> Option<Resource> {
+    if let Some(script) = uri.strip_prefix(SCRIPT) {
+        let (language, session) = script.split_once('/')?;
+        return Some(Resource::Script { language: language.parse().ok()?, session: session.to_owned() });
+    }
+    let path = uri.strip_prefix(FILE)?;
+    let path = path.strip_prefix("localhost").unwrap_or(path);
+    let bytes = decoded(path)?;
+    (bytes.starts_with(b"/") && !bytes.contains(&0))
+        .then(|| Resource::File(std::ffi::OsString::from_vec(bytes).into()))
+}
+
+pub(super) fn of_file(path: &Path) -> String {
+    format!("{FILE}{}", encoded(path.as_os_str()))
+}
+
+pub(super) fn of_script(language: ReplLanguage, session: &str) -> String {
+    format!("{SCRIPT}{language}/{session}")
+}
+
+fn encoded(path: &OsStr) -> String {
+    let mut text = String::new();
+    for byte in path.as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(*byte));
+            }
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+/// None where a `%` is not followed by two hexadecimal digits.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let code = digit(rest.next())? * 16 + digit(rest.next())?;
+            bytes.push(u8::try_from(code).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_survive_being_a_uri() {
+        for path in [&b"/a/b.txt"[..], b"/a b/100%/\xff?#", "/é".as_bytes()] {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            assert_eq!(parse(&of_file(&path)), Some(Resource::File(path)));
+        }
+        assert_eq!(of_file(Path::new("/a b/é")), "file:///a%20b/%C3%A9");
+        assert_eq!(parse("file://localhost/a"), Some(Resource::File("/a".into())));
+    }
+
+    #[test]
+    fn what_names_nothing_is_none() {
+        for uri in [
+            "",
+            "http://a/b",
+            "file://host/a",
+            "file:///a%2",
+            "file:///a%zz",
+            "file:///%00",
+            "rlm://script/perl/x",
+        ] {
+            assert_eq!(parse(uri), None, "{uri}");
+        }
+        let script = Resource::Script { language: ReplLanguage::Python, session: "a".to_owned() };
+        assert_eq!(parse(&of_script(ReplLanguage::Python, "a")), Some(script));
+    }
+}

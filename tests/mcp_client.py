@@ -1,0 +1,129 @@
+"""A client of the Python SDK (PyPI: mcp) that speaks with `rlm mcp`.
+
+Usage: mcp_client.py RLM DIRECTORY
+
+Starts the server on DIRECTORY, in each of the protocol's two ways to begin, and checks what a client sees: tools with
+schemas, structured results, which the SDK holds against those schemas, state, a call that is cancelled, files. Prints a
+line when all is well.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+from mcp import StdioServerParameters
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+
+
+async def call(client, name, **arguments):
+    """The value of a call that must be one."""
+    result = await client.call_tool(name, arguments)
+    structured = result.structured_content
+    assert not result.is_error and structured["ok"], result
+    return structured["value"]
+
+
+async def failure(client, name, **arguments):
+    """The error of a call that must be one."""
+    result = await client.call_tool(name, arguments)
+    assert result.is_error and not result.structured_content["ok"], result
+    return result.structured_content["error"]
+
+
+async def wait_for(path):
+    with anyio.fail_after(60):
+        while not path.exists():
+            await anyio.sleep(0.01)
+
+
+async def check_tools(client):
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert list(tools) == ["bash", "python", "reset", "session_script"], tools
+    assert tools["bash"].input_schema["required"] == ["code"]
+    assert all(tool.output_schema and tool.description for tool in tools.values())
+
+
+async def check_state(client):
+    await call(client, "bash", code="x=1; cd /")
+    assert (await call(client, "bash", code="echo $x $PWD"))["stdout"] == "1 /\n"
+    other = await call(client, "bash", code="echo ${x-unset}", session="other")
+    assert other["stdout"] == "unset\n", other
+    await call(client, "python", code="x = 2")
+    assert (await call(client, "python", code="x ** 10"))["result"] == "1024"
+    raised = await call(client, "python", code="1 / 0")
+    assert raised["exception"]["type"] == "ZeroDivisionError" and not raised["success"], raised
+    slow = await call(client, "python", code="while True: pass", timeout=0.3)
+    assert slow["timed_out"] and slow["state"] == "kept", slow
+    await call(client, "reset", language="python")
+    assert (await call(client, "python", code="'x' in dir()"))["result"] == "False"
+    script = (await call(client, "session_script", language="bash"))["script"]
+    assert "\nx=1; cd /\n" in script, script
+
+
+async def check_cancellation(client, root):
+    begun = root / "begun"
+    async with anyio.create_task_group() as tasks:
+        code = f"touch {begun}; sleep 1000"
+        tasks.start_soon(client.call_tool, "bash", {"code": code, "timeout": 1000})
+        await wait_for(begun)
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(60):
+        assert (await call(client, "bash", code="echo $x"))["stdout"] == "1\n"
+    begun.unlink()
+
+
+async def check_progress(client, root):
+    heard, go = [], root / "go"
+
+    async def hear(progress, total, message):
+        heard.append(progress)
+        if len(heard) == 2:
+            go.touch()
+
+    code = f"until [ -e {go} ]; do sleep 0.01; done"
+    await client.call_tool("bash", {"code": code}, progress_callback=hear)
+    assert heard[0] < heard[1], heard
+    go.unlink()
+
+
+async def check_refusals(client):
+    try:
+        await client.call_tool("perl", {})
+        raise AssertionError("there is no such tool")
+    except MCPError as error:
+        assert error.error.code == -32602, error
+    assert await failure(client, "bash") == "missing field `code`"
+    large = await failure(client, "bash", code="x" * ((1 << 20) + 1))
+    assert large == "the code has 1,048,577 bytes, the limit is 1,048,576 bytes", large
+    try:
+        await client.read_resource("file:///etc/passwd")
+        raise AssertionError("a file outside the directory was read")
+    except MCPError as error:
+        assert "outside the working directory" in str(error), error
+
+
+async def check_files(client, root):
+    (root / "a.txt").write_text("text\n")
+    listed = {resource.name: resource.uri for resource in (await client.list_resources()).resources}
+    contents = (await client.read_resource(listed["a.txt"])).contents
+    assert contents[0].text == "text\n", contents
+
+
+async def main(rlm, root):
+    # The server gets no more of the environment than the SDK gives it, and what is named here.
+    environment = {"RLM_PYTHON": os.environ["RLM_PYTHON"]}
+    server = StdioServerParameters(command=rlm, args=["mcp", "--root", str(root)], env=environment)
+    for mode in ["legacy", "auto"]:
+        async with Client(server, mode=mode) as client:
+            await check_tools(client)
+            await check_state(client)
+            await check_cancellation(client, root)
+            await check_progress(client, root)
+            await check_refusals(client)
+            await check_files(client, root)
+    print("all is well")
+
+
+anyio.run(main, sys.argv[1], Path(sys.argv[2]).resolve())

@@ -1,0 +1,629 @@
+//! `rlm mcp`, driven by the SDK's own client over pipes.
+
+use std::io::{Seek, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use futures_util::future::join_all;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_tests::{
+    PATIENCE, assert_no_marked_process, children, default_python, marked_processes, program, pythons,
+    repository, wait_until,
+};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ErrorCode, PaginatedRequestParams,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResult, ResourceContents, ServerResult,
+};
+use rmcp::service::{
+    NotificationContext, PeerRequestOptions, RequestHandle, RoleClient, RunningService, ServiceError,
+};
+use rmcp::{ClientHandler, ServiceExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A server of its own, in directories of its own, and its client.
+struct Served {
+    client: RunningService<RoleClient, Listener>,
+    progress: UnboundedReceiver<ProgressNotificationParam>,
+    rlm: Child,
+    dir: TempDir,
+    mark: String,
+}
+
+/// A command that has not started, and directories of its own.
+struct Place {
+    rlm: Command,
+    dir: TempDir,
+    mark: String,
+}
+
+impl Place {
+    fn new(arguments: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["root", "tmp"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let mark = format!("mcp-{}", dir.path().display());
+        let mut rlm = Command::new(program("rlm"));
+        rlm.arg("mcp")
+            .arg("--root")
+            .arg(dir.path().join("root"))
+            .arg(format!("--python={}", default_python().display()))
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("TMPDIR", dir.path().join("tmp"))
+            .env("SECRET_KEY", "not for sessions")
+            .env("RLM_TEST_MARK", &mark)
+            .env("RLM_PASS_ENV", "RLM_TEST_MARK");
+        Self { rlm, dir, mark }
+    }
+}
+
+/// A client that hears of progress.
+#[derive(Debug)]
+struct Listener(UnboundedSender<ProgressNotificationParam>);
+
+impl ClientHandler for Listener {
+    async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        // A test that no longer listens has seen enough.
+        let _unheard = self.0.send(progress);
+    }
+}
+
+impl Served {
+    async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    async fn start_with(arguments: &[&str]) -> Self {
+        Self::over_pipes(Place::new(arguments)).await
+    }
+
+    async fn over_pipes(Place { mut rlm, dir, mark }: Place) -> Self {
+        let mut rlm = rlm.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = pipe::Receiver::from_owned_fd(OwnedFd::from(rlm.stdout.take().unwrap())).unwrap();
+        let input = pipe::Sender::from_owned_fd(OwnedFd::from(rlm.stdin.take().unwrap())).unwrap();
+        let (sender, progress) = unbounded_channel();
+        let client = Listener(sender).serve((output, input)).await.unwrap();
+        Self { client, progress, rlm, dir, mark }
+    }
+
+    /// As clients do it that are written for Node.
+    async fn over_a_socket(Place { mut rlm, dir, mark }: Place) -> Self {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let output = OwnedFd::from(theirs.try_clone().unwrap());
+        let child = rlm.stdin(OwnedFd::from(theirs)).stdout(output).spawn().unwrap();
+        // It holds the server's ends.
+        drop(rlm);
+        ours.set_nonblocking(true).unwrap();
+        let (sender, progress) = unbounded_channel();
+        let ours = tokio::net::UnixStream::from_std(ours).unwrap();
+        let client = Listener(sender).serve(ours).await.unwrap();
+        Self { client, progress, rlm: child, dir, mark }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("root")
+    }
+
+    async fn tool(&self, name: &'static str, arguments: Value) -> CallToolResult {
+        self.try_tool(name, arguments).await.unwrap()
+    }
+
+    async fn try_tool(&self, name: &'static str, arguments: Value) -> Result<CallToolResult, ServiceError> {
+        self.client.call_tool(params(name, arguments)).await
+    }
+
+    /// The value of a call that must be one.
+    async fn value(&self, name: &'static str, arguments: Value) -> Value {
+        let result = self.tool(name, arguments).await;
+        let structured = result.structured_content.unwrap();
+        assert_eq!((result.is_error, &structured["ok"]), (Some(false), &Value::Bool(true)), "{structured}");
+        structured["value"].clone()
+    }
+
+    async fn stdout(&self, name: &'static str, code: &str) -> String {
+        self.value(name, json!({"code": code})).await["stdout"].as_str().unwrap().to_owned()
+    }
+
+    /// The error of a call that must be one that a model can read.
+    async fn failure(&self, name: &'static str, arguments: Value) -> String {
+        let result = self.tool(name, arguments).await;
+        let structured = result.structured_content.unwrap();
+        assert_eq!((result.is_error, &structured["ok"]), (Some(true), &Value::Bool(false)), "{structured}");
+        let error = structured["error"].as_str().unwrap();
+        assert!(!structured["hint"].as_str().unwrap().is_empty(), "{structured}");
+        assert!(result.content[0].as_text().unwrap().text.contains(error));
+        error.to_owned()
+    }
+
+    /// Sends a call, and does not wait for its result.
+    async fn begin(&self, name: &'static str, arguments: Value) -> RequestHandle<RoleClient> {
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params(name, arguments)));
+        self.client.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap()
+    }
+
+    async fn wait_for(&self, name: &str) {
+        let path = self.root().join(name);
+        let exists = move || wait_until(&format!("{} exists", path.display()), || path.exists());
+        tokio::task::spawn_blocking(exists).await.unwrap();
+    }
+
+    async fn read(&self, uri: &str) -> Result<ReadResourceResult, ServiceError> {
+        self.client.read_resource(ReadResourceRequestParams::new(uri)).await
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.rlm.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits until the server has ended, and checks that nothing is left.
+    async fn ended(mut self) -> ExitStatus {
+        let status = tokio::task::spawn_blocking(move || {
+            let mut status = None;
+            wait_until("rlm mcp has ended", || {
+                status = self.rlm.try_wait().unwrap();
+                status.is_some()
+            });
+            (status.unwrap(), self)
+        });
+        let (status, this) = status.await.unwrap();
+        assert_no_marked_process(&this.mark);
+        let left: Vec<_> = std::fs::read_dir(this.dir.path().join("tmp")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        status
+    }
+
+    /// Closes the client's end, as clients do.
+    async fn close(mut self) {
+        self.client.close().await.unwrap();
+        let status = self.ended().await;
+        assert!(status.success(), "{status}");
+    }
+}
+
+fn params(name: &'static str, arguments: Value) -> CallToolRequestParams {
+    let Value::Object(arguments) = arguments else { panic!("{arguments}") };
+    CallToolRequestParams::new(name).with_arguments(arguments)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[track_caller]
+fn protocol_error<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> (ErrorCode, String) {
+    match result {
+        Err(ServiceError::McpError(error)) => (error.code, error.message.into_owned()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_told_what_there_is() {
+    block_on(async {
+        let served = Served::start_with(&["--timeout", "7"]).await;
+        let info = served.client.peer_info().unwrap();
+        assert_eq!(info.server_info.as_ref().unwrap().name, "rlm");
+        assert!(info.instructions.as_ref().unwrap().contains(served.root().to_str().unwrap()));
+        let tools = served.client.list_all_tools().await.unwrap();
+        let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
+        assert_eq!(names, ["bash", "python", "reset", "session_script"]);
+        let description = tools[0].description.as_ref().unwrap();
+        assert!(description.contains("A call is stopped after 7 s"), "{description}");
+        served.close().await;
+    });
+}
+
+#[test]
+fn state_persists_over_calls_and_over_one_that_timed_out() {
+    block_on(async {
+        let served = Served::start().await;
+        for (tool, code, check) in [
+            ("bash", "x=1; echo begun; sleep 1000", "echo $x"),
+            ("python", "x = 1; print('begun')\nimport time; time.sleep(1000)", "print(x)"),
+        ] {
+            let stopped = served.value(tool, json!({"code": code, "timeout": 0.3})).await;
+            assert_eq!(
+                (&stopped["timed_out"], &stopped["state"]),
+                (&json!(true), &json!("kept")),
+                "{stopped}"
+            );
+            assert!(stopped["stdout"].as_str().unwrap().starts_with("begun\n"), "{stopped}");
+            assert_eq!(served.stdout(tool, check).await, "1\n");
+        }
+        let result = served.tool("python", json!({"code": "1 / 0"})).await;
+        assert_eq!(result.is_error, Some(false), "code that raises is no failure of the tool");
+        assert!(result.content[0].as_text().unwrap().text.ends_with("ZeroDivisionError: division by zero"));
+        assert_eq!(served.stdout("bash", "env | grep -c SECRET; true").await, "0\n");
+        served.close().await;
+    });
+}
+
+#[test]
+fn a_cancelled_call_is_interrupted_and_the_session_goes_on() {
+    block_on(async {
+        let served = Served::start().await;
+        for (tool, code, check) in [
+            ("bash", "x=1; touch begun; sleep 1000; touch bad", "echo $x; rm begun; ls"),
+            (
+                "python",
+                "import os, time\nx = 1\nopen('begun', 'w').close()\ntime.sleep(1000)\nopen('bad', 'w')",
+                "print(x); os.remove('begun'); os.listdir()",
+            ),
+        ] {
+            let call = served.begin(tool, json!({"code": code, "timeout": 1000})).await;
+            served.wait_for("begun").await;
+            call.cancel(Some("no longer wanted".to_owned())).await.unwrap();
+            let next = served.value(tool, json!({"code": check, "timeout": 1000})).await;
+            assert_eq!((&next["stdout"], &next["state"]), (&json!("1\n"), &json!("kept")), "{next}");
+        }
+        assert!(!served.root().join("bad").exists());
+        // One that waits for its turn never begins.
+        let first = served.begin("bash", json!({"code": "until [ -e go ]; do sleep 0.01; done"})).await;
+        let second = served.begin("bash", json!({"code": "touch bad"})).await;
+        second.cancel(None).await.unwrap();
+        std::fs::write(served.root().join("go"), "").unwrap();
+        first.await_response().await.unwrap();
+        assert_eq!(served.stdout("bash", "ls").await, "go\n");
+        served.close().await;
+    });
+}
+
+#[test]
+fn sessions_of_two_names_or_languages_do_not_see_each_other() {
+    block_on(async {
+        let served = Served::start_with(&["--max-sessions", "3"]).await;
+        let bash = |code: &'static str, session: &'static str| {
+            let served = &served;
+            async move { served.value("bash", json!({"code": code, "session": session})).await["stdout"].clone() }
+        };
+        assert_eq!(bash("x=1; cd /; echo $x", "one").await, "1\n");
+        assert_eq!(bash("echo ${x-unset}; basename $PWD", "two").await, "unset\nroot\n");
+        assert_eq!(bash("echo $x $PWD", "one").await, "1 /\n");
+        let python = served.value("python", json!({"code": "'x' in dir()", "session": "one"})).await;
+        assert_eq!(python["result"], "False");
+        let full = served.failure("bash", json!({"code": "echo", "session": "three"})).await;
+        assert_eq!(full, "there are 3 sessions already, and no more may be begun");
+        served.value("reset", json!({"language": "bash", "session": "one"})).await;
+        assert_eq!(bash("echo ${x-unset}", "one").await, "unset\n");
+        served.close().await;
+    });
+}
+
+#[test]
+fn a_hundred_calls_in_flight_are_in_order_in_a_session_and_side_by_side_in_several() {
+    block_on(async {
+        let served = Served::start().await;
+        // Each session's first call waits for one of the next session's: they run side by side, or never end.
+        let calls = (0..100).map(|number| {
+            let (session, turn) = (number % 4, number / 4);
+            let wait = match turn {
+                0 => format!(
+                    "touch here{session}; until [ -e here{} ]; do sleep 0.01; done; ",
+                    (session + 1) % 4
+                ),
+                _ => String::new(),
+            };
+            let code = format!("{wait}echo {turn} >>order{session}; echo $((++n))");
+            let arguments = json!({"code": code, "session": format!("s{session}")});
+            let served = &served;
+            async move { served.value("bash", arguments).await["stdout"].clone() }
+        });
+        let outputs = join_all(calls).await;
+        let expected: Vec<_> = (0..100).map(|number| json!(format!("{}\n", number / 4 + 1))).collect();
+        assert_eq!(outputs, expected);
+        let in_order: String = (0..25).map(|turn| format!("{turn}\n")).collect();
+        for session in 0..4 {
+            let order = std::fs::read_to_string(served.root().join(format!("order{session}"))).unwrap();
+            assert_eq!(order, in_order);
+        }
+        served.close().await;
+    });
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_the_client_is_told() {
+    block_on(async {
+        let served = Served::start().await;
+        served.stdout("bash", "x=1").await;
+        let rlm = Pid::from_raw(i32::try_from(served.rlm.id()).unwrap());
+        let [guard] = children(rlm)[..] else { panic!("{:?}", children(rlm)) };
+        for pid in children(guard).into_iter().chain([guard]) {
+            kill(pid, Signal::SIGKILL).unwrap();
+        }
+        let next = served.value("bash", json!({"code": "echo ${x-unset}"})).await;
+        assert_eq!((&next["stdout"], &next["state"]), (&json!("unset\n"), &json!("reset")));
+        assert!(
+            next["hint"].as_str().unwrap().starts_with("The session was lost before this call"),
+            "{next}"
+        );
+        let later = served.value("bash", json!({"code": ":"})).await;
+        assert_eq!((&later["state"], &later["hint"]), (&json!("kept"), &Value::Null));
+        served.close().await;
+    });
+}
+
+#[test]
+fn what_is_wrong_is_told_where_it_belongs() {
+    block_on(async {
+        let served = Served::start().await;
+        // Errors of the protocol: what does not exist, and what cannot be read.
+        let (code, message) = protocol_error(served.try_tool("perl", json!({})).await);
+        assert_eq!(code, ErrorCode::INVALID_PARAMS);
+        assert_eq!(message, "unknown tool `perl`: the tools are bash, python, reset, session_script");
+        // Errors for the model: what it can put right.
+        for (tool, arguments, error) in [
+            ("bash", json!({}), "missing field `code`"),
+            ("bash", json!({"code": 1}), "invalid type: integer `1`, expected a string"),
+            ("python", json!({"code": "1", "timeout": 0}), "`timeout` is 0, expected seconds above 0"),
+            (
+                "bash",
+                json!({"code": "1", "session": "../x"}),
+                "the session's name cannot be used: expected 1 to 64 letters, digits, dots, underscores or hyphens",
+            ),
+            ("reset", json!({}), "missing field `language`"),
+            ("reset", json!({"language": "bash", "session": "none"}), "there is no bash session `none`"),
+            (
+                "session_script",
+                json!({"language": "python", "session": "none"}),
+                "there is no python session `none`",
+            ),
+            (
+                "bash",
+                json!({"code": "x".repeat((1 << 20) + 1)}),
+                "the code has 1,048,577 bytes, the limit is 1,048,576 bytes",
+            ),
+        ] {
+            assert_eq!(served.failure(tool, arguments).await, error);
+        }
+        let large = served.failure("bash", json!({"code": "\u{1}".repeat(3 << 20)})).await;
+        assert_eq!(large, "the code has 3,145,728 bytes, the limit is 1,048,576 bytes");
+        assert_eq!(served.stdout("bash", "echo on").await, "on\n");
+        served.close().await;
+    });
+}
+
+#[test]
+fn long_output_is_cut_and_lies_in_a_file() {
+    block_on(async {
+        let served = Served::start_with(&["--max-output-bytes", "1000"]).await;
+        let cut = served.value("bash", json!({"code": "seq 1000"})).await;
+        let stdout = cut["stdout"].as_str().unwrap();
+        assert!(stdout.starts_with("1\n2\n") && stdout.ends_with("999\n1000\n"), "{stdout}");
+        assert_eq!(cut["truncated"]["stdout"]["omitted_bytes"], 2893);
+        let file = cut["truncated"]["stdout"]["file"].as_str().unwrap();
+        assert!(stdout.contains(file), "{stdout}");
+        assert_eq!(served.stdout("bash", &format!("sed -n 500p {file}")).await, "500\n");
+        served.close().await;
+    });
+}
+
+#[test]
+fn progress_is_told_while_a_call_runs() {
+    block_on(async {
+        let mut served = Served::start().await;
+        let call = served.begin("bash", json!({"code": "until [ -e go ]; do sleep 0.01; done"})).await;
+        let first = served.progress.recv().await.unwrap();
+        let second = served.progress.recv().await.unwrap();
+        assert_eq!(first.progress_token, call.progress_token);
+        assert!(0.9 < first.progress && first.progress < second.progress, "{first:?} {second:?}");
+        assert!(first.message.unwrap().ends_with(" s, of at most 30 s once it runs"));
+        std::fs::write(served.root().join("go"), "").unwrap();
+        let ServerResult::CallToolResult(result) = call.await_response().await.unwrap() else { panic!() };
+        assert_eq!(result.is_error, Some(false));
+        served.close().await;
+    });
+}
+
+#[test]
+fn files_and_scripts_are_resources() {
+    block_on(async {
+        let served = Served::start().await;
+        let root = served.root();
+        std::fs::create_dir(root.join("sub dir")).unwrap();
+        std::fs::write(root.join("sub dir/é.txt"), "text\n").unwrap();
+        std::fs::write(root.join("blob"), b"\xff\0").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("link")).unwrap();
+        served.stdout("bash", "x=1").await;
+        let listed = served.client.list_all_resources().await.unwrap();
+        let uri = |name: &str| format!("file://{}/{name}", root.display());
+        let uris: Vec<_> = listed.iter().map(|resource| resource.uri.as_str()).collect();
+        assert_eq!(uris, ["rlm://script/bash/default", &uri("blob"), &uri("sub%20dir/%C3%A9.txt")]);
+        assert_eq!((listed[2].name.as_str(), listed[2].size), ("sub dir/é.txt", Some(5)));
+        let one = |read: Result<ReadResourceResult, ServiceError>| read.unwrap().contents.remove(0);
+        match one(served.read(uris[2]).await) {
+            ResourceContents::TextResourceContents { text, .. } => assert_eq!(text, "text\n"),
+            other => panic!("{other:?}"),
+        }
+        match one(served.read(uris[1]).await) {
+            ResourceContents::BlobResourceContents { blob, .. } => assert_eq!(blob, "/wA="),
+            other => panic!("{other:?}"),
+        }
+        match one(served.read(uris[0]).await) {
+            ResourceContents::TextResourceContents { text, .. } => {
+                assert!(text.contains("\nx=1\n"), "{text}")
+            }
+            other => panic!("{other:?}"),
+        }
+        let script = served.value("session_script", json!({"language": "bash"})).await;
+        assert!(script["script"].as_str().unwrap().contains("\nx=1\n"), "{script}");
+        for (uri, code) in [
+            (uri("none"), ErrorCode::RESOURCE_NOT_FOUND),
+            ("rlm://script/bash/none".to_owned(), ErrorCode::RESOURCE_NOT_FOUND),
+            ("https://example.org".to_owned(), ErrorCode::RESOURCE_NOT_FOUND),
+            (uri("link"), ErrorCode::INVALID_PARAMS),
+            (uri("../secret"), ErrorCode::INVALID_PARAMS),
+            (uri("%2e%2e/secret"), ErrorCode::INVALID_PARAMS),
+            ("file:///etc/passwd".to_owned(), ErrorCode::INVALID_PARAMS),
+            (uri("sub%20dir"), ErrorCode::INVALID_PARAMS),
+        ] {
+            assert_eq!(protocol_error(served.read(&uri).await).0, code, "{uri}");
+        }
+        let cursor = PaginatedRequestParams::default().with_cursor(Some("nonsense".to_owned()));
+        let (code, _) = protocol_error(served.client.list_resources(Some(cursor)).await);
+        assert_eq!(code, ErrorCode::INVALID_PARAMS);
+        served.close().await;
+    });
+}
+
+#[test]
+fn a_socket_does_as_well_as_pipes() {
+    block_on(async {
+        let served = Served::over_a_socket(Place::new(&[])).await;
+        assert_eq!(served.stdout("bash", "echo on").await, "on\n");
+        served.close().await;
+        // While it waits for a request.
+        let served = Served::over_a_socket(Place::new(&[])).await;
+        served.signal(Signal::SIGTERM);
+        assert_eq!(served.ended().await.code(), Some(143));
+    });
+}
+
+/// Two calls that run, with a job that hides from its session, and one that waits.
+async fn in_the_middle_of_calls() -> Served {
+    let served = Served::start().await;
+    let code = "nohup setsid sleep 1000 >/dev/null 2>&1 & touch begun; sleep 1000";
+    let _running = served.begin("bash", json!({"code": code, "timeout": 1000})).await;
+    let _waiting = served.begin("bash", json!({"code": "echo"})).await;
+    let code = "open('begun too', 'w').close()\nwhile True: pass";
+    let _running = served.begin("python", json!({"code": code, "timeout": 1000})).await;
+    served.wait_for("begun").await;
+    served.wait_for("begun too").await;
+    served
+}
+
+#[test]
+fn a_client_that_closes_in_the_middle_of_a_call_leaves_nothing() {
+    block_on(async {
+        in_the_middle_of_calls().await.close().await;
+    });
+}
+
+#[test]
+fn signals_in_the_middle_of_a_call_leave_nothing() {
+    block_on(async {
+        for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130), (Signal::SIGHUP, 129)] {
+            let served = in_the_middle_of_calls().await;
+            served.signal(signal);
+            assert_eq!(served.ended().await.code(), Some(code));
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_takes_its_sessions_along() {
+    block_on(async {
+        let served = in_the_middle_of_calls().await;
+        served.signal(Signal::SIGKILL);
+        let mark = served.mark.clone();
+        let gone = move || wait_until("every process is gone", || marked_processes(&mark).is_empty());
+        tokio::task::spawn_blocking(gone).await.unwrap();
+        // What it left behind is removed when the next one begins a session.
+        let tmp = served.dir.path().join("tmp");
+        assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 2);
+        let output = answer_requests(&served.root(), &tmp, &[call(2, "bash", json!({"code": "echo"}))]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 0);
+    });
+}
+
+fn call(id: u32, tool: &str, arguments: Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+/// What a server answers to requests that come from a file, behind those that begin a conversation.
+fn answer_requests(root: &Path, tmp: &Path, requests: &[String]) -> Output {
+    let initialize = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let first = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize}).to_string();
+    let second = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
+    let mut input = tempfile::tempfile().unwrap();
+    for request in [first, second].iter().chain(requests) {
+        writeln!(input, "{request}").unwrap();
+    }
+    input.rewind().unwrap();
+    let mut rlm = Command::new(program("rlm"));
+    rlm.args(["mcp", "--root"]).arg(root).env("TMPDIR", tmp).stdin(input);
+    rlm.output().unwrap()
+}
+
+/// Requests from a file: the answers come before the end, and nothing else does on standard output.
+#[test]
+fn requests_of_a_pipe_are_answered_before_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = "echo out; echo err >&2; printf x >/proc/$$/fd/1";
+    let requests = [
+        call(2, "bash", json!({"code": code})),
+        call(3, "bash", "not an object".into()),
+        json!({"jsonrpc": "2.0", "id": 4, "method": "nothing/such"}).to_string(),
+        "{not json".to_owned(),
+    ];
+    let output = answer_requests(dir.path(), dir.path(), &requests);
+    assert!(output.status.success(), "{output:?}");
+    let mut answers: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers.len(), 4, "{answers:?}");
+    assert_eq!(answers[0]["result"]["protocolVersion"], "2025-06-18");
+    assert_eq!(answers[1]["result"]["structuredContent"]["value"]["stdout"], "out\nerr\nx");
+    assert_eq!(answers[2]["error"]["code"], -32602);
+    assert_eq!(answers[3]["error"]["code"], -32601);
+}
+
+/// The Python SDK's client, in a virtual environment that is kept with what cargo builds.
+#[test]
+fn the_python_sdk_speaks_with_it() {
+    let Some(python) = python_with_mcp() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(python)
+        .arg(repository().join("tests/mcp_client.py"))
+        .arg(program("rlm"))
+        .arg(dir.path())
+        .env("RLM_PYTHON", default_python())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "all is well\n", "{errors}");
+}
+
+/// The version of the Python SDK.
+const PYTHON_SDK: &str = "mcp==2.3.0";
+
+/// None, and a word why, where there is no Python that has the SDK or can get it.
+#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
+fn python_with_mcp() -> Option<PathBuf> {
+    let runs = |python: &PathBuf, code: &str| {
+        Command::new(python).args(["-I", "-c", code]).output().is_ok_and(|output| output.status.success())
+    };
+    let venv = program("rlm").with_file_name("venv-with-mcp");
+    let python = venv.join("bin/python3");
+    if runs(&python, "import mcp") {
+        return Some(python);
+    }
+    let Some(base) = pythons().into_iter().rev().find(|python| runs(python, "import pip, ensurepip")) else {
+        println!("skipped: no Python here has pip");
+        return None;
+    };
+    // What is left of one that could not be made.
+    let _none_yet = std::fs::remove_dir_all(&venv);
+    let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let limit = PATIENCE.as_secs().to_string();
+    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, PYTHON_SDK];
+    let installed = Command::new(&python).args(pip).output().unwrap();
+    if !runs(&python, "import mcp") {
+        println!("skipped: the SDK cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
+        return None;
+    }
+    Some(python)
+}

@@ -274,8 +274,12 @@ impl Actor {
 
     /// Gives the session a fresh interpreter. A session that has not started is fresh.
     async fn begin_anew(&mut self) -> Result<(), ToolFault> {
-        let Some(session) = self.session.take() else { return Ok(()) };
-        close(session).await;
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if session.reset().await.is_ok_and(|response| response.state == State::Reset) {
+            return Ok(());
+        }
+        // Its worker cannot: another one takes its place.
+        end_busy(self.session.take()).await;
         self.session = Some(self.start().await?);
         Ok(())
     }
@@ -287,7 +291,7 @@ async fn close(session: Session) {
     }
 }
 
-/// Ends a session that would not hear a word: its worker is busy, or broken.
+/// Ends a session whose worker would not hear a word, since it is busy or broken.
 async fn end_busy(session: Option<Session>) {
     // Dropping it waits for the worker's end. Where the runtime is going, it is dropped right here.
     let _ended = tokio::task::spawn_blocking(move || drop(session)).await;

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::protocol::{Answer, Context, HistoryEntry};
 
-/// How files here are opened: what a session has put in their place is not waited for, nor followed.
+/// How files are opened that are nobody's but ours: what a session has put in their place is not waited for, nor followed.
 const AS_A_FILE: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW;
 
 /// How many directories are moved aside for one path.
@@ -148,8 +148,9 @@ impl ControlDir {
             self.history_file(),
             self.log_file(),
         ];
-        for path in files.iter().flat_map(|path| [path.clone(), temporary(path)]) {
-            clear_unless(&path, |kind| kind.is_file())?;
+        for path in &files {
+            clear_unless(path, |kind| kind.is_file() || kind.is_symlink())?;
+            clear_unless(&temporary(path), |kind| kind.is_file())?;
         }
         for path in [self.command_fifo(), self.response_fifo()] {
             clear_unless(&path, |kind| kind.is_fifo())?;
@@ -258,7 +259,8 @@ impl History {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(AS_A_FILE).open(path)
+    // What a session has put in its place is not waited for. A link is followed: a host may have put it there.
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// Where a file is written before it takes its place.
@@ -342,7 +344,7 @@ mod tests {
             // Nothing here may block.
             control.set_ready().unwrap_err();
             control.open_log().unwrap_err();
-            std::os::unix::fs::symlink("/dev/full", control.history_file()).unwrap();
+            fs::create_dir(control.history_file()).unwrap();
             control.open_history().err().unwrap();
             fs::set_permissions(control.path(), Permissions::from_mode(0o000)).unwrap();
         }

@@ -34,7 +34,11 @@ pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let environment = Environment::of_this_process();
-    let warnings = Warnings::tell();
+    let warnings = match arguments.command {
+        // It has a log of its own.
+        Command::Mcp(_) => Warnings::default(),
+        _ => Warnings::tell(),
+    };
     let ended = match arguments.command {
         Command::Run(options) => run::run(&options, &environment, &warnings),
         Command::Demo(options) => demo::run(&options, &environment),

@@ -5,6 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use nix::errno::Errno;
 use nix::libc;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, Interest};
@@ -127,31 +128,43 @@ impl Output {
         self.pipe.readable().await
     }
 
-    /// Takes a piece of what is there, and returns its length.
-    fn take(&mut self) -> Result<usize, RunError> {
+    /// Takes a piece of what is there.
+    fn take(&mut self) -> Result<(), RunError> {
         let mut piece = [0; 16 << 10];
-        let count = match self.pipe.try_read(&mut piece) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            Err(error) => return Err(error.into()),
-        };
-        self.is_over = count == 0;
-        self.bytes.extend_from_slice(&piece[..count]);
+        match self.pipe.try_read(&mut piece) {
+            Ok(count) => self.add(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Keeps a piece; an empty one is the end.
+    fn add(&mut self, piece: &[u8]) -> Result<(), RunError> {
+        self.is_over = piece.is_empty();
+        self.bytes.extend_from_slice(piece);
         match self.keep {
             Keep::Start(most) if self.bytes.len() > most => return Err(RunError::TooMuch(most)),
             Keep::End if self.bytes.len() > 2 * ERROR_TAIL_BYTES => self.cut(),
             Keep::Start(_) | Keep::End => {}
         }
-        Ok(count)
+        Ok(())
     }
 
     /// Takes what is left in the pipe of a program that has ended. Another process may still hold the pipe.
+    ///
+    /// It asks the kernel itself: the runtime may not have heard yet of what came last.
     fn rest(&mut self) -> Result<(), RunError> {
         let mut left = PIPE_BYTES;
+        let mut piece = [0; 16 << 10];
         while !self.is_over && left > 0 {
-            match self.take()? {
-                0 => break,
-                count => left = left.saturating_sub(count),
+            match nix::unistd::read(&self.pipe, &mut piece) {
+                Ok(count) => {
+                    left = left.saturating_sub(count);
+                    self.add(&piece[..count])?;
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
             }
         }
         if matches!(self.keep, Keep::End) {

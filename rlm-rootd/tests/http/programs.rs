@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use rlm_core::pickle::Value;
-use rlm_core::root_tool::ToolResult;
+use rlm_core::pickle::{Dict, Value};
+use rlm_core::root_tool::{Call, ToolResult};
 use rlm_rootd::{Tool, load_tools};
 use serde_json::json;
 use tempfile::TempDir;
@@ -260,4 +260,23 @@ async fn a_program_beside_the_file_is_found() {
     let text = "[[tool]]\nname = 'hello'\ndescription = 'd'\ncommand = ['./hello', 'you']\n";
     let (endpoint, r) = Endpoint::with_tools(load(&dir, text).unwrap());
     assert_eq!(endpoint.call(&r, "hello", json!([])).await.result(), json!("hello you\n"));
+}
+
+/// The last words of a program may be in the pipe before anybody has heard that they came.
+#[tokio::test(flavor = "current_thread")]
+async fn what_a_program_says_in_its_last_moment_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let tools = shell(&dir, "echo first; exec echo last", "");
+    let tool = tools[0].inner();
+    for _ in 0..300 {
+        let call = Call { tool: "t".to_owned(), args: Vec::new(), kwargs: Dict::default() };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let running = tool.call(call, deadline);
+        // The runtime hears of all that happened at once.
+        let (reply, ()) = tokio::join!(running, async {
+            tokio::task::yield_now().await;
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        });
+        assert_eq!(reply.unwrap().result, ToolResult::Value(Value::from("first\nlast\n")));
+    }
 }

@@ -142,7 +142,12 @@ fn an_interpreter_that_has_ended_is_not_started_for_it() {
 #[test]
 fn a_session_at_work_in_the_background_answers_at_once() {
     let mut worker = Worker::bash();
-    worker.output("trap 'while :; do :; done' USR1; (while ! kill -USR1 $$; do :; done; touch busy) &");
+    // The signal comes between calls: in one it would keep that.
+    worker.output(
+        "trap 'while :; do :; done' USR1
+        (until [ -e ended ]; do sleep 0.01; done; kill -USR1 $$; touch busy) &",
+    );
+    std::fs::write(worker.fs_root().join("ended"), "").unwrap();
     worker.wait_for_file("busy");
     let begun = Instant::now();
     info(&worker);

@@ -32,6 +32,7 @@ const USAGE_ERROR: u8 = 2;
 pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 
 fn main() -> ExitCode {
+    rlm_rootd::free_large_values_at_once();
     let arguments = Arguments::parse();
     let environment = Environment::of_this_process();
     let warnings = match arguments.command {

@@ -13,6 +13,7 @@ mod http;
 pub mod ledger;
 mod listener;
 pub mod llm;
+mod memory;
 mod metrics;
 mod offload;
 mod program;
@@ -33,6 +34,7 @@ pub use llm::{
     Proxy, Recorder, Retries, RootLlm, RootMessage, RootReply, SubCallError, SubCallRecord, SubLlm,
     SubLlmError, SubLlmOptions, check_sampling,
 };
+pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
 pub use program::{ToolsFileError, load_tools};
 pub use rollout::{

@@ -36,6 +36,7 @@ const LAST_CALLS: Duration = Duration::from_secs(1);
 const DESCRIPTORS: usize = 64;
 
 fn main() -> ExitCode {
+    rlm_rootd::free_large_values_at_once();
     let arguments = Arguments::parse();
     let log = log::start(arguments.log_format, &variable("RUST_LOG").unwrap_or_else(|| "info".to_owned()));
     let ended = settings(&arguments)

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rlm_core::pickle::Value;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
+use crate::memory;
+
 /// Values that take no more than this are never waited for, in bytes.
 pub(crate) const FREE_BYTES: usize = 1 << 20;
 
@@ -67,15 +69,10 @@ impl Share {
 /// The last that is left of a request is gone, also its response.
 impl Drop for Share {
     fn drop(&mut self) {
-        #[cfg(target_env = "gnu")]
         if *self.is_large.get_mut()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            // The allocator keeps what was freed, in each thread's arena, unless it is told.
-            runtime.spawn_blocking(|| {
-                // SAFETY: it may be called at any time, from any thread.
-                unsafe { nix::libc::malloc_trim(0) }
-            });
+            runtime.spawn_blocking(memory::give_back);
         }
     }
 }

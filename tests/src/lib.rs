@@ -307,10 +307,9 @@ impl Worker {
         let begun = Instant::now();
         self.signal(Signal::SIGTERM);
         let status = self.wait();
-        // Nothing is waited for that long; a machine that is busy may take its time.
-        let log = fs::read_to_string(self.control.log_file()).unwrap_or_default();
-        assert!(begun.elapsed() < Duration::from_secs(20), "SIGTERM took {:?}: {log}", begun.elapsed());
         let took = begun.elapsed();
+        let log = fs::read_to_string(self.control.log_file()).unwrap_or_default();
+        assert!(took < Duration::from_secs(2), "SIGTERM took {took:?}: {log}");
         assert_eq!(status.code(), Some(128 + libc::SIGTERM), "{status:?} after {took:?}: {log}");
         assert!(!self.control.ready_flag().exists(), "the ready flag was left");
         self.assert_nothing_left();

@@ -60,8 +60,8 @@ fn small_values_are_held_for_few_calls_at_once() {
             }
         });
     }
-    // All twelve at once would be over a gigabyte.
-    assert!(peak(&program) < 500, "{} MiB", peak(&program));
+    // Two of them at once, and a third at work.
+    assert!(peak(&program) < 280, "{} MiB", peak(&program));
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn a_text_that_is_shared_many_times_is_written_for_few_calls_at_once() {
             assert_eq!(call.join().unwrap(), (200, r#"{"result":"gANYAAAAAC4="}"#.to_owned()));
         }
     });
-    // All eight at once would be 240 MiB.
-    assert!(peak(&program) < 200, "{} MiB", peak(&program));
+    // Two of them at once.
+    assert!(peak(&program) < 110, "{} MiB", peak(&program));
     let (status, answer) = program.exchange(&share(3000));
     assert_eq!(status, 400);
     assert!(answer.contains("more than 67108864 bytes, with shared ones counted each time"), "{answer}");

@@ -97,7 +97,7 @@ fn no_state_of_a_shell_keeps_it_from_ending() {
         "set -e; PROMPT_COMMAND='exit 1'; readonly PS1='$ '",
         "sleep 1000 & kill -STOP $!; suspend() { :; }; (kill -STOP $$) &",
         "builtin() { :; }; export -f builtin; exit() { :; }",
-        "trap 'while :; do :; done' USR1; (kill -USR1 $$; touch busy) &",
+        "trap 'while :; do :; done' USR1; (until [[ -e call_over ]]; do sleep 0.01; done; kill -USR1 $$; touch busy) &",
         "ulimit -n 5; ulimit -u 1 2>/dev/null; ulimit -f 0",
         "stty -echo raw; printf '\\033c'; stty -F /dev/tty -onlcr; exec 3<>/dev/tty",
         "rm -rf ~/nothing; (yes & )",
@@ -105,6 +105,10 @@ fn no_state_of_a_shell_keeps_it_from_ending() {
     let mut worker = Worker::bash();
     for state in states {
         worker.call(state);
+        if state.contains("call_over") {
+            fs::write(worker.fs_root().join("call_over"), "").unwrap();
+            worker.wait_for_file("busy");
+        }
         let begun = Instant::now();
         reset(&worker);
         assert!(begun.elapsed() < AT_ONCE, "{state:?} took {:?}", begun.elapsed());
@@ -120,8 +124,9 @@ fn no_state_of_an_interpreter_keeps_it_from_ending() {
         "import signal\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nimport atexit, time; atexit.register(time.sleep, 1000)",
         "import os\nfor fd in (0, 1, 2): os.close(fd)",
         "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()",
-        "import signal\ndef spin(*_):\n    while True: pass\nsignal.signal(signal.SIGUSR1, spin); import os, threading; \
-         threading.Timer(0.01, lambda: (os.kill(os.getpid(), 10), open('busy', 'w'))).start()",
+        "import signal\ndef spin(*_):\n    while True: pass\nsignal.signal(signal.SIGUSR1, spin); import os, threading, time\n\
+         def disturb():\n    while not os.path.exists('call_over'): time.sleep(0.01)\n    os.kill(os.getpid(), 10); open('busy', 'w')\n\
+         threading.Thread(target=disturb).start()",
         "import builtins\nfor name in list(vars(builtins)):\n    if name != 'Exception': delattr(builtins, name)",
         "import os, threading\nthreading.Timer(0, lambda: os.kill(os.getpid(), 19)).start()",
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
@@ -129,6 +134,10 @@ fn no_state_of_an_interpreter_keeps_it_from_ending() {
     let mut worker = Worker::python();
     for state in states {
         worker.call(state);
+        if state.contains("call_over") {
+            fs::write(worker.fs_root().join("call_over"), "").unwrap();
+            worker.wait_for_file("busy");
+        }
         let begun = Instant::now();
         reset(&worker);
         assert!(begun.elapsed() < AT_ONCE, "{state:?} took {:?}", begun.elapsed());

@@ -8,24 +8,26 @@
 //! since the kernel offers no other event for it, while the worker goes on seeing signals and the session's output.
 //!
 //! A reader that is there already need not be the host: what a host with threads forks has a copy of the reader of the
-//! response before, until it executes its program. A response to such a reader alone would be gone with it. So the
-//! writer is closed once somebody has opened the FIFO since the last response, which inotify tells, or has read it all.
+//! response before, until it executes its program. A response to such a reader alone would be gone with it. So where
+//! somebody has the FIFO open when the request comes, the writer is closed only once the response has been read, which the
+//! kernel tells by a signal (`O_ASYNC`). Where nobody has, whoever opens it came for this response.
+//!
+//! Nothing of this is done with inotify: the kernel takes up to 25 ms to let go of a watch, and has 128 for each user.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, PipeReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::{mem, thread};
+use std::thread;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nix::unistd::{read, write};
 
-use super::events::{Events, Stop, Wake};
+use super::events::{self, Events, Stop, Wake};
 use super::serve::Interpreter;
 use super::wires::waiting_bytes;
 use crate::control::ControlDir;
@@ -69,28 +71,10 @@ pub struct Channel {
     response_path: PathBuf,
     decoder: Decoder,
     buffer: Vec<u8>,
-    /// None where the system has no more watches to give.
-    watch: Option<Watch>,
-    /// Somebody has opened the response FIFO since the last response.
-    reader_came: bool,
-    /// Something happened to the command FIFO: it may be gone.
-    commands_changed: bool,
-}
-
-/// Tells when the command FIFO is taken away, and when the response FIFO is opened.
-#[derive(Debug)]
-struct Watch {
-    inotify: Inotify,
-    responses: WatchDescriptor,
-}
-
-impl Watch {
-    fn new(command_path: &Path, response_path: &Path) -> Result<Self, Errno> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        inotify.add_watch(command_path, AddWatchFlags::IN_ATTRIB)?;
-        let responses = inotify.add_watch(response_path, AddWatchFlags::IN_OPEN)?;
-        Ok(Self { inotify, responses })
-    }
+    /// Tells of what is deleted in the control directory, as long as it is open. None where the system has no such thing.
+    _directory: Option<OwnedFd>,
+    /// The writer for the response, where somebody had the FIFO open when the request came.
+    early_writer: Option<OwnedFd>,
 }
 
 impl Channel {
@@ -103,16 +87,15 @@ impl Channel {
         let command_path = control.command_fifo();
         let commands = open_reader(&command_path)?;
         let response_path = control.response_fifo();
-        let watch = Watch::new(&command_path, &response_path).ok();
+        let directory = events::tell_of_deletions(control.path()).ok();
         Ok(Self {
             commands,
             command_path,
             response_path,
             decoder: Decoder::new(MAX_REQUEST_BYTES),
             buffer: vec![0; READ_BYTES],
-            watch,
-            reader_came: false,
-            commands_changed: false,
+            _directory: directory,
+            early_writer: None,
         })
     }
 
@@ -121,6 +104,13 @@ impl Channel {
     /// # Errors
     /// [`Stop`] as soon as the worker has to end.
     pub fn next_frame(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
+        let frame = self.receive(events, interpreter)?;
+        // What stands in the way of opening it stands there still when there is something to write.
+        self.early_writer = open_writer(&self.response_path, OFlag::O_NONBLOCK).ok();
+        Ok(frame)
+    }
+
+    fn receive(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
         loop {
             if let Some(frame) = self.decoder.next_frame() {
                 return Ok(frame);
@@ -144,36 +134,18 @@ impl Channel {
 
     fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Stop> {
         loop {
-            if mem::take(&mut self.commands_changed)
+            if events.take_deletion()
                 && let Err(source) = self.command_path.symlink_metadata()
             {
                 return Err(failed("serve", &self.command_path, source));
             }
             let mut fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
-            if let Some(watch) = &self.watch {
-                fds.push(PollFd::new(watch.inotify.as_fd(), PollFlags::POLLIN));
-            }
             interpreter.watch(&mut fds);
             // An interrupt without a call to interrupt is nothing.
             let Wake { interrupt: _, ready } = events.wait(fds, None)?;
             interpreter.tend()?;
             if ready[0] {
                 return Ok(());
-            }
-            if self.watch.is_some() && ready[1] {
-                self.take_events();
-            }
-        }
-    }
-
-    /// Notes what the watch has seen so far. Opens of ours are among it.
-    fn take_events(&mut self) {
-        let Some(watch) = &self.watch else { return };
-        // An error says that there is none.
-        for event in watch.inotify.read_events().unwrap_or_default() {
-            match event.wd == watch.responses {
-                true => self.reader_came |= event.mask.contains(AddWatchFlags::IN_OPEN),
-                false => self.commands_changed = true,
             }
         }
     }
@@ -206,26 +178,36 @@ impl Channel {
         events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<Delivery, Stop> {
-        let fifo = self.open_for_response(events, interpreter)?;
+        let early = self.early_writer.take();
+        let reader_came = early.is_none();
+        let fifo = match early {
+            Some(fifo) => fifo,
+            None => self.open_for_response(events, interpreter)?,
+        };
         // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
         while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
             self.decoder.skip_garbage();
         }
         self.decoder.resync();
-        let mut delivery =
-            ResponseWriter { fifo, channel: self, events, interpreter, writes: 0, written: 0, fault: None };
+        let mut delivery = ResponseWriter {
+            fifo,
+            reader_came,
+            channel: self,
+            events,
+            interpreter,
+            writes: 0,
+            written: 0,
+            fault: None,
+        };
         let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
         let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
         let written = written.and_then(|()| writer.flush());
         // What is left in it has nobody to read it.
         drop(writer.into_parts());
         match (delivery.fault.take(), written) {
-            (None, Ok(())) => delivery.until_it_is_safe_to_close().map(|()| Delivery::Done),
+            (None, Ok(())) => delivery.until_it_is_safe_to_close(),
             (Some(Fault::Stop(stop)), _) => Err(stop),
-            (Some(Fault::Errno(Errno::EPIPE)), _) => {
-                self.reader_came = false;
-                Ok(Delivery::GivenUp)
-            }
+            (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
             (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
             (None, Err(error)) => Err(Stop::failed(error)),
         }
@@ -236,25 +218,12 @@ impl Channel {
         events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<OwnedFd, Stop> {
-        self.take_events();
-        let reader_came = self.watch.is_none() || self.reader_came;
-        let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
-            Ok(fifo) => fifo,
+        match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
+            Ok(fifo) => Ok(fifo),
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                return self.wait_for_reader(events, interpreter);
+                self.wait_for_reader(events, interpreter)
             }
-            Err(error) => return Err(failed("open", &self.response_path, error)),
-        };
-        // What has come now may be our own.
-        self.take_events();
-        self.reader_came = reader_came;
-        Ok(fifo)
-    }
-
-    fn watch_responses(&self, events: AddWatchFlags) -> Result<(), Stop> {
-        match self.watch.as_ref().map(|watch| watch.inotify.add_watch(&self.response_path, events)) {
-            Some(Err(errno)) => Err(failed("watch", &self.response_path, errno.into())),
-            _ => Ok(()),
+            Err(error) => Err(failed("open", &self.response_path, error)),
         }
     }
 
@@ -304,9 +273,6 @@ impl Channel {
             .map_err(|_panic| Stop::failed("the thread that opens the response FIFO panicked"))?;
         let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // The host's open is told of when it returns there, and ours has been. It may be one event for both.
-        self.take_events();
-        self.reader_came = self.watch.is_none();
         Ok(fifo)
     }
 }
@@ -314,6 +280,8 @@ impl Channel {
 /// Writes to the response FIFO, and waits where the host is slower.
 struct ResponseWriter<'a, I> {
     fifo: OwnedFd,
+    /// Whoever has it open came for this response.
+    reader_came: bool,
     channel: &'a mut Channel,
     events: &'a Events,
     interpreter: &'a mut I,
@@ -340,43 +308,37 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
 
     /// The reader that has gone was not one that came for this response, and it has read nothing.
     fn may_be_read_yet(&self) -> bool {
-        !self.channel.reader_came && waiting_bytes(&self.fifo) == Ok(self.written)
+        !self.reader_came && waiting_bytes(&self.fifo) == Ok(self.written)
     }
 
     /// Waits for another reader after one that has read nothing. What is written lies in the FIFO until we close it.
     fn wait_for_another_reader(&mut self) -> Result<(), Stop> {
-        self.channel.take_events();
-        if !self.channel.reader_came {
-            self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
-        }
+        self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
+        self.reader_came = true;
         Ok(())
     }
 
     /// Waits until the reader is known to be the host's: it came for this response, or has read it.
-    fn until_it_is_safe_to_close(&mut self) -> Result<(), Stop> {
-        if !self.channel.reader_came {
-            self.channel.watch_responses(AddWatchFlags::IN_OPEN | AddWatchFlags::IN_ACCESS)?;
-            while !self.channel.reader_came && waiting_bytes(&self.fifo)? > 0 {
-                self.wait_for_a_sign_of_the_host()?;
-            }
-            self.channel.watch_responses(AddWatchFlags::IN_OPEN)?;
-            self.channel.take_events();
+    fn until_it_is_safe_to_close(&mut self) -> Result<Delivery, Stop> {
+        if self.reader_came {
+            return Ok(Delivery::Done);
         }
-        self.channel.reader_came = false;
-        Ok(())
-    }
-
-    fn wait_for_a_sign_of_the_host(&mut self) -> Result<(), Stop> {
-        // Without any reader the FIFO polls as broken.
-        let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::empty())];
-        fds.extend(
-            self.channel.watch.iter().map(|watch| PollFd::new(watch.inotify.as_fd(), PollFlags::POLLIN)),
-        );
-        self.interpreter.watch(&mut fds);
-        let wake = self.events.wait(fds, None)?;
-        self.interpreter.tend()?;
-        self.channel.take_events();
-        if wake.ready[0] { self.wait_for_another_reader() } else { Ok(()) }
+        events::tell_of_reads(&self.fifo)?;
+        while !self.reader_came && waiting_bytes(&self.fifo)? > 0 {
+            // Without any reader the FIFO polls as broken.
+            let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::empty())];
+            self.interpreter.watch(&mut fds);
+            let wake = self.events.wait(fds, None)?;
+            self.interpreter.tend()?;
+            if wake.ready[0] && !self.may_be_read_yet() {
+                // It was read in the meantime, or its reader has gone in the middle of it.
+                return Ok(if waiting_bytes(&self.fifo)? > 0 { Delivery::GivenUp } else { Delivery::Done });
+            }
+            if wake.ready[0] {
+                self.wait_for_another_reader()?;
+            }
+        }
+        Ok(Delivery::Done)
     }
 }
 

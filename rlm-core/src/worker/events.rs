@@ -4,12 +4,16 @@
 //! which also sees signals and the death of the host. So nothing can keep a worker from ending, and nothing wakes an
 //! idle one.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -60,6 +64,18 @@ pub struct Wake {
     pub ready: Vec<bool>,
 }
 
+/// Comes when a response is read.
+const READ_SIGNAL: Signal = Signal::SIGIO;
+
+/// Comes when something is deleted from the control directory.
+const DELETION_SIGNAL: Signal = Signal::SIGURG;
+
+/// Of `asm-generic/fcntl.h`.
+const F_SETSIG: libc::c_int = 10;
+
+/// `DN_DELETE | DN_MULTISHOT` of `linux/fcntl.h`.
+const EACH_DELETION: libc::c_uint = 0x8000_0008;
+
 /// Signals and the host's life, as descriptors.
 #[derive(Debug)]
 pub struct Events {
@@ -68,6 +84,8 @@ pub struct Events {
     /// `/proc/PID/status` of the guard, through whose hands signals come.
     guard: Option<File>,
     hand_over: HandOver,
+    /// Something was deleted from the control directory.
+    deletion: Cell<bool>,
 }
 
 impl Events {
@@ -85,14 +103,18 @@ impl Events {
     /// # Errors
     /// [`Stop::HostGone`] where the host is dead already; a failure where the kernel has no descriptor left.
     pub fn new(host: Option<Pid>, hand_over: HandOver) -> Result<Self, Stop> {
-        let signals = SignalFd::with_flags(&Self::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let mut signals = Self::signals();
+        signals.add(READ_SIGNAL);
+        signals.add(DELETION_SIGNAL);
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
+        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let host = match host.map(descendants::pidfd).transpose() {
             Ok(host) => host,
             Err(Errno::ESRCH) => return Err(Stop::HostGone),
             Err(errno) => return Err(errno.into()),
         };
         let guard = File::open(format!("/proc/{}/status", nix::unistd::getppid())).ok();
-        Ok(Self { signals, host, guard, hand_over })
+        Ok(Self { signals, host, guard, hand_over, deletion: Cell::new(false) })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed.
@@ -120,6 +142,11 @@ impl Events {
         let ready = given.iter().map(is_ready).collect();
         let interrupt = signalled && self.read_signals()?;
         Ok(Wake { interrupt, ready })
+    }
+
+    /// Whether something was deleted from the control directory since this was asked last.
+    pub(super) fn take_deletion(&self) -> bool {
+        self.deletion.take()
     }
 
     /// Forgets the interrupts that came before a call: they meant the one before it, or nothing. That takes a look at what
@@ -150,12 +177,40 @@ impl Events {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGINT) => interrupt = true,
                 // Children are seen through descriptors of their own; orphans that fell to us are reaped elsewhere.
-                Ok(Signal::SIGCHLD) | Err(_) => {}
+                // Who waits for a read looks again after each wake.
+                Ok(Signal::SIGCHLD | READ_SIGNAL) | Err(_) => {}
+                Ok(DELETION_SIGNAL) => self.deletion.set(true),
                 Ok(signal) => return Err(Stop::Signalled(signal)),
             }
         }
         Ok(interrupt)
     }
+}
+
+/// Asks for a wake whenever somebody reads from a pipe, or is the last who closes it.
+///
+/// # Errors
+/// It is no pipe.
+pub(super) fn tell_of_reads(writer: &OwnedFd) -> Result<(), Errno> {
+    let (fd, this) = (writer.as_raw_fd(), Pid::this().as_raw());
+    // SAFETY: both calls take plain integers and an open descriptor.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, this) })?;
+    // SAFETY: as above.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC) }).map(drop)
+}
+
+/// Asks for a wake when something is deleted from a directory, as long as the descriptor is open (`dnotify`).
+///
+/// # Errors
+/// It cannot be opened, or the system does not tell.
+pub(super) fn tell_of_deletions(directory: &Path) -> io::Result<OwnedFd> {
+    let directory = File::open(directory)?;
+    let fd = directory.as_raw_fd();
+    // SAFETY: both calls take plain integers and an open descriptor.
+    Errno::result(unsafe { libc::fcntl(fd, F_SETSIG, DELETION_SIGNAL as libc::c_int) })?;
+    // SAFETY: as above.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_NOTIFY, EACH_DELETION) })?;
+    Ok(directory.into())
 }
 
 /// The set of signals that wait for a process, from its `/proc/PID/status`.

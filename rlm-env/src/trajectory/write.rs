@@ -32,11 +32,18 @@ const LOCK_TIME: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Open>,
     is_regular: bool,
     /// Another program keeps the lock.
     is_locked_out: AtomicBool,
     has_failed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Where our last line ended.
+    end: u64,
 }
 
 impl Writer {
@@ -63,26 +70,32 @@ impl Writer {
         }
         let path = path.to_owned();
         let [is_locked_out, has_failed] = [false; 2].map(AtomicBool::new);
-        Ok(Self { path, file: Mutex::new(file), is_regular, is_locked_out, has_failed })
+        Ok(Self { path, file: Mutex::new(Open { file, end: 0 }), is_regular, is_locked_out, has_failed })
     }
 
     fn write(&self, line: &[u8]) -> io::Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Open { file, end } = &mut *open;
         if !self.is_regular {
             return file.write_all(line);
         }
         // Where another program keeps the lock, the line is whole all the same.
         let patience = if self.is_locked_out.load(Relaxed) { Duration::ZERO } else { LOCK_TIME };
-        let Ok(Some(_locked)) = Locked::wait(&file, patience) else {
+        let mut appended = &*file;
+        let Ok(Some(_locked)) = Locked::wait(file, patience) else {
             self.is_locked_out.store(true, Relaxed);
-            return file.write_all(line);
+            return appended.write_all(line);
         };
         self.is_locked_out.store(false, Relaxed);
-        let end = remove_cut_entry(&file)?;
+        if file.metadata()?.len() != *end {
+            *end = remove_cut_entry(file)?;
+        }
         // Safe while all others wait: what was written of the line is the end of the file.
-        (&*file).write_all(line).inspect_err(|_| {
-            let _is_tried_again_by_the_next = file.set_len(end);
-        })
+        appended.write_all(line).inspect_err(|_| {
+            let _is_tried_again_by_the_next = file.set_len(*end);
+        })?;
+        *end += line.len() as u64;
+        Ok(())
     }
 }
 

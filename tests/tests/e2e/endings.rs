@@ -1,5 +1,6 @@
 //! When a worker ends, so does all that its session started.
 
+use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -115,12 +116,28 @@ fn a_host_that_gives_up_on_a_response_is_survived() {
     let fifo = worker.open_responses();
     std::fs::write(worker.fs_root().join("go"), "").unwrap();
     rlm_tests::wait_readable(&fifo, rlm_tests::PATIENCE);
+    assert_eq!((&fifo).read(&mut [0; 1]).unwrap(), 1);
     drop(fifo);
     let log = worker.control.log_file();
     rlm_tests::wait_until("the worker noticed", || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("the host closed the response FIFO"))
     });
     assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn a_response_of_which_nothing_was_read_is_there_for_the_next_reader() {
+    let mut worker = Worker::bash();
+    for code in ["echo late", "head -c 5000000 /dev/zero | tr '\\0' x"] {
+        // It is there before the request, so it may be a copy of the reader before: the worker cannot tell.
+        let fifo = worker.open_responses();
+        let seq = worker.send_call(code, json!({}));
+        rlm_tests::wait_readable(&fifo, rlm_tests::PATIENCE);
+        drop(fifo);
+        assert_eq!(worker.receive().seq, seq);
+        assert_eq!(worker.output("echo on"), "on\n");
+    }
     worker.end();
 }
 

@@ -91,36 +91,48 @@ fn main() {
 async fn sessions() -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let started = Instant::now();
-    let session = |_| async {
-        let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let config = SessionConfig { env, ..SessionConfig::new(program("rlm-worker-bash"), dir.path()) };
-        let mut session = Session::start(config).await.unwrap();
-        for turn in 1..=CALLS {
-            session.execute(code(turn).as_str()).await.unwrap();
-        }
-        session.close().await.unwrap();
+    let path = dir.path();
+    let session = |_| {
+        let path = path.to_owned();
+        tokio::spawn(async move {
+            let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
+            let config = SessionConfig { env, ..SessionConfig::new(program("rlm-worker-bash"), &path) };
+            let mut session = Session::start(config).await.unwrap();
+            for turn in 1..=CALLS {
+                session.execute(code(turn).as_str()).await.unwrap();
+            }
+            session.close().await.unwrap();
+        })
     };
-    stream::iter(0..ROLLOUTS).map(session).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    stream::iter(0..ROLLOUTS)
+        .map(session)
+        .buffer_unordered(AT_ONCE)
+        .for_each(async |ended| ended.unwrap())
+        .await;
     started.elapsed()
 }
 
 async fn rollouts() -> Duration {
     let dir = tempfile::tempdir().unwrap();
-    let host = host(dir.path()).await;
+    let host = Arc::new(host(dir.path()).await);
     let trajectory = Arc::new(Writer::append(&dir.path().join("trajectory.jsonl")).unwrap());
     let started = Instant::now();
     let rollout = |at: usize| {
         let mut config = RolloutConfig::new(format!("r{at}"), "What is the sum?");
         config.sinks = vec![trajectory.clone()];
-        let host = &host;
-        async move {
+        let host = host.clone();
+        tokio::spawn(async move {
             let result = host.run(config, &Control::new()).await;
             assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("190")));
-        }
+        })
     };
-    stream::iter(0..ROLLOUTS).map(rollout).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    stream::iter(0..ROLLOUTS)
+        .map(rollout)
+        .buffer_unordered(AT_ONCE)
+        .for_each(async |ended| ended.unwrap())
+        .await;
     let took = started.elapsed();
-    host.close().await.unwrap();
+    Arc::into_inner(host).unwrap().close().await.unwrap();
     took
 }
 

@@ -265,3 +265,18 @@ fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
     assert_eq!(worker.output("echo on"), "on\n");
     worker.end();
 }
+
+/// The system has 128 of them for a user, and takes milliseconds to let go of one: more workers must be no worse.
+#[test]
+fn no_worker_takes_an_inotify_instance() {
+    for mut worker in [Worker::bash(), Worker::python()] {
+        worker.call("1");
+        let links = [worker.pid(), worker.server()].map(|pid| format!("/proc/{pid}/fd"));
+        let links = links.iter().flat_map(|path| std::fs::read_dir(path).unwrap());
+        let kinds: Vec<_> =
+            links.map(|link| std::fs::read_link(link.unwrap().path()).unwrap_or_default()).collect();
+        assert!(kinds.iter().any(|kind| kind.ends_with("anon_inode:[signalfd]")), "{kinds:?}");
+        assert!(!kinds.iter().any(|kind| kind.to_string_lossy().contains("inotify")), "{kinds:?}");
+        worker.end();
+    }
+}

@@ -13,6 +13,7 @@ mod http;
 pub mod ledger;
 mod listener;
 pub mod llm;
+mod log_lines;
 mod memory;
 mod metrics;
 mod offload;
@@ -34,6 +35,7 @@ pub use llm::{
     Proxy, Recorder, Retries, RootLlm, RootMessage, RootReply, SubCallError, SubCallRecord, SubLlm,
     SubLlmError, SubLlmOptions, check_sampling,
 };
+pub use log_lines::{LogLines, LogWriter};
 pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
 pub use program::{ToolsFileError, load_tools};

@@ -37,21 +37,26 @@ const DESCRIPTORS: usize = 64;
 
 fn main() -> ExitCode {
     rlm_rootd::free_large_values_at_once();
-    let arguments = Arguments::parse();
-    let log = log::start(arguments.log_format, &variable("RUST_LOG").unwrap_or_else(|| "info".to_owned()));
-    let ended = settings(&arguments)
-        .map_err(|error| (USAGE_ERROR, error))
-        .and_then(|settings| serve(settings).map_err(|error| (SERVER_ERROR, error)));
-    let status = match ended {
+    match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err((status, error)) => {
             // There is nobody left to tell that telling failed.
             let _unheard = writeln!(std::io::stderr(), "rlm-rootd: {error:#}");
             ExitCode::from(status)
         }
-    };
-    log.finish();
-    status
+    }
+}
+
+/// Serves until a signal ends it. An error comes with its exit status.
+fn run(arguments: &Arguments) -> Result<(), (u8, anyhow::Error)> {
+    let filter = variable("RUST_LOG").unwrap_or_else(|| "info".to_owned());
+    let log = log::start(arguments.log_format, &filter)
+        .map_err(|error| (SERVER_ERROR, anyhow::Error::new(error).context("the log cannot be started")))?;
+    let ended = settings(arguments)
+        .map_err(|error| (USAGE_ERROR, error))
+        .and_then(|settings| serve(settings).map_err(|error| (SERVER_ERROR, error)));
+    log.finish(log::LAST_LINES);
+    ended
 }
 
 /// A variable of the environment, which only this file reads.

@@ -62,7 +62,7 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
     });
     // Where standard input is no pipe, a thread reads it that nothing can wake.
     runtime.shutdown_background();
-    log.finish();
+    log.finish(log::LAST_LINES);
     ended
 }
 

@@ -4,7 +4,7 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_env::trajectory::MessageKind;
 
 use super::quantity::{bytes, count, counted, seconds};
-use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start};
+use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
 
 /// Whether the model gave a final answer.
 pub(super) fn has_answer(rollout: &Rollout) -> bool {
@@ -35,7 +35,20 @@ pub(super) fn of_start(start: &Start) -> Vec<String> {
     facts
 }
 
-pub(super) fn of_model_call(call: &ModelCall) -> Vec<String> {
+/// Which turn it is, then what its requests to the root model were.
+pub(super) fn of_turn(turn: &Turn) -> Vec<String> {
+    let heading = match turn.number {
+        0 => "before the first turn".to_owned(),
+        number => format!("turn {number}"),
+    };
+    let calls = turn.steps.iter().filter_map(|step| match step {
+        Step::Model(call) => Some(of_model_call(call)),
+        _ => None,
+    });
+    std::iter::once(heading).chain(calls.flatten()).collect()
+}
+
+fn of_model_call(call: &ModelCall) -> Vec<String> {
     let mut facts = Vec::new();
     if call.is_summary {
         facts.push("summary".to_owned());

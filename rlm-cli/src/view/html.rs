@@ -159,20 +159,12 @@ impl Page<'_> {
     }
 
     fn turn(&mut self, turn: &Turn) -> io::Result<()> {
-        let heading = if turn.number == 0 {
-            "before the first turn".to_owned()
-        } else {
-            format!("turn {}", turn.number)
-        };
-        let calls = turn.steps.iter().filter_map(|step| match step {
-            Step::Model(call) => Some(facts::of_model_call(call)),
-            _ => None,
-        });
-        let facts: Vec<_> = calls.flatten().collect();
+        let facts = facts::of_turn(turn);
         writeln!(
             self.output,
-            "<details class=\"turn\" open>\n<summary>{heading} {}</summary>",
-            facts_of(&facts)
+            "<details class=\"turn\" open>\n<summary>{} {}</summary>",
+            escaped(&facts[0]),
+            facts_of(&facts[1..])
         )?;
         for step in &turn.steps {
             match step {

@@ -99,17 +99,7 @@ impl Tree<'_> {
 
     fn turn(&mut self, turn: &Turn) -> io::Result<()> {
         self.line("│", PLAIN, "")?;
-        let heading = if turn.number == 0 {
-            "before the first turn".to_owned()
-        } else {
-            format!("turn {}", turn.number)
-        };
-        let calls = turn.steps.iter().filter_map(|step| match step {
-            Step::Model(call) => Some(facts::of_model_call(call)),
-            _ => None,
-        });
-        let facts: Vec<_> = std::iter::once(heading).chain(calls.flatten()).collect();
-        self.wrapped("├─ ", HEAD, &facts.join(" · "))?;
+        self.wrapped("├─ ", HEAD, &facts::of_turn(turn).join(" · "))?;
         for step in &turn.steps {
             match step {
                 Step::Model(call) => {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::error::{HttpError, json};
-use super::{Context, Id, bearer, body, id, record};
+use super::{Context, bearer, body, id, record};
 use crate::ledger::Budget;
 use crate::llm::SubLlmOptions;
 use crate::metrics::Route;
@@ -111,15 +112,27 @@ impl<'a> ToolResponse<'a> {
     }
 }
 
+/// That a request comes from the admin, and which rollout it is about.
+pub(super) struct Admin {
+    id: String,
+}
+
+impl FromRequestParts<Context> for Admin {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, HttpError> {
+        record(&parts.extensions, Route::Rollout);
+        guard(context, &parts.headers)?;
+        Ok(Self { id: id(Path::from_request_parts(parts, context).await)? })
+    }
+}
+
 /// `PUT /rollout/{id}`
 pub(super) async fn register(
     State(context): State<Context>,
-    path: Id,
+    Admin { id }: Admin,
     request: Request,
 ) -> Result<Response, HttpError> {
-    record(&request, Route::Rollout);
-    guard(&context, request.headers())?;
-    let id = id(path)?;
     let settings = &context.shared.config;
     let bytes = body::read(request, settings.max_body_bytes, settings.body_time_limit).await?;
     let asked: RolloutRequest = if bytes.trim_ascii().is_empty() {
@@ -150,24 +163,18 @@ pub(super) async fn register(
 /// `GET /rollout/{id}`
 pub(super) async fn metrics(
     State(context): State<Context>,
-    path: Id,
-    request: Request,
+    Admin { id }: Admin,
 ) -> Result<Response, HttpError> {
-    record(&request, Route::Rollout);
-    guard(&context, request.headers())?;
-    let rollout = context.shared.rollout(&id(path)?).ok_or_else(HttpError::no_rollout)?;
+    let rollout = context.shared.rollout(&id).ok_or_else(HttpError::no_rollout)?;
     Ok(json(StatusCode::OK, &rollout.metrics()))
 }
 
 /// `DELETE /rollout/{id}`
 pub(super) async fn unregister(
     State(context): State<Context>,
-    path: Id,
-    request: Request,
+    Admin { id }: Admin,
 ) -> Result<Response, HttpError> {
-    record(&request, Route::Rollout);
-    guard(&context, request.headers())?;
-    let metrics = Rootd(context.shared.clone()).unregister(&id(path)?).ok_or_else(HttpError::no_rollout)?;
+    let metrics = Rootd(context.shared.clone()).unregister(&id).ok_or_else(HttpError::no_rollout)?;
     Ok(json(StatusCode::OK, &metrics))
 }
 

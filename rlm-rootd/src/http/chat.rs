@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::admission::{Admitted, admit};
 use super::error::{HttpError, json_bytes, keeping};
-use super::{Context, Id, id, open, record};
+use super::{Context, Id, open};
 use crate::metrics::Route;
 use crate::offload::offload;
 use crate::share::Share;
@@ -21,11 +21,7 @@ pub(super) async fn complete(
     path: Id,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let record = record(&request, Route::Chat);
-    let rollout = open(&context, &id(path)?, request.headers())?;
-    if let Some(record) = &record {
-        record.rollout.get_or_init(|| rollout.id.clone());
-    }
+    let (rollout, _record) = open(&context, path, &request, Route::Chat)?;
     let no_model = || HttpError::new(StatusCode::NOT_FOUND, "no model is configured");
     let sub_llm = rollout.sub_llm.as_ref().ok_or_else(no_model)?;
     let shared = &context.shared;

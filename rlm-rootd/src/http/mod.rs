@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use hyper_util::service::TowerToHyperService;
@@ -73,18 +74,29 @@ impl Service {
     }
 }
 
-/// The record of a request.
-fn record(request: &Request, route: Route) -> Option<Arc<Record>> {
-    let record = request.extensions().get::<Arc<Record>>()?.clone();
+/// The record of a request, from its extensions.
+fn record(extensions: &Extensions, route: Route) -> Option<Arc<Record>> {
+    let record = extensions.get::<Arc<Record>>()?.clone();
     record.route.get_or_init(|| route);
     Some(record)
 }
 
-/// The rollout that a request is for, whose secret it holds.
-fn open(context: &Context, id: &str, headers: &HeaderMap) -> Result<Arc<Rollout>, HttpError> {
-    let rollout = context.shared.rollout(id).ok_or_else(HttpError::no_rollout)?;
-    let is_its_own = bearer(headers).is_some_and(|secret| rollout.is_secret(secret));
-    if is_its_own { Ok(rollout) } else { Err(HttpError::unauthorized()) }
+/// The rollout that a request is for, whose secret it holds, and the request's record.
+fn open(
+    context: &Context,
+    path: Id,
+    request: &Request,
+    route: Route,
+) -> Result<(Arc<Rollout>, Option<Arc<Record>>), HttpError> {
+    let record = record(request.extensions(), route);
+    let rollout = context.shared.rollout(&id(path)?).ok_or_else(HttpError::no_rollout)?;
+    if !bearer(request.headers()).is_some_and(|secret| rollout.is_secret(secret)) {
+        return Err(HttpError::unauthorized());
+    }
+    if let Some(record) = &record {
+        record.rollout.get_or_init(|| rollout.id.clone());
+    }
+    Ok((rollout, record))
 }
 
 /// What `Authorization: Bearer …` holds.
@@ -95,12 +107,12 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 async fn healthz(request: Request) -> Response {
-    record(&request, Route::Health);
+    record(request.extensions(), Route::Health);
     error::json(StatusCode::OK, &json!({"status": "ok"}))
 }
 
 async fn metrics(State(context): State<Context>, request: Request) -> Response {
-    record(&request, Route::Metrics);
+    record(request.extensions(), Route::Metrics);
     let mut response = Response::new(Body::from(context.shared.metrics_text()));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -116,7 +128,7 @@ async fn wrong_method() -> Response {
 }
 
 /// The id in a path. What is not UTF-8 there names no rollout.
-type Id = Result<Path<String>, axum::extract::rejection::PathRejection>;
+type Id = Result<Path<String>, PathRejection>;
 
 fn id(id: Id) -> Result<String, HttpError> {
     id.map(|Path(id)| id).map_err(|_not_text| HttpError::no_rollout())

@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 
 use super::admission::{Admitted, admit};
 use super::error::{HttpError, json_bytes, keeping};
-use super::{Context, Id, id, open, record};
+use super::{Context, Id, open};
 use crate::metrics::{Outcome, Route};
 use crate::offload::{LARGE_BYTES, ShuttingDown, offload};
 use crate::rollout::{Counted, Held, Rollout};
@@ -27,11 +27,7 @@ pub(super) async fn call(
     path: Id,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let record = record(&request, Route::Tools);
-    let rollout = open(&context, &id(path)?, request.headers())?;
-    if let Some(record) = &record {
-        record.rollout.get_or_init(|| rollout.id.clone());
-    }
+    let (rollout, record) = open(&context, path, &request, Route::Tools)?;
     let shared = &context.shared;
     let Admitted { body, place, room: _room } = admit(&shared.config, &rollout, request).await?;
     let share = Share::of(&rollout.shares);

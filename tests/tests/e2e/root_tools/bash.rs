@@ -1,22 +1,13 @@
 //! Shell functions, against an endpoint as existing hosts have it.
 
-use nix::sys::signal::Signal;
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::endpoint::ExistingEndpoint;
 use rlm_tests::{Setup, Worker};
-use serde_json::json;
 
-fn start(endpoint: &ExistingEndpoint, serialization: &str) -> Worker {
-    endpoint.tools_for(Setup::bash()).env("RLM_ROOT_TOOL_SERIALIZATION", serialization).start()
-}
+use super::{is_interrupted, start, times_out};
 
 fn for_both(test: impl Fn(&mut Worker, &str)) {
-    let endpoint = ExistingEndpoint::start();
-    for serialization in ["pickle", "json"] {
-        let mut worker = start(&endpoint, serialization);
-        test(&mut worker, serialization);
-        worker.end();
-    }
+    super::for_both(Setup::bash, test);
 }
 
 #[test]
@@ -41,7 +32,7 @@ fn results_are_printed() {
 #[test]
 fn results_of_every_pickle_protocol_are_read() {
     let endpoint = ExistingEndpoint::start();
-    let mut worker = start(&endpoint, "pickle");
+    let mut worker = start(Setup::bash(), &endpoint, "pickle");
     for protocol in 0..=5 {
         assert_eq!(
             worker.output(&format!(
@@ -130,7 +121,7 @@ fn errors_are_named_and_have_a_status() {
 #[test]
 fn an_answer_that_asks_for_more_than_data_is_refused() {
     let endpoint = ExistingEndpoint::start();
-    let mut worker = start(&endpoint, "pickle");
+    let mut worker = start(Setup::bash(), &endpoint, "pickle");
     let text = worker.output("hostile; ls");
     assert!(text.contains("Error: the answer to hostile cannot be read: result is refused: "), "{text}");
     assert!(text.contains("os.system") && !text.contains("owned\n"), "{text}");
@@ -174,15 +165,10 @@ fn a_new_shell_has_the_tools_too() {
 #[test]
 fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool() {
     let endpoint = ExistingEndpoint::start();
-    let mut worker = start(&endpoint, "pickle");
+    let mut worker = start(Setup::bash(), &endpoint, "pickle");
     worker.output("x=1");
-    worker.send_call(": >started; hang; builtin echo after", json!({}));
-    worker.wait_for_file("started");
-    worker.signal(Signal::SIGINT);
-    let response = worker.receive();
-    assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
-    let response = worker.call_with("hang", json!({"timeout": 0.2}));
-    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+    is_interrupted(&mut worker, ": >started; hang; builtin echo after");
+    times_out(&mut worker, "hang", 0.2);
     assert_eq!(worker.output("builtin echo $x; give str"), "1\ntext\n");
     worker.end();
 }

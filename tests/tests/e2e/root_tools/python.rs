@@ -1,22 +1,14 @@
 //! Python functions, against an endpoint as existing hosts have it.
 
-use nix::sys::signal::Signal;
-use rlm_core::protocol::{Outcome, State};
+use rlm_core::protocol::State;
 use rlm_tests::endpoint::ExistingEndpoint;
 use rlm_tests::{Setup, Worker, default_python, pythons};
 use serde_json::json;
 
-fn start(endpoint: &ExistingEndpoint, serialization: &str) -> Worker {
-    endpoint.tools_for(Setup::python()).env("RLM_ROOT_TOOL_SERIALIZATION", serialization).start()
-}
+use super::{is_interrupted, start, times_out};
 
 fn for_both(test: impl Fn(&mut Worker, &str)) {
-    let endpoint = ExistingEndpoint::start();
-    for serialization in ["pickle", "json"] {
-        let mut worker = start(&endpoint, serialization);
-        test(&mut worker, serialization);
-        worker.end();
-    }
+    super::for_both(Setup::python, test);
 }
 
 /// Runs a cell that must raise `RuntimeError`, and returns its message.
@@ -98,7 +90,7 @@ fn errors_are_raised_where_the_cell_called() {
 #[test]
 fn an_answer_that_asks_for_more_than_data_is_refused() {
     let endpoint = ExistingEndpoint::start();
-    let mut worker = start(&endpoint, "pickle");
+    let mut worker = start(Setup::python(), &endpoint, "pickle");
     assert_eq!(
         failure(&mut worker, "hostile()"),
         "the answer to hostile cannot be read: global os.system is refused in a result: only plain data is read"
@@ -146,19 +138,13 @@ fn functions_work_wherever_python_runs() {
 #[test]
 fn an_interrupt_or_the_time_limit_ends_a_call_of_a_tool() {
     let endpoint = ExistingEndpoint::start();
-    let mut worker = start(&endpoint, "pickle");
+    let mut worker = start(Setup::python(), &endpoint, "pickle");
     worker.output("x = 1");
-    worker.send_call("open('started', 'w').close(); hang()", json!({}));
-    worker.wait_for_file("started");
-    worker.signal(Signal::SIGINT);
-    let response = worker.receive();
-    assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
-    let response = worker.call_with("hang()", json!({"timeout": 0.2}));
-    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+    is_interrupted(&mut worker, "open('started', 'w').close(); hang()");
+    times_out(&mut worker, "hang()", 0.2);
     // Calls of threads end with the cell that waits for them.
     let threads = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    list(pool.map(lambda _: hang(), range(4)))";
-    let response = worker.call_with(threads, json!({"timeout": 0.3}));
-    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+    times_out(&mut worker, threads, 0.3);
     assert_eq!(
         worker.value("x, give('str'), threading.active_count() if 'threading' in globals() else 1"),
         "(1, 'text', 1)"

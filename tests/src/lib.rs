@@ -287,12 +287,10 @@ impl Worker {
 
     /// Waits until the worker has ended.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        while self.status.is_none() {
+        wait_until("the worker has ended", || {
             self.status = self.child.try_wait().unwrap();
-            assert!(Instant::now() < deadline, "the worker does not end");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            self.status.is_some()
+        });
         self.status.unwrap()
     }
 
@@ -387,7 +385,11 @@ pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Waits until a condition holds that no event tells of.
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Waits until a condition holds that no event tells of, such as what another process does, a file that it makes, or what
+/// it counts. Where something can be waited for, a test waits for that.
 ///
 /// # Panics
 /// It does not within [`PATIENCE`].
@@ -395,7 +397,28 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// As [`wait_until`], while the other tasks of this thread go on.
+///
+/// # Panics
+/// It does not within [`PATIENCE`].
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whether a process is gone, or waits for its parent alone.
+#[must_use]
+pub fn is_over(pid: Pid) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => true,
     }
 }
 

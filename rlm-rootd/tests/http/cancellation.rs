@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use rlm_rootd::{RolloutConfig, RootdConfig};
+use rlm_tests::until;
 use serde_json::json;
 
-use crate::support::{Endpoint, Event, Gate, soon, tool_request, until};
+use crate::support::{Endpoint, Event, Gate, soon, tool_request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_goes_away_cancels_its_call() {
@@ -17,9 +18,10 @@ async fn a_caller_that_goes_away_cancels_its_call() {
     assert_eq!(endpoint.rootd.rollout_metrics("r").unwrap().running, 1);
     drop(client);
     assert_eq!(keeper.next().await, Event::Dropped);
-    until(|| endpoint.rootd.rollout_metrics("r").unwrap().running == 0).await;
+    until("no call runs", || endpoint.rootd.rollout_metrics("r").unwrap().running == 0).await;
     assert_eq!(endpoint.rootd.rollout_metrics("r").unwrap().tools["gate"].cancelled, 1);
-    until(|| endpoint.rootd.metrics_text().contains("{route=\"tools\",status=\"499\"} 1")).await;
+    let line = "{route=\"tools\",status=\"499\"} 1";
+    until("the request is counted", || endpoint.rootd.metrics_text().contains(line)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +146,7 @@ async fn a_shutdown_does_not_wait_for_the_rest_of_a_head() {
     let endpoint = Endpoint::start(config);
     let (mut slow, idle) = (endpoint.client().await, endpoint.client().await);
     slow.send(b"POST /rollout/r HT").await;
-    until(|| endpoint.metric("rlm_connections") == 2.0).await;
+    until("both are connected", || endpoint.metric("rlm_connections") == 2.0).await;
     soon(endpoint.stop()).await.unwrap().unwrap();
     assert!(soon(slow.try_receive()).await.is_none());
     drop(idle);

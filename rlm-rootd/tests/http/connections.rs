@@ -6,10 +6,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::Reply;
 use rlm_rootd::{Listener, RolloutConfig, Rootd, RootdConfig, Tool};
+use rlm_tests::until;
 use serde_json::json;
 use tokio::net::UnixStream;
 
-use crate::support::{Client, Endpoint, Gate, echo, fn_tool, soon, tool_request, until};
+use crate::support::{Client, Endpoint, Gate, echo, fn_tool, soon, tool_request};
 
 fn echo_tool() -> Vec<Tool> {
     vec![Tool::new(echo("echo", json!({"type": "object"}))).unwrap()]
@@ -29,7 +30,7 @@ async fn a_thousand_idle_and_slow_connections_stop_nobody() {
         client.send(&request[..[0, head / 2, head + 3][at % 3]]).await;
         waiting.push(client);
     }
-    until(|| endpoint.metric("rlm_connections") >= 1000.0).await;
+    until("all are connected", || endpoint.metric("rlm_connections") >= 1000.0).await;
     for _ in 0..10 {
         assert_eq!(endpoint.call(&r, "echo", json!([1])).await.status, 200);
     }
@@ -52,7 +53,7 @@ async fn a_connection_without_a_whole_head_ends_at_its_time_limit() {
     for client in [&mut idle, &mut slow, &mut used] {
         assert!(soon(client.try_receive()).await.is_none());
     }
-    until(|| endpoint.metric("rlm_connections") == 0.0).await;
+    until("no connection is left", || endpoint.metric("rlm_connections") == 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,8 +65,8 @@ async fn a_caller_that_does_not_read_its_response_loses_its_connection() {
     let r = endpoint.register("r", vec![Tool::new(give).unwrap()]);
     let mut client = endpoint.client().await;
     client.send(&tool_request(&r, "give", json!([]))).await;
-    until(|| endpoint.rootd.rollout_metrics("r").unwrap().tools["give"].ok == 1).await;
-    until(|| endpoint.metric("rlm_connections") == 0.0).await;
+    until("the call has ended", || endpoint.rootd.rollout_metrics("r").unwrap().tools["give"].ok == 1).await;
+    until("no connection is left", || endpoint.metric("rlm_connections") == 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,9 +5,10 @@ use std::thread;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use rlm_tests::wait_until;
 use serde_json::json;
 
-use crate::program::{Program, tools, until};
+use crate::program::{Program, tools};
 use crate::support::{tool_request, tools_request};
 
 /// The most that the process has held so far, in MiB.
@@ -38,7 +39,7 @@ fn json_of_many_small_values_is_refused_before_it_takes_much() {
     }
     assert!(peak(&program) < 700, "{} MiB", peak(&program));
     // And it is given back.
-    until(|| mebibytes(&program, "VmRSS:") < 150);
+    wait_until("memory is given back", || mebibytes(&program, "VmRSS:") < 150);
     assert_eq!(program.exchange(&tool_request(&r, "t", json!([1]))).0, 200);
 }
 
@@ -79,7 +80,7 @@ fn results_that_nobody_reads_are_few_at_once() {
     }
     let answered = |count: usize| {
         let line = format!("rlm_tool_calls_total{{outcome=\"ok\"}} {count}\n");
-        until(|| metrics(&program).contains(&line));
+        wait_until(&format!("{count} calls have ended"), || metrics(&program).contains(&line));
     };
     answered(4);
     // Others of the rollout run on.
@@ -88,7 +89,7 @@ fn results_that_nobody_reads_are_few_at_once() {
     for gone in 0..15 {
         answered(gone + 5);
         let mut place = None;
-        until(|| {
+        wait_until("a response comes", || {
             place = clients.iter().position(|client| client.peek(&mut [0]).is_ok());
             place.is_some()
         });

@@ -6,14 +6,14 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_rootd::{Registration, Secret};
+use rlm_tests::{PATIENCE, is_over, wait_until};
 use serde_json::{Value as Json, json};
 
-use crate::support::{PATIENCE, request, tool_request};
+use crate::support::{request, tool_request, written_pid};
 
 const API_KEY: &str = "sk-the-key-of-the-model";
 
@@ -125,14 +125,6 @@ pub(crate) fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-pub(crate) fn until(mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "it takes too long");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn it_prints_one_line_serves_and_shows_no_secret_anywhere() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,10 +227,10 @@ fn sigterm_lets_a_running_call_end() {
     let program = Program::start(&["--tools", &file, "--rollout", "r"]);
     let mut stream = program.connect();
     stream.write_all(&tool_request(&program.registration("r"), "wait", json!([]))).unwrap();
-    until(|| dir.path().join("began").exists());
+    wait_until("the call runs", || dir.path().join("began").exists());
     let address = stream.peer_addr().unwrap();
     kill(program.pid(), Signal::SIGTERM).unwrap();
-    until(|| TcpStream::connect(address).is_err());
+    wait_until("the listener is closed", || TcpStream::connect(address).is_err());
     fs::write(&fifo, "through").unwrap();
     let (status, body) = response(stream);
     assert_eq!((status, body.as_str()), (200, r#"{"result":"through"}"#));
@@ -256,20 +248,22 @@ fn a_second_signal_ends_it_at_once_and_its_programs_with_all_that_they_started()
     for stream in &mut streams {
         stream.write_all(&request).unwrap();
     }
-    let pids = || -> Vec<String> {
+    let pids = || -> Vec<Pid> {
         let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
-        let pids = files.filter(|path| path.extension().is_some_and(|end| end == "pid"));
-        pids.map(|path| fs::read_to_string(path).unwrap()).filter(|pid| pid.ends_with('\n')).collect()
+        files
+            .filter(|path| path.extension().is_some_and(|end| end == "pid"))
+            .filter_map(written_pid)
+            .collect()
     };
-    until(|| pids().len() == streams.len());
+    wait_until("all calls run", || pids().len() == streams.len());
     let address = streams[0].peer_addr().unwrap();
     kill(program.pid(), Signal::SIGINT).unwrap();
-    until(|| TcpStream::connect(address).is_err());
+    wait_until("the listener is closed", || TcpStream::connect(address).is_err());
     kill(program.pid(), Signal::SIGINT).unwrap();
     let (status, ..) = program.wait();
     assert_eq!(status.code(), Some(0));
     for pid in pids() {
-        until(|| is_over(pid.trim()));
+        wait_until("the program is gone", || is_over(pid));
     }
 }
 
@@ -280,18 +274,10 @@ fn programs_die_with_it_when_it_is_killed() {
     let mut program = Program::start(&["--tools", &file, "--rollout", "r"]);
     let mut stream = program.connect();
     stream.write_all(&tool_request(&program.registration("r"), "wait", json!([]))).unwrap();
-    let pid = || fs::read_to_string(dir.path().join("pid")).unwrap_or_default();
-    until(|| pid().ends_with('\n'));
+    let pid = || written_pid(dir.path().join("pid"));
+    wait_until("the call runs", || pid().is_some());
     program.child.kill().unwrap();
-    until(|| is_over(pid().trim()));
-}
-
-/// Whether a process is gone, or waits for its parent alone.
-fn is_over(pid: &str) -> bool {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
-        Err(_) => true,
-    }
+    wait_until("the program is gone", || is_over(pid().unwrap()));
 }
 
 #[test]

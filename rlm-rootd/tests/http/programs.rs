@@ -6,13 +6,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use nix::unistd::Pid;
 use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::{Call, ToolResult};
 use rlm_rootd::{Tool, load_tools};
+use rlm_tests::{is_over, until, wait_until};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Endpoint, pickled_request, soon, tool_request, tools_request, until};
+use crate::support::{Endpoint, pickled_request, soon, tool_request, tools_request, written_pid};
 
 /// Programs get this, and not the variables of the test's process.
 fn environment() -> BTreeMap<OsString, OsString> {
@@ -37,19 +39,13 @@ fn shell(dir: &TempDir, code: &str, lines: &str) -> Vec<Tool> {
 }
 
 /// The pid that a program wrote to a file, once it is there.
-async fn pid_in(path: &Path) -> String {
-    let read = || fs::read_to_string(path).unwrap_or_default();
-    until(|| read().ends_with('\n')).await;
-    read().trim().to_owned()
+async fn pid_in(path: &Path) -> Pid {
+    until("a program has written its pid", || written_pid(path).is_some()).await;
+    written_pid(path).unwrap()
 }
 
-/// Waits until a process is gone, or waits for its parent alone.
-async fn gone(pid: &str) {
-    until(|| match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
-        Err(_) => true,
-    })
-    .await;
+async fn gone(pid: Pid) {
+    until("the program is gone", || is_over(pid)).await;
 }
 
 /// Writes its pid and that of a child to files, and then both wait for ever.
@@ -120,7 +116,7 @@ async fn nothing_is_left_of_a_program_that_is_over_its_time() {
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, FOR_EVER, "timeout = 1"));
     assert_eq!(endpoint.call(&r, "t", json!([])).await.error(), (500, "t timed out after 1 s".to_owned()));
     for file in ["self", "child"] {
-        gone(&pid_in(&dir.path().join(file)).await).await;
+        gone(pid_in(&dir.path().join(file)).await).await;
     }
 }
 
@@ -132,11 +128,11 @@ async fn nothing_is_left_of_a_program_whose_caller_went_away() {
     client.send(&tool_request(&r, "t", json!([]))).await;
     let pids = [pid_in(&dir.path().join("self")).await, pid_in(&dir.path().join("child")).await];
     drop(client);
-    for pid in &pids {
+    for pid in pids {
         gone(pid).await;
     }
     // Reaped, too: not even a zombie of ours is left.
-    until(|| !Path::new(&format!("/proc/{}", pids[0])).exists()).await;
+    until("it is reaped", || !Path::new(&format!("/proc/{}", pids[0])).exists()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,14 +141,14 @@ async fn what_a_program_leaves_running_is_ended_and_holds_nobody_up() {
     // It keeps the pipe of its output open.
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, "sleep 1000 & echo $! > child; echo done", ""));
     assert_eq!(endpoint.call(&r, "t", json!([])).await.result(), json!("done\n"));
-    gone(&pid_in(&dir.path().join("child")).await).await;
+    gone(pid_in(&dir.path().join("child")).await).await;
     // In a session of its own it lives on, and still holds nobody up.
     let code =
         "setsid sh -c 'echo $$ > escaped; exec sleep 1000' & until [ -s escaped ]; do :; done; echo done";
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, code, ""));
     assert_eq!(endpoint.call(&r, "t", json!([])).await.result(), json!("done\n"));
-    let escaped = pid_in(&dir.path().join("escaped")).await.parse().unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(escaped), nix::sys::signal::SIGKILL).unwrap();
+    let escaped = pid_in(&dir.path().join("escaped")).await;
+    nix::sys::signal::kill(escaped, nix::sys::signal::SIGKILL).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,17 +262,19 @@ async fn a_program_beside_the_file_is_found() {
 #[tokio::test(flavor = "current_thread")]
 async fn what_a_program_says_in_its_last_moment_is_not_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let tools = shell(&dir, "echo first; exec echo last", "");
+    let tools = shell(&dir, "echo $$ > pid; echo first; exec echo last", "");
     let tool = tools[0].inner();
+    let pid_file = dir.path().join("pid");
     for _ in 0..300 {
         let call = Call { tool: "t".to_owned(), args: Vec::new(), kwargs: Dict::default() };
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let running = tool.call(call, deadline);
-        // The runtime hears of all that happened at once.
         let (reply, ()) = tokio::join!(running, async {
             tokio::task::yield_now().await;
-            std::thread::sleep(std::time::Duration::from_millis(3));
+            // The runtime's only thread is held up until the program has ended: it hears of all that happened at once.
+            wait_until("the program has ended", || written_pid(&pid_file).is_some_and(is_over));
         });
+        fs::remove_file(&pid_file).unwrap();
         assert_eq!(reply.unwrap().result, ToolResult::Value(Value::from("first\nlast\n")));
     }
 }

@@ -1,36 +1,33 @@
 //! An endpoint in this process, a client that is no more than a socket, and tools that tell what happens to them.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use nix::unistd::Pid;
 use rlm_core::pickle::{Dict, Limits, Value};
 use rlm_core::root_tool::{Call, Reply, Serialization};
 use rlm_rootd::{
     Listener, Registration, RolloutConfig, RootTool, Rootd, RootdConfig, Tool, ToolError, ToolFuture,
 };
+use rlm_tests::PATIENCE;
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// A test that waits longer than this for an event has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Waits for an event.
 pub(crate) async fn soon<T>(event: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, event).await.expect("it takes too long")
 }
 
-/// Waits until a condition holds that nobody tells of.
-pub(crate) async fn until(mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "it takes too long");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// The pid in a file, with a line feed behind it, that a program writes; none where it has not done so.
+pub(crate) fn written_pid(file: impl AsRef<Path>) -> Option<Pid> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.strip_suffix('\n').map(|pid| Pid::from_raw(pid.parse().unwrap()))
 }
 
 /// An endpoint that serves.

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Outcome, State};
 use rlm_env::{Call, ReplLanguage, Session, SessionConfig, SessionError};
-use rlm_tests::{default_python, program, wait_until};
+use rlm_tests::{default_python, is_over, program, until, wait_until};
 
 /// Set in the process that a test starts to be alone.
 const ALONE: &str = "RLM_TEST_ALONE";
@@ -106,8 +106,11 @@ fn the_time_limit_is_the_workers() {
 fn an_interrupt_ends_the_call_and_keeps_the_session() {
     block_on(async {
         let mut session = Session::start(config()).await.unwrap();
-        let soon = tokio::time::sleep(Duration::from_millis(50));
-        let response = session.execute_until("x=1; echo partial; sleep 1000", soon).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let started = dir.path().join("started");
+        let code = format!("x=1; echo partial; : >{}; sleep 1000", started.display());
+        let runs = until("the call runs", || started.exists());
+        let response = session.execute_until(code.as_str(), runs).await.unwrap();
         assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept));
         assert_eq!(session.execute("echo $x").await.unwrap().stdout, "1\n");
         // At once: the interrupt may come before the worker has read the request.
@@ -144,9 +147,9 @@ fn the_death_of_the_worker_is_seen_at_once() {
 fn a_worker_that_dies_while_idle_is_seen_at_the_next_call() {
     block_on(async {
         let mut session = Session::start(config()).await.unwrap();
-        kill(Pid::from_raw(i32::try_from(session.pid()).unwrap()), Signal::SIGTERM).unwrap();
-        let stat = format!("/proc/{}/stat", session.pid());
-        wait_until("the worker is dead", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+        let pid = Pid::from_raw(i32::try_from(session.pid()).unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        wait_until("the worker is dead", || is_over(pid));
         let error = session.execute(limited("echo on", Duration::from_secs(600))).await.unwrap_err();
         assert!(
             matches!(&error, SessionError::Died { log_tail, .. } if log_tail.ends_with("ended by SIGTERM")),

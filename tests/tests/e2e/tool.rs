@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use rlm_core::protocol::{Answer, State};
 use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolReply, ToolResult, WhenBusy};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
-use rlm_tests::{assert_no_marked_process, children, default_python, marked_processes, program, wait_until};
+use rlm_tests::{assert_no_marked_process, children, default_python, marked_processes, program, until};
 use tempfile::TempDir;
 
 /// A tool, and directories that are its own.
@@ -74,9 +74,7 @@ impl Place {
 }
 
 async fn wait_for(path: PathBuf) {
-    tokio::task::spawn_blocking(move || wait_until(&format!("{} exists", path.display()), || path.exists()))
-        .await
-        .unwrap();
+    until(&format!("{} exists", path.display()), || path.exists()).await;
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -473,12 +471,7 @@ fn closing_or_dropping_in_the_middle_of_a_call_leaves_nothing() {
                 call.abort();
                 drop((call.await, tool));
             }
-            let mark = place.mark.clone();
-            tokio::task::spawn_blocking(move || {
-                wait_until("every process is gone", || marked_processes(&mark).is_empty());
-            })
-            .await
-            .unwrap();
+            until("every process is gone", || marked_processes(&place.mark).is_empty()).await;
             std::fs::remove_file(place.path("work/begun")).unwrap();
         }
         // A call that runs while the runtime ends.

@@ -351,6 +351,7 @@ fn an_interrupt_means_a_call_and_not_this() {
     worker.send(request.to_string().as_bytes());
     for _ in 0..200 {
         worker.signal(Signal::SIGINT);
+        // The interrupts come at any stage of the request: nobody tells how far it is.
         std::thread::sleep(Duration::from_millis(5));
     }
     let response = worker.receive();

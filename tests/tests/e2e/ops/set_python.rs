@@ -262,6 +262,7 @@ fn an_interrupt_means_a_cell_and_not_this() {
     worker.send(request.to_string().as_bytes());
     for _ in 0..20 {
         worker.signal(Signal::SIGINT);
+        // The interrupts come at any stage of the request: nobody tells how far it is.
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let response = worker.receive();

@@ -86,20 +86,26 @@ fn exec_shows_a_traceback_and_goes_on() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-#[test]
-fn repl_takes_cells_of_several_lines() {
+/// What `rlm repl` prints for lines that come through a pipe.
+fn repl_from_pipe(arguments: &[&str], lines: &str) -> Output {
     let mut child = Command::new(program("rlm"))
-        .args(["repl", &python()])
+        .arg("repl")
+        .args(arguments)
         .env("HOME", "/nonexistent")
         .env_remove("XDG_STATE_HOME")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn repl_takes_cells_of_several_lines() {
     let cells =
-        b"def f(n):\n    m = n\n    return m\n\nf(41) + (\n1)\nfor i in range(2):\n    print(i)\n\nf(5)\n";
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), cells).unwrap();
-    let output = child.wait_with_output().unwrap();
+        "def f(n):\n    m = n\n    return m\n\nf(41) + (\n1)\nfor i in range(2):\n    print(i)\n\nf(5)\n";
+    let output = repl_from_pipe(&[&python()], cells);
     assert_eq!((text(&output.stdout), output.status.code()), ("42\n0\n1\n5\n", Some(0)));
 }
 
@@ -182,17 +188,7 @@ fn code_over_a_mebibyte_is_refused_with_size_and_limit() {
 
 #[test]
 fn repl_serves_lines_from_a_pipe() {
-    let mut child = Command::new(program("rlm"))
-        .arg("repl")
-        .env("HOME", "/nonexistent")
-        .env_remove("XDG_STATE_HOME")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"x=5\nprintf no-newline\necho $x\n")
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = repl_from_pipe(&[], "x=5\nprintf no-newline\necho $x\n");
     assert_eq!((text(&output.stdout), output.status.code()), ("no-newline\n5\n", Some(0)));
 }
 

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_core::protocol::Outcome;
 use rlm_tests::{Setup, Worker, children, shell_status, wait_until};
 use serde_json::json;
 
@@ -20,7 +22,7 @@ fn start_children(worker: &mut Worker) {
 }
 
 /// Waits until every process of the worker is gone, at most 2 s.
-fn assert_all_gone(worker: &Worker) {
+pub(crate) fn assert_all_gone(worker: &Worker) {
     let begun = Instant::now();
     wait_until("every process is gone", || {
         worker.processes().is_empty() || begun.elapsed() > Duration::from_secs(2)
@@ -28,18 +30,57 @@ fn assert_all_gone(worker: &Worker) {
     worker.assert_nothing_left();
 }
 
-#[test]
-fn shutdown_ends_every_child() {
-    let mut worker = Worker::bash();
-    start_children(&mut worker);
+/// Interrupts the call of a worker, and shuts the worker down.
+pub(crate) fn shut_down(mut worker: Worker) {
     worker.signal(Signal::SIGINT);
-    worker.receive();
+    assert_eq!(worker.receive().outcome, Outcome::Interrupted);
     let begun = Instant::now();
     worker.send(br#"{"shutdown": true}"#);
     assert_eq!(shell_status(worker.wait()), 0);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     worker.assert_nothing_left();
     assert!(!worker.control.ready_flag().exists());
+}
+
+/// Lets the host of a worker die, whose session has been made to do something.
+pub(crate) fn outlive_the_host(setup: Setup, do_something: impl FnOnce(&mut Worker)) {
+    let mut host = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+    let mut worker = setup.env("RLM_HOST_PID", host.id()).start();
+    do_something(&mut worker);
+    host.kill().unwrap();
+    let begun = Instant::now();
+    assert_eq!(shell_status(worker.wait()), 0);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    host.wait().unwrap();
+    worker.assert_nothing_left();
+}
+
+/// Checks that no process of a worker wakes while nothing is asked of it.
+pub(crate) fn sleep_when_idle(worker: &Worker) {
+    let field = |pid: Pid, name: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_ascii_whitespace().next().unwrap().to_owned()
+    };
+    let wake_ups = |pid| field(pid, "voluntary_ctxt_switches:");
+    let pids = [worker.pid(), worker.server(), worker.interpreter()];
+    // The last call may have a tail: what follows the response.
+    let mut last = None;
+    wait_until("all of them sleep", || {
+        let now = pids.map(wake_ups);
+        pids.iter().all(|pid| field(*pid, "State:") == "S") && last.replace(now.clone()) == Some(now)
+    });
+    let before = pids.map(wake_ups);
+    // This is what is tested: a time in which nothing should happen.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(pids.map(wake_ups), before);
+}
+
+#[test]
+fn shutdown_ends_every_child() {
+    let mut worker = Worker::bash();
+    start_children(&mut worker);
+    shut_down(worker);
 }
 
 #[test]
@@ -80,15 +121,7 @@ fn a_session_that_kills_its_parent_leaves_nothing() {
 
 #[test]
 fn the_death_of_the_host_ends_every_child() {
-    let mut host = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-    let mut worker = Setup::bash().env("RLM_HOST_PID", host.id()).start();
-    start_children(&mut worker);
-    host.kill().unwrap();
-    let begun = Instant::now();
-    assert_eq!(shell_status(worker.wait()), 0);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    host.wait().unwrap();
-    worker.assert_nothing_left();
+    outlive_the_host(Setup::bash(), start_children);
 }
 
 #[test]
@@ -154,7 +187,8 @@ fn signals_during_start_leave_nothing() {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        // It is the time of the signal that is under test.
         std::thread::sleep(Duration::from_micros(delay));
         let below = children(pid);
         kill(pid, Signal::SIGTERM).unwrap();
@@ -207,17 +241,7 @@ fn a_full_disk_ends_the_worker_with_the_path_in_its_log() {
 fn an_idle_worker_sleeps() {
     let mut worker = Worker::bash();
     worker.output(":");
-    let switches = |pid| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
-        line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
-    let pids = [worker.pid(), worker.server(), worker.interpreter()];
-    // The last call's tail: the worker opens its next reader.
-    std::thread::sleep(Duration::from_millis(50));
-    let before = pids.map(switches);
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(pids.map(switches), before);
+    sleep_when_idle(&worker);
     worker.end();
 }
 

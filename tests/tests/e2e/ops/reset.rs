@@ -89,6 +89,18 @@ fn programs_of_every_kind_are_ended() {
     worker.end();
 }
 
+/// Resets a session at once that code has brought into a state.
+fn reset_from(worker: &mut Worker, state: &str) {
+    worker.call(state);
+    if state.contains("call_over") {
+        fs::write(worker.fs_root().join("call_over"), "").unwrap();
+        worker.wait_for_file("busy");
+    }
+    let begun = Instant::now();
+    reset(worker);
+    assert!(begun.elapsed() < AT_ONCE, "{state:?} took {:?}", begun.elapsed());
+}
+
 #[test]
 fn no_state_of_a_shell_keeps_it_from_ending() {
     let states = [
@@ -104,14 +116,7 @@ fn no_state_of_a_shell_keeps_it_from_ending() {
     ];
     let mut worker = Worker::bash();
     for state in states {
-        worker.call(state);
-        if state.contains("call_over") {
-            fs::write(worker.fs_root().join("call_over"), "").unwrap();
-            worker.wait_for_file("busy");
-        }
-        let begun = Instant::now();
-        reset(&worker);
-        assert!(begun.elapsed() < AT_ONCE, "{state:?} took {:?}", begun.elapsed());
+        reset_from(&mut worker, state);
         assert_eq!(programs(&worker), [""; 0], "{state:?}");
         assert_eq!(worker.output("echo on; [ -t 0 ] && stty -a | grep -o ' echo '"), "on\n", "{state:?}");
     }
@@ -133,14 +138,7 @@ fn no_state_of_an_interpreter_keeps_it_from_ending() {
     ];
     let mut worker = Worker::python();
     for state in states {
-        worker.call(state);
-        if state.contains("call_over") {
-            fs::write(worker.fs_root().join("call_over"), "").unwrap();
-            worker.wait_for_file("busy");
-        }
-        let begun = Instant::now();
-        reset(&worker);
-        assert!(begun.elapsed() < AT_ONCE, "{state:?} took {:?}", begun.elapsed());
+        reset_from(&mut worker, state);
         assert_eq!(worker.value("1 + 1"), "2", "{state:?}");
     }
     worker.end();

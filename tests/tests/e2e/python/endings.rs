@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rlm_core::protocol::Outcome;
 use rlm_tests::{Setup, Worker, default_python, open_descriptors, shell_status, wait_until};
 use serde_json::json;
+
+use crate::endings::{assert_all_gone, outlive_the_host, shut_down, sleep_when_idle};
 
 /// Starts programs of every kind and leaves a cell running that heeds no signal of the gentle kind.
 fn start_programs(worker: &mut Worker) {
@@ -44,14 +45,7 @@ fn sigterm_ends_everything() {
 fn shutdown_ends_everything() {
     let mut worker = Worker::python();
     start_programs(&mut worker);
-    worker.signal(Signal::SIGINT);
-    assert_eq!(worker.receive().outcome, Outcome::Interrupted);
-    let begun = Instant::now();
-    worker.send(br#"{"shutdown": true}"#);
-    assert_eq!(shell_status(worker.wait()), 0);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    worker.assert_nothing_left();
-    assert!(!worker.control.ready_flag().exists());
+    shut_down(worker);
 }
 
 #[test]
@@ -61,26 +55,14 @@ fn sigkill_of_either_process_ends_everything() {
         start_programs(&mut worker);
         kill(if of_server { worker.server() } else { worker.pid() }, Signal::SIGKILL).unwrap();
         assert_eq!(shell_status(worker.wait()), 137);
-        let begun = Instant::now();
-        wait_until("every process is gone", || {
-            worker.processes().is_empty() || begun.elapsed() > Duration::from_secs(2)
-        });
-        worker.assert_nothing_left();
+        assert_all_gone(&worker);
         assert!(!worker.control.ready_flag().exists());
     }
 }
 
 #[test]
 fn the_death_of_the_host_ends_everything() {
-    let mut host = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-    let mut worker = Setup::python().env("RLM_HOST_PID", host.id()).start();
-    start_programs(&mut worker);
-    host.kill().unwrap();
-    let begun = Instant::now();
-    assert_eq!(shell_status(worker.wait()), 0);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    host.wait().unwrap();
-    worker.assert_nothing_left();
+    outlive_the_host(Setup::python(), start_programs);
 }
 
 #[test]
@@ -116,6 +98,7 @@ fn signals_during_the_start_leave_nothing() {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
+        // It is the time of the signal that is under test.
         std::thread::sleep(Duration::from_micros(delay));
         kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
         assert_eq!(shell_status(child.wait().unwrap()), 143, "after {delay} µs");
@@ -169,16 +152,6 @@ fn ten_thousand_cells_leave_nothing_behind() {
 fn an_idle_session_sleeps() {
     let mut worker = Worker::python();
     worker.value("1 + 1");
-    let switches = |pid| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
-        line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
-    let pids = [worker.pid(), worker.server(), worker.interpreter()];
-    // The last call's tail: the worker opens its next reader.
-    std::thread::sleep(Duration::from_millis(50));
-    let before = pids.map(switches);
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(pids.map(switches), before);
+    sleep_when_idle(&worker);
     worker.end();
 }

@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
-use rlm_core::protocol::Outcome;
 use rlm_core::worker::{Process, descendants};
 
 use crate::terminal::Terminal;
 
 /// One rung: what is done, and how long the call has to end after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rung {
+pub(crate) enum Rung {
     /// SIGINT to the foreground process group: what Ctrl-C does, without its flushing of output.
     Interrupt,
     /// The report is asked for again, should the interrupt have met the driver.
@@ -48,46 +47,36 @@ pub(crate) enum Step {
 }
 
 /// A call that is being stopped.
-#[derive(Debug)]
-pub(crate) struct Ladder {
-    /// Why: the outcome of the call.
-    pub(crate) cause: Outcome,
-    /// When the next rung is due.
-    pub(crate) next: Instant,
-    rung: usize,
+pub(crate) type Ladder = rlm_core::worker::Ladder<Rung>;
+
+/// A ladder where a call has to be stopped: it was interrupted, or its time is up.
+pub(crate) fn start(is_interrupted: bool, time_is_up: Option<Instant>) -> Option<Ladder> {
+    Ladder::start(&RUNGS, is_interrupted, time_is_up)
 }
 
-impl Ladder {
-    pub(crate) fn new(cause: Outcome) -> Self {
-        Self { cause, next: Instant::now(), rung: 0 }
-    }
+/// Whether the report was asked for again.
+pub(crate) fn has_asked_again(ladder: &Ladder) -> bool {
+    ladder.taken() > 1
+}
 
-    /// Whether the report was asked for again.
-    pub(crate) fn has_asked_again(&self) -> bool {
-        self.rung > 1
-    }
-
-    /// Takes the rung that is due.
-    pub(crate) fn step(&mut self, shell: &mut Process, terminal: &Terminal) -> Step {
-        let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];
-        self.rung += 1;
-        self.next = Instant::now() + pause;
-        match rung {
-            Rung::Interrupt | Rung::InterruptAgain => interrupt_foreground(shell, terminal),
-            Rung::AskAgain => return Step::AskAgain,
-            Rung::Terminate | Rung::Kill => {
-                let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
-                if !signal_programs(signal, shell, terminal) {
-                    // Nothing runs but the shell itself: nothing to wait for.
-                    self.next = Instant::now();
-                }
-                shell.signal(Signal::SIGINT);
+/// Takes the rung that is due.
+pub(crate) fn step(ladder: &mut Ladder, shell: &mut Process, terminal: &Terminal) -> Step {
+    let rung = ladder.take();
+    match rung {
+        Rung::Interrupt | Rung::InterruptAgain => interrupt_foreground(shell, terminal),
+        Rung::AskAgain => return Step::AskAgain,
+        Rung::Terminate | Rung::Kill => {
+            let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
+            if !signal_programs(signal, shell, terminal) {
+                // Nothing runs but the shell itself: nothing to wait for.
+                ladder.next = Instant::now();
             }
-            Rung::HangUp => shell.signal(Signal::SIGHUP),
-            Rung::KillShell => shell.signal(Signal::SIGKILL),
+            shell.signal(Signal::SIGINT);
         }
-        Step::Done
+        Rung::HangUp => shell.signal(Signal::SIGHUP),
+        Rung::KillShell => shell.signal(Signal::SIGKILL),
     }
+    Step::Done
 }
 
 fn interrupt_foreground(shell: &mut Process, terminal: &Terminal) {

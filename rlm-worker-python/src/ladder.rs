@@ -3,14 +3,13 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use rlm_core::protocol::Outcome;
 use rlm_core::worker::{Process, descendants};
 
 use crate::wire::hard_stop_signal;
 
 /// One rung: what is done, and how long the cell has to end after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rung {
+pub(crate) enum Rung {
     /// SIGINT to the main thread: Python raises KeyboardInterrupt there.
     Interrupt,
     /// SIGINT to the programs that the cell has started: some calls of the C library wait for them, deaf to signals.
@@ -35,37 +34,26 @@ const RUNGS: [(Rung, Duration); 8] = [
 ];
 
 /// A cell that is being stopped.
-#[derive(Debug)]
-pub(crate) struct Ladder {
-    /// Why: the outcome of the call.
-    pub(crate) cause: Outcome,
-    /// When the next rung is due.
-    pub(crate) next: Instant,
-    rung: usize,
+pub(crate) type Ladder = rlm_core::worker::Ladder<Rung>;
+
+/// A ladder where a cell has to be stopped: it was interrupted, or its time is up.
+pub(crate) fn start(is_interrupted: bool, time_is_up: Option<Instant>) -> Option<Ladder> {
+    Ladder::start(&RUNGS, is_interrupted, time_is_up)
 }
 
-impl Ladder {
-    pub(crate) fn new(cause: Outcome) -> Self {
-        Self { cause, next: Instant::now(), rung: 0 }
-    }
+/// Whether it has come to the last rung.
+pub(crate) fn has_killed(ladder: &Ladder) -> bool {
+    ladder.taken() >= RUNGS.len()
+}
 
-    /// Whether it has come to the last rung.
-    pub(crate) fn has_killed(&self) -> bool {
-        self.rung >= RUNGS.len()
-    }
-
-    /// Takes the rung that is due. `since` is when the cell began: what runs for longer is not the cell's.
-    pub(crate) fn step(&mut self, interpreter: &mut Process, since: descendants::BootTime) {
-        let (rung, pause) = RUNGS[self.rung.min(RUNGS.len() - 1)];
-        self.rung += 1;
-        self.next = Instant::now() + pause;
-        match rung {
-            Rung::Interrupt => interpreter.signal_main_thread(Signal::SIGINT as i32),
-            Rung::InterruptPrograms => signal_programs(Signal::SIGINT, interpreter, since),
-            Rung::HardStop => interpreter.signal_main_thread(hard_stop_signal()),
-            Rung::KillPrograms => signal_programs(Signal::SIGKILL, interpreter, since),
-            Rung::Kill => interpreter.signal(Signal::SIGKILL),
-        }
+/// Takes the rung that is due. `since` is when the cell began: what runs for longer is not the cell's.
+pub(crate) fn step(ladder: &mut Ladder, interpreter: &mut Process, since: descendants::BootTime) {
+    match ladder.take() {
+        Rung::Interrupt => interpreter.signal_main_thread(Signal::SIGINT as i32),
+        Rung::InterruptPrograms => signal_programs(Signal::SIGINT, interpreter, since),
+        Rung::HardStop => interpreter.signal_main_thread(hard_stop_signal()),
+        Rung::KillPrograms => signal_programs(Signal::SIGKILL, interpreter, since),
+        Rung::Kill => interpreter.signal(Signal::SIGKILL),
     }
 }
 

@@ -14,7 +14,7 @@ use rlm_core::worker::descendants::{self, BootTime};
 use rlm_core::worker::{CallReport, Description, Events, Interpreter as Worker, Process, Stop, serve};
 
 use crate::interpreter::Interpreter;
-use crate::ladder::Ladder;
+use crate::ladder::{self, Ladder};
 use crate::process::{self, Outputs, StartError, Wires};
 use crate::wire::{Command, LOST_STATUS, Report, Setup, Task, complete_report};
 
@@ -221,7 +221,7 @@ impl PythonSession {
                 self.wires.read_outputs(&mut self.outputs)?;
             }
             if is_dead && let Some(status) = self.interpreter.status() {
-                let was_killed = running.ladder.as_ref().is_some_and(Ladder::has_killed);
+                let was_killed = running.ladder.as_ref().is_some_and(ladder::has_killed);
                 break End::Died(if was_killed { Death::Killed } else { Death::Ended(status) });
             }
             if let Some(death) = self.tend_cell(&mut running) {
@@ -236,16 +236,10 @@ impl PythonSession {
     fn stop_where_due(&mut self, running: &mut Running, interrupt: bool) {
         let now = Instant::now();
         if running.ladder.is_none() {
-            let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
-            let cause = if interrupt && running.heeds_interrupts {
-                Some(Outcome::Interrupted)
-            } else {
-                is_late.then_some(Outcome::TimedOut)
-            };
-            running.ladder = cause.map(Ladder::new);
+            running.ladder = ladder::start(interrupt && running.heeds_interrupts, running.time_is_up);
         }
         if let Some(ladder) = running.ladder.as_mut().filter(|ladder| now >= ladder.next) {
-            ladder.step(&mut self.interpreter, running.began);
+            ladder::step(ladder, &mut self.interpreter, running.began);
         }
     }
 

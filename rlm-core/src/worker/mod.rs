@@ -9,6 +9,7 @@ pub mod channel;
 pub mod descendants;
 pub mod events;
 pub mod guard;
+pub mod ladder;
 pub mod log;
 pub mod output;
 pub mod process;
@@ -19,6 +20,7 @@ pub mod wires;
 
 pub use channel::Channel;
 pub use events::{Events, Stop, Wake};
+pub use ladder::Ladder;
 pub use log::Log;
 pub use output::HeadTail;
 pub use process::Process;

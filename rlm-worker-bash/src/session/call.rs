@@ -13,7 +13,7 @@ use rlm_core::worker::{Events, Stop, descendants};
 
 use super::BashSession;
 use crate::code::{Appendable, Care, Suffix, appendable};
-use crate::ladder::{Ladder, Step};
+use crate::ladder::{self, Ladder, Step};
 use crate::report::{self, LastWill, Report};
 use crate::terminal::FEED_INTERVAL;
 use crate::variables::Value;
@@ -222,20 +222,14 @@ impl BashSession {
     fn stop_where_due(&mut self, running: &mut Running, interrupt: bool) -> Result<(), Stop> {
         let now = Instant::now();
         if running.ladder.is_none() && !running.is_reporting() {
-            let is_late = running.time_is_up.is_some_and(|limit| now >= limit);
-            let cause = if interrupt && running.heeds_interrupts {
-                Some(Outcome::Interrupted)
-            } else {
-                is_late.then_some(Outcome::TimedOut)
-            };
-            running.ladder = cause.map(Ladder::new);
+            running.ladder = ladder::start(interrupt && running.heeds_interrupts, running.time_is_up);
         }
         let is_reporting = running.is_reporting();
         let Some(ladder) = &mut running.ladder else { return Ok(()) };
         if is_reporting {
             ladder.next = ladder.next.max(now + REPORT_PAUSE);
         }
-        if now >= ladder.next && ladder.step(&mut self.shell, &self.terminal) == Step::AskAgain {
+        if now >= ladder.next && ladder::step(ladder, &mut self.shell, &self.terminal) == Step::AskAgain {
             self.ask_again()?;
         }
         Ok(())
@@ -249,7 +243,7 @@ impl BashSession {
         }
         running.feed_at = now + FEED_INTERVAL;
         // A shell that an interrupt threw back may read its commands from the terminal, and end of file ends it.
-        if running.ladder.as_ref().is_none_or(Ladder::has_asked_again) {
+        if running.ladder.as_ref().is_none_or(ladder::has_asked_again) {
             self.terminal.feed_end_of_file()?;
         }
         // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.

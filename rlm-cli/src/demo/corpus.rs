@@ -8,6 +8,8 @@ use fastrand::Rng;
 use rlm_env::Context;
 use serde::Deserialize;
 
+use super::show::wrapped;
+
 /// The sentences.
 const SENTENCES: &str = include_str!("../../demo/letters.toml");
 
@@ -141,7 +143,7 @@ impl Writer {
         let ticket = self.tickets;
         format!(
             "Ticket {ticket:05}\nDate: {date} {hour:02}:{minute:02}\nFrom: {name}\nSubject: {subject}\n{}\n",
-            wrapped(&body.join(" "))
+            wrapped(&body.join(" "), WIDTH)
         )
     }
 }
@@ -173,22 +175,6 @@ fn fill(sentence: &str, bike: u32, sentences: &Sentences, random: &mut Rng) -> S
         rest = after;
     }
     text + rest
-}
-
-/// The text in lines.
-fn wrapped(text: &str) -> String {
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for word in text.split(' ') {
-        if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines.push(line);
-    lines.join("\n")
 }
 
 #[cfg(test)]

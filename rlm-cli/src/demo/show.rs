@@ -126,7 +126,7 @@ impl Sink for Show {
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 self.line(Style::Strong, format_args!("\nturn {}", message.turn));
                 let text = message.message["content"].as_str().unwrap_or_default();
-                self.block(Style::Plain, "", &wrapped(text));
+                self.block(Style::Plain, "", &wrapped(text, WIDTH));
             }
             Event::CallStarted(call) => {
                 let margin = format!("  {} ", self.prompt);
@@ -188,10 +188,11 @@ fn shortened(text: &str) -> String {
     [head, &[left_out], tail].concat().join("\n")
 }
 
-fn wrapped(text: &str) -> String {
+/// A text's words in lines of so many characters at most, where no word is longer.
+pub(super) fn wrapped(text: &str, width: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             lines.push(std::mem::take(&mut line));
         }
         if !line.is_empty() {

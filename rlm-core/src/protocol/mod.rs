@@ -7,16 +7,16 @@
 //!
 //! These types are only wire: nothing else in the project is serialised through them.
 
+mod request;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+pub use self::request::{BadRequest, Execute, Request, name_excerpt};
 use crate::json::JsonText;
-use crate::limits::{MAX_TIMEOUT, MAX_VARIABLE_BYTES, MAX_VARIABLE_DEPTH, MIN_MAX_OUTPUT_BYTES};
 
 /// The version of this protocol, sent in every response as `protocol`.
 ///
@@ -25,217 +25,6 @@ pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The `seq` of a response to a request whose own could not be read.
 pub const UNKNOWN_SEQ: i64 = -1;
-
-/// What the host asks for: one document on the command FIFO.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Request {
-    /// Run code in the session.
-    Execute(Execute),
-    /// Give the session a fresh interpreter; the answer is cleared.
-    Reset {
-        /// Echoed in the response.
-        seq: i64,
-    },
-    /// Put values into the session under the given names.
-    Set {
-        /// Echoed in the response.
-        seq: i64,
-        /// Name to JSON value, each within [`MAX_VARIABLE_BYTES`] and [`MAX_VARIABLE_DEPTH`].
-        variables: BTreeMap<String, JsonText>,
-    },
-    /// Describe the session.
-    Info {
-        /// Echoed in the response.
-        seq: i64,
-    },
-    /// End the worker. The one request without a response.
-    Shutdown,
-}
-
-/// One call: code to run, and limits that hold for this call alone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Execute {
-    /// The code, in the language of the worker.
-    pub code: String,
-    /// Echoed in the response.
-    pub seq: i64,
-    /// Time limit of this call; the worker's own default when absent.
-    pub timeout: Option<Duration>,
-    /// Bound on the bytes of output returned per stream; the worker's own default when absent.
-    pub max_output_bytes: Option<usize>,
-}
-
-/// A request document that is well framed and yet no request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{fault}")]
-pub struct BadRequest {
-    /// The document's `seq` where it could be read, else [`UNKNOWN_SEQ`].
-    pub seq: i64,
-    /// What is wrong: the field, what was found and what was expected.
-    pub fault: String,
-}
-
-impl Request {
-    /// Reads one document. Unknown fields are ignored.
-    ///
-    /// # Errors
-    /// [`BadRequest`] names the field, what was found and what was expected.
-    pub fn parse(document: &[u8]) -> Result<Self, BadRequest> {
-        let invalid = |error: &dyn std::fmt::Display| BadRequest {
-            seq: crate::frame::scan_seq(document),
-            fault: format!("request is not valid {error}"),
-        };
-        let text = std::str::from_utf8(document).map_err(|utf8| {
-            let at = utf8.valid_up_to();
-            invalid(&format_args!("UTF-8: byte 0x{:02x} at offset {at}", document[at]))
-        })?;
-        if !text.trim_start().starts_with('{') {
-            let other = serde_json::from_str::<Value>(text)
-                .map_err(|error| invalid(&format_args!("JSON: {error}")))?;
-            let fault = format!("request is {}, expected a JSON object", kind(&other));
-            return Err(BadRequest { seq: UNKNOWN_SEQ, fault });
-        }
-        let fields = serde_json::from_str(text).map_err(|error| invalid(&format_args!("JSON: {error}")))?;
-        Fields::new(fields).and_then(Fields::into_request)
-    }
-}
-
-/// A request's fields, with the `seq` that every complaint about them carries.
-struct Fields<'a> {
-    seq: i64,
-    fields: BTreeMap<String, &'a RawValue>,
-}
-
-impl<'a> Fields<'a> {
-    fn new(fields: BTreeMap<String, &'a RawValue>) -> Result<Self, BadRequest> {
-        let mut fields = Self { seq: UNKNOWN_SEQ, fields };
-        fields.seq = match fields.take("seq")? {
-            None => UNKNOWN_SEQ,
-            Some(value) => value.as_i64().ok_or_else(|| fields.wrong("seq", &value, "a 64-bit integer"))?,
-        };
-        Ok(fields)
-    }
-
-    /// A field's value. What JSON can say and a value cannot hold is a fault: a number out of range, half a character.
-    fn take(&mut self, name: &str) -> Result<Option<Value>, BadRequest> {
-        let Some(raw) = self.fields.remove(name) else { return Ok(None) };
-        let value = serde_json::from_str(raw.get());
-        value.map(Some).map_err(|error| self.fault(format!("field `{name}` cannot be read: {error}")))
-    }
-
-    fn into_request(mut self) -> Result<Request, BadRequest> {
-        match self.take("shutdown")? {
-            None | Some(Value::Bool(false)) => {}
-            Some(Value::Bool(true)) => return Ok(Request::Shutdown),
-            Some(other) => return Err(self.wrong("shutdown", &other, "a boolean")),
-        }
-        let op = match self.take("op")? {
-            None => "execute".to_owned(),
-            Some(Value::String(op)) => op,
-            Some(other) => return Err(self.wrong("op", &other, "a string")),
-        };
-        let seq = self.seq;
-        match op.as_str() {
-            "execute" => self.into_execute().map(Request::Execute),
-            "reset" => Ok(Request::Reset { seq }),
-            "set" => self.into_variables().map(|variables| Request::Set { seq, variables }),
-            "info" => Ok(Request::Info { seq }),
-            other => {
-                Err(self.fault(format!("unknown op `{other}`: expected `execute`, `reset`, `set` or `info`")))
-            }
-        }
-    }
-
-    fn into_execute(mut self) -> Result<Execute, BadRequest> {
-        let code = match self.take("code")? {
-            Some(Value::String(code)) => code,
-            Some(other) => return Err(self.wrong("code", &other, "a string")),
-            None => return Err(self.fault("request has no field `code`, the string to run".into())),
-        };
-        let timeout = match self.take("timeout")? {
-            None | Some(Value::Null) => None,
-            Some(value) => match value.as_f64() {
-                Some(seconds) if seconds > 0.0 => Some(
-                    Duration::try_from_secs_f64(seconds).map_or(MAX_TIMEOUT, |limit| limit.min(MAX_TIMEOUT)),
-                ),
-                _ => return Err(self.wrong("timeout", &value, "a number of seconds above 0")),
-            },
-        };
-        let max_output_bytes = match self.take("max_output_bytes")? {
-            None | Some(Value::Null) => None,
-            Some(value) => match value.as_u64().and_then(|bytes| usize::try_from(bytes).ok()) {
-                Some(bytes) => Some(bytes.max(MIN_MAX_OUTPUT_BYTES)),
-                None => return Err(self.wrong("max_output_bytes", &value, "a number of bytes, 0 or more")),
-            },
-        };
-        Ok(Execute { code, seq: self.seq, timeout, max_output_bytes })
-    }
-
-    fn into_variables(mut self) -> Result<BTreeMap<String, JsonText>, BadRequest> {
-        const EXPECTED: &str = "an object of names and values";
-        let Some(raw) = self.fields.remove("variables") else {
-            return Err(self.fault(format!("op `set` has no field `variables`, {EXPECTED}")));
-        };
-        let Ok(variables) = serde_json::from_str::<BTreeMap<String, JsonText>>(raw.get()) else {
-            self.fields.insert("variables".to_owned(), raw);
-            // No object, or a name that is half a character.
-            let found = self.take("variables")?.unwrap_or_default();
-            return Err(self.wrong("variables", &found, EXPECTED));
-        };
-        for (name, json) in &variables {
-            let bytes = json.get().len();
-            let fault = if bytes > MAX_VARIABLE_BYTES {
-                format!(
-                    "variable `{}` has {bytes} bytes of JSON, more than the limit of {MAX_VARIABLE_BYTES}: \
-                     put large data into a file of the session's directory",
-                    name_excerpt(name)
-                )
-            } else if json.depth() > MAX_VARIABLE_DEPTH {
-                format!(
-                    "variable `{}` is nested {} levels deep, more than the limit of {MAX_VARIABLE_DEPTH}",
-                    name_excerpt(name),
-                    json.depth()
-                )
-            } else {
-                continue;
-            };
-            return Err(self.fault(fault));
-        }
-        Ok(variables)
-    }
-
-    fn wrong(&self, field: &str, found: &Value, expected: &str) -> BadRequest {
-        self.fault(format!("field `{field}` is {}, expected {expected}", kind(found)))
-    }
-
-    fn fault(&self, fault: String) -> BadRequest {
-        BadRequest { seq: self.seq, fault }
-    }
-}
-
-/// A variable's name in an error, which may be of any length.
-#[must_use]
-pub fn name_excerpt(name: &str) -> String {
-    match name.char_indices().nth(NAME_CHARS) {
-        None => name.to_owned(),
-        Some((end, _)) => format!("{}…", &name[..end]),
-    }
-}
-
-/// How many characters of a variable's name an error shows.
-const NAME_CHARS: usize = 80;
-
-/// Names a JSON value in an error: its type, and the value where it is short.
-fn kind(value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => format!("the boolean {value}"),
-        Value::Number(value) => format!("the number {value}"),
-        Value::String(_) => "a string".to_owned(),
-        Value::Array(_) => "an array".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-    }
-}
 
 /// What a call came to: one document on the response FIFO. Every field is always present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -484,7 +273,6 @@ pub struct Info {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use serde::de::DeserializeOwned;
     use serde_json::json;
 
@@ -495,47 +283,6 @@ mod tests {
     fn check_golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, golden: &str) {
         assert_eq!(serde_json::to_string(value).unwrap(), golden);
         assert_eq!(&serde_json::from_str::<T>(golden).unwrap(), value);
-    }
-
-    fn execute(code: &str) -> Execute {
-        Execute { code: code.to_owned(), seq: 1, timeout: None, max_output_bytes: None }
-    }
-
-    #[track_caller]
-    fn check_request(document: &str, request: Request) {
-        assert_eq!(Request::parse(document.as_bytes()), Ok(request), "{document}");
-    }
-
-    #[test]
-    fn golden_requests() {
-        check_request(r#"{"code": "echo \u00e9", "seq": 1}"#, Request::Execute(execute("echo é")));
-        check_request(r#"{"op": "execute", "code": "", "seq": 1, "new": {}}"#, Request::Execute(execute("")));
-        check_request(
-            r#"{"code": ":", "seq": 1, "timeout": 0.5, "max_output_bytes": 4096}"#,
-            Request::Execute(Execute {
-                timeout: Some(Duration::from_millis(500)),
-                max_output_bytes: Some(4096),
-                ..execute(":")
-            }),
-        );
-        check_request(r#"{"code": ":"}"#, Request::Execute(Execute { seq: UNKNOWN_SEQ, ..execute(":") }));
-        check_request(r#"{"shutdown": true}"#, Request::Shutdown);
-        check_request(r#"{"op": "reset", "seq": 2}"#, Request::Reset { seq: 2 });
-        check_request(r#"{"op": "info", "seq": 3}"#, Request::Info { seq: 3 });
-        check_request(
-            r#"{"op": "set", "seq": 4, "variables": {"a": [1, "x"]}}"#,
-            Request::Set { seq: 4, variables: BTreeMap::from([("a".to_owned(), json!([1, "x"]).into())]) },
-        );
-    }
-
-    #[test]
-    fn limits_that_no_clock_or_buffer_can_hold_are_bounded() {
-        let Ok(Request::Execute(call)) =
-            Request::parse(br#"{"code": "", "timeout": 1e300, "max_output_bytes": 1}"#)
-        else {
-            panic!("refused")
-        };
-        assert_eq!((call.timeout, call.max_output_bytes), (Some(MAX_TIMEOUT), Some(MIN_MAX_OUTPUT_BYTES)));
     }
 
     #[test]
@@ -690,42 +437,5 @@ mod tests {
         assert_eq!((response.output_digest().as_str(), response.output_bytes()), ("ccaf4e8d070b5ded", 12));
         let response = Response { result: Some(String::new()), ..response };
         assert_eq!((response.output_digest().as_str(), response.output_bytes()), ("5bfa7d27d5339480", 6));
-    }
-
-    #[test]
-    fn values_keep_what_their_text_says() {
-        let document = r#"{"op": "set", "seq": 1, "variables": {"n": 1e400, "i": 12345678901234567890123, "s": "\ud800", "n": 1.0}}"#;
-        let Ok(Request::Set { variables, .. }) = Request::parse(document.as_bytes()) else {
-            panic!("refused")
-        };
-        let texts: Vec<&str> = variables.values().map(JsonText::get).collect();
-        assert_eq!(texts, ["12345678901234567890123", "1.0", r#""\ud800""#]);
-    }
-
-    #[test]
-    fn variables_over_the_limits_are_refused_by_name() {
-        let set = |value: &str| {
-            let document =
-                format!(r#"{{"op": "set", "seq": 3, "variables": {{"fits": 1, "big": {value}}}}}"#);
-            Request::parse(document.as_bytes())
-        };
-        let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
-        assert!(set(&text(MAX_VARIABLE_BYTES)).is_ok());
-        let fault = "variable `big` has 1048577 bytes of JSON, more than the limit of 1048576: \
-                     put large data into a file of the session's directory";
-        assert_eq!(set(&text(MAX_VARIABLE_BYTES + 1)), Err(BadRequest { seq: 3, fault: fault.to_owned() }));
-        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(set(&nested(MAX_VARIABLE_DEPTH)).is_ok());
-        let fault = set(&nested(MAX_VARIABLE_DEPTH + 1)).unwrap_err().fault;
-        assert_eq!(fault, "variable `big` is nested 101 levels deep, more than the limit of 100");
-    }
-
-    proptest! {
-        #[test]
-        fn no_document_is_fatal(document in "\\{(\"(op|code|seq|variables|timeout)\":(\"(set|x)\"|\\{\"a\":[0-9\\[\\]]{0,3}\\}|-?[0-9e.]{0,5}),?){0,4}\\}?") {
-            if let Err(refused) = Request::parse(document.as_bytes()) {
-                prop_assert!(!refused.fault.is_empty());
-            }
-        }
     }
 }

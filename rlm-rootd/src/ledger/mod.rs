@@ -9,193 +9,17 @@
 //! A [`Reservation`] that is dropped gives back what it held, unless its request was sent: then the request may have cost
 //! all of it, and that is what it is settled at.
 
-use std::fmt;
+mod amounts;
+mod exhausted;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use self::amounts::Sum;
+pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
+pub use self::exhausted::{Exhausted, Resource, Unpriced};
 use crate::llm::prices::{Price, Prices};
-
-/// What a rollout may spend. What is absent is not limited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Budget {
-    /// Requests that a model answers, or may have answered. One that is refused is none.
-    pub calls: Option<u64>,
-    /// Tokens of prompts and completions together.
-    pub tokens: Option<u64>,
-    /// Tokens of completions.
-    pub completion_tokens: Option<u64>,
-    /// Cost in USD. Every model that is called needs a price.
-    pub cost_usd: Option<f64>,
-}
-
-impl Budget {
-    /// Whether a request needs a bound on its completion to be within this budget for sure.
-    #[must_use]
-    pub fn bounds_completions(&self) -> bool {
-        self.tokens.is_some() || self.completion_tokens.is_some() || self.cost_usd.is_some()
-    }
-}
-
-/// The most that a request may cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Estimate {
-    /// The model, by whose price the cost is reckoned.
-    pub model: Arc<str>,
-    /// Tokens of its prompt.
-    pub prompt_tokens: u64,
-    /// Tokens that its completion is limited to; 0 where it is not.
-    pub completion_tokens: u64,
-}
-
-/// What a request did cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
-    /// Tokens of its prompt.
-    pub prompt_tokens: u64,
-    /// Tokens of its completion.
-    pub completion_tokens: u64,
-    /// Whether these are estimates, since the server reported none.
-    pub is_estimated: bool,
-}
-
-impl std::ops::Add for Usage {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
-            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
-            is_estimated: self.is_estimated || other.is_estimated,
-        }
-    }
-}
-
-/// The state of a [`Ledger`] at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LedgerSnapshot {
-    /// What was spent.
-    pub used: Amounts,
-    /// What requests under way may still spend.
-    pub reserved: Amounts,
-    /// What may yet be reserved.
-    pub left: Left,
-    /// Whether a part of `used` is estimated.
-    pub usage_estimated: bool,
-}
-
-/// A sum of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Amounts {
-    /// Requests.
-    pub calls: u64,
-    /// Tokens of prompts.
-    pub prompt_tokens: u64,
-    /// Tokens of completions.
-    pub completion_tokens: u64,
-    /// Tokens of both.
-    pub tokens: u64,
-    /// Cost in USD; none where a model without a known price is among them.
-    pub cost_usd: Option<f64>,
-}
-
-/// What is left of a [`Budget`]; none where there is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Left {
-    /// Requests.
-    pub calls: Option<u64>,
-    /// Tokens of prompts and completions together.
-    pub tokens: Option<u64>,
-    /// Tokens of completions.
-    pub completion_tokens: Option<u64>,
-    /// USD.
-    pub cost_usd: Option<f64>,
-}
-
-/// A request that a budget does not allow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exhausted {
-    /// Less is left than the request may need.
-    Short {
-        /// What there is too little of.
-        resource: Resource,
-        /// What the request may need of it.
-        needed: u64,
-        /// What is left.
-        left: u64,
-        /// What requests under way hold, and may give back in part.
-        reserved: u64,
-        /// The budget.
-        limit: u64,
-    },
-    /// The budget is in USD, and the model has no price.
-    Unpriced(Unpriced),
-}
-
-/// What a budget limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource {
-    /// Requests.
-    Calls,
-    /// Tokens of prompts and completions.
-    Tokens,
-    /// Tokens of completions.
-    CompletionTokens,
-    /// Cost, in units of 10⁻¹² USD.
-    Cost,
-}
-
-/// A budget in USD, and a model without a price.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the budget is in USD and the model {model:?} has no price: add it to the file of prices")]
-pub struct Unpriced {
-    /// The model.
-    pub model: String,
-}
-
-impl std::error::Error for Exhausted {}
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (resource, needed, left, reserved, limit) = match self {
-            Self::Unpriced(unpriced) => return unpriced.fmt(formatter),
-            Self::Short { resource, needed, left, reserved, limit } => {
-                (*resource, *needed, *left, *reserved, *limit)
-            }
-        };
-        formatter.write_str("budget exhausted: ")?;
-        let amount = |amount| if resource == Resource::Cost { usd(amount) } else { amount.to_string() };
-        let [needed, left, held, limit] = [needed, left, reserved, limit].map(amount);
-        match resource {
-            Resource::Calls => write!(formatter, "no call of {limit} is left")?,
-            Resource::Tokens => {
-                write!(formatter, "the call may need {needed} tokens, {left} of {limit} are left")?;
-            }
-            Resource::CompletionTokens => {
-                write!(
-                    formatter,
-                    "the call may need {needed} completion tokens, {left} of {limit} are left"
-                )?;
-            }
-            Resource::Cost => {
-                write!(formatter, "the call may cost {needed} USD, {left} of {limit} USD are left")?;
-            }
-        }
-        if reserved > 0 { write!(formatter, ", calls under way hold {held}") } else { Ok(()) }
-    }
-}
-
-impl Exhausted {
-    /// Whether the request may fit after all once those under way are settled.
-    fn may_pass(&self) -> bool {
-        match self {
-            Self::Short { needed, left, reserved, .. } => *needed <= left.saturating_add(*reserved),
-            Self::Unpriced(_) => false,
-        }
-    }
-}
 
 /// What one rollout spends on models.
 #[derive(Debug)]
@@ -216,18 +40,6 @@ struct State {
     /// Kept for one request that comes later.
     aside: Sum,
     is_estimated: bool,
-}
-
-/// [`Amounts`] in whole numbers: a cost in floats would not come back to 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
-    calls: u64,
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    /// In units of 10⁻¹² USD, of the calls that have a price.
-    cost: u64,
-    /// Calls that have none.
-    unpriced: u64,
 }
 
 impl Ledger {
@@ -358,53 +170,6 @@ impl Ledger {
     }
 }
 
-impl Sum {
-    fn of(prompt_tokens: u64, completion_tokens: u64, price: Option<Price>) -> Self {
-        let cost = |price: f64, tokens: u64| ((price * 1e6).round() as u64).saturating_mul(tokens);
-        Self {
-            calls: 1,
-            prompt_tokens,
-            completion_tokens,
-            cost: price.map_or(0, |price| {
-                cost(price.prompt, prompt_tokens).saturating_add(cost(price.completion, completion_tokens))
-            }),
-            unpriced: u64::from(price.is_none()),
-        }
-    }
-
-    fn tokens(&self) -> u64 {
-        self.prompt_tokens.saturating_add(self.completion_tokens)
-    }
-
-    fn plus(&self, other: &Self) -> Self {
-        self.combine(other, u64::saturating_add)
-    }
-
-    fn minus(&self, other: &Self) -> Self {
-        self.combine(other, u64::saturating_sub)
-    }
-
-    fn combine(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
-        Self {
-            calls: with(self.calls, other.calls),
-            prompt_tokens: with(self.prompt_tokens, other.prompt_tokens),
-            completion_tokens: with(self.completion_tokens, other.completion_tokens),
-            cost: with(self.cost, other.cost),
-            unpriced: with(self.unpriced, other.unpriced),
-        }
-    }
-
-    fn amounts(&self) -> Amounts {
-        Amounts {
-            calls: self.calls,
-            prompt_tokens: self.prompt_tokens,
-            completion_tokens: self.completion_tokens,
-            tokens: self.tokens(),
-            cost_usd: (self.unpriced == 0).then_some(self.cost as f64 / 1e12),
-        }
-    }
-}
-
 /// What is held back for one request.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped is given back"]
@@ -460,12 +225,6 @@ impl Drop for Reservation {
             Stage::Ended => {}
         }
     }
-}
-
-/// An amount in our unit as USD with what digits it has, at most nine behind the point.
-fn usd(cost: u64) -> String {
-    let text = format!("{:.9}", cost as f64 / 1e12);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,92 @@
+//! Why a request is not within a budget, and in which words that is said.
+
+use std::fmt;
+
+/// A request that a budget does not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Less is left than the request may need.
+    Short {
+        /// What there is too little of.
+        resource: Resource,
+        /// What the request may need of it.
+        needed: u64,
+        /// What is left.
+        left: u64,
+        /// What requests under way hold, and may give back in part.
+        reserved: u64,
+        /// The budget.
+        limit: u64,
+    },
+    /// The budget is in USD, and the model has no price.
+    Unpriced(Unpriced),
+}
+
+/// What a budget limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Requests.
+    Calls,
+    /// Tokens of prompts and completions.
+    Tokens,
+    /// Tokens of completions.
+    CompletionTokens,
+    /// Cost, in units of 10⁻¹² USD.
+    Cost,
+}
+
+/// A budget in USD, and a model without a price.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the budget is in USD and the model {model:?} has no price: add it to the file of prices")]
+pub struct Unpriced {
+    /// The model.
+    pub model: String,
+}
+
+impl std::error::Error for Exhausted {}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, needed, left, reserved, limit) = match self {
+            Self::Unpriced(unpriced) => return unpriced.fmt(formatter),
+            Self::Short { resource, needed, left, reserved, limit } => {
+                (*resource, *needed, *left, *reserved, *limit)
+            }
+        };
+        formatter.write_str("budget exhausted: ")?;
+        let amount = |amount| if resource == Resource::Cost { usd(amount) } else { amount.to_string() };
+        let [needed, left, held, limit] = [needed, left, reserved, limit].map(amount);
+        match resource {
+            Resource::Calls => write!(formatter, "no call of {limit} is left")?,
+            Resource::Tokens => {
+                write!(formatter, "the call may need {needed} tokens, {left} of {limit} are left")?;
+            }
+            Resource::CompletionTokens => {
+                write!(
+                    formatter,
+                    "the call may need {needed} completion tokens, {left} of {limit} are left"
+                )?;
+            }
+            Resource::Cost => {
+                write!(formatter, "the call may cost {needed} USD, {left} of {limit} USD are left")?;
+            }
+        }
+        if reserved > 0 { write!(formatter, ", calls under way hold {held}") } else { Ok(()) }
+    }
+}
+
+impl Exhausted {
+    /// Whether the request may fit after all once those under way are settled.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Short { needed, left, reserved, .. } => *needed <= left.saturating_add(*reserved),
+            Self::Unpriced(_) => false,
+        }
+    }
+}
+
+/// An amount in our unit as USD with what digits it has, at most nine behind the point.
+fn usd(cost: u64) -> String {
+    let text = format!("{:.9}", cost as f64 / 1e12);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

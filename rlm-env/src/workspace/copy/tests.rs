@@ -1,0 +1,374 @@
+use std::cell::Cell;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, SystemTime};
+
+use nix::mount::{MsFlags, mount, umount};
+use serde_json::json;
+
+use super::super::testing::{as_nobody, with_own_mounts};
+use super::*;
+
+const LIMITS: CopyLimits = CopyLimits { max_bytes: 1000, max_entries: 100 };
+
+/// A context's directory, and a working directory to fill from it.
+struct Ground {
+    dir: tempfile::TempDir,
+    context: PathBuf,
+    fs: PathBuf,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let (context, fs) = (path.join("context"), path.join("fs"));
+        fs::create_dir(&context).unwrap();
+        fs::create_dir(&fs).unwrap();
+        Self { dir, context, fs }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.context.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn fill(&self, context: &Context) -> Result<Summary, ContextError> {
+        self.fill_within(context, LIMITS, &|| false)
+    }
+
+    fn fill_within(
+        &self,
+        context: &Context,
+        limits: CopyLimits,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Summary, ContextError> {
+        fill(&File::open(&self.fs).unwrap().into(), &self.fs, context, limits, is_stopped)
+    }
+
+    fn whole(&self) -> Context {
+        Context::Paths(vec![self.context.clone()])
+    }
+
+    /// Fills from the whole directory, which fails and leaves nothing.
+    #[track_caller]
+    fn check_error(&self, expected: &str) -> ContextError {
+        self.check_error_of(&self.whole(), expected)
+    }
+
+    #[track_caller]
+    fn check_error_of(&self, context: &Context, expected: &str) -> ContextError {
+        let error = self.fill(context).unwrap_err();
+        let shown = error.to_string().replace(self.context.to_str().unwrap(), "CONTEXT");
+        assert_eq!(shown.replace(self.fs.to_str().unwrap(), "FS"), expected);
+        self.check_empty();
+        error
+    }
+
+    #[track_caller]
+    fn check_empty(&self) {
+        assert_eq!(fs::read_dir(&self.fs).unwrap().count(), 0, "something is left of the copy");
+    }
+
+    fn read(&self, name: impl AsRef<Path>) -> String {
+        fs::read_to_string(self.fs.join(name)).unwrap()
+    }
+}
+
+#[test]
+fn what_a_single_directory_holds_lies_in_the_working_directory() {
+    let ground = Ground::new();
+    ground.file("a.txt", "one\ntwo\n");
+    ground.file("sub/deep/new\nline", "x");
+    fs::write(ground.context.join(OsStr::from_bytes(b"\xff\xfe")), "y").unwrap();
+    fs::create_dir(ground.context.join("empty")).unwrap();
+    let summary = ground.fill(&ground.whole()).unwrap();
+    assert_eq!((summary.files(), summary.bytes()), (3, 10));
+    assert_eq!(ground.read("a.txt"), "one\ntwo\n");
+    assert_eq!(ground.read("sub/deep/new\nline"), "x");
+    assert_eq!(ground.read(OsStr::from_bytes(b"\xff\xfe")), "y");
+    assert!(ground.fs.join("empty").is_dir());
+    assert_eq!(fs::read_dir(&ground.fs).unwrap().count(), 4);
+}
+
+#[test]
+fn several_paths_lie_there_under_their_names() {
+    let ground = Ground::new();
+    let file = ground.file("one/a.txt", "a");
+    ground.file("two/b.txt", "b");
+    let link = ground.context.join("link");
+    symlink(ground.context.join("two"), &link).unwrap();
+    ground.fill(&Context::Paths(vec![file.clone(), ground.context.join("two"), link])).unwrap();
+    assert_eq!(ground.read("a.txt") + &ground.read("two/b.txt") + &ground.read("link/b.txt"), "abb");
+    remove::clear(File::open(&ground.fs).unwrap().as_fd()).unwrap();
+    ground.fill(&Context::Paths(vec![file])).unwrap();
+    assert_eq!(ground.read("a.txt"), "a");
+}
+
+#[test]
+fn texts_and_documents_are_files() {
+    let ground = Ground::new();
+    ground.fill(&Context::Text("a\n\u{1F600}".into())).unwrap();
+    assert_eq!(ground.read("context.txt"), "a\n\u{1F600}");
+    ground.fill(&Context::Json(json!({"b": [1], "a": "x"}))).unwrap();
+    assert_eq!(ground.read("context.json"), "{\n  \"b\": [\n    1\n  ],\n  \"a\": \"x\"\n}\n");
+    let ground = Ground::new();
+    for nothing in [Context::Nothing, Context::Paths(Vec::new())] {
+        assert_eq!(ground.fill(&nothing).unwrap().text(), "The directory is empty.");
+    }
+    ground.check_error_of(
+        &Context::Text("x".repeat(1001)),
+        "the context has 1,001 bytes or more, the limit is 1,000: give a part of it, or raise `max_context_bytes`",
+    );
+}
+
+#[test]
+fn times_stay_and_the_owner_may_write() {
+    let ground = Ground::new();
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    for (path, mode) in
+        [(ground.file("dir/read-only", "x"), 0o444), (ground.file("dir/program", "x"), 0o4555)]
+    {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        File::open(&path).unwrap().set_modified(time).unwrap();
+    }
+    let before_1970 = ground.file("old", "x");
+    let old = SystemTime::UNIX_EPOCH - Duration::from_millis(1500);
+    File::open(before_1970).unwrap().set_modified(old).unwrap();
+    let dir = ground.context.join("dir");
+    File::open(&dir).unwrap().set_modified(time).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o555)).unwrap();
+    ground.fill(&ground.whole()).unwrap();
+    for (name, mode) in [("dir", 0o755), ("dir/read-only", 0o644), ("dir/program", 0o755)] {
+        let metadata = ground.fs.join(name).metadata().unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.modified().unwrap()), (mode, time), "{name}");
+    }
+    assert_eq!(ground.fs.join("old").metadata().unwrap().modified().unwrap(), old);
+    fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn links_are_refused() {
+    let ground = Ground::new();
+    ground.file("a", "copied first");
+    fs::create_dir(ground.context.join("sub")).unwrap();
+    symlink("/etc/passwd", ground.context.join("sub/li\nk")).unwrap();
+    ground.check_error(
+        "the context holds a symbolic link, CONTEXT/sub/li\\nk: put what it leads to in its place, or leave it out",
+    );
+}
+
+#[test]
+fn sockets_and_fifos_and_devices_are_refused_unopened() {
+    let ground = Ground::new();
+    let socket = ground.context.join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    ground.check_error("the context holds a socket, CONTEXT/socket: expected files and directories alone");
+    fs::remove_file(socket).unwrap();
+    let fifo = ground.context.join("fifo");
+    nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let message = "the context holds a FIFO, CONTEXT/fifo: expected files and directories alone";
+    ground.check_error(message);
+    ground.check_error_of(&Context::Paths(vec![fifo]), message);
+    ground.check_error_of(
+        &Context::Paths(vec!["/dev/zero".into()]),
+        "the context holds a character device, /dev/zero: expected files and directories alone",
+    );
+}
+
+#[test]
+fn a_large_file_is_refused_before_it_is_copied() {
+    let ground = Ground::new();
+    ground.file("a", "123");
+    File::create(ground.context.join("sparse")).unwrap().set_len(2 << 30).unwrap();
+    let looks = Cell::new(0);
+    let stop = || {
+        looks.set(looks.get() + 1);
+        false
+    };
+    let error = ground.fill_within(&ground.whole(), CopyLimits::of_bytes(1_000_000_000), &stop).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the context has 2,147,483,651 bytes or more, the limit is 1,000,000,000: give a part of it, or raise \
+         `max_context_bytes`"
+    );
+    assert_eq!(looks.get(), 3, "two entries and the one chunk of the small file");
+    ground.check_empty();
+}
+
+#[test]
+fn bytes_are_counted_where_a_file_does_not_know_its_length() {
+    let ground = Ground::new();
+    let proc = PathBuf::from("/proc/self/environ");
+    let length = fs::read(&proc).unwrap().len() as u64;
+    let limits = CopyLimits { max_bytes: length - 1, ..LIMITS };
+    let context = Context::Paths(vec![proc]);
+    let error = ground.fill_within(&context, limits, &|| false).unwrap_err();
+    assert!(matches!(error, ContextError::TooLarge { at_least, .. } if at_least == length), "{error}");
+    ground.check_empty();
+    let limits = CopyLimits { max_bytes: length, ..LIMITS };
+    assert_eq!(ground.fill_within(&context, limits, &|| false).unwrap().bytes(), length);
+}
+
+#[test]
+fn there_is_a_limit_of_files_too() {
+    let ground = Ground::new();
+    for index in 0..100 {
+        ground.file(&format!("{index}"), "");
+    }
+    assert_eq!(ground.fill(&ground.whole()).unwrap().files(), 100);
+    remove::clear(File::open(&ground.fs).unwrap().as_fd()).unwrap();
+    ground.file("one more", "");
+    ground
+        .check_error("the context has more than 100 files and directories: give a part of it, or an archive");
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let ground = Ground::new();
+    ground.check_error_of(&Context::Paths(vec!["/does/not/exist".into()]), "cannot read /does/not/exist");
+    // Opens, and does not read, for root either.
+    ground.check_error_of(&Context::Paths(vec!["/proc/self/mem".into()]), "cannot copy /proc/self/mem");
+    ground.file("a", "copied first");
+    let (file, dir) = (ground.file("sub/secret", "x"), ground.context.join("sub"));
+    if nix::unistd::geteuid().is_root() {
+        nix::unistd::chown(&ground.fs, Some(nix::unistd::Uid::from_raw(65534)), None).unwrap();
+    }
+    fs::set_permissions(&file, Permissions::from_mode(0o0)).unwrap();
+    as_nobody(ground.dir.path(), |_| {
+        ground.check_error("cannot read CONTEXT/sub/secret");
+    });
+    fs::set_permissions(&dir, Permissions::from_mode(0o0)).unwrap();
+    as_nobody(ground.dir.path(), |_| {
+        ground.check_error("cannot read CONTEXT/sub");
+    });
+    fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn names_must_differ() {
+    let ground = Ground::new();
+    let (one, two) = (ground.file("one/a", ""), ground.file("two/a", ""));
+    ground.check_error_of(
+        &Context::Paths(vec![one, two]),
+        "CONTEXT/one/a and CONTEXT/two/a would both be `a`: rename one of them",
+    );
+    ground.check_error_of(
+        &Context::Paths(vec![ground.context.join("one"), "/".into()]),
+        "/ has no name to be given in the working directory: give it alone, or what it holds",
+    );
+    let messages = ground.file(".messages", "");
+    let refusal =
+        "CONTEXT/.messages has the name of the conversation's transcript: rename it, or leave it out";
+    ground.check_error(refusal);
+    ground.check_error_of(&Context::Paths(vec![messages.clone()]), refusal);
+    fs::remove_file(messages).unwrap();
+    ground.file("one/.messages", "below it is a name like others");
+    ground.fill(&ground.whole()).unwrap();
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let ground = Ground::new();
+    let holder = ground.fs.parent().unwrap().to_owned();
+    fs::write(holder.join("a"), "not copied").unwrap();
+    for holder in [holder.as_path(), Path::new("/"), &ground.fs] {
+        let error = ground.fill(&Context::Paths(vec![holder.to_owned()])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{} holds the directory that it would be copied to, {}: give a part of it, or have rollouts elsewhere",
+                holder.display(),
+                ground.fs.display()
+            )
+        );
+        ground.check_empty();
+    }
+}
+
+#[test]
+fn a_mount_does_not_lead_a_directory_into_itself() {
+    with_own_mounts(|| {
+        let ground = Ground::new();
+        let mount_point = ground.context.join("mounted");
+        fs::create_dir(&mount_point).unwrap();
+        let none = None::<&str>;
+        mount(Some(ground.dir.path()), &mount_point, none, MsFlags::MS_BIND, none).unwrap();
+        ground.check_error(
+            "CONTEXT holds the directory that it would be copied to, FS: give a part of it, or have rollouts elsewhere",
+        );
+        umount(&mount_point).unwrap();
+    });
+}
+
+#[test]
+fn a_copy_stops_between_chunks_and_leaves_nothing() {
+    let ground = Ground::new();
+    File::create(ground.context.join("large")).unwrap().set_len(100 * CHUNK_BYTES).unwrap();
+    let looks = Cell::new(0);
+    let most = Cell::new(0);
+    let stop = || {
+        looks.set(looks.get() + 1);
+        most.set(fs::metadata(ground.fs.join("large")).map_or(0, |metadata| metadata.len()));
+        looks.get() == 4
+    };
+    let error = ground.fill_within(&ground.whole(), CopyLimits::default(), &stop).unwrap_err();
+    assert!(matches!(error, ContextError::Cancelled), "{error}");
+    assert_eq!(most.get(), 2 * CHUNK_BYTES);
+    ground.check_empty();
+}
+
+/// Each time the copier looks whether to stop, the file that it copies grows.
+#[test]
+fn a_file_that_grows_is_copied_as_it_was() {
+    let ground = Ground::new();
+    let growing = ground.file("growing", "x");
+    let grow = || {
+        OpenOptions::new().append(true).open(&growing).unwrap().write_all(b"more").unwrap();
+        false
+    };
+    ground.fill_within(&ground.whole(), LIMITS, &grow).unwrap();
+    assert_eq!(ground.read("growing"), "xmore", "it had grown once when it was opened");
+}
+
+/// Each time the copier looks whether to stop, there is another file, and a file less.
+#[test]
+fn a_tree_that_changes_ends() {
+    let ground = Ground::new();
+    for index in 0..10 {
+        ground.file(&format!("old-{index}"), "x");
+    }
+    let looks = Cell::new(0);
+    let change = || {
+        ground.file(&format!("new-{}", looks.get()), "x");
+        let _gone_already = fs::remove_file(ground.context.join(format!("old-{}", 9 - looks.get() % 10)));
+        looks.set(looks.get() + 1);
+        false
+    };
+    let summary = ground.fill_within(&ground.whole(), LIMITS, &change).unwrap();
+    assert!(summary.files() < 12, "{}", summary.files());
+}
+
+#[test]
+fn depth_is_no_limit() {
+    let ground = Ground::new();
+    let mut cursor = Cursor::at_path(&ground.context).unwrap();
+    let name = OsStr::new("a-name-that-makes-the-path-longer-than-a-path-may-be");
+    for _ in 0..1500 {
+        mkdirat(&cursor, name, Mode::S_IRWXU).unwrap();
+        cursor.enter(name).unwrap();
+    }
+    drop(cursor);
+    ground.fill_within(&ground.whole(), CopyLimits::default(), &|| false).unwrap();
+    let mut copy = Cursor::at_path(&ground.fs).unwrap();
+    for _ in 0..1500 {
+        copy.enter(name).unwrap();
+    }
+    drop(copy);
+    for dir in [&ground.context, &ground.fs] {
+        remove::clear(File::open(dir).unwrap().as_fd()).unwrap();
+    }
+}

@@ -1,0 +1,115 @@
+//! Budgets, and what is charged to them.
+
+use std::sync::Arc;
+
+use rlm_rootd::llm::Price;
+use rlm_rootd::{Budget, Ledger, Models, Prices, SubLlm, SubLlmOptions, Usage};
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+
+use super::{ask, echoes, prompts, setup, soon};
+
+#[tokio::test]
+async fn no_more_calls_are_made_than_the_budget_has() {
+    let model = ScriptedModel::start([Rule::any()]);
+    let sub_llm = setup(&model)
+        .with(|it| {
+            it.options.parallelism = 64;
+            it.budget.calls = Some(500);
+        })
+        .start();
+    let answers = ask(&sub_llm, prompts(1000)).await;
+    let exhausted = answers.iter().filter(|answer| *answer == "! budget exhausted: no call of 500 is left");
+    assert_eq!(exhausted.count(), 500);
+    assert_eq!(answers.iter().filter(|answer| answer.starts_with("re: ")).count(), 500);
+    assert_eq!(model.finish().len(), 500);
+    let snapshot = sub_llm.ledger().snapshot();
+    assert_eq!((snapshot.used.calls, snapshot.left.calls), (500, Some(0)));
+}
+
+#[tokio::test]
+async fn tokens_are_never_overrun_however_many_calls_run_at_once() {
+    // The worst case: each answer takes all the tokens that it may, and each prompt as many as estimated.
+    let model = ScriptedModel::start([Rule::any().usage(37, 100)]);
+    let sub_llm = setup(&model)
+        .with(|it| {
+            it.options.parallelism = 64;
+            it.options.default_max_tokens = 100;
+            it.budget.tokens = Some(10_000);
+        })
+        .start();
+    let answers = ask(&sub_llm, vec!["a".to_owned(); 500]).await;
+    let used = sub_llm.ledger().snapshot().used;
+    assert!(used.tokens <= 10_000, "{used:?}");
+    let requests = model.finish();
+    assert_eq!(requests.len(), 10_000 / 137);
+    assert!(requests.iter().all(|request| request.body["max_tokens"] == 100));
+    let error = "! budget exhausted: the call may need 137 tokens, 136 of 10000 are left";
+    assert_eq!(answers.iter().filter(|answer| *answer == error).count(), 500 - requests.len(), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_call_waits_for_what_others_hold_and_may_give_back() {
+    // There is room for one reservation at a time, and for all that the calls really cost.
+    let model = ScriptedModel::start([Rule::any().usage(10, 5)]);
+    let sub_llm = setup(&model).with(|it| it.budget.completion_tokens = Some(5000)).start();
+    assert_eq!(ask(&sub_llm, prompts(50)).await, echoes(50));
+    assert_eq!(model.most_at_once(), 1);
+    assert_eq!(sub_llm.ledger().snapshot().left.completion_tokens, Some(5000 - 250));
+}
+
+#[tokio::test]
+async fn money_is_never_overrun() {
+    let model = ScriptedModel::start([Rule::any().usage(28, 1000)]);
+    let sub_llm = setup(&model)
+        .with(|it| {
+            it.prices = "[models.small]\nprompt = 0\ncompletion = 2.0\n";
+            it.budget.cost_usd = Some(0.05);
+            it.options.parallelism = 64;
+            it.options.sampling.insert("max_completion_tokens".to_owned(), 1000.into());
+        })
+        .start();
+    let answers = ask(&sub_llm, prompts(64)).await;
+    let used = sub_llm.ledger().snapshot();
+    assert_eq!((used.used.cost_usd, used.left.cost_usd), (Some(0.05), Some(0.0)));
+    let requests = model.finish();
+    assert_eq!(requests.len(), 25);
+    assert!(requests.iter().all(|request| request.body.get("max_tokens").is_none()));
+    let error = "! budget exhausted: the call may cost 0.002 USD, 0 of 0.05 USD are left";
+    assert_eq!(answers.iter().filter(|answer| *answer == error).count(), 39, "{answers:?}");
+}
+
+#[test]
+fn a_sub_llm_that_cannot_be_is_refused() {
+    let model = ScriptedModel::start([]);
+    let models = Arc::new(Models::new(setup(&model).config).unwrap());
+    let prices = Prices::from_toml("[models.other]\nprompt = 1\ncompletion = 1\n").unwrap();
+    assert_eq!(prices.get("other"), Some(Price { prompt: 1.0, completion: 1.0 }));
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let ledger = Arc::new(Ledger::new(budget, prices));
+    let error = SubLlm::new(Arc::clone(&models), Arc::clone(&ledger), SubLlmOptions::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the budget is in USD and the model \"small\" has no price: add it to the file of prices"
+    );
+    let mut options = SubLlmOptions { model: Some("other".to_owned()), ..SubLlmOptions::default() };
+    options.sampling.insert("stream".to_owned(), true.into());
+    let error = SubLlm::new(Arc::clone(&models), Arc::clone(&ledger), options.clone()).unwrap_err();
+    assert_eq!(error.to_string(), "sampling: `stream` is no sampling parameter: each request has its own");
+    options.sampling.clear();
+    assert_eq!(SubLlm::new(models, ledger, options).unwrap().model(), "other");
+}
+
+#[tokio::test]
+async fn usage_that_is_not_reported_is_estimated() {
+    let model = ScriptedModel::start([Rule::on("p0").reply("some words").without_usage(), Rule::any()]);
+    let sub_llm = setup(&model).start();
+    let mut results = sub_llm.batch(prompts(2), soon()).await;
+    let reported = results.pop().unwrap().unwrap().usage;
+    assert_eq!(reported, Usage { prompt_tokens: 10, completion_tokens: 5, is_estimated: false });
+    let estimated = results.pop().unwrap().unwrap().usage;
+    assert!(estimated.is_estimated && estimated.prompt_tokens > 0 && estimated.completion_tokens > 3);
+    let snapshot = sub_llm.ledger().snapshot();
+    assert!(snapshot.usage_estimated);
+    // No price is known.
+    assert_eq!(snapshot.used.cost_usd, None);
+}

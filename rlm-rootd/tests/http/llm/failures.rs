@@ -1,0 +1,228 @@
+//! What goes wrong with a request, and what is tried again.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rlm_rootd::SubCallError;
+use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
+use serde_json::json;
+
+use super::{ask, ask_one, echoes, prompts, setup, soon};
+
+#[tokio::test]
+async fn one_that_fails_leaves_the_others_alone() {
+    let model = ScriptedModel::start([Rule::on("p3.").status(400, "bad  prompt"), Rule::any()]);
+    let sub_llm = setup(&model).start();
+    let mut expected = echoes(10);
+    expected[3] = "! the model's server answered 400: bad prompt".to_owned();
+    assert_eq!(ask(&sub_llm, prompts(10)).await, expected);
+    // It was not asked again, and cost nothing.
+    assert_eq!(model.finish().len(), 10);
+    assert_eq!(sub_llm.ledger().snapshot().used.calls, 9);
+}
+
+#[tokio::test]
+async fn all_may_fail() {
+    let model = ScriptedModel::start([Rule::any().status(500, "no")]);
+    let sub_llm = setup(&model).start();
+    let answers = ask(&sub_llm, prompts(10)).await;
+    assert_eq!(answers, vec!["! the model's server answered 500: no"; 10]);
+    // Each was sent three times, under one name.
+    let requests = model.finish();
+    assert_eq!(requests.len(), 30);
+    let ids: HashSet<_> = requests.iter().map(|request| request.header("x-request-id")).collect();
+    assert_eq!(ids.len(), 10);
+    assert_eq!(sub_llm.ledger().snapshot().used.calls, 0);
+}
+
+#[tokio::test]
+async fn passing_failures_are_tried_again() {
+    for rule in [
+        Rule::any().status(429, "slow down"),
+        Rule::any().status(408, "too slow"),
+        Rule::any().status(503, "busy"),
+        Rule::any().hang_up(),
+        Rule::any().cut(),
+        Rule::any().body("{\"choices\": ["),
+        Rule::any().body("{\"choices\": []}"),
+        Rule::any().message(json!({"role": "assistant", "content": null})),
+        Rule::any().reply(" \n"),
+    ] {
+        let model = ScriptedModel::start([rule.clone().once(), Rule::any()]);
+        let sub_llm = setup(&model).start();
+        assert_eq!(ask_one(&sub_llm, "p").await, "re: p", "{rule:?}");
+        assert_eq!(model.finish().len(), 2, "{rule:?}");
+        let snapshot = sub_llm.ledger().snapshot();
+        assert_eq!(snapshot.reserved.calls, 0);
+    }
+}
+
+#[tokio::test]
+async fn other_failures_are_not() {
+    for (status, error) in
+        [(400, "no"), (401, "who?"), (404, "no such model"), (422, "what?"), (307, "elsewhere")]
+    {
+        let rule = Rule::any().status(status, error).header("location", "http://127.0.0.1:9/");
+        let model = ScriptedModel::start([rule]);
+        let sub_llm = setup(&model).start();
+        let expected = format!("! the model's server answered {status}: {error}");
+        assert_eq!(ask_one(&sub_llm, "p").await, expected);
+        assert_eq!(model.finish().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_is_of_no_use_is_named() {
+    let no_text = json!({"role": "assistant", "content": null});
+    for (rule, error, count) in [
+        (
+            Rule::any().body("{"),
+            "the model's reply is malformed: EOF while parsing an object at line 1 column 1 in \"{\"",
+            2,
+        ),
+        (
+            Rule::any().body("<html>"),
+            "the model's reply is malformed: expected value at line 1 column 1 in \"<html>\"",
+            2,
+        ),
+        (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
+        (Rule::any().body("{\"choices\": []}"), "the model's reply is malformed: its choices are empty", 2),
+        (
+            Rule::any().body("{\"choices\": [{}]}"),
+            "the model's reply is malformed: its choice has no message",
+            2,
+        ),
+        (Rule::any().body("{\"error\": {\"message\": \"no\"}}"), "the model's reply is malformed: no", 2),
+        (Rule::any().message(no_text.clone()), "the model returned no text", 2),
+        (Rule::any().reply(""), "the model returned no text", 2),
+        (
+            Rule::any().message(json!({"content": 5})),
+            "the model's reply is malformed: its content is not text",
+            2,
+        ),
+        (Rule::any().message(json!({"content": null, "refusal": "never"})), "the model refused: never", 1),
+        (
+            Rule::any()
+                .body(json!({"choices": [{"message": no_text, "finish_reason": "length"}]}).to_string()),
+            "the model returned no text: it reached the limit of its tokens",
+            1,
+        ),
+    ] {
+        let model = ScriptedModel::start([rule]);
+        let sub_llm = setup(&model).start();
+        assert_eq!(ask_one(&sub_llm, "p").await, format!("! {error}"));
+        assert_eq!(model.finish().len(), count, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_with_half_a_surrogate_pair_is_read_and_paid_for_once() {
+    let body = r#"{"choices": [{"message": {"role": "assistant", "content": "a\ud800b"}}]}"#;
+    let model = ScriptedModel::start([Rule::any().body(body)]);
+    let sub_llm = setup(&model).start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "a\u{fffd}b");
+    assert_eq!(model.finish().len(), 1);
+}
+
+#[tokio::test]
+async fn text_in_parts_is_joined() {
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+    let model = ScriptedModel::start([Rule::any().message(json!({"content": parts}))]);
+    assert_eq!(ask_one(&setup(&model).start(), "p").await, "ab");
+}
+
+#[tokio::test]
+async fn a_server_is_waited_for_as_long_as_it_asks() {
+    let model = ScriptedModel::start([
+        Rule::any().status(429, "wait").header("retry-after", "1").once(),
+        Rule::any(),
+    ]);
+    let sub_llm = setup(&model).start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "re: p");
+    let requests = model.finish();
+    let pause = requests[1].at - requests[0].at;
+    assert!(pause >= Duration::from_secs(1), "{pause:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_longer_than_there_is_time_is_not_waited_for() {
+    let model = ScriptedModel::start([Rule::any().status(429, "wait").header("retry-after", "3600")]);
+    let sub_llm = setup(&model).start();
+    let started = Instant::now();
+    let results = sub_llm.batch(prompts(1), soon()).await;
+    assert!(started.elapsed() < Duration::from_secs(30));
+    let Err(SubCallError::MustWait { status: 429, message, wait, left }) = &results[0] else {
+        panic!("{results:?}");
+    };
+    assert_eq!(message, "wait");
+    assert!(*wait >= Duration::from_secs(3600) && *left <= Duration::from_secs(60));
+    assert_eq!(
+        SubCallError::MustWait {
+            status: 429,
+            message: "wait".to_owned(),
+            wait: Duration::from_secs(3600),
+            left: Duration::from_secs(59),
+        }
+        .to_string(),
+        "the model's server answered 429 and asks to wait 3600 s, 59 s are left: wait"
+    );
+    assert_eq!(model.finish().len(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_each_time_is_an_error() {
+    for (rule, error) in [
+        (Rule::any().hang_up(), "! the connection to the model's server broke: "),
+        (Rule::any().cut(), "! the connection to the model's server broke: "),
+    ] {
+        let model = ScriptedModel::start([rule]);
+        let sub_llm = setup(&model).start();
+        let answer = ask_one(&sub_llm, "p").await;
+        assert!(answer.starts_with(error) && answer.len() > error.len(), "{answer}");
+        assert!(!answer.contains("127.0.0.1"), "{answer}");
+        // What was lost on the way may have been paid for.
+        let used = sub_llm.ledger().snapshot();
+        assert_eq!((used.used.calls, used.usage_estimated), (3, true));
+        assert_eq!(model.finish().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_costs_nothing() {
+    let model = ScriptedModel::start([]);
+    let setup = setup(&model);
+    assert!(model.finish().is_empty());
+    let sub_llm = setup.start();
+    let answer = ask_one(&sub_llm, "p").await;
+    assert!(answer.starts_with("! the model's server cannot be reached: "), "{answer}");
+    assert!(answer.contains("refused"), "{answer}");
+    assert_eq!(sub_llm.ledger().snapshot().used.calls, 0);
+}
+
+#[tokio::test]
+async fn a_slow_body_is_waited_for() {
+    let gate = Gate::shut();
+    let slow = Rule::on("slow").slowly(Duration::from_millis(1));
+    let model = ScriptedModel::start([slow, Rule::any().in_halves(&gate)]);
+    let sub_llm = setup(&model).start();
+    assert_eq!(ask_one(&sub_llm, "slow").await, "re: slow");
+    let asked = tokio::spawn(async move { ask_one(&sub_llm, "p").await });
+    model.wait_for_requests(2).await;
+    gate.open();
+    assert_eq!(asked.await.unwrap(), "re: p");
+}
+
+#[tokio::test]
+async fn an_attempt_that_takes_too_long_is_given_up_and_made_again() {
+    let never = Gate::shut();
+    for rule in [Rule::any().after(&never), Rule::any().in_halves(&never)] {
+        let model = ScriptedModel::start([rule.once(), Rule::any()]);
+        let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(500)).start();
+        assert_eq!(ask_one(&sub_llm, "p").await, "re: p");
+        assert_eq!(sub_llm.ledger().snapshot().used.calls, 2);
+    }
+    let model = ScriptedModel::start([Rule::any().after(&never)]);
+    let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(100)).start();
+    assert_eq!(ask_one(&sub_llm, "p").await, "! no answer within 0.1 s");
+    assert_eq!(model.finish().len(), 3);
+}

@@ -178,3 +178,20 @@ impl Output {
         self.bytes.drain(..surplus);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Nothing has been awaited since the runtime was given the pipe.
+    #[tokio::test]
+    async fn what_is_left_is_read_before_the_runtime_has_heard_of_it() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"last words").unwrap();
+        let mut output = Output::new(Receiver::from_owned_fd(reader.into()).unwrap(), Keep::Start(100));
+        output.rest().unwrap();
+        assert_eq!((output.bytes.as_slice(), output.is_over), (&b"last words"[..], false));
+    }
+}

@@ -242,6 +242,26 @@ pub struct HistoryEntry {
     /// Op `set`: names of the variables that did not fit; absent where all did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables_omitted: Vec<String>,
+    /// Whether the response had a `result`: the value of a last expression, or a traceback. Absent where it had none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_result: bool,
+    /// In the first line of each worker, of which it tells that a new session begins; absent in the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<HistorySession>,
+}
+
+/// The session whose history a line begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistorySession {
+    /// `bash` or `python`.
+    pub language: String,
+    /// Version of the interpreter.
+    pub version: String,
+    /// The session's working directory.
+    pub fs_root: String,
+    /// Names of the root tools.
+    #[serde(default)]
+    pub root_tools: Vec<String>,
 }
 
 /// What a session and its worker are at the moment: `result` of the response to op `info`, as JSON text.
@@ -366,6 +386,8 @@ mod tests {
             output_bytes: 5,
             variables: None,
             variables_omitted: Vec::new(),
+            has_result: false,
+            session: None,
         };
         check_golden(
             &entry,
@@ -381,13 +403,21 @@ mod tests {
                 op: Operation::Set,
                 variables: Some(BTreeMap::from([("a".to_owned(), r#"[1.0,"x"]"#.parse().unwrap())])),
                 variables_omitted: vec!["b".to_owned()],
+                has_result: true,
+                session: Some(HistorySession {
+                    language: "bash".to_owned(),
+                    version: "5.2".to_owned(),
+                    fs_root: "/data".to_owned(),
+                    root_tools: vec!["search".to_owned()],
+                }),
                 ..entry.clone()
             },
             concat!(
                 r#"{"seq":1,"code":"","outcome":"exited","state":"restored","exit_code":3,"#,
                 r#""started_at":1.5,"execution_time":0.25,"op":"set","#,
                 r#""output_digest":"00ff00ff00ff00ff","output_bytes":5,"#,
-                r#""variables":{"a":[1.0,"x"]},"variables_omitted":["b"]}"#
+                r#""variables":{"a":[1.0,"x"]},"variables_omitted":["b"],"has_result":true,"#,
+                r#""session":{"language":"bash","version":"5.2","fs_root":"/data","root_tools":["search"]}}"#
             ),
         );
         let old = concat!(

@@ -25,5 +25,5 @@ pub use log::Log;
 pub use output::HeadTail;
 pub use process::Process;
 pub use program::Program;
-pub use serve::{CallReport, Description, Interpreter, serve};
+pub use serve::{CallReport, Description, Interpreter, Surroundings, serve};
 pub use settings::Settings;

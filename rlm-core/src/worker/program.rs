@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use super::guard::HandOver;
 use super::log::chain;
 use super::settings::Environment;
-use super::{Channel, Events, Interpreter, Log, Settings, Stop, descendants, guard, serve};
+use super::{Channel, Events, Interpreter, Log, Settings, Stop, Surroundings, descendants, guard, serve};
 use crate::control::ControlDir;
 use crate::protocol::Context;
 
@@ -122,6 +122,10 @@ fn start_and_serve<P: Program>(
 ) -> Result<Stop, Stop> {
     let settings = Settings::from_environment(environment).map_err(Stop::failed)?;
     let context = control.read_context().map_err(Stop::failed)?;
+    let surroundings = Surroundings {
+        fs_root: context.fs_root.clone(),
+        root_tools: settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect(),
+    };
     let events = Events::new(settings.host_pid, hand_over)?;
     // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
     let mut channel = Channel::open(control)?;
@@ -135,7 +139,7 @@ fn start_and_serve<P: Program>(
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let stop = serve(&mut session, control, &mut channel, &events, log, on_ready);
+    let stop = serve(surroundings, &mut session, control, &mut channel, &events, log, on_ready);
     if let Err(error) = control.clear_ready() {
         log.line(chain(&error));
     }

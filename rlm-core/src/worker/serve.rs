@@ -16,8 +16,8 @@ use crate::frame::{Frame, excerpt};
 use crate::json::JsonText;
 use crate::limits::{MAX_HISTORY_VARIABLES_BYTES, MAX_REQUEST_BYTES};
 use crate::protocol::{
-    Answer, BadRequest, Exception, Execute, HistoryEntry, Info, Operation, Outcome, PROTOCOL_VERSION,
-    Request, Response, State, Truncated, UNKNOWN_SEQ,
+    Answer, BadRequest, Exception, Execute, HistoryEntry, HistorySession, Info, Operation, Outcome,
+    PROTOCOL_VERSION, Request, Response, State, Truncated, UNKNOWN_SEQ,
 };
 
 /// What an interpreter has to say of one call.
@@ -131,8 +131,18 @@ pub trait Interpreter {
     fn tend(&mut self) -> Result<(), Stop>;
 }
 
+/// Where a session works, and what it can call: what its history tells beside its language.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The session's working directory.
+    pub fs_root: PathBuf,
+    /// Names of the root tools.
+    pub root_tools: Vec<String>,
+}
+
 /// Serves requests until the worker has to end, and says why. `on_ready` is called once the ready flag is there.
 pub fn serve(
+    surroundings: Surroundings,
     interpreter: &mut impl Interpreter,
     control: &ControlDir,
     channel: &mut Channel,
@@ -144,9 +154,20 @@ pub fn serve(
         Ok(history) => history,
         Err(error) => return Stop::failed(error),
     };
+    let Description { language, version, .. } = match interpreter.describe() {
+        Ok(description) => description,
+        Err(stop) => return stop,
+    };
+    let begun = HistorySession {
+        language: language.to_owned(),
+        version,
+        fs_root: surroundings.fs_root.to_string_lossy().into_owned(),
+        root_tools: surroundings.root_tools,
+    };
     let mut server = Server {
         control,
         history,
+        begun: Some(begun),
         answer: Answer::default(),
         execution_count: 0,
         ready_since: Instant::now(),
@@ -174,6 +195,8 @@ pub fn serve(
 struct Server<'a> {
     control: &'a ControlDir,
     history: History,
+    /// What the first line of the history tells, until it is written.
+    begun: Option<HistorySession>,
     answer: Answer,
     execution_count: u64,
     ready_since: Instant,
@@ -270,6 +293,8 @@ impl Server<'_> {
             output_bytes: response.output_bytes(),
             variables,
             variables_omitted: variables_omitted.unwrap_or_default(),
+            has_result: response.result.is_some(),
+            session: self.begun.take(),
         };
         self.history.append(&entry).map_err(Stop::failed)?;
         Ok(response)

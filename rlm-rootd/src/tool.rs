@@ -109,6 +109,15 @@ impl Tool {
         self.0.tool.clone()
     }
 
+    /// Checks the arguments and runs it, as the endpoint does.
+    ///
+    /// # Errors
+    /// [`ToolError`]; of kind `Arguments` where they do not fit the schema.
+    pub async fn run(&self, call: Call, deadline: Instant) -> Result<Reply, ToolError> {
+        self.check(&call).map_err(ToolError::Arguments)?;
+        self.call(call, deadline).await
+    }
+
     /// Checks arguments against the schema.
     pub(crate) fn check(&self, call: &Call) -> Result<(), String> {
         self.0.signature.check(call)

@@ -6,6 +6,7 @@
 //! as `result_repr`, the text that Python's `repr` has for it.
 
 pub mod client;
+pub mod print;
 
 use std::fmt;
 use std::str::FromStr;

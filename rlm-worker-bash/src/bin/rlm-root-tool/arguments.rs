@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use rlm_core::pickle::{Dict, Limits, Value};
+use rlm_core::root_tool::print::Output;
 use rlm_core::root_tool::{Call, LLM_BATCH};
 
 /// A command line that is not understood.
@@ -15,13 +16,6 @@ pub(crate) struct Usage(pub(crate) String);
 pub(crate) enum Parsed {
     Help,
     Call(Request, Output),
-}
-
-/// How the result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    Text,
-    Json,
 }
 
 /// Where the arguments of a call are.

@@ -2,7 +2,6 @@
 
 mod arguments;
 mod call;
-mod print;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -59,7 +58,7 @@ fn run(tool: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
     let call = request.into_call(tool).map_err(Failure::Call)?;
     let environment = std::env::vars_os().collect::<Environment>();
     let reply = call::send(&call, &environment).map_err(Failure::Call)?;
-    let text = print::reply(tool, &reply, output).map_err(Failure::Call)?;
+    let text = rlm_core::root_tool::print::reply(tool, &reply, output).map_err(Failure::Call)?;
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(&text).and_then(|()| stdout.flush());
     written.map_err(|error| Failure::Call(format!("cannot write the result: {error}")))

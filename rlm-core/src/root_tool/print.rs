@@ -2,13 +2,23 @@
 
 use std::fmt::Write as _;
 
-use rlm_core::pickle::Value;
-use rlm_core::root_tool::{LLM_BATCH, MAX_BODY_BYTES, Reply, ToolResult};
+use super::{LLM_BATCH, MAX_BODY_BYTES, Reply, ToolResult};
+use crate::pickle::Value;
 
-use crate::arguments::Output;
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A string as it is, anything else as JSON or as its repr.
+    Text,
+    /// As JSON where JSON can hold it.
+    Json,
+}
 
-/// Everything that a call prints.
-pub(crate) fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, String> {
+/// Everything that a call prints in a shell.
+///
+/// # Errors
+/// A sentence: the result is too large.
+pub fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, String> {
     let mut text = String::new();
     if tool != LLM_BATCH && output == Output::Text {
         for line in &reply.print_lines {
@@ -120,7 +130,7 @@ fn push_string(text: &mut String, string: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlm_core::pickle::{Dict, Set};
+    use crate::pickle::{Dict, Set};
 
     fn printed(tool: &str, value: Value, output: Output) -> String {
         String::from_utf8(reply(tool, &Reply::of(value), output).unwrap()).unwrap()

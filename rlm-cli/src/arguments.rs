@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use rlm_env::ReplLanguage;
 
-use crate::config::{Flags, seconds};
+use crate::config::{Flags, ToolFlags, seconds};
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ Examples:
   rlm exec --python 'x = 2' 'x ** 10'          the same in Python
   rlm repl --context data                      a session to type into
   rlm view run.jsonl                           what happened in rollouts
+  rlm script kept/run-1 --output run.sh        what a session ran, as a script of its own (docs/replay.md)
+  rlm replay kept/run-1 --context data         run it again and compare
   rlm mcp --root src                           sessions for an agent that speaks MCP (docs/mcp.md)
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
@@ -55,6 +57,12 @@ pub(crate) enum Command {
     /// Show a trajectory: what happened in rollouts.
     #[command(after_help = VIEW_HELP)]
     View(ViewOptions),
+    /// Write what a session ran as a script that runs on its own.
+    #[command(after_help = SCRIPT_HELP)]
+    Script(ScriptOptions),
+    /// Run what a session ran again, in a fresh session, and compare call by call.
+    #[command(after_help = REPLAY_HELP)]
+    Replay(Box<ReplayOptions>),
     /// Serve persistent bash and Python sessions to an agent, over the Model Context Protocol.
     #[command(after_help = MCP_HELP)]
     Mcp(McpOptions),
@@ -116,6 +124,31 @@ Examples:
 
 A file that is still being written can be shown. On a terminal the tree is shown by $PAGER, `less -R` by default, and in
 colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot be read or the page not written.";
+
+const SCRIPT_HELP: &str = "\
+Examples:
+  rlm script kept/run-1 --output run.sh        a rollout that was kept: `rlm run --keep kept`
+  rlm script run.jsonl --rollout run-1         one of a trajectory
+  rlm script kept/run-1 --recorded answers.jsonl
+                                               with what root tools answered: `rlm replay --record answers.jsonl`
+
+Calls that failed, timed out or were interrupted stand in it as comments. Where later calls build on what they did before
+they failed, give --all. docs/replay.md says where a script differs from its session.
+
+Exit status: 0 written; 2 usage; 3 the source cannot be read or the script not written.";
+
+const REPLAY_HELP: &str = "\
+Examples:
+  rlm replay kept/run-1 --context data         with the files that the session began with
+  rlm replay run.jsonl --record answers.jsonl  keep what root tools and llm_batch answer
+  rlm replay run.jsonl --recorded answers.jsonl
+                                               answer from that: no network, no cost
+
+Root tools are those that are set up, as for `rlm run`: --tools, --model and --base-url, RLM_*, rlm.toml. With --recorded
+none is called. Exit status: 0 everything came to the same; 1 something is different; 2 usage; 3 the source cannot be
+read, the session or something else that is needed fails; 128 + N ended by signal N.
+
+This is not a security sandbox: what the session ran is run again, with your rights.";
 
 const MCP_HELP: &str = "\
 Examples:
@@ -281,6 +314,67 @@ pub(crate) struct ViewOptions {
     /// Do not start a pager.
     #[arg(long)]
     pub(crate) no_pager: bool,
+}
+
+/// Which session is meant.
+#[derive(Args, Debug)]
+pub(crate) struct SourceArguments {
+    /// A control directory, the directory of a kept rollout, a history (rlm_history.jsonl) or a trajectory.
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: PathBuf,
+    /// Which rollout of a trajectory.
+    #[arg(long, value_name = "ID")]
+    pub(crate) rollout: Option<String>,
+    /// Language of the session, where the history does not tell it.
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) repl_language: Option<ReplLanguage>,
+}
+
+/// What `rlm script` takes.
+#[derive(Args, Debug)]
+pub(crate) struct ScriptOptions {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// Keep the calls that failed, timed out or were interrupted.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Write the script to this file, as a program; it goes to standard output by default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Answer calls of root tools from this recording; they are refused by default.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) recorded: Option<PathBuf>,
+}
+
+/// What `rlm replay` takes.
+#[derive(Args, Debug)]
+pub(crate) struct ReplayOptions {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    /// Work in this directory; what the calls write stays there. A fresh one by default.
+    #[arg(long, value_name = "DIR", conflicts_with = "context")]
+    pub(crate) root: Option<PathBuf>,
+    /// A file or directory that the fresh directory holds a copy of; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) context: Vec<PathBuf>,
+    /// The Python of a Python session, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
+    /// environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
+    pub(crate) python: Option<Option<PathBuf>>,
+    /// Stop each call after this many seconds; 120 by default, or ten times what it took, where that is more.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Return at most this many bytes of a call's output, as the session did.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_output_bytes: Option<usize>,
+    /// Keep what root tools answer in this new file, as JSON lines.
+    #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
+    pub(crate) record: Option<PathBuf>,
+    /// Answer calls of root tools from this recording, and call none.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) recorded: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: ToolFlags,
 }
 
 /// What `rlm mcp` takes.

@@ -8,7 +8,9 @@ mod environment;
 mod exec;
 mod mcp;
 mod repl;
+mod replay;
 mod run;
+mod script;
 mod signals;
 mod standard_output;
 mod usage;
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         Command::Exec(options) => exec::run(&options),
         Command::Repl(options) => repl::run(&options),
         Command::View(options) => view::run(&options),
+        Command::Script(options) => script::run(&options),
+        Command::Replay(options) => replay::run(&options, &environment),
         Command::Mcp(options) => mcp::run(&options, &environment),
         Command::Worker(options) => worker::run(&options),
         Command::Completions { shell } => {

@@ -2,7 +2,7 @@
 //!
 //! [`session`] is one worker: started, driven over its FIFOs, watched, and ended with all that it started. [`rollout`] is
 //! the way from a question to an answer: a directory with the context, a session, root tools, and a root model that leads.
-//! [`trajectory`] is what happened in it. [`tool`] is a session for agents: values in place of errors, limits, turns.
+//! [`trajectory`] is what happened in it, and [`replay`] does it once more. [`tool`] is a session for agents: values in place of errors, limits, turns.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), rlm_env::SessionError> {
@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod model;
 pub mod prompts;
 pub mod render;
+pub mod replay;
 pub mod rollout;
 pub mod session;
 pub mod tool;

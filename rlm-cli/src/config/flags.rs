@@ -7,7 +7,7 @@ use clap::builder::{NonEmptyStringValueParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::setting::AnySetting;
-use super::table::{ALL, LANGUAGE, PYTHON};
+use super::table::{ALL, LANGUAGE, OF_TOOLS, PYTHON};
 
 /// The flag that names the configuration file.
 const CONFIG: &str = "config";
@@ -23,19 +23,51 @@ pub(crate) struct Flags {
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {
-        let file = Arg::new(CONFIG)
-            .long(CONFIG)
-            .value_name("FILE")
-            .value_parser(clap::value_parser!(PathBuf))
-            .help("The configuration file [default: RLM_CONFIG, else ./rlm.toml, else $XDG_CONFIG_HOME/rlm/rlm.toml]");
-        ALL.iter()
-            .fold(command.next_help_heading("Settings"), |command, setting| command.arg(flag(*setting)))
-            .arg(file)
+        augment(command, &ALL)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
     }
+}
+
+/// The flags of those settings that say what root tools are, and which model they ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToolFlags(pub(crate) Flags);
+
+impl Args for ToolFlags {
+    fn augment_args(command: Command) -> Command {
+        augment(command, &OF_TOOLS)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ToolFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.take(matches, &OF_TOOLS);
+        Ok(())
+    }
+}
+
+fn augment(command: Command, settings: &[&'static dyn AnySetting]) -> Command {
+    let file = Arg::new(CONFIG)
+        .long(CONFIG)
+        .value_name("FILE")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("The configuration file [default: RLM_CONFIG, else ./rlm.toml, else $XDG_CONFIG_HOME/rlm/rlm.toml]");
+    settings
+        .iter()
+        .fold(command.next_help_heading("Settings"), |command, setting| command.arg(flag(*setting)))
+        .arg(file)
 }
 
 fn flag(setting: &'static dyn AnySetting) -> Arg {
@@ -69,16 +101,22 @@ impl FromArgMatches for Flags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.take(matches, &ALL);
+        if matches.contains_id(PYTHON.name) {
+            self.values.insert(LANGUAGE.name, ("python".to_owned(), "--python".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Flags {
+    fn take(&mut self, matches: &ArgMatches, settings: &[&'static dyn AnySetting]) {
         self.file = matches.get_one::<PathBuf>(CONFIG).cloned();
-        for setting in ALL {
+        for setting in settings {
             let flag = format!("--{}", setting.flag());
             if let Some(text) = matches.get_one::<String>(setting.name()) {
                 self.values.insert(setting.name(), (text.clone(), flag));
             }
         }
-        if matches.contains_id(PYTHON.name) {
-            self.values.insert(LANGUAGE.name, ("python".to_owned(), "--python".to_owned()));
-        }
-        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-pub(crate) use self::flags::Flags;
+pub(crate) use self::flags::{Flags, ToolFlags};
 pub(crate) use self::setting::{AnySetting, Setting, seconds};
 pub(crate) use self::show::{run, without_credentials};
 use self::table::{ALL, API_KEY_ENV, BASE_URL, SUB_API_KEY_ENV, SUB_BASE_URL};

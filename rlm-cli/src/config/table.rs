@@ -286,6 +286,23 @@ pub(crate) static ALL: [&dyn AnySetting; 29] = [
     &KEEP,
 ];
 
+/// Those that say what root tools are, and which model they ask.
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 13] = [
+    &TOOLS,
+    &MODEL,
+    &BASE_URL,
+    &API_KEY_ENV,
+    &SUB_MODEL,
+    &SUB_BASE_URL,
+    &SUB_API_KEY_ENV,
+    &SUB_SAMPLING,
+    &SUB_PARALLELISM,
+    &MAX_PARALLEL,
+    &PRICES,
+    &BUDGET_USD,
+    &BUDGET_TOKENS,
+];
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -20,7 +20,7 @@ pub(crate) use self::ending::is_failure;
 pub(crate) use self::ending::tests::result;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, amount, counted, money};
-pub(crate) use self::setup::{Setup, host, python_variable, sinks};
+pub(crate) use self::setup::{Setup, host, live_tools, python_variable, sinks};
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, RunOptions};
 use crate::config::Settings;

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use rlm_env::prompts::SubLlmPrompt;
 use rlm_env::trajectory::Writer;
 use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootLlm, Sink};
 use rlm_rootd::{
-    Budget, Key, Models, ModelsConfig, Prices, Proxy, SubLlmOptions, Tool, check_sampling, load_tools,
+    Budget, BudgetTool, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, SubLlm, SubLlmOptions,
+    Tool, check_sampling, load_tools,
 };
 
 use crate::config::table::{
@@ -131,17 +133,8 @@ impl Servers {
         let sub_model = settings.get(&SUB_MODEL).unwrap_or_else(|| model.clone());
         let sub_base_url = settings.get(&SUB_BASE_URL).unwrap_or_else(|| base_url.clone());
         let (key, sub_key) = (settings.key(environment)?, settings.sub_key(environment)?);
-        let models = |base_url: &str, model: &str, key: &KeyPlace<'_>, setting: &str| {
-            let key = check_key(key, base_url, setting)?;
-            let config = ModelsConfig {
-                key,
-                proxy: Proxy::of_variables(base_url, |name| {
-                    environment.text(name).ok().flatten().map(str::to_owned)
-                }),
-                parallelism: settings.value(&MAX_PARALLEL),
-                ..ModelsConfig::new(base_url, model)
-            };
-            Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
+        let models = |base_url: &str, model: &str, key: &KeyPlace<'_>, flag: &str| {
+            models(settings, environment, base_url, model, key, flag)
         };
         let root = models(&base_url, &model, &key, "api-key-env")?;
         // One server has one bound on what runs at once.
@@ -151,6 +144,58 @@ impl Servers {
         };
         Ok(Self { root, sub, sub_model })
     }
+}
+
+/// A server of models.
+fn models(
+    settings: &Settings,
+    environment: &Environment,
+    base_url: &str,
+    model: &str,
+    key: &KeyPlace<'_>,
+    flag: &str,
+) -> Result<Arc<Models>, Usage> {
+    let key = check_key(key, base_url, flag)?;
+    let config = ModelsConfig {
+        key,
+        proxy: Proxy::of_variables(base_url, |name| environment.text(name).ok().flatten().map(str::to_owned)),
+        parallelism: settings.value(&MAX_PARALLEL),
+        ..ModelsConfig::new(base_url, model)
+    };
+    Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
+}
+
+/// The root tools that are set up: those of the file, and `llm_batch` and `budget` where there is a model to ask.
+pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
+    let mut tools = settings.get(&TOOLS).map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?;
+    let root_url = settings.get(&BASE_URL);
+    let sub_url = settings.get(&SUB_BASE_URL);
+    let model = settings.get(&SUB_MODEL).or_else(|| settings.get(&MODEL));
+    let (Some(model), Some(base_url)) = (model, sub_url.clone().or_else(|| root_url.clone())) else {
+        return Ok(tools);
+    };
+    let prices = prices(settings)?;
+    let budget = budget(settings, &prices, [&model, &model])?;
+    let is_of_root = sub_url.is_none() || sub_url == root_url;
+    let (key, flag) = match is_of_root {
+        true => (settings.key(environment)?, "api-key-env"),
+        false => (settings.sub_key(environment)?, "sub-api-key-env"),
+    };
+    let models = models(settings, environment, &base_url, &model, &key, flag)?;
+    let ledger = Arc::new(Ledger::new(budget, prices));
+    let prompt = SubLlmPrompt { boxed: false, has_tools: false }.render(&prompts(settings)?);
+    let options = SubLlmOptions {
+        model: Some(model),
+        parallelism: settings.value(&SUB_PARALLELISM),
+        sampling: settings.get(&SUB_SAMPLING).unwrap_or_default(),
+        system_prompt: Some(prompt.map_err(|error| Usage::new(with_causes(&error)))?),
+        ..SubLlmOptions::default()
+    };
+    let sub_llm = SubLlm::new(models, ledger.clone(), options)
+        .map_err(|error| Usage::new(format!("{}: {}", settings.place(&SUB_SAMPLING), with_causes(&error))))?;
+    tools.push(Tool::new(LlmBatch::new(Arc::new(sub_llm)))?);
+    tools.push(Tool::new(BudgetTool::new(ledger))?);
+    Ok(tools)
 }
 
 /// The key for a server. One that is named must be there, and a server beyond this machine or network wants one.

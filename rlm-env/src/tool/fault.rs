@@ -68,7 +68,7 @@ impl ToolFault {
 }
 
 /// An error with all its causes.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

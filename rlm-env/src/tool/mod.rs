@@ -46,6 +46,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use fault::ToolFault;
+pub(crate) use fault::chain;
 pub use result::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolReply, ToolResult};
 pub use script::session_script;
 

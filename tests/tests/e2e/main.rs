@@ -13,6 +13,7 @@ mod ordinary_host;
 mod output;
 mod persistence;
 mod python;
+mod replay;
 mod rollouts;
 mod root_tools;
 mod run;

@@ -1,0 +1,120 @@
+//! `rlm replay`: what a session ran, once more, and whether it came to the same.
+
+mod show;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rlm_env::replay::{PastSession, Place, Recorder, Recording, ReplayConfig, Tools, replay};
+use rlm_env::{Context, ReplLanguage};
+
+use crate::arguments::ReplayOptions;
+use crate::config::Settings;
+use crate::config::table::PYTHON;
+use crate::environment::Environment;
+use crate::run::{hide_from_others, live_tools, python_variable};
+use crate::script::open;
+use crate::signals::{Ends, interrupted};
+use crate::usage::Usage;
+use crate::{standard_output, worker};
+
+use self::show::Show;
+
+/// Exit status when something is different.
+const DIFFERENT: u8 = 1;
+
+/// Exit status when Ctrl-C came.
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    standard_output::require()?;
+    let settings = Settings::load(&options.settings.0, environment)?;
+    let past = open(&options.source)?;
+    if options.python.is_some() && past.language != ReplLanguage::Python {
+        return Err(
+            Usage::new(format!("the session is a {} session: leave --python out", past.language)).into()
+        );
+    }
+    let place = match &options.root {
+        Some(root) => {
+            let root = root.canonicalize().map_err(|error| {
+                Usage::new(format!("cannot use the directory {}: {error}", root.display()))
+            })?;
+            if !root.is_dir() {
+                return Err(Usage::new(format!("{} is not a directory", root.display())).into());
+            }
+            Place::Root(root)
+        }
+        None if options.context.is_empty() => Place::Fresh(Context::Nothing),
+        None => Place::Fresh(Context::Paths(options.context.clone())),
+    };
+    // The worker looks for it in another directory.
+    let python = options.python.clone().flatten().or_else(|| settings.get(&PYTHON));
+    let mut variables = environment.to_list();
+    for (name, value) in python_variable(python.map(whole_path)) {
+        variables.retain(|(held, _)| *held != name);
+        variables.push((name, value));
+    }
+    let (tools, recorder) = tools(options, &settings, environment)?;
+    let config = ReplayConfig {
+        worker: worker::find(past.language)?,
+        env: variables,
+        dir: environment.temp_dir(),
+        place,
+        tools,
+        timeout: options.timeout,
+        max_output_bytes: options.max_output_bytes,
+    };
+    hide_from_others()?;
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    let ended = runtime.block_on(async {
+        let mut ends = Ends::catch()?;
+        // Whatever ends this future ends the session with it.
+        tokio::select! {
+            compared = compare(&past, config) => compared,
+            status = ends.come() => Ok(ExitCode::from(status)),
+            () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+        }
+    });
+    if let Some(recorder) = recorder {
+        recorder.check()?;
+    }
+    ended
+}
+
+async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<ExitCode> {
+    let mut show = Show::new(io::stdout());
+    let replayed = replay(past, config, |call| show.call(call)).await?;
+    show.end(past, &replayed);
+    show.check().context("cannot write to standard output")?;
+    Ok(if replayed.is_equal() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+/// A path that may be relative; a name is looked for on `PATH`.
+fn whole_path(path: std::path::PathBuf) -> std::path::PathBuf {
+    match path.components().count() {
+        1 if !path.exists() => path,
+        _ => std::path::absolute(&path).unwrap_or(path),
+    }
+}
+
+fn tools(
+    options: &ReplayOptions,
+    settings: &Settings,
+    environment: &Environment,
+) -> anyhow::Result<(Tools, Option<Arc<Recorder>>)> {
+    if let Some(file) = &options.recorded {
+        return Ok((Tools::Recorded(Recording::read(file)?), None));
+    }
+    let tools = live_tools(settings, environment)?;
+    let recorder = match &options.record {
+        None => None,
+        Some(file) => Some(Arc::new(Recorder::create(file).map_err(|error| match error {
+            rlm_env::replay::RecordingError::Exists(_) => Usage::new(error.to_string()).into(),
+            error => anyhow::Error::new(error),
+        })?)),
+    };
+    Ok((Tools::Live { tools, recorder: recorder.clone() }, recorder))
+}

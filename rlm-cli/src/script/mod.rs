@@ -1,0 +1,66 @@
+//! `rlm script`: what a session ran, as a script of its own.
+
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use rlm_env::replay::{PastSession, Recording, ScriptOptions, SourceOptions};
+
+use crate::arguments::{ScriptOptions as Options, SourceArguments};
+use crate::tell;
+use crate::usage::Usage;
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    if options.output.is_none() {
+        crate::standard_output::require()?;
+    }
+    let past = open(&options.source)?;
+    let recording = options.recorded.as_deref().map(Recording::read).transpose()?;
+    let script =
+        rlm_env::replay::script(&past, ScriptOptions { all: options.all, recording: recording.as_ref() });
+    match &options.output {
+        Some(file) => {
+            write(file, &script).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        None => {
+            let mut output = io::stdout().lock();
+            match output.write_all(script.as_bytes()).and_then(|()| output.flush()) {
+                // Who reads it has seen enough.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                written => written.context("cannot write to standard output")?,
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads what was named, and says what there is to remark on it.
+pub(crate) fn open(source: &SourceArguments) -> anyhow::Result<PastSession> {
+    let options = SourceOptions { rollout: source.rollout.clone(), language: source.repl_language };
+    let past = PastSession::open(&source.source, &options).map_err(|error| {
+        if error.is_usage() { Usage::new(error.to_string()).into() } else { anyhow::Error::new(error) }
+    })?;
+    for remark in &past.remarks {
+        tell(format_args!("rlm: {remark}"));
+    }
+    Ok(past)
+}
+
+/// Writes a program, in the place of an old one in one piece.
+fn write(path: &Path, script: &str) -> io::Result<()> {
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return std::fs::write(path, script);
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".rlm-script")
+        // As for any program that is made: the umask takes what it takes.
+        .permissions(Permissions::from_mode(0o777))
+        .tempfile_in(dir)?;
+    file.write_all(script.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! A past session from the history that its worker wrote.
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome};
+
+use super::past::{End, PastCall, PastSession, Printed, Ran, Task};
+use super::source::{SourceError, SourceOptions, at};
+use crate::session::ReplLanguage;
+
+/// Reads a history. A last line that is being written, or was cut off, is remarked on.
+pub(super) fn read(
+    input: impl BufRead,
+    path: &Path,
+    options: &SourceOptions,
+) -> Result<PastSession, SourceError> {
+    if options.rollout.is_some() {
+        return Err(SourceError::RolloutOfHistory(path.to_owned()));
+    }
+    let (entries, remarks) = entries(input, path)?;
+    if entries.is_empty() {
+        return Err(SourceError::Empty(path.to_owned()));
+    }
+    let told = entries.iter().rev().find_map(|entry| entry.session.as_ref());
+    let language = language(&entries, told, path, options)?;
+    Ok(PastSession {
+        language,
+        version: told.map(|told| told.version.clone()),
+        fs_root: told.map(|told| PathBuf::from(&told.fs_root)),
+        fs_metadata: None,
+        root_tools: told.map(|told| told.root_tools.clone()).unwrap_or_default(),
+        calls: entries.into_iter().enumerate().map(|(at, entry)| call(at + 1, entry)).collect(),
+        answer: None,
+        remarks,
+    })
+}
+
+fn entries(mut input: impl BufRead, path: &Path) -> Result<(Vec<HistoryEntry>, Vec<String>), SourceError> {
+    let (mut entries, mut remarks, mut text) = (Vec::new(), Vec::new(), Vec::new());
+    for line in 1.. {
+        text.clear();
+        if input.read_until(b'\n', &mut text).map_err(at(path))? == 0 {
+            break;
+        }
+        if text.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match serde_json::from_slice(&text) {
+            Ok(entry) => entries.push(entry),
+            Err(_) if !text.ends_with(b"\n") => remarks.push(format!(
+                "{}: line {line} is cut off after {} bytes: it is being written, or its writer was killed",
+                path.display(),
+                text.len()
+            )),
+            Err(error) => {
+                let reason = reason(&error, &text);
+                return Err(SourceError::BadLine { path: path.to_owned(), line, reason });
+            }
+        }
+    }
+    Ok((entries, remarks))
+}
+
+/// What is wrong with a line, without the number that it has for the parser.
+pub(super) fn reason(error: &serde_json::Error, text: &[u8]) -> String {
+    if error.is_eof() && text.contains(&0) {
+        return "it holds NUL bytes".to_owned();
+    }
+    error.to_string().replacen(" at line 1 column", " at column", 1)
+}
+
+/// What the history tells, or what its calls do: only bash has exit codes, and it has one for each call that ended.
+fn language(
+    entries: &[HistoryEntry],
+    told: Option<&HistorySession>,
+    path: &Path,
+    options: &SourceOptions,
+) -> Result<ReplLanguage, SourceError> {
+    let ended = |entry: &&HistoryEntry| entry.op == Operation::Execute && entry.outcome == Outcome::Ok;
+    let found = match told {
+        Some(told) => told.language.parse().map_err(|_unknown| SourceError::OtherLanguage {
+            path: path.to_owned(),
+            found: told.language.clone(),
+            asked: options.language.unwrap_or_default(),
+        })?,
+        None if entries.iter().any(|entry| entry.exit_code.is_some()) => ReplLanguage::Bash,
+        None if entries.iter().any(|entry| ended(&entry)) => ReplLanguage::Python,
+        None => options.language.ok_or_else(|| SourceError::NoLanguage(path.to_owned()))?,
+    };
+    match options.language {
+        Some(asked) if asked != found => {
+            let found = found.to_string();
+            Err(SourceError::OtherLanguage { path: path.to_owned(), found, asked })
+        }
+        _ => Ok(found),
+    }
+}
+
+fn call(number: usize, entry: HistoryEntry) -> PastCall {
+    let printed = match entry.output_digest {
+        None => Printed::Unknown,
+        Some(digest) => Printed::Digest { digest, bytes: entry.output_bytes, has_result: entry.has_result },
+    };
+    let ran = Ran {
+        outcome: entry.outcome,
+        state: entry.state,
+        exit_code: entry.exit_code,
+        execution_time: entry.execution_time,
+        printed,
+        answer: None,
+    };
+    let task = match entry.op {
+        Operation::Execute => Task::Run(entry.code),
+        Operation::Reset => Task::Reset,
+        Operation::Set => {
+            let variables = entry.variables.unwrap_or_default();
+            Task::Set { variables, omitted: entry.variables_omitted }
+        }
+    };
+    PastCall { number, task, end: End::Ran(ran), is_first: number > 1 && entry.session.is_some() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(code: &str, outcome: &str, exit_code: &str) -> String {
+        let code = serde_json::json!(code);
+        format!(
+            r#"{{"seq":1,"code":{code},"outcome":"{outcome}","state":"kept","exit_code":{exit_code},"started_at":1,"execution_time":1}}"#
+        )
+    }
+
+    fn read_with(text: &str, language: Option<ReplLanguage>) -> Result<PastSession, SourceError> {
+        read(text.as_bytes(), Path::new("h"), &SourceOptions { rollout: None, language })
+    }
+
+    #[test]
+    fn the_language_is_told_or_seen() {
+        let language = |text: &str| read_with(text, None).map(|past| past.language);
+        assert_eq!(language(&line("x", "timed_out", "130")).unwrap(), ReplLanguage::Bash);
+        assert_eq!(language(&line("x", "ok", "null")).unwrap(), ReplLanguage::Python);
+        let unknown = line("x", "timed_out", "null");
+        assert!(matches!(language(&unknown), Err(SourceError::NoLanguage(_))));
+        assert_eq!(read_with(&unknown, Some(ReplLanguage::Python)).unwrap().language, ReplLanguage::Python);
+        let told = unknown.replace(
+            r#""seq""#,
+            r#""session":{"language":"python","version":"3.11.2","fs_root":"/data"},"seq""#,
+        );
+        let past = read_with(&format!("{told}\n{told}\n"), None).unwrap();
+        assert_eq!((past.language, past.version.as_deref()), (ReplLanguage::Python, Some("3.11.2")));
+        assert_eq!(past.calls.iter().map(|call| call.is_first).collect::<Vec<_>>(), [false, true]);
+        let error = read_with(&told, Some(ReplLanguage::Bash)).unwrap_err();
+        assert_eq!(error.to_string(), "h is of a python session, not of bash");
+    }
+
+    #[test]
+    fn a_line_that_is_cut_off_is_remarked_on_and_another_is_an_error() {
+        let good = line("x", "ok", "0");
+        let past = read_with(&format!("{good}\n\n{}", &good[..20]), None).unwrap();
+        assert_eq!(past.calls.len(), 1);
+        assert_eq!(
+            past.remarks,
+            ["h: line 3 is cut off after 20 bytes: it is being written, or its writer was killed"]
+        );
+        let error = read_with(&format!("{good}\n{}\n{good}\n", &good[..20]), None).unwrap_err();
+        assert!(error.to_string().starts_with("h: line 2 is no entry of a history: EOF"), "{error}");
+    }
+}

@@ -1,0 +1,428 @@
+//! What root tools answered, kept in a file of JSON lines.
+//!
+//! A line holds a call and its reply as the root-tool wire has them (`docs/root-tools.md`): `{"call": …, "reply": …}`, in
+//! JSON where that loses nothing, else in pickles. Calls are found by tool and arguments; of equal ones the first that was
+//! not given yet answers.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Instant;
+
+use nix::libc;
+use rlm_core::pickle::{Limits, Value};
+use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
+use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+
+/// Longest call in an error, in characters.
+const SHOWN_CHARS: usize = 200;
+
+/// A recording that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The file cannot be read.
+    #[error("cannot read the recording {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the recording {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is something already.
+    #[error("{} exists already: remove it, or record to another file", .0.display())]
+    Exists(PathBuf),
+    /// A line is no call with its reply.
+    #[error("{}: line {line} is no recorded call: {reason}", path.display())]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A call and what came back.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Recorded {
+    pub(super) call: Call,
+    /// Err: the tool failed with this message.
+    pub(super) reply: Result<Reply, String>,
+}
+
+/// Calls of root tools with their replies, in the order in which they ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recording {
+    pub(super) calls: Vec<Recorded>,
+}
+
+impl Recording {
+    /// Reads a recording.
+    ///
+    /// # Errors
+    /// [`RecordingError::Read`], [`RecordingError::BadLine`].
+    pub fn read(path: &Path) -> Result<Self, RecordingError> {
+        let cannot = |source| RecordingError::Read { path: path.to_owned(), source };
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = opened.map_err(cannot)?;
+        if !file.metadata().map_err(cannot)?.is_file() {
+            return Err(cannot(io::Error::other("it is no regular file")));
+        }
+        let mut calls = Vec::new();
+        for (at, line) in BufReader::new(file).split(b'\n').enumerate() {
+            let line = line.map_err(cannot)?;
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let call = recorded(&line).map_err(|reason| RecordingError::BadLine {
+                path: path.to_owned(),
+                line: at as u64 + 1,
+                reason,
+            })?;
+            calls.push(call);
+        }
+        Ok(Self { calls })
+    }
+
+    /// Names of the tools that were called.
+    #[must_use]
+    pub fn tools(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for Recorded { call, .. } in &self.calls {
+            if !names.contains(&call.tool.as_str()) {
+                names.push(&call.tool);
+            }
+        }
+        names
+    }
+}
+
+/// One line.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    call: &'a RawValue,
+    #[serde(borrow)]
+    reply: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    error: Option<String>,
+}
+
+fn recorded(line: &[u8]) -> Result<Recorded, String> {
+    let words =
+        |error: &dyn std::fmt::Display| error.to_string().replacen(" at line 1 column", " at column", 1);
+    let wire = |error: WireError| crate::tool::chain(&error);
+    let written: Written<'_> = serde_json::from_slice(line).map_err(|error| words(&error))?;
+    let limits = Limits::default();
+    let envelope = Envelope::parse(written.call.get().as_bytes(), &limits).map_err(wire)?;
+    let serialization = envelope.serialization().map_err(wire)?;
+    let call = envelope.into_call(&limits).map_err(wire)?;
+    let Failed { error } = serde_json::from_str(written.reply.get()).map_err(|error| words(&error))?;
+    let reply = match error {
+        Some(error) => Err(error),
+        None => Ok(Reply::from_body(written.reply.get().as_bytes(), serialization, &limits).map_err(wire)?),
+    };
+    Ok(Recorded { call, reply })
+}
+
+/// A line of this call and reply.
+fn line(recorded: &Recorded) -> Result<Vec<u8>, WireError> {
+    let as_json = written(recorded, Serialization::Json);
+    let is_whole = |line: &[u8]| self::recorded(line).is_ok_and(|read| read == *recorded);
+    match as_json {
+        Ok(line) if is_whole(&line) => Ok(line),
+        _ => written(recorded, Serialization::Pickle),
+    }
+}
+
+fn written(recorded: &Recorded, serialization: Serialization) -> Result<Vec<u8>, WireError> {
+    let reply = match &recorded.reply {
+        Ok(reply) => reply.to_body(serialization)?,
+        Err(error) => json!({"error": error}).to_string().into_bytes(),
+    };
+    let call = recorded.call.to_body(serialization)?;
+    Ok([b"{\"call\":", &call[..], b",\"reply\":", &reply, b"}\n"].concat())
+}
+
+/// Writes calls and their replies to a file, each when it has ended.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    file: Mutex<File>,
+    failed: Mutex<Option<io::Error>>,
+}
+
+impl Recorder {
+    /// Begins a recording in a new file.
+    ///
+    /// # Errors
+    /// [`RecordingError::Exists`] where something is there; [`RecordingError::Write`].
+    pub fn create(path: &Path) -> Result<Self, RecordingError> {
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = opened.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => RecordingError::Exists(path.to_owned()),
+            _ => RecordingError::Write { path: path.to_owned(), source },
+        })?;
+        Ok(Self { path: path.to_owned(), file: Mutex::new(file), failed: Mutex::default() })
+    }
+
+    fn add(&self, recorded: &Recorded) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = line(recorded).map_err(io::Error::other).and_then(|line| file.write_all(&line));
+        if let Err(error) = written {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Whether all was written so far.
+    ///
+    /// # Errors
+    /// [`RecordingError::Write`] with the first failure.
+    pub fn check(&self) -> Result<(), RecordingError> {
+        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(()),
+            Some(source) => Err(RecordingError::Write { path: self.path.clone(), source }),
+        }
+    }
+}
+
+/// What tells calls apart: two are one where tool and arguments are equal, those by name in any order.
+pub(super) fn key(call: &Call) -> String {
+    let repr = |value: &Value| value.repr(MAX_BODY_BYTES).unwrap_or_else(|_too_large| format!("{value:?}"));
+    let mut by_name: Vec<_> = call.kwargs.iter().map(|(name, value)| (repr(name), repr(value))).collect();
+    by_name.sort();
+    let by_place = call.args.iter().map(repr);
+    let by_name = by_name.into_iter().map(|(name, value)| format!("{name}={value}"));
+    format!("{}({})", call.tool, by_place.chain(by_name).collect::<Vec<_>>().join(", "))
+}
+
+/// A call in a message.
+fn shown(key: &str) -> String {
+    match key.char_indices().nth(SHOWN_CHARS) {
+        None => key.to_owned(),
+        Some((end, _)) => format!("{}…", &key[..end]),
+    }
+}
+
+static ANY_ARGUMENTS: LazyLock<Json> = LazyLock::new(|| json!({"type": "object"}));
+
+/// A tool that runs and is recorded.
+#[derive(Debug)]
+pub(super) struct RecordedTool {
+    pub(super) tool: Tool,
+    pub(super) recorder: Arc<Recorder>,
+}
+
+impl RootTool for RecordedTool {
+    fn name(&self) -> &str {
+        self.tool.name()
+    }
+
+    fn description(&self) -> &str {
+        self.tool.description()
+    }
+
+    /// The tool itself checks arguments, so that a refusal is recorded too.
+    fn parameters(&self) -> &Json {
+        &ANY_ARGUMENTS
+    }
+
+    /// A call that is cancelled is not recorded.
+    fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
+        Box::pin(async move {
+            let reply = self.tool.run(call.clone(), deadline).await;
+            let recorded = Recorded { call, reply: reply.as_ref().map_err(ToString::to_string).cloned() };
+            self.recorder.add(&recorded);
+            reply
+        })
+    }
+}
+
+/// What is left of a recording, for the tools that answer from it.
+#[derive(Debug)]
+pub(super) struct Answers {
+    left: Mutex<HashMap<String, VecDeque<Result<Reply, String>>>>,
+}
+
+impl Answers {
+    pub(super) fn new(recording: Recording) -> Self {
+        let mut left: HashMap<String, VecDeque<_>> = HashMap::new();
+        for Recorded { call, reply } in recording.calls {
+            left.entry(key(&call)).or_default().push_back(reply);
+        }
+        Self { left: Mutex::new(left) }
+    }
+
+    fn take(&self, call: &Call) -> Result<Reply, ToolError> {
+        let key = key(call);
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = match left.get_mut(&key).map(VecDeque::pop_front) {
+            Some(Some(reply)) => return reply.map_err(ToolError::Failed),
+            Some(None) => "was not recorded so often",
+            None => "is not in the recording",
+        };
+        Err(ToolError::Failed(format!("{} {missing}", shown(&key))))
+    }
+}
+
+/// A tool that answers from a recording.
+#[derive(Debug)]
+pub(super) struct AnsweringTool {
+    pub(super) name: String,
+    pub(super) answers: Arc<Answers>,
+}
+
+impl RootTool for AnsweringTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        "Answers from a recording."
+    }
+
+    fn parameters(&self) -> &Json {
+        &ANY_ARGUMENTS
+    }
+
+    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
+        Box::pin(async move { self.answers.take(&call) })
+    }
+}
+
+/// A tool that the session had and that is not there.
+#[derive(Debug)]
+pub(super) struct MissingTool {
+    pub(super) name: String,
+}
+
+impl RootTool for MissingTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        "Refuses."
+    }
+
+    fn parameters(&self) -> &Json {
+        &ANY_ARGUMENTS
+    }
+
+    fn call(&self, _call: Call, _deadline: Instant) -> ToolFuture<'_> {
+        let name = &self.name;
+        Box::pin(async move {
+            Err(ToolError::Failed(format!(
+                "{name} is a root tool that this replay does not have: give its tools or its model, or a recording"
+            )))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rlm_core::pickle::Dict;
+
+    use super::*;
+
+    fn call(tool: &str, args: Vec<Value>, kwargs: &[(&str, Value)]) -> Call {
+        let kwargs = kwargs.iter().map(|(name, value)| (Value::from(*name), value.clone()));
+        Call { tool: tool.to_owned(), args, kwargs: Dict::from_pairs(kwargs).unwrap() }
+    }
+
+    #[test]
+    fn calls_and_replies_are_kept_as_json_where_it_loses_nothing_else_as_pickles() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("recording.jsonl");
+        let recorder = Recorder::create(&path).unwrap();
+        let plain = Value::list([Value::from("é"), Value::from(1), Value::None]);
+        let binary = Value::Bytes(b"\xff\0".as_slice().into());
+        let tuple = Value::tuple([Value::from(f64::NAN)]);
+        let recorded: Vec<_> = [
+            (call("a", vec![plain.clone()], &[("n", Value::from(2.0))]), Ok(Reply::of(plain.clone()))),
+            (call("b", vec![binary.clone()], &[]), Ok(Reply::of(Value::from("x")))),
+            (call("c", vec![], &[]), Ok(Reply { print_lines: vec!["p".to_owned()], ..Reply::of(tuple) })),
+            (call("d", vec![], &[]), Err("no such row".to_owned())),
+        ]
+        .into_iter()
+        .map(|(call, reply)| Recorded { call, reply })
+        .collect();
+        for one in &recorded {
+            recorder.add(one);
+        }
+        recorder.check().unwrap();
+        assert_eq!(Recording::read(&path).unwrap(), Recording { calls: recorded });
+        let text = std::fs::read_to_string(&path).unwrap();
+        let forms: Vec<_> = text.lines().map(|line| line.contains(r#""serialization":"json""#)).collect();
+        assert_eq!(forms, [true, false, false, true], "{text}");
+        assert!(matches!(Recorder::create(&path), Err(RecordingError::Exists(_))));
+    }
+
+    #[test]
+    fn equal_calls_are_answered_in_order_and_others_are_named() {
+        let recorded = |args: Vec<Value>, reply: &str| Recorded {
+            call: call("search", args, &[]),
+            reply: Ok(Reply::of(Value::from(reply))),
+        };
+        let answers = Answers::new(Recording {
+            calls: vec![
+                recorded(vec!["x".into()], "1"),
+                recorded(vec!["y".into()], "2"),
+                recorded(vec!["x".into()], "3"),
+            ],
+        });
+        let take =
+            |args: Vec<Value>| answers.take(&call("search", args, &[])).map_err(|error| error.to_string());
+        assert_eq!(take(vec!["x".into()]).unwrap(), Reply::of(Value::from("1")));
+        assert_eq!(take(vec!["x".into()]).unwrap(), Reply::of(Value::from("3")));
+        assert_eq!(take(vec!["x".into()]).unwrap_err(), "search('x') was not recorded so often");
+        assert_eq!(take(vec![1.into()]).unwrap_err(), "search(1) is not in the recording");
+        let long = take(vec!["z".repeat(1000).as_str().into()]).unwrap_err();
+        assert!(long.chars().count() < 250 && long.ends_with("… is not in the recording"), "{long}");
+        let named = |names: [&str; 2]| {
+            let pairs = names.map(|name| (name, Value::from(name)));
+            key(&call("t", vec![], &pairs))
+        };
+        assert_eq!(named(["a", "b"]), named(["b", "a"]));
+    }
+
+    #[test]
+    fn a_line_that_is_no_call_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        let refusal = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let error = Recording::read(&path).unwrap_err().to_string();
+            error.replace(&format!("{}: line ", path.display()), "")
+        };
+        assert!(
+            refusal("\nx\n").starts_with("2 is no recorded call: expected value"),
+            "{}",
+            refusal("\nx\n")
+        );
+        assert_eq!(
+            refusal(r#"{"call":{"args":[]},"reply":{}}"#),
+            "1 is no recorded call: Tool name not provided"
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! A past session, run again.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlm_core::env;
+use rlm_core::protocol::{Outcome, Response};
+use rlm_rootd::{DefinitionError, Listener, RegisterError, Registration, Rootd, RootdConfig, Tool};
+use tokio_util::sync::CancellationToken;
+
+use super::compare::{self, Compared, Difference, Directories};
+use super::past::{End, PastCall, PastSession, Task};
+use super::recording::{AnsweringTool, Answers, MissingTool, RecordedTool, Recorder, Recording};
+use crate::session::{Call, Session, SessionConfig, SessionError};
+use crate::workspace::{Context, CopyLimits, HostDir, Workspace};
+
+/// The id of the rollout at the endpoint, and the name of its directory.
+const ID: &str = "replay";
+
+/// Least time limit of a call by default.
+const MIN_LIMIT: Duration = Duration::from_secs(120);
+
+/// How much longer than before a call may take by default.
+const TIMES: f64 = 10.0;
+
+/// Least time after which a call is stopped that was stopped before.
+const MIN_STOP: Duration = Duration::from_millis(50);
+
+/// Largest context that is copied, in bytes.
+const MAX_CONTEXT_BYTES: u64 = 1_000_000_000;
+
+/// How a past session is run again.
+#[derive(Debug)]
+pub struct ReplayConfig {
+    /// The worker program of its language.
+    pub worker: PathBuf,
+    /// The host's environment, of which the worker gets what [`env::for_workers`] lets through.
+    pub env: Vec<(OsString, OsString)>,
+    /// Where private directories are made.
+    pub dir: PathBuf,
+    /// Where the session works.
+    pub place: Place,
+    /// What answers calls of root tools.
+    pub tools: Tools,
+    /// Time limit of a call. None: 120 s, or ten times what it took, where that is more.
+    pub timeout: Option<Duration>,
+    /// Bound on the output returned per stream, in bytes. None: the worker's default.
+    pub max_output_bytes: Option<usize>,
+}
+
+/// Where a session works.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    /// In a fresh directory with this in it.
+    Fresh(Context),
+    /// In this directory.
+    Root(PathBuf),
+}
+
+/// What answers calls of root tools.
+#[derive(Debug)]
+pub enum Tools {
+    /// The tools themselves.
+    Live {
+        /// The tools; [`rlm_rootd::LlmBatch`] among them where models are to be asked.
+        tools: Vec<Tool>,
+        /// What keeps their answers.
+        recorder: Option<Arc<Recorder>>,
+    },
+    /// A recording. What is not in it is refused.
+    Recorded(Recording),
+}
+
+/// What a replay came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replayed<'a> {
+    /// The calls in their order.
+    pub calls: Vec<Compared<'a>>,
+    /// What is different in the last answer, where the source tells it for the whole session alone.
+    pub answer: Vec<Difference>,
+}
+
+impl Replayed<'_> {
+    /// Whether everything came to the same.
+    #[must_use]
+    pub fn is_equal(&self) -> bool {
+        self.answer.is_empty() && self.calls.iter().all(|call| call.differences.is_empty())
+    }
+}
+
+/// A replay that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The directory for private directories cannot be used.
+    #[error("cannot use {}", path.display())]
+    Dir {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The working directory cannot be made: the context cannot be copied.
+    #[error("cannot make the working directory: {0}")]
+    Context(String),
+    /// The endpoint for root tools cannot listen.
+    #[error("cannot listen for calls of root tools")]
+    Listen(#[source] std::io::Error),
+    /// A root tool cannot be had.
+    #[error(transparent)]
+    Tool(#[from] DefinitionError),
+    /// The root tools cannot be had together.
+    #[error("the root tools cannot be had")]
+    Register(#[source] RegisterError),
+    /// The session cannot be started.
+    #[error("the session cannot be started")]
+    Start(#[source] SessionError),
+    /// The worker died, or broke the protocol.
+    #[error("call {call}: the session cannot go on")]
+    Session {
+        /// The call.
+        call: usize,
+        /// Why.
+        #[source]
+        source: SessionError,
+    },
+}
+
+/// Runs the calls of a past session in a fresh one, and compares. `on_call` sees each when it has ended.
+///
+/// A call that was stopped is stopped again, after as long as it ran then, and what it printed until then is not compared.
+///
+/// Dropping the future ends the session and removes its directory.
+///
+/// # Errors
+/// [`ReplayError`]; nothing is left behind.
+pub async fn replay<'a>(
+    past: &'a PastSession,
+    config: ReplayConfig,
+    mut on_call: impl FnMut(&Compared<'a>),
+) -> Result<Replayed<'a>, ReplayError> {
+    let private = HostDir::create(&config.dir)
+        .map_err(|source| ReplayError::Dir { path: config.dir.clone(), source })?;
+    let workspace = Workspace::create(&private, ID, None)
+        .map_err(|error| ReplayError::Context(crate::tool::chain(&error)))?;
+    let (context, root) = match config.place {
+        Place::Fresh(context) => (context, None),
+        Place::Root(root) => (Context::Nothing, Some(root)),
+    };
+    let files = workspace
+        .fill(context, CopyLimits::of_bytes(MAX_CONTEXT_BYTES), CancellationToken::new())
+        .await
+        .map_err(|error| ReplayError::Context(crate::tool::chain(&error)))?;
+    let fs_root = root.unwrap_or_else(|| workspace.fs_path().to_owned());
+    let endpoint = Endpoint::start(tools(past, config.tools)?)?;
+    let settings = SessionConfig {
+        control_dir: Some(workspace.control_path().to_owned()),
+        fs_metadata: past.fs_metadata.clone().unwrap_or_else(|| files.to_json()),
+        env: worker_env(&config.env, endpoint.as_ref()),
+        max_output_bytes: config.max_output_bytes,
+        ..SessionConfig::new(config.worker, &fs_root)
+    };
+    let session = Session::start(settings).await.map_err(ReplayError::Start)?;
+    let mut rerun = Rerun {
+        session,
+        timeout: config.timeout,
+        directories: Directories {
+            then: past.fs_root.as_ref().map(|root| root.to_string_lossy().into_owned()),
+            now: real(&fs_root),
+        },
+        last: None,
+    };
+    let mut calls = Vec::with_capacity(past.calls.len());
+    for call in &past.calls {
+        let compared =
+            rerun.call(call).await.map_err(|source| ReplayError::Session { call: call.number, source })?;
+        on_call(&compared);
+        calls.push(compared);
+    }
+    let Rerun { session, directories, last, .. } = rerun;
+    // The calls have been compared, however the worker ends.
+    if let Err(error) = session.close().await {
+        tracing::debug!(%error, "the worker did not end well");
+    }
+    drop(endpoint);
+    let removing =
+        tokio::task::spawn_blocking(move || workspace.remove().and_then(|()| private.remove())).await;
+    if let Ok(Err(error)) = removing {
+        tracing::warn!(%error, "the directory of a replay is left behind");
+    }
+    let is_told_by_calls =
+        calls.iter().any(|compared| compared.call.ran().is_some_and(|ran| ran.answer.is_some()));
+    let answer = match (&past.answer, last) {
+        (Some(was), Some(last)) if !is_told_by_calls => compare::of_answer(was, &last.answer, &directories),
+        _ => Vec::new(),
+    };
+    Ok(Replayed { calls, answer })
+}
+
+/// The path of a directory as programs in it see it.
+fn real(dir: &Path) -> String {
+    dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).to_string_lossy().into_owned()
+}
+
+/// A session that goes through what another did.
+struct Rerun {
+    session: Session,
+    timeout: Option<Duration>,
+    directories: Directories,
+    /// The latest response.
+    last: Option<Response>,
+}
+
+impl Rerun {
+    async fn call<'a>(&mut self, call: &'a PastCall) -> Result<Compared<'a>, SessionError> {
+        if call.is_first {
+            self.session.restart().await?;
+        }
+        let ran = match &call.end {
+            End::Ran(ran) => ran,
+            End::Failed(_) | End::Missing => {
+                return Ok(Compared { call, differences: Vec::new(), skipped: call.fault() });
+            }
+        };
+        let response = match &call.task {
+            Task::Reset => self.session.reset().await?,
+            Task::Set { variables, .. } => self.session.set(variables.clone()).await?,
+            Task::Run(code) => {
+                let took = Duration::try_from_secs_f64(ran.execution_time).unwrap_or_default();
+                let stop = took.max(MIN_STOP);
+                let limit = match ran.outcome {
+                    Outcome::TimedOut => self.timeout.unwrap_or(stop),
+                    _ => self.timeout.unwrap_or_else(|| took.mul_f64(TIMES).max(MIN_LIMIT)),
+                };
+                let run = Call { timeout: Some(limit), ..Call::from(code.as_str()) };
+                match ran.outcome {
+                    Outcome::Interrupted => self.session.execute_until(run, tokio::time::sleep(stop)).await?,
+                    _ => self.session.execute(run).await?,
+                }
+            }
+        };
+        let differences = compare::differences(ran, &response, &self.directories);
+        self.last = Some(response);
+        Ok(Compared { call, differences, skipped: None })
+    }
+}
+
+/// What the session can call.
+fn tools(past: &PastSession, tools: Tools) -> Result<Vec<Tool>, DefinitionError> {
+    let mut there = match tools {
+        Tools::Live { tools, recorder: None } => tools,
+        Tools::Live { tools, recorder: Some(recorder) } => tools
+            .into_iter()
+            .map(|tool| Tool::new(RecordedTool { tool, recorder: recorder.clone() }))
+            .collect::<Result<_, _>>()?,
+        Tools::Recorded(recording) => {
+            let mut names: Vec<String> = recording.tools().into_iter().map(str::to_owned).collect();
+            names.extend(
+                past.root_tools.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
+            );
+            let answers = Arc::new(Answers::new(recording));
+            names
+                .into_iter()
+                .map(|name| Tool::new(AnsweringTool { name, answers: answers.clone() }))
+                .collect::<Result<_, _>>()?
+        }
+    };
+    for name in &past.root_tools {
+        if !there.iter().any(|tool| tool.name() == name) {
+            there.push(Tool::new(MissingTool { name: name.clone() })?);
+        }
+    }
+    Ok(there)
+}
+
+/// Where the session's code calls root tools. It ends with this value.
+struct Endpoint {
+    registration: Registration,
+    base_url: String,
+    _stop: tokio_util::sync::DropGuard,
+}
+
+impl Endpoint {
+    /// None: there are no tools.
+    fn start(tools: Vec<Tool>) -> Result<Option<Self>, ReplayError> {
+        if tools.is_empty() {
+            return Ok(None);
+        }
+        let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).map_err(ReplayError::Listen)?;
+        let base_url = listener.base_url().to_owned();
+        let rootd = Rootd::new(RootdConfig::default());
+        let rollout = rlm_rootd::RolloutConfig { tools, ..rlm_rootd::RolloutConfig::default() };
+        let registration = rootd.register(ID, rollout).map_err(ReplayError::Register)?;
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move { rootd.serve(listener, stopped.cancelled()).await });
+        Ok(Some(Self { registration, base_url, _stop: stop.drop_guard() }))
+    }
+}
+
+/// What the worker gets to know.
+fn worker_env(host: &[(OsString, OsString)], endpoint: Option<&Endpoint>) -> Vec<(OsString, OsString)> {
+    let mut variables = env::for_workers(host);
+    variables.retain(|(name, _)| !env::SESSION_NAMES.iter().any(|of_tools| name == of_tools));
+    if let Some(Endpoint { registration, base_url, .. }) = endpoint {
+        let names = serde_json::Value::from(registration.tools.clone()).to_string();
+        let url = registration.tools_url(base_url);
+        for (name, value) in [
+            (env::ROOT_TOOL_NAMES, names.as_str()),
+            (env::ROOT_TOOL_URL, &url),
+            (env::INTERCEPTION_SECRET, registration.secret.reveal()),
+        ] {
+            variables.push((name.into(), value.into()));
+        }
+    }
+    variables
+}

@@ -1,0 +1,286 @@
+//! A bash session as a script.
+//!
+//! A call stands in the script as it was given where nothing of it can go on behind its end; else it is given to `eval`, as
+//! the session does with every call. What comes before a reset runs in a bash of its own.
+
+use std::collections::BTreeMap;
+
+use rlm_core::json::{JsonText, Part, Wtf8};
+use rlm_core::pickle::Value;
+use rlm_core::protocol::State;
+use rlm_core::root_tool::print::{self, Output};
+use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES};
+
+use super::shell::{here_document, quoted, stands_alone};
+use super::{ScriptOptions, ended_the_shell, header, is_left_out, push_comment, root_tools, title};
+use crate::replay::past::{PastCall, PastSession, Ran, Task};
+use crate::replay::recording::{Recorded, Recording};
+
+/// The functions that answer calls of root tools.
+const TOOLS: &str = include_str!("tools.sh");
+
+/// What a session's shell begins with.
+const BEGIN: &str = "\
+exec </dev/null {__rlm_out}>&1
+export TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat
+";
+
+/// What a script has of its own that the shells of earlier sessions need as well.
+const INTERACTIVE: &str = "shopt -s expand_aliases\n";
+
+/// The end: what still runs in the background ends with the session, and no EXIT trap runs.
+const END: &str = "\
+# The end of the session, and its answer.
+trap - EXIT DEBUG ERR RETURN
+set +eux
+__rlm_jobs=$(jobs -p)
+[ -z \"$__rlm_jobs\" ] || kill $__rlm_jobs 2>/dev/null
+";
+
+/// The answer, as `rlm exec` prints it.
+const ANSWER: &str = "\
+LC_ALL=C
+if [[ -n ${RLM_CONTENT-} ]]; then
+  [[ $RLM_CONTENT == *$'\\n' ]] && printf %s \"$RLM_CONTENT\" || printf '%s\\n' \"$RLM_CONTENT\"
+fi >&\"$__rlm_out\"
+exit 0
+";
+
+/// What parts the words of a call of a root tool.
+const UNIT: char = '\u{1f}';
+
+/// What stands before a request in JSON.
+const REQUEST: char = '\u{1e}';
+
+/// What ends each way to make a call.
+const GROUP: char = '\u{1d}';
+
+pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
+    let (tools, called) = root_tools(past, options);
+    let mut script = String::from("#!/usr/bin/env bash\n");
+    push_comment(&mut script, &header(past, options, &called).join("\n"));
+    script.push('\n');
+    script.push_str(BEGIN);
+    script.push_str(INTERACTIVE);
+    push_tools(&mut script, &tools, options.recording);
+    let sessions = sessions(&past.calls);
+    for (at, calls) in sessions.iter().enumerate() {
+        let mut text = String::new();
+        let mut kinds = BTreeMap::new();
+        for call in *calls {
+            text.push('\n');
+            push_call(&mut text, call, options, &mut kinds);
+        }
+        if at + 1 == sessions.len() {
+            script.push_str(&text);
+            continue;
+        }
+        script.push_str("\n# What this session leaves behind is files: after it comes a fresh one.\n");
+        let text = format!("{INTERACTIVE}{text}\n{END}exit 0\n");
+        let (end, document) = here_document(&text, &format!("END_OF_SESSION_{}", at + 1));
+        script.push_str(&format!("\"$BASH\" /dev/fd/9 9<<'{end}'\n{document}"));
+    }
+    script.push('\n');
+    script.push_str(END);
+    if options.recording.is_some() && !tools.is_empty() {
+        script.push_str("rm -rf -- \"$__rlm_answers\"\n");
+    }
+    script.push_str(ANSWER);
+    script
+}
+
+/// The calls of each fresh session.
+fn sessions(calls: &[PastCall]) -> Vec<&[PastCall]> {
+    let mut sessions = Vec::new();
+    let mut begin = 0;
+    for (at, call) in calls.iter().enumerate().skip(1) {
+        if call.is_first || (call.task == Task::Reset && call.fault().is_none()) {
+            sessions.push(&calls[begin..at]);
+            begin = at;
+        }
+    }
+    sessions.push(&calls[begin..]);
+    sessions
+}
+
+fn push_call(
+    script: &mut String,
+    call: &PastCall,
+    options: ScriptOptions<'_>,
+    kinds: &mut BTreeMap<String, bool>,
+) {
+    push_comment(script, &title(call, options));
+    match &call.task {
+        Task::Reset => {}
+        Task::Set { variables, .. } if call.fault().is_none() => push_variables(script, variables, kinds),
+        Task::Set { .. } => {}
+        Task::Run(code) if is_left_out(call, options) => {
+            push_comment(script, code);
+            if call.ran().is_some_and(|ran| ran.state == State::Restored) {
+                script.push_str("set +e # as in the shell that came after it\n");
+            }
+        }
+        Task::Run(code) if ended_the_shell(call) => {
+            script.push_str("# In a shell of its own, which it ends.\n");
+            script.push_str(&format!("(eval {})\n", quoted(code)));
+        }
+        Task::Run(code) if call.ran().is_some_and(ended_well) && stands_alone(code) => {
+            script.push_str(code);
+            if !code.ends_with('\n') {
+                script.push('\n');
+            }
+        }
+        Task::Run(code) => script.push_str(&format!("eval {}\n", quoted(code))),
+    }
+}
+
+/// Whether the code is no syntax error: that has another status.
+fn ended_well(ran: &Ran) -> bool {
+    ran.outcome == rlm_core::protocol::Outcome::Ok && ran.exit_code == Some(0)
+}
+
+/// Assignments. `kinds` says which names are arrays.
+fn push_variables(
+    script: &mut String,
+    variables: &BTreeMap<String, JsonText>,
+    kinds: &mut BTreeMap<String, bool>,
+) {
+    for (name, json) in variables {
+        if !super::is_identifier(name) {
+            continue;
+        }
+        let (is_array, assignment) = match json.part() {
+            Part::Null => (false, String::new()),
+            Part::Array(items) => {
+                let items: Vec<_> = items.into_iter().map(|item| scalar(&Part::of(item))).collect();
+                (true, format!("{name}=({})\n", items.join(" ")))
+            }
+            Part::Object(fields) => {
+                let pair =
+                    |(key, value): (Wtf8, &str)| format!("[{}]={}", text(&key), scalar(&Part::of(value)));
+                let pairs: Vec<_> = fields.into_iter().map(pair).collect();
+                (true, format!("declare -A {name}=({})\n", pairs.join(" ")))
+            }
+            part => (false, format!("{name}={}\n", scalar(&part))),
+        };
+        // What is exported stays so; but an array is no text.
+        if is_array || assignment.is_empty() || kinds.get(name) == Some(&true) {
+            script.push_str(&format!("unset -v {name}\n"));
+        }
+        script.push_str(&assignment);
+        kinds.insert(name.clone(), is_array);
+    }
+}
+
+fn scalar(part: &Part<'_>) -> String {
+    match part {
+        Part::Bool(value) => value.to_string(),
+        Part::Number(number) => (*number).to_owned(),
+        Part::String(string) => text(string),
+        Part::Null | Part::Array(_) | Part::Object(_) => "''".to_owned(),
+    }
+}
+
+fn text(Wtf8(bytes): &Wtf8) -> String {
+    quoted(&String::from_utf8_lossy(bytes))
+}
+
+/// A function for each root tool.
+fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>) {
+    if tools.is_empty() {
+        return;
+    }
+    script.push('\n');
+    let Some(recording) = recording else {
+        script.push_str("# Root tools work in their session alone.\n");
+        for tool in tools {
+            let refusal = format!(
+                "Error: {tool} is a root tool of the session that this script is of: \
+                 `rlm script --recorded FILE` puts its recorded answers in"
+            );
+            script.push_str(&format!(
+                "{tool}() {{ printf '%s\\n' {} >&2; return 1; }}\nexport -f {tool}\n",
+                quoted(&refusal)
+            ));
+        }
+        return;
+    };
+    script.push_str(TOOLS);
+    script.push_str("__rlm_answers=$(mktemp -d) || exit\nexport __rlm_answers\n");
+    for (at, recorded) in recording.calls.iter().enumerate() {
+        push_answer(script, at, recorded);
+    }
+    for tool in tools {
+        script.push_str(&format!("{tool}() {{ __rlm_recorded {tool} \"$@\"; }}\nexport -f {tool}\n"));
+    }
+}
+
+/// The files of one recorded call: the ways to make it, and what it prints.
+fn push_answer(script: &mut String, at: usize, Recorded { call, reply }: &Recorded) {
+    let mut push = |kind: &str, text: &str| {
+        let (end, document) = here_document(text, "END_OF_FILE");
+        script
+            .push_str(&format!("cat >\"$__rlm_answers/\"{}.{at:06}.{kind} <<'{end}'\n{document}", call.tool));
+    };
+    let keys: String = keys(call).iter().map(|key| format!("{key}{GROUP}")).collect();
+    push("key", &keys);
+    match reply {
+        Err(error) => push("error", &format!("Error: {error}")),
+        Ok(reply) => {
+            for (kind, output) in [("text", Output::Text), ("json", Output::Json)] {
+                let printed = print::reply(&call.tool, reply, output).unwrap_or_else(String::into_bytes);
+                push(kind, &String::from_utf8_lossy(&printed));
+            }
+        }
+    }
+}
+
+/// What the words of a call may be: arguments, or a request in JSON.
+fn keys(call: &Call) -> Vec<String> {
+    let json = |value: &Value| {
+        let bytes = value.to_json_text(MAX_BODY_BYTES).ok()?;
+        String::from_utf8(bytes).ok()
+    };
+    let by_name = Value::from(call.kwargs.clone());
+    let request = |text: String| format!("{REQUEST}{text}");
+    let mut keys = Vec::new();
+    let args: Vec<Value> = match (call.tool.as_str(), call.args.as_slice()) {
+        // Prompts are words of their own.
+        (LLM_BATCH, [Value::List(prompts)]) => {
+            keys.extend(json(&call.args[0]).map(request));
+            keys.extend(json(&call.args[0]).map(|list| request(format!("{{\"prompts\":{list}}}"))));
+            prompts.to_vec()
+        }
+        (_, args) => args.to_vec(),
+    };
+    if call.kwargs.is_empty() {
+        let word = |value: &Value| match value {
+            Value::Str(text) => Some(text.to_string()),
+            other => json(other),
+        };
+        if let Some(words) = args.iter().map(word).collect::<Option<Vec<_>>>() {
+            keys.push(words.iter().map(|word| format!("{word}{UNIT}")).collect());
+        }
+        if call.tool != LLM_BATCH {
+            keys.extend(json(&Value::list(call.args.clone())).map(request));
+            match call.args.as_slice() {
+                [Value::Str(text)] => keys.push(request(text.to_string())),
+                [one] => keys.extend(json(one).map(request)),
+                _ => {}
+            }
+        }
+    } else if call.args.is_empty() {
+        keys.extend(json(&by_name).map(request));
+    }
+    if let (Some(args), Some(kwargs)) = (json(&Value::list(call.args.clone())), json(&by_name)) {
+        keys.push(request(format!("{{\"args\":{args},\"kwargs\":{kwargs}}}")));
+        keys.push(request(format!("{{\"kwargs\":{kwargs},\"args\":{args}}}")));
+        if call.kwargs.is_empty() {
+            keys.push(request(format!("{{\"args\":{args}}}")));
+        }
+        if call.args.is_empty() {
+            keys.push(request(format!("{{\"kwargs\":{kwargs}}}")));
+        }
+    }
+    keys
+}

@@ -1,0 +1,92 @@
+# Root tools answer from here: the text that a call printed, by the words that it was made with.
+__rlm_recorded() {
+  local tool=$1 asked form=text key='' text part literal='' is_text='' request='' file taken
+  shift
+  [[ $tool == llm_batch ]] && is_text=1
+  while (($#)); do
+    part=$1
+    shift
+    if [[ -z $literal ]]; then
+      case $part in
+        --) literal=1; continue ;;
+        --str) is_text=1; continue ;;
+        --json-output) form=json; continue ;;
+        --json=*) request=${part#--json=}; continue ;;
+        --json)
+          if (($#)) && [[ $1 != -[[:alpha:]-]* ]]; then request=$1; shift; else IFS= read -r -d '' request || :; fi
+          continue ;;
+        --lines)
+          if [[ $tool == llm_batch ]]; then
+            while IFS= read -r part || [[ -n $part ]]; do
+              [[ $part == *[![:space:]]* ]] && key+=$part$'\x1f'
+            done
+            continue
+          fi ;;
+        --file|--file=*)
+          if [[ $tool == llm_batch ]]; then
+            if [[ $part == --file ]]; then part=${1-}; shift; else part=${part#--file=}; fi
+            IFS= read -r -d '' text <"$part" || :
+            key+=$text$'\x1f'
+            continue
+          fi ;;
+        @?*)
+          if [[ $tool != llm_batch ]]; then
+            IFS= read -r -d '' part <"${part#@}" || :
+          fi ;;
+      esac
+    fi
+    [[ -z $is_text ]] && __rlm_compact part
+    key+=$part$'\x1f'
+  done
+  if [[ -z $key && -z $request && ! -t 0 ]]; then
+    IFS= read -r -d '' text || :
+    if [[ $text == *[![:space:]]* ]]; then
+      if [[ $tool == llm_batch ]]; then key=$text$'\x1f'; else request=$text; fi
+    fi
+  fi
+  if [[ -n $request ]]; then
+    __rlm_compact request
+    key=$'\x1e'$request
+  fi
+  for file in "$__rlm_answers/$tool".*.key; do
+    [[ -e $file ]] || continue
+    while IFS= read -r -d $'\x1d' asked; do
+      if [[ $asked == "$key" ]]; then
+        taken=1
+        if mkdir "${file%.key}.taken" 2>/dev/null; then
+          file=${file%.key}
+          if [[ -e $file.error ]]; then
+            cat "$file.error" >&2
+            return 1
+          fi
+          cat "$file.$form"
+          return 0
+        fi
+      fi
+    done <"$file"
+  done
+  if [[ -n ${taken-} ]]; then
+    printf 'Error: this call of %s was not recorded so often\n' "$tool" >&2
+  else
+    key=${key//$'\x1f'/, }
+    printf 'Error: this call of %s is not in the recording: %.200s\n' "$tool" "${key%, }" >&2
+  fi
+  return 1
+}
+# Takes the white space between the parts of JSON away, and the quotes of a string, where a text may be JSON.
+__rlm_compact() {
+  local __rlm_rest=${!1} __rlm_text=''
+  local __rlm_string='^[[:space:]]*"([^"\]*)"[[:space:]]*$' __rlm_opens='^[[:space:]]*[[{]'
+  local __rlm_part='^([^"[:space:]]*)("([^"\]|\\.)*"|[[:space:]]+)'
+  if [[ $__rlm_rest =~ $__rlm_string ]]; then
+    printf -v "$1" %s "${BASH_REMATCH[1]}"
+  elif [[ $__rlm_rest =~ $__rlm_opens ]]; then
+    while [[ $__rlm_rest =~ $__rlm_part ]]; do
+      __rlm_text+=${BASH_REMATCH[1]}
+      [[ ${BASH_REMATCH[2]} == \"* ]] && __rlm_text+=${BASH_REMATCH[2]}
+      __rlm_rest=${__rlm_rest:${#BASH_REMATCH[0]}}
+    done
+    printf -v "$1" %s "$__rlm_text$__rlm_rest"
+  fi
+}
+export -f __rlm_recorded __rlm_compact

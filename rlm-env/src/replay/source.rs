@@ -1,0 +1,315 @@
+//! Where a past session is read from.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use rlm_core::control::ControlDir;
+use serde::de::DeserializeOwned;
+
+use super::past::PastSession;
+use super::{history, trajectory};
+use crate::session::ReplLanguage;
+use crate::trajectory::ReadError;
+
+/// Largest history that is read, in bytes.
+pub(super) const MAX_HISTORY_BYTES: u64 = 256 << 20;
+
+/// Largest file beside the history that is read, in bytes.
+const MAX_OTHER_BYTES: u64 = 64 << 20;
+
+/// How much of a file is looked at to tell what it is, in bytes.
+const MAX_FIRST_LINE_BYTES: u64 = 64 << 20;
+
+/// The control directory of a kept rollout.
+const CONTROL: &str = "rlm_control";
+
+/// What is taken from a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceOptions {
+    /// Which rollout of a trajectory; may be left out where there is one.
+    pub rollout: Option<String>,
+    /// The language, for a history that does not tell it.
+    pub language: Option<ReplLanguage>,
+}
+
+/// A source that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// A file or directory cannot be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else than a file.
+    #[error("{} is no regular file", .0.display())]
+    NotAFile(PathBuf),
+    /// It is too large.
+    #[error("{} has {bytes} bytes, more than the limit of {limit}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A directory without a history.
+    #[error(
+        "{} holds neither rlm_history.jsonl nor rlm_control/rlm_history.jsonl: expected a control directory, a kept rollout, a history or a trajectory",
+        .0.display()
+    )]
+    NoHistory(PathBuf),
+    /// A file of another kind.
+    #[error("{} is neither a history nor a trajectory: line 1: {reason}", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its first line.
+        reason: String,
+    },
+    /// A line of a history that is none.
+    #[error("{}: line {line} is no entry of a history: {reason}", path.display())]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A trajectory that cannot be read.
+    #[error("cannot read the trajectory {}", path.display())]
+    Trajectory {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
+    /// A trajectory without the rollout that was asked for.
+    #[error("{} has no rollout `{asked}`: it has {}", path.display(), listed(there))]
+    NoRollout {
+        /// The file.
+        path: PathBuf,
+        /// The rollout.
+        asked: String,
+        /// What it has.
+        there: Vec<String>,
+    },
+    /// A trajectory of several rollouts, and none was named.
+    #[error("{} has several rollouts: name one with --rollout, of {}", path.display(), listed(there))]
+    SeveralRollouts {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        there: Vec<String>,
+    },
+    /// A rollout was named, and there are none.
+    #[error("{} is a history, which has no rollouts: leave --rollout out", .0.display())]
+    RolloutOfHistory(PathBuf),
+    /// Nothing was done.
+    #[error("{} holds no calls", .0.display())]
+    Empty(PathBuf),
+    /// The language is not to be found.
+    #[error("{} does not tell the language of its session: name it with --repl-language", .0.display())]
+    NoLanguage(PathBuf),
+    /// Another language was named.
+    #[error("{} is of a {found} session, not of {asked}", path.display())]
+    OtherLanguage {
+        /// The file.
+        path: PathBuf,
+        /// The language.
+        found: String,
+        /// What was named.
+        asked: ReplLanguage,
+    },
+}
+
+impl SourceError {
+    /// Whether what was asked for does not fit what is there.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::NoRollout { .. }
+                | Self::SeveralRollouts { .. }
+                | Self::RolloutOfHistory(_)
+                | Self::NoLanguage(_)
+                | Self::OtherLanguage { .. }
+        )
+    }
+}
+
+impl PastSession {
+    /// Reads a control directory, the directory of a kept rollout, a history or a trajectory.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    pub fn open(path: &Path, options: &SourceOptions) -> Result<Self, SourceError> {
+        let metadata = std::fs::metadata(path).map_err(at(path))?;
+        if metadata.is_dir() {
+            let inner = path.join(CONTROL);
+            let has_history = |dir: &Path| ControlDir::new(dir).history_file().symlink_metadata().is_ok();
+            return match [path, &inner].into_iter().find(|dir| has_history(dir)) {
+                Some(dir) => Self::of_control_dir(&ControlDir::new(dir), options),
+                None => Err(SourceError::NoHistory(path.to_owned())),
+            };
+        }
+        // A person named it: a link of theirs is followed.
+        let mut file = open(path, 0)?;
+        if is_trajectory(&mut file, path)? {
+            trajectory::read(BufReader::with_capacity(1 << 16, file), path, options)
+        } else {
+            history::read(bounded(file, path, MAX_HISTORY_BYTES)?, path, options)
+        }
+    }
+
+    /// Reads the history of a control directory, and what lies beside it.
+    ///
+    /// # Errors
+    /// [`SourceError`]; [`SourceError::Empty`] where there is no history yet.
+    pub fn of_control_dir(control: &ControlDir, options: &SourceOptions) -> Result<Self, SourceError> {
+        let path = control.history_file();
+        let file = match open(&path, libc::O_NOFOLLOW) {
+            Err(SourceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(SourceError::Empty(path));
+            }
+            opened => opened?,
+        };
+        let mut past = history::read(bounded(file, &path, MAX_HISTORY_BYTES)?, &path, options)?;
+        past.answer = beside(&control.answer_file(), &mut past.remarks);
+        let context: Option<rlm_core::protocol::Context> = beside(&control.context_file(), &mut past.remarks);
+        if let Some(context) = context {
+            past.fs_root.get_or_insert(context.fs_root);
+            past.fs_metadata = Some(context.fs_metadata);
+        }
+        Ok(past)
+    }
+}
+
+/// A document that lies beside a history. One that is missing is none; what is wrong with another is remarked on.
+fn beside<T: DeserializeOwned>(path: &Path, remarks: &mut Vec<String>) -> Option<T> {
+    let read = || -> Result<Vec<u8>, SourceError> {
+        let mut bytes = Vec::new();
+        let mut file = bounded(open(path, libc::O_NOFOLLOW)?, path, MAX_OTHER_BYTES)?;
+        file.read_to_end(&mut bytes).map_err(at(path))?;
+        Ok(bytes)
+    };
+    let reason = match read() {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(value) => return Some(value),
+            Err(error) => format!("{} is not used: {error}", path.display()),
+        },
+        Err(SourceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return None,
+        Err(SourceError::Io { source, .. }) => format!("{} is not used: {source}", path.display()),
+        Err(error) => format!("{error}: it is not used"),
+    };
+    remarks.push(reason);
+    None
+}
+
+/// Opens a regular file; anything else is not waited for.
+fn open(path: &Path, flags: i32) -> Result<File, SourceError> {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path);
+    let file = opened.map_err(at(path))?;
+    if file.metadata().map_err(at(path))?.is_file() {
+        Ok(file)
+    } else {
+        Err(SourceError::NotAFile(path.to_owned()))
+    }
+}
+
+fn bounded(file: File, path: &Path, limit: u64) -> Result<BufReader<io::Take<File>>, SourceError> {
+    let bytes = file.metadata().map_err(at(path))?.len();
+    if bytes > limit {
+        return Err(SourceError::TooLarge { path: path.to_owned(), bytes, limit });
+    }
+    // It may be growing.
+    Ok(BufReader::with_capacity(1 << 16, file.take(limit)))
+}
+
+/// Tells a trajectory from a history by the first line, and goes back to the beginning.
+fn is_trajectory(file: &mut File, path: &Path) -> Result<bool, SourceError> {
+    let unknown = |reason: String| SourceError::Unknown { path: path.to_owned(), reason };
+    let mut line = Vec::new();
+    let mut start = BufReader::new((&*file).take(MAX_FIRST_LINE_BYTES));
+    while line.iter().all(u8::is_ascii_whitespace) {
+        line.clear();
+        if start.read_until(b'\n', &mut line).map_err(at(path))? == 0 {
+            return Err(SourceError::Empty(path.to_owned()));
+        }
+    }
+    file.rewind().map_err(at(path))?;
+    let entry: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&line)
+        .map_err(|error| unknown(crate::replay::history::reason(&error, &line)))?;
+    match (entry.contains_key("event"), entry.contains_key("code")) {
+        (true, _) => Ok(true),
+        (_, true) => Ok(false),
+        _ => Err(unknown("it has neither `event` nor `code`".to_owned())),
+    }
+}
+
+pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> SourceError {
+    move |source| SourceError::Io { path: path.to_owned(), source }
+}
+
+/// Ids, as many as one can read.
+fn listed(ids: &[String]) -> String {
+    const MOST: usize = 20;
+    let more = ids.len().saturating_sub(MOST);
+    let shown = ids.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match (ids.len(), more) {
+        (0, _) => "none".to_owned(),
+        (_, 0) => shown,
+        _ => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        PastSession::open(path, &SourceOptions::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_history_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlDir::new(dir.path());
+        let history = control.history_file();
+        let name = history.display().to_string();
+        assert!(refusal(dir.path()).contains("holds neither rlm_history.jsonl"), "{}", refusal(dir.path()));
+        nix::unistd::mkfifo(&history, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(refusal(dir.path()), format!("{name} is no regular file"));
+        assert_eq!(refusal(&history), format!("{name} is no regular file"));
+        std::fs::remove_file(&history).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &history).unwrap();
+        assert_eq!(refusal(dir.path()), format!("cannot read {name}"));
+        std::fs::remove_file(&history).unwrap();
+        let sparse = File::create(&history).unwrap();
+        sparse.set_len(MAX_HISTORY_BYTES + 1).unwrap();
+        assert_eq!(
+            refusal(dir.path()),
+            format!("{name} has 268435457 bytes, more than the limit of 268435456")
+        );
+        sparse.set_len(0).unwrap();
+        assert_eq!(refusal(dir.path()), format!("{name} holds no calls"));
+        assert_eq!(refusal(&history), format!("{name} holds no calls"));
+        for (text, reason) in [
+            ("hello\n", "line 1: expected value at column 1"),
+            ("[1]\n", "line 1: invalid type: sequence, expected a map at column 0"),
+            ("{\"a\":1}\n", "line 1: it has neither `event` nor `code`"),
+        ] {
+            std::fs::write(&history, text).unwrap();
+            assert_eq!(refusal(&history), format!("{name} is neither a history nor a trajectory: {reason}"));
+        }
+    }
+}

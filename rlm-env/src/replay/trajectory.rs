@@ -1,0 +1,155 @@
+//! A past session from the trajectory of a rollout.
+
+use std::io::BufRead;
+use std::path::Path;
+
+use rlm_core::protocol::Answer;
+
+use super::past::{End, PastCall, PastSession, Printed, Ran, Task};
+use super::source::{SourceError, SourceOptions};
+use crate::prompts::repl_tool_name;
+use crate::session::ReplLanguage;
+use crate::trajectory::{self, Event, Line, Output, RolloutStarted};
+
+/// Reads one rollout of a trajectory. A last line that is being written, or was cut off, is remarked on.
+pub(super) fn read(
+    input: impl BufRead,
+    path: &Path,
+    options: &SourceOptions,
+) -> Result<PastSession, SourceError> {
+    let mut rollout = Rollout::default();
+    let mut there: Vec<String> = Vec::new();
+    let mut remarks = Vec::new();
+    for line in trajectory::read(input) {
+        let line = line.map_err(|source| SourceError::Trajectory { path: path.to_owned(), source })?;
+        match line {
+            Line::Entry(entry) => {
+                if !there.contains(&entry.rollout) {
+                    there.push(entry.rollout.clone());
+                }
+                let asked = options.rollout.as_ref().unwrap_or(&there[0]);
+                if entry.rollout == *asked {
+                    rollout.add(entry.event);
+                }
+            }
+            Line::Unknown { .. } => {}
+            Line::CutOff { line, bytes } => remarks.push(format!(
+                "{}: line {line} is cut off after {bytes} bytes: it is being written, or its writer was killed",
+                path.display()
+            )),
+        }
+    }
+    let path = path.to_owned();
+    match &options.rollout {
+        Some(asked) if !there.contains(asked) => {
+            return Err(SourceError::NoRollout { path, asked: asked.clone(), there });
+        }
+        None if there.len() > 1 => return Err(SourceError::SeveralRollouts { path, there }),
+        _ => {}
+    }
+    let Some(started) = rollout.started else { return Err(SourceError::Empty(path)) };
+    if rollout.calls.is_empty() {
+        return Err(SourceError::Empty(path));
+    }
+    let asked = options.language.unwrap_or_default();
+    let found: ReplLanguage = match started.language.parse() {
+        Ok(found) if options.language.is_none_or(|asked| asked == found) => found,
+        _ => return Err(SourceError::OtherLanguage { path, found: started.language, asked }),
+    };
+    let answer = rollout.calls.iter().rev().find_map(|call| call.ran()?.answer.clone());
+    Ok(PastSession {
+        language: found,
+        version: None,
+        fs_root: None,
+        fs_metadata: None,
+        root_tools: started.root_tools,
+        calls: rollout.calls,
+        answer,
+        remarks,
+    })
+}
+
+/// A rollout, as far as it is read.
+#[derive(Default)]
+struct Rollout {
+    started: Option<RolloutStarted>,
+    calls: Vec<PastCall>,
+    /// Ids of the calls, each with its turn.
+    ids: Vec<(u32, String)>,
+}
+
+impl Rollout {
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::RolloutStarted(started) => self.started = Some(started),
+            Event::CallStarted(call) if self.is_repl(&call.tool) => {
+                let Some(code) = call.code else { return };
+                // A worker that died was replaced.
+                let is_first = matches!(self.calls.last(), Some(PastCall { end: End::Failed(_), .. }));
+                let number = self.calls.len() + 1;
+                self.calls.push(PastCall { number, task: Task::Run(code), end: End::Missing, is_first });
+                self.ids.push((call.turn, call.call_id));
+            }
+            Event::CallEnded(ended) => {
+                let is_it = |(turn, id): &(u32, String)| *turn == ended.turn && *id == ended.call_id;
+                let Some(at) = self.ids.iter().rposition(is_it) else { return };
+                self.calls[at].end = match (ended.output, ended.error) {
+                    (Some(output), _) => End::Ran(ran(output, ended.seconds)),
+                    (None, error) => End::Failed(error.unwrap_or_default()),
+                };
+            }
+            _ => {}
+        }
+    }
+
+    fn is_repl(&self, tool: &str) -> bool {
+        let language = self.started.as_ref().and_then(|started| started.language.parse().ok());
+        language.is_some_and(|language| repl_tool_name(language) == tool)
+    }
+}
+
+fn ran(output: Output, seconds: f64) -> Ran {
+    let Output { stdout, stderr, result, outcome, state, exit_code, answer, answer_ready, .. } = output;
+    Ran {
+        outcome,
+        state,
+        exit_code,
+        execution_time: seconds,
+        printed: Printed::Text { stdout, stderr, result },
+        answer: Some(Answer { ready: answer_ready, content: answer }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
+
+    #[test]
+    fn calls_of_the_repl_are_read_with_what_they_printed() {
+        let past = read(EXAMPLE.as_bytes(), Path::new("t"), &SourceOptions::default()).unwrap();
+        assert_eq!((past.language, past.calls.len()), (ReplLanguage::Bash, 3));
+        assert!(past.calls.iter().all(|call| call.fault().is_none()), "{past:?}");
+        assert!(past.answer.is_some_and(|answer| answer.ready));
+        assert!(past.root_tools.contains(&"llm_batch".to_owned()));
+    }
+
+    #[test]
+    fn one_of_several_rollouts_is_named() {
+        let two = format!("{EXAMPLE}{}", EXAMPLE.replace("letters-1", "letters-2"));
+        let refusal = |text: &str, rollout: Option<&str>| {
+            let options = SourceOptions { rollout: rollout.map(str::to_owned), language: None };
+            read(text.as_bytes(), Path::new("t"), &options).map(|past| past.calls.len())
+        };
+        assert_eq!(refusal(&two, Some("letters-2")).unwrap(), 3);
+        assert_eq!(
+            refusal(&two, None).unwrap_err().to_string(),
+            "t has several rollouts: name one with --rollout, of letters-1, letters-2"
+        );
+        assert_eq!(
+            refusal(EXAMPLE, Some("x")).unwrap_err().to_string(),
+            "t has no rollout `x`: it has letters-1"
+        );
+    }
+}

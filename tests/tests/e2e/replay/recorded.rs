@@ -1,0 +1,232 @@
+//! What root tools answered: kept, and given again without any server.
+
+use std::fs;
+
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::{Value, json};
+
+use super::{Place, shown, text};
+
+/// A tool that gives its arguments back as JSON, and one that fails.
+const TOOLS: &str = r#"
+[[tool]]
+name = "echo_back"
+description = "Gives its arguments back."
+command = ["cat"]
+output = "json"
+
+[[tool]]
+name = "fails"
+description = "Fails."
+command = ["sh", "-c", "echo no such row >&2; exit 3"]
+"#;
+
+const BASH: [&str; 5] = [
+    "x=$(llm_batch one \"two 'quoted'\"); echo \"$x\"; llm_batch --json '[\"one\",  \"two\"]' | cat",
+    "printf 'one\\n\\ntwo\\n' | llm_batch --lines; echo three | llm_batch; llm_batch --json-output one; printf four > f; llm_batch --file f -- -x",
+    "echo_back 1 \"a b\" '{\"k\": [1,  2]}'; echo_back --str 1; echo_back --json '{\"kwargs\": {\"n\": 2}, \"args\": []}'; echo '[7]' | echo_back; echo_back",
+    "fails now; echo \"status $?\"; printf %s '\"from a file\"' > g; echo_back @g; bash -c 'echo_back 1'",
+    "RLM_CONTENT=$(llm_batch final); RLM_READY=1",
+];
+
+const PYTHON: [&str; 5] = [
+    "print(llm_batch(['one', \"two 'quoted'\"])); llm_batch(['one', 'two'])",
+    "echo_back(1, 'a b', {'k': [1, 2]}, n=2.5, m=None)",
+    "try:\n    fails('now')\nexcept RuntimeError as error:\n    print(error)",
+    "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor() as pool:\n    print(list(pool.map(echo_back, range(4))))",
+    "answer['content'] = llm_batch(['final'])[0]\nanswer['ready'] = True",
+];
+
+/// A model that leads by these codes.
+fn model(tool: &str, codes: &[&str]) -> ScriptedModel {
+    ScriptedModel::start(codes.iter().map(|code| {
+        let function = json!({"name": tool, "arguments": json!({"code": code}).to_string()});
+        let call = json!({"id": "c", "type": "function", "function": function});
+        let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        Rule::any().message(message).once()
+    }))
+}
+
+/// A rollout whose directory and trajectory are kept.
+fn rollout(place: &Place, python: bool) -> ScriptedModel {
+    place.write("tools.toml", TOOLS);
+    let (tool, codes) = if python { ("call_python_repl", PYTHON) } else { ("call_bash_repl", BASH) };
+    // The root model and the sub-LLM are told apart by their servers.
+    let root = model(tool, &codes);
+    let sub = ScriptedModel::start([Rule::any()]);
+    let mut command = place.command(&rlm_tests::program("rlm"));
+    command
+        .args([
+            "run",
+            "--quiet",
+            "--tools",
+            "tools.toml",
+            "--trajectory",
+            "t.jsonl",
+            "--keep",
+            "kept",
+            "Why?",
+        ])
+        .args(["--base-url", &root.base_url(), "--model", "root", "--sub-base-url", &sub.base_url()])
+        .args(["--sub-model", "small", "--language", if python { "python" } else { "bash" }]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    drop(root.finish());
+    sub
+}
+
+fn kept(place: &Place) -> std::path::PathBuf {
+    let mut kept = fs::read_dir(place.path("kept")).unwrap();
+    kept.next().unwrap().unwrap().path()
+}
+
+#[test]
+fn a_recording_answers_in_replay_and_script_without_any_server() {
+    for python in [false, true] {
+        let place = Place::new();
+        let sub = rollout(&place, python);
+        let trajectory = place.path("t.jsonl");
+        // A replay with the tools themselves, which keeps what they answer.
+        let live = place.replay(
+            &trajectory,
+            &[
+                "--tools",
+                "tools.toml",
+                "--sub-base-url",
+                &sub.base_url(),
+                "--sub-model",
+                "small",
+                "--record",
+                "r.jsonl",
+            ],
+        );
+        assert_eq!(shown(&live), ("equal: 5 calls\n", "", Some(0)));
+        let asked = sub.finish().len();
+        assert!(asked > 8, "{asked}");
+        // No server is left, and no tool.
+        fs::remove_file(place.path("tools.toml")).unwrap();
+        let recorded = place.replay(&trajectory, &["--recorded", "r.jsonl"]);
+        assert_eq!(shown(&recorded), ("equal: 5 calls\n", "", Some(0)));
+        if !python {
+            // In Python the history has a digest of how long `llm_batch` took.
+            let of_history = place.replay(&kept(&place), &["--recorded", "r.jsonl"]);
+            assert_eq!(shown(&of_history), ("equal: 5 calls\n", "", Some(0)));
+        }
+        let script = place.script(&trajectory, &["--recorded", "r.jsonl"]);
+        let output = place.run(&script);
+        let expected = printed(&trajectory);
+        let (stdout, stderr, status) = shown(&output);
+        assert_eq!((without_times(stdout), status), (without_times(&expected), Some(0)), "{stderr}");
+        assert!(stdout.ends_with("\nre: final\n"), "{stdout}");
+        assert!(
+            script.contains(
+                "\n# Root tools that it calls, answered from a recording: llm_batch, echo_back, fails\n"
+            ),
+            "{script}"
+        );
+        place.assert_nothing_left();
+    }
+}
+
+/// What the calls of a trajectory printed, and the answer.
+fn printed(trajectory: &std::path::Path) -> String {
+    let text = fs::read_to_string(trajectory).unwrap();
+    let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut printed = String::new();
+    let mut answer = String::new();
+    for output in entries.filter(|entry| entry["event"] == "call_ended").map(|entry| entry["output"].clone())
+    {
+        printed += output["stdout"].as_str().unwrap();
+        if let Some(result) = output["result"].as_str() {
+            printed += &format!("{result}\n");
+        }
+        answer = output["answer"].as_str().unwrap().to_owned();
+    }
+    format!("{printed}{answer}\n")
+}
+
+/// Lines in which `llm_batch` says how long it took, and errors, which a script prints elsewhere.
+fn without_times(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with("llm_batch: ") && !line.starts_with("Error: ")).collect()
+}
+
+#[test]
+fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
+    for python in [false, true] {
+        let place = Place::new();
+        let sub = rollout(&place, python);
+        drop(sub.finish());
+        let trajectory = place.path("t.jsonl");
+        place.write("r.jsonl", "");
+        let replayed = place.replay(&trajectory, &["--recorded", "r.jsonl"]);
+        assert_eq!(replayed.status.code(), Some(1));
+        let words = text(&replayed.stdout);
+        assert!(words.contains("llm_batch(['final']) is not in the recording\n"), "{words}");
+        // Nothing was set up that could answer.
+        let replayed = place.replay(&trajectory, &[]);
+        assert_eq!(replayed.status.code(), Some(1));
+        let words = text(&replayed.stdout);
+        assert!(
+            words.contains("llm_batch is a root tool that this replay does not have: give its tools or"),
+            "{words}"
+        );
+        // In a script.
+        let output = place.run(&place.script(&trajectory, &["--recorded", "r.jsonl"]));
+        let refusal = if python {
+            "llm_batch(['one', \"two 'quoted'\"]) is not in the recording"
+        } else {
+            "this call of llm_batch is not in the recording: final"
+        };
+        assert!(text(&output.stderr).contains(refusal), "{output:?}");
+        let script = place.script(&trajectory, &[]);
+        assert!(
+            script.contains(
+                "\n# Root tools that it calls, and that are refused here: llm_batch, echo_back, fails\n"
+            ),
+            "{script}"
+        );
+        let output = place.run(&script);
+        let refusal = "llm_batch is a root tool of the session that this script is of: `rlm script --recorded FILE` puts its recorded answers in";
+        assert!(text(&output.stderr).contains(refusal), "{output:?}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn equal_calls_are_answered_in_order_and_as_often_as_recorded() {
+    let place = Place::new();
+    let line = |reply: &str| {
+        json!({"call": {"tool_name": "pick", "serialization": "json", "args": ["x"], "kwargs": {}}, "reply": {"result": reply}})
+            .to_string()
+            + "\n"
+    };
+    place.write("r.jsonl", &(line("first") + &line("second")));
+    let history = |code: &str, exit_code: Value| {
+        json!({"seq": 1, "code": code, "outcome": "ok", "state": "kept", "exit_code": exit_code, "started_at": 1, "execution_time": 1})
+            .to_string()
+            + "\n"
+    };
+    let codes = [
+        (
+            history("echo $(pick x); echo $(pick x); pick x", json!(0)),
+            "Error: this call of pick was not recorded so often",
+        ),
+        (
+            history(
+                "print(pick('x'), pick('x'), sep='\\n')\ntry:\n    pick('x')\nexcept RuntimeError as error:\n    import sys; print(error, file=sys.stderr)",
+                Value::Null,
+            ),
+            "pick('x') was not recorded so often",
+        ),
+    ];
+    for (text, error) in codes {
+        let history = place.write("history.jsonl", &text);
+        let output = place.run(&place.script(&history, &["--recorded", "r.jsonl"]));
+        assert_eq!(shown(&output), ("first\nsecond\n", format!("{error}\n").as_str(), Some(0)));
+    }
+    place.write("r.jsonl", &(line("first") + "nonsense\n"));
+    let refused = place.rlm(&["script", "history.jsonl", "--recorded", "r.jsonl"]);
+    let words = "rlm: r.jsonl: line 2 is no recorded call: expected ident at column 2\n";
+    assert_eq!(shown(&refused), ("", words, Some(3)));
+    place.assert_nothing_left();
+}

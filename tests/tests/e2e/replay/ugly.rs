@@ -1,0 +1,125 @@
+//! Histories and calls that are not as one would like them.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use nix::sys::stat::Mode;
+use rlm_tests::Setup;
+
+use super::{Place, seen, session, shown, text};
+
+#[test]
+fn calls_of_any_text_and_size_come_to_the_same() {
+    let place = Place::new();
+    let large_text = "x'\"\\\n".repeat(200_000);
+    let large_bash = format!("x=$(cat <<'END'\n{large_text}\nEND\n); echo ${{#x}}");
+    let large_answer = "RLM_CONTENT=$(head -c 200000 /dev/zero | tr '\\0' 'é')";
+    let bash = [
+        large_bash.as_str(),
+        "printf '\\377\\376\\n'",
+        "echo \\\\\\\\ '\\' \"\\\\\"",
+        "cat <<A; cat <<-B\none\nA\n\ttwo\n\tB",
+        "echo $'a\\tb' \"$(cat <<'Q'\nin 'quotes'\nQ\n)\"",
+        "echo end # \\",
+        "echo \\\n\n",
+        "if true; then\n  echo yes\nfi",
+        "echo 'END_OF_FILE'\n# '",
+        large_answer,
+    ];
+    let (kept, responses) = session(&place, Setup::bash(), &[], &bash);
+    let output = place.run(&place.script(&kept, &[]));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((printed, text(&output.stderr)), (seen(&responses), ""));
+    assert!(output.stdout.len() > 200_000);
+    assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 10 calls\n", "", Some(0)));
+
+    let large_python = format!("x = {:?}; print(len(x))", "y'".repeat(500_000));
+    let python = [
+        large_python.as_str(),
+        "import sys; sys.stdout.buffer.write(b'\\xff\\n') and None",
+        "'''a'''; \"\"\"b\"\"\"",
+        "print('''\n# %% no call\n''')\n#\\",
+        "r'\\\\'",
+        "print('a\u{c}b')\r\nprint(2)\rprint(3)",
+        "answer['content'] = 'é' * 200_000",
+    ];
+    let (kept, responses) = session(&place, Setup::python(), &[], &python);
+    let script = place.script(&kept, &[]);
+    let output = place.run(&script);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((printed, text(&output.stderr)), (seen(&responses), ""));
+    assert!(output.stdout.len() > 400_000);
+    assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 7 calls\n", "", Some(0)));
+}
+
+#[test]
+fn a_last_line_that_is_cut_off_is_remarked_on() {
+    let place = Place::new();
+    let (kept, _) = session(&place, Setup::bash(), &[], &["echo a", "echo b"]);
+    let history = kept.join("rlm_history.jsonl");
+    let whole = fs::read_to_string(&history).unwrap();
+    fs::write(&history, &whole[..whole.len() - 20]).unwrap();
+    let written = place.rlm(&["script", history.to_str().unwrap()]);
+    assert_eq!(written.status.code(), Some(0));
+    assert!(text(&written.stderr).contains("line 2 is cut off after"), "{written:?}");
+    assert_eq!(shown(&place.run(text(&written.stdout))), ("a\n", "", Some(0)));
+    let replayed = place.replay(&history, &[]);
+    assert_eq!((text(&replayed.stdout), replayed.status.code()), ("equal: 1 call\n", Some(0)));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let place = Place::new();
+    let dir = place.path("control");
+    fs::create_dir(&dir).unwrap();
+    let history = dir.join("rlm_history.jsonl");
+    let refusal = || {
+        let refused = place.rlm(&["script", "control"]);
+        assert_eq!((text(&refused.stdout), refused.status.code()), ("", Some(3)), "{refused:?}");
+        assert_eq!(place.replay(&dir, &[]).status.code(), Some(3));
+        text(&refused.stderr).to_owned()
+    };
+    assert!(refusal().starts_with("rlm: control holds neither rlm_history.jsonl nor "), "{}", refusal());
+    nix::unistd::mkfifo(&history, Mode::S_IRWXU).unwrap();
+    assert_eq!(refusal(), "rlm: control/rlm_history.jsonl is no regular file\n");
+    fs::remove_file(&history).unwrap();
+    symlink("/etc/passwd", &history).unwrap();
+    assert!(refusal().starts_with("rlm: cannot read control/rlm_history.jsonl: "), "{}", refusal());
+    fs::remove_file(&history).unwrap();
+    fs::write(&history, "").unwrap();
+    assert_eq!(refusal(), "rlm: control/rlm_history.jsonl holds no calls\n");
+    fs::write(&history, "{}\n").unwrap();
+    let reason = "line 1 is no entry of a history: missing field `seq` at column 2\n";
+    assert!(refusal().ends_with(reason), "{}", refusal());
+    let (kept, _) = session(&place, Setup::bash(), &[], &["echo a"]);
+    let line = fs::read_to_string(kept.join("rlm_history.jsonl")).unwrap();
+    fs::write(&history, format!("{line}{{\"seq\":\n{line}")).unwrap();
+    assert!(
+        refusal().starts_with("rlm: control/rlm_history.jsonl: line 2 is no entry of a history: "),
+        "{}",
+        refusal()
+    );
+    fs::File::create(&history).unwrap().set_len((256 << 20) + 1).unwrap();
+    assert!(refusal().contains("has 268435457 bytes, more than the limit of"), "{}", refusal());
+    assert_eq!(place.rlm(&["script", "missing"]).status.code(), Some(3));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn hostile_neighbours_of_a_history_are_not_waited_for() {
+    let place = Place::new();
+    let (kept, _) = session(&place, Setup::python(), &[], &["print(fs_metadata)"]);
+    for name in ["rlm_answer.json", "rlm_context.json"] {
+        fs::remove_file(kept.join(name)).unwrap();
+        nix::unistd::mkfifo(&kept.join(name), Mode::S_IRWXU).unwrap();
+    }
+    let written = place.rlm(&["script", kept.to_str().unwrap()]);
+    assert_eq!(written.status.code(), Some(0));
+    for name in ["rlm_answer.json", "rlm_context.json"] {
+        assert!(
+            text(&written.stderr).contains(&format!("{name} is no regular file: it is not used\n")),
+            "{written:?}"
+        );
+    }
+    assert_eq!(text(&place.run(text(&written.stdout)).stdout), "None\n");
+}

@@ -2,6 +2,7 @@
 
 mod answer;
 mod cli;
+mod embedding;
 mod endings;
 mod environment;
 mod exits;

@@ -601,7 +601,7 @@ const PYTHON_SDK: &str = "mcp==2.3.0";
 
 /// None, and a word why, where there is no Python that has the SDK or can get it.
 #[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
-fn python_with_mcp() -> Option<PathBuf> {
+pub(super) fn python_with_mcp() -> Option<PathBuf> {
     let runs = |python: &PathBuf, code: &str| {
         Command::new(python).args(["-I", "-c", code]).output().is_ok_and(|output| output.status.success())
     };

@@ -1,23 +1,29 @@
 //! The files of the working directory, as resources: listed, and read within it alone.
 //!
-//! A path is opened name by name, and a symbolic link is followed nowhere; so nothing outside the directory is read,
+//! A path is opened name by name, and a symbolic link is followed nowhere; so nothing outside the directory is read or listed,
 //! whatever becomes of its directories meanwhile.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
 
 /// Files on a page of the list.
 const PAGE: usize = 200;
 
 /// Files in the list, and directories that are looked into; what is more can be read all the same.
 const MAX_LISTED: usize = 10_000;
+
+/// How directories are opened: on the way to something, and never by a link.
+const DIRECTORY: OFlag =
+    OFlag::O_DIRECTORY.union(OFlag::O_PATH).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// The files.
 #[derive(Clone, Debug)]
@@ -81,22 +87,40 @@ impl Files {
         let mut directories = vec![PathBuf::new()];
         while let Some(directory) = directories.pop() {
             looked_into += 1;
-            let Ok(entries) = fs::read_dir(self.root.join(&directory)) else { continue };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                let Ok(metadata) = entry.metadata() else { continue };
+            let Ok(mut entries) = self.entries(&directory) else { continue };
+            let names: Vec<_> = entries.iter().flatten().map(|entry| entry.file_name().to_owned()).collect();
+            for name in names {
                 if name.as_bytes().starts_with(b".") || files.len() >= MAX_LISTED {
                     continue;
                 }
-                let path = directory.join(&name);
-                if metadata.is_file() {
-                    files.push(Listed { path, bytes: metadata.len() });
-                } else if metadata.is_dir() && looked_into + directories.len() < MAX_LISTED {
-                    directories.push(path);
+                let Ok(stat) = fstatat(&entries, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else {
+                    continue;
+                };
+                let path = directory.join(OsStr::from_bytes(name.as_bytes()));
+                match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+                    SFlag::S_IFREG => {
+                        files.push(Listed { path, bytes: u64::try_from(stat.st_size).unwrap_or_default() });
+                    }
+                    SFlag::S_IFDIR if looked_into + directories.len() < MAX_LISTED => directories.push(path),
+                    _ => {}
                 }
             }
         }
         files
+    }
+
+    fn entries(&self, directory: &Path) -> Result<Dir, Errno> {
+        let names: Vec<&OsStr> = directory.iter().collect();
+        Dir::openat(self.open_directory(&names)?, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
+    /// A directory below the root, by its names one after another.
+    fn open_directory(&self, names: &[&OsStr]) -> Result<OwnedFd, Errno> {
+        let mut at = open(&self.root, DIRECTORY, Mode::empty())?;
+        for name in names {
+            at = openat(&at, *name, DIRECTORY, Mode::empty())?;
+        }
+        Ok(at)
     }
 
     /// The bytes of a file. Blocks.
@@ -135,26 +159,24 @@ impl Files {
             return Err(ReadError::NotAFile(path.to_owned()));
         };
         let failed = |errno| match errno {
-            Errno::ENOENT => ReadError::Missing(path.to_owned()),
+            Errno::ENOENT | Errno::ENAMETOOLONG => ReadError::Missing(path.to_owned()),
             Errno::ELOOP | Errno::ENOTDIR => ReadError::Link(path.to_owned()),
             Errno::ENXIO => ReadError::NotAFile(path.to_owned()),
             errno => ReadError::Io { path: path.to_owned(), source: errno.into() },
         };
-        let beside = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let directory = OFlag::O_DIRECTORY | OFlag::O_PATH | beside;
-        let mut at = open(&self.root, directory, Mode::empty()).map_err(failed)?;
-        for name in directories {
-            at = openat(&at, *name, directory, Mode::empty()).map_err(failed)?;
-        }
+        let at = self.open_directory(directories).map_err(failed)?;
         // A FIFO or a device must not hold us up.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | beside;
+        let flags =
+            OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(&at, *last, flags, Mode::empty()).map(File::from).map_err(failed)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
 
@@ -177,6 +199,32 @@ mod tests {
         let listed = |path: &str, bytes| Listed { path: path.into(), bytes };
         assert_eq!(files.list(None), (vec![listed("a.txt", 1), listed("sub/deep/b.txt", 2)], false));
         assert_eq!(files.list(Some(Path::new("a.txt"))), (vec![listed("sub/deep/b.txt", 2)], false));
+    }
+
+    /// Directories that become links at every moment.
+    #[test]
+    fn nothing_outside_is_listed_whatever_becomes_of_directories() {
+        let (dir, files) = files();
+        let (root, outside) = (files.root().to_owned(), dir.path().join("outside/deep"));
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("b.txt"), "outside").unwrap();
+        let (listed, is_done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    fs::rename(root.join("sub"), root.join(".sub")).unwrap();
+                    symlink("../outside", root.join("sub")).unwrap();
+                    fs::remove_file(root.join("sub")).unwrap();
+                    fs::rename(root.join(".sub"), root.join("sub")).unwrap();
+                }
+            });
+            for _ in 0..5000 {
+                let (all, _) = files.list(None);
+                listed.fetch_add(all.iter().filter(|listed| listed.bytes == 7).count(), Ordering::Relaxed);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(listed.into_inner(), 0);
     }
 
     #[test]

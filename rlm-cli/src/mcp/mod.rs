@@ -6,9 +6,9 @@
 //! The runtime has one thread, and that is what keeps calls in order: the SDK starts a task for each request as it comes
 //! in, tasks begin in the order in which they were started, and a call has its turn from its first step on.
 
-mod end;
 mod files;
 mod log;
+mod requests;
 mod server;
 mod sessions;
 mod tools;
@@ -23,7 +23,6 @@ use rlm_env::prompts::{McpDoc, Prompts};
 use rlm_env::{ReplLanguage, SessionConfig};
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 
 use crate::arguments::McpOptions;
@@ -31,17 +30,16 @@ use crate::environment::Environment;
 use crate::run::python_variable;
 use crate::signals::{Ends, interrupted};
 use crate::worker;
-use end::UntilEnd;
 use files::Files;
+use requests::Requests;
 use server::Server;
 use sessions::{Limits, Sessions};
 
-/// Longest message of a client, in bytes: more than the largest code, each character of it escaped. The SDK drops a longer
-/// one, and says so in the log.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
-
 /// What calls that run get to end when the client has closed its end: enough for `printf … | rlm mcp`.
 const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// What the last answers get, from then on, to be taken: a client may have stopped reading.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -69,9 +67,8 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
 /// Serves one client, until it closes its end.
 async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
     let (input, output) = stdio_pipes();
-    let (input, end) = UntilEnd::new(input);
-    let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
-    let running = match Arc::clone(server).serve(transport).await {
+    let (requests, end) = Requests::new(input, output);
+    let running = match Arc::clone(server).serve(requests).await {
         Ok(running) => running,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(error).context("the client does not speak MCP"),
@@ -80,11 +77,11 @@ async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
         end.cancelled().await;
         tokio::time::sleep(LAST_CALLS).await;
         server.stop_calls();
-        std::future::pending().await
+        tokio::time::sleep(LAST_ANSWERS).await;
     };
     tokio::select! {
         ended = running.waiting() => ended.map(drop).context("the server failed"),
-        never = closing => never,
+        () = closing => Ok(()),
     }
 }
 

@@ -23,6 +23,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::files::{Files, Listed, ReadError};
+use super::requests::Unreadable;
 use super::sessions::Sessions;
 use super::tools::{self, CodeArguments, SessionArguments};
 use super::uri;
@@ -207,8 +208,11 @@ impl ServerHandler for Server {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: Context,
+        context: Context,
     ) -> Result<CustomResult, ErrorData> {
+        if let Some(Unreadable(answer)) = context.extensions.get() {
+            return Err(answer.clone());
+        }
         let CustomRequest { method, .. } = request;
         let is_ours = ["tools/", "resources/"].iter().any(|area| method.starts_with(area));
         Err(if is_ours && !matches!(method.as_str(), "resources/subscribe" | "resources/unsubscribe") {

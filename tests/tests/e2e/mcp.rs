@@ -538,13 +538,17 @@ fn call(id: u32, tool: &str, arguments: Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }
 
-/// What a server answers to requests that come from a file, behind those that begin a conversation.
-fn answer_requests(root: &Path, tmp: &Path, requests: &[String]) -> Output {
+/// What a client begins a conversation with.
+fn opening() -> [String; 2] {
     let initialize = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let first = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize}).to_string();
-    let second = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
+    [first, json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()]
+}
+
+/// What a server answers to requests that come from a file, behind those that begin a conversation.
+fn answer_requests(root: &Path, tmp: &Path, requests: &[String]) -> Output {
     let mut input = tempfile::tempfile().unwrap();
-    for request in [first, second].iter().chain(requests) {
+    for request in opening().iter().chain(requests) {
         writeln!(input, "{request}").unwrap();
     }
     input.rewind().unwrap();
@@ -577,6 +581,98 @@ fn requests_of_a_pipe_are_answered_before_the_end() {
     assert_eq!(answers[1]["result"]["structuredContent"]["value"]["stdout"], "out\nerr\nx");
     assert_eq!(answers[2]["error"]["code"], -32602);
     assert_eq!(answers[3]["error"]["code"], -32601);
+}
+
+#[test]
+fn a_request_that_cannot_be_read_is_answered_and_the_next_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |id: u32, code: &str| call(id, "bash", json!({"code": "CODE"})).replace("\"CODE\"", code);
+    let requests = [
+        with(2, r#""echo \ud800""#),
+        with(3, r#""echo", "timeout": 1e400"#),
+        with(4, r#""echo", "timeout": NaN"#).replace("NaN", "Infinity"),
+        with(5, &format!("{}{}", "[".repeat(1000), "]".repeat(1000))),
+        json!({"jsonrpc": "2.0", "id": 6, "method": "tools/call", "params": []}).to_string(),
+        json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "bash", "_meta": 1}})
+            .to_string(),
+        json!({"id": 8, "jsonrpc": "1.0", "method": "ping"}).to_string(),
+        with(9, r#""echo on""#),
+    ];
+    let output = answer_requests(dir.path(), dir.path(), &requests);
+    assert!(output.status.success(), "{output:?}");
+    let output = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut codes: Vec<_> =
+        answers.iter().map(|answer| (answer["id"].as_u64(), answer["error"]["code"].as_i64())).collect();
+    codes.sort();
+    let codes_of = [
+        None,
+        Some(-32700),
+        Some(-32700),
+        None,
+        Some(-32700),
+        Some(-32602),
+        Some(-32602),
+        Some(-32600),
+        None,
+    ];
+    // `Infinity` is no JSON, whatever else the line may hold: nobody knows that it is a request.
+    let expected: Vec<_> = (1..).map(Some).zip(codes_of).filter(|(id, _)| *id != Some(4)).collect();
+    assert_eq!(codes, expected, "{answers:?}");
+    let on = answers.iter().find(|answer| answer["id"] == 9).unwrap();
+    assert_eq!(on["result"]["structuredContent"]["value"]["stdout"], "on\n");
+}
+
+/// Begins a conversation, and gives away the client's ends: who writes, and who reads.
+fn by_hand(mut place: Place) -> (Place, Child, std::process::ChildStdin, std::process::ChildStdout) {
+    let mut rlm =
+        place.rlm.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut input, output) = (rlm.stdin.take().unwrap(), rlm.stdout.take().unwrap());
+    for request in opening() {
+        writeln!(input, "{request}").unwrap();
+    }
+    (place, rlm, input, output)
+}
+
+fn assert_ends_and_leaves_nothing(mut rlm: Child, place: &Place) {
+    let mut status = None;
+    wait_until("rlm mcp has ended", || {
+        status = rlm.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success(), "{status:?}");
+    assert_no_marked_process(&place.mark);
+    assert_eq!(std::fs::read_dir(place.dir.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_client_that_stops_reading_and_closes_its_end_leaves_nothing() {
+    let (place, rlm, mut input, _unread) = by_hand(Place::new(&[]));
+    // More than a pipe holds.
+    let code = "head -c 300000 /dev/zero | tr '\\0' x; touch full";
+    for id in 2..5 {
+        writeln!(input, "{}", call(id, "bash", json!({"code": code}))).unwrap();
+    }
+    writeln!(input, "{}", call(5, "bash", json!({"code": "touch begun; sleep 1000", "timeout": 1000})))
+        .unwrap();
+    let begun = place.dir.path().join("root/begun");
+    wait_until("the last call has begun", || begun.exists());
+    drop(input);
+    assert_ends_and_leaves_nothing(rlm, &place);
+}
+
+#[test]
+fn a_client_that_can_be_told_nothing_any_more_has_gone() {
+    let (place, rlm, mut input, output) = by_hand(Place::new(&[]));
+    let begun = place.dir.path().join("root/begun");
+    let code = "touch begun; sleep 1000";
+    writeln!(input, "{}", call(2, "bash", json!({"code": code, "timeout": 1000}))).unwrap();
+    wait_until("the call has begun", || begun.exists());
+    drop(output);
+    // Its answer is the first that cannot be sent; the other end stays open.
+    writeln!(input, "{}", call(3, "reset", json!({"language": "python"}))).unwrap();
+    assert_ends_and_leaves_nothing(rlm, &place);
+    drop(input);
 }
 
 /// The Python SDK's client, in a virtual environment that is kept with what cargo builds.

@@ -244,7 +244,8 @@ impl Session {
     pub async fn execute(&mut self, call: impl Into<Call>) -> Result<Response, SessionError> {
         let call = call.into();
         self.seq += 1;
-        let mut request = serde_json::json!({"code": call.code, "seq": self.seq});
+        // The number stands first: of a request that is too large the worker knows no more than its beginning.
+        let mut request = serde_json::json!({"seq": self.seq, "code": call.code});
         if let Some(limit) = call.timeout {
             request["timeout"] = limit.as_secs_f64().into();
         }

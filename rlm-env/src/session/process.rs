@@ -129,6 +129,8 @@ impl WorkerProcess {
                 return;
             }
             send(&self.pidfd, signal);
+            // One that is stopped hears nothing before.
+            send(&self.pidfd, Signal::SIGCONT);
             if wait_dead(&self.pidfd, limit) {
                 self.status = self.child.wait().ok();
             }

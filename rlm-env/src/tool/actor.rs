@@ -1,12 +1,14 @@
 //! The task that owns a tool's session and serves its calls, one after another.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use nix::sys::stat::{fstat, lstat};
 use rlm_core::control::ControlDir;
-use rlm_core::protocol::{Response, State};
+use rlm_core::protocol::{Outcome, Response, State};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +29,9 @@ const OUTPUTS: &str = "outputs";
 
 /// How often a worker is started before the call fails.
 const START_ATTEMPTS: u32 = 2;
+
+/// A reset that was done, or took the worker along and brought another one.
+const RESET: [Outcome; 2] = [Outcome::Ok, Outcome::TimedOut];
 
 /// Something to do, and its place among what is to be done.
 #[derive(Debug)]
@@ -149,6 +154,9 @@ impl Actor {
                     self.note_untold(response.state, response.hint.unwrap_or_default());
                     return Err(ToolFault::Closed);
                 }
+                Ok(response) if is_refused(&response) => {
+                    return Err(ToolFault::BadArguments(response.hint.unwrap_or_default()));
+                }
                 Ok(response) => return Ok(self.reply(response).await),
                 // It was killed before this call, and took its time to die.
                 Err(SessionError::Died { .. }) if !session.was_read() && !was_replaced => was_replaced = true,
@@ -193,8 +201,18 @@ impl Actor {
         let (control, outputs): (PathBuf, PathBuf) = {
             let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
             let dir = match &mut *dir {
-                Some(dir) => dir,
-                none => none.insert(HostDir::create(&self.config.dir)?),
+                Some(dir) if is_in_place(dir) => dir,
+                none => {
+                    // Kept outputs were in the one before.
+                    self.outputs = None;
+                    none.insert(HostDir::create(&self.config.dir).map_err(|error| {
+                        let place = self.config.dir.display();
+                        std::io::Error::new(
+                            error.kind(),
+                            format!("cannot make a directory in {place}: {error}"),
+                        )
+                    })?)
+                }
             };
             (dir.path().join(CONTROL), dir.path().join(OUTPUTS))
         };
@@ -275,7 +293,7 @@ impl Actor {
     /// Gives the session a fresh interpreter. A session that has not started is fresh.
     async fn begin_anew(&mut self) -> Result<(), ToolFault> {
         let Some(session) = &mut self.session else { return Ok(()) };
-        if session.reset().await.is_ok_and(|response| response.state == State::Reset) {
+        if session.reset().await.is_ok_and(|response| RESET.contains(&response.outcome)) {
             return Ok(());
         }
         // Its worker cannot: another one takes its place.
@@ -283,6 +301,17 @@ impl Actor {
         self.session = Some(self.start().await?);
         Ok(())
     }
+}
+
+/// Whether the worker did not take the call: no code ran. Code that raises has an exception.
+fn is_refused(response: &Response) -> bool {
+    response.outcome == Outcome::Error && response.exception.is_none()
+}
+
+/// Whether the directory still lies where it was made: the session may have removed it.
+fn is_in_place(dir: &HostDir) -> bool {
+    let identity = |stat: nix::sys::stat::FileStat| (stat.st_dev, stat.st_ino);
+    fstat(dir.as_fd()).is_ok_and(|made| lstat(dir.path()).map(identity) == Ok(identity(made)))
 }
 
 async fn close(session: Session) {

@@ -163,7 +163,8 @@ impl SessionTool {
         if bytes > limit {
             return self.failed(&ToolFault::CodeTooLarge { bytes, limit });
         }
-        let limit = timeout.unwrap_or(self.config.timeout).min(MAX_TIMEOUT);
+        // None at all is no time, and not without limit.
+        let limit = timeout.unwrap_or(self.config.timeout).clamp(Duration::from_nanos(1), MAX_TIMEOUT);
         let make = |reply, cancelled| Work::Execute { code, limit, reply, cancelled };
         match self.submit(when_busy, make).await {
             Ok(reply) => reply,

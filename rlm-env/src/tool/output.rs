@@ -110,8 +110,9 @@ impl Outputs {
 
 /// The directory lies in one that nobody else can enter. The file is new, whatever the session put there.
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
+    match path.parent().map(fs::create_dir) {
+        Some(Err(error)) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
     }
     fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }

@@ -408,7 +408,10 @@ fn a_worker_that_cannot_start_is_tried_twice() {
         );
         config.dir = "/does/not/exist".into();
         let failed = failure(SessionTool::new(config).call("echo").await);
-        assert!(failed.error.ends_with("No such file or directory (os error 2)"), "{failed:?}");
+        assert_eq!(
+            failed.error,
+            "the session cannot be started: cannot make a directory in /does/not/exist: No such file or directory (os error 2)"
+        );
     });
     place.assert_nothing_left();
 }
@@ -429,6 +432,87 @@ fn a_reset_begins_anew_and_is_in_turn() {
         let after = value(after);
         assert_eq!((after.stdout.as_str(), after.state), ("unset\n", State::Kept));
         assert_eq!(after.answer, Answer::default());
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_reset_that_finds_no_directory_is_no_reset() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        assert_eq!(value(tool.call("x=1; echo $x").await).stdout, "1\n");
+        std::fs::remove_dir_all(place.path("work")).unwrap();
+        let ToolResult::Failed(failure) = tool.reset().await else { panic!() };
+        assert!(failure.error.starts_with("the session cannot be started: "), "{failure:?}");
+        std::fs::create_dir(place.path("work")).unwrap();
+        assert!(tool.reset().await.is_ok());
+        let work = place.path("work");
+        assert_eq!(
+            value(tool.call("echo ${x-unset} $PWD").await).stdout,
+            format!("unset {}\n", work.display())
+        );
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_limit_of_no_time_is_a_limit() {
+    let place = Place::new();
+    block_on(async {
+        for tool in [place.bash(), place.python()] {
+            let stopped = value(tool.call(limited("", Duration::ZERO)).await);
+            assert_eq!((stopped.timed_out, stopped.state), (true, State::Kept), "{stopped:?}");
+            tool.close().await;
+        }
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn code_that_the_worker_refuses_is_a_failure() {
+    let place = Place::new();
+    block_on(async {
+        let config = SessionToolConfig { max_code_bytes: usize::MAX, ..place.config(ReplLanguage::Bash) };
+        let tool = SessionTool::new(config);
+        let refused = failure(tool.call(format!("#{}", "x".repeat(16 << 20)).as_str()).await);
+        assert!(refused.error.contains("16777216"), "{refused:?}");
+        assert!(refused.hint.starts_with("Nothing was run."), "{refused:?}");
+        assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_session_that_removes_its_private_directory_gets_another_one() {
+    let place = Place::new();
+    block_on(async {
+        let tool = place.bash();
+        value(tool.call("echo on").await);
+        // Whether this call is answered is the worker's luck.
+        drop(tool.call(format!("rm -r {}/*", place.path("tmp").display()).as_str()).await);
+        let next = value(tool.call("echo on; seq 200000").await);
+        assert_eq!(next.state, State::Reset);
+        assert!(Path::new(&next.truncated.unwrap().stdout.unwrap().file.unwrap()).exists());
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_session_that_stops_its_own_worker_is_replaced_and_gone() {
+    let place = Place::new();
+    block_on(async {
+        let mut config = place.config(ReplLanguage::Bash);
+        config.session.margin = Duration::from_millis(100);
+        let tool = SessionTool::new(config);
+        let code = "nohup setsid sleep 1000 >/dev/null 2>&1 & read -r _ _ _ guard _ </proc/$PPID/stat; kill -STOP $guard $PPID; sleep 1000";
+        let stopped = value(tool.call(limited(code, Duration::from_millis(100))).await);
+        assert_eq!((stopped.timed_out, stopped.state), (true, State::Reset), "{stopped:?}");
+        assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
         tool.close().await;
     });
     place.assert_nothing_left();

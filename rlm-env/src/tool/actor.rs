@@ -1,7 +1,9 @@
 //! The task that owns a tool's session and serves its calls, one after another.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -33,13 +35,6 @@ const START_ATTEMPTS: u32 = 2;
 /// A reset that was done, or took the worker along and brought another one.
 const RESET: [Outcome; 2] = [Outcome::Ok, Outcome::TimedOut];
 
-/// Something to do, and its place among what is to be done.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) work: Work,
-    pub(super) place: Place,
-}
-
 /// Something to do. `cancelled` completes when nobody waits for the reply any more.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -47,7 +42,15 @@ pub(super) enum Work {
     Reset { reply: oneshot::Sender<Result<ResetValue, ToolFault>>, cancelled: CancellationToken },
 }
 
-/// One of those that wait or are served; given back when it is dropped.
+impl Work {
+    fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Execute { cancelled, .. } | Self::Reset { cancelled, .. } => cancelled.is_cancelled(),
+        }
+    }
+}
+
+/// The place of a caller among those that wait or are served; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
 
@@ -86,7 +89,7 @@ impl Actor {
     }
 
     /// Serves jobs until the tool is closed, and ends the worker.
-    pub(super) async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, closing: CancellationToken) {
+    pub(super) async fn serve(mut self, mut jobs: mpsc::UnboundedReceiver<Work>, closing: CancellationToken) {
         let is_idle = self.serve_until(&mut jobs, &closing).await;
         match self.session.take() {
             Some(session) if is_idle => close(session).await,
@@ -98,23 +101,38 @@ impl Actor {
     }
 
     /// Serves jobs until the tool is closed. Whether no job was given up.
-    async fn serve_until(&mut self, jobs: &mut mpsc::Receiver<Job>, closing: &CancellationToken) -> bool {
+    async fn serve_until(
+        &mut self,
+        jobs: &mut mpsc::UnboundedReceiver<Work>,
+        closing: &CancellationToken,
+    ) -> bool {
+        let mut waiting = VecDeque::new();
         loop {
+            let next = waiting.pop_front();
             let job = tokio::select! {
                 biased;
                 () = closing.cancelled() => return true,
+                next = std::future::ready(next), if next.is_some() => next,
                 job = jobs.recv() => job,
             };
             let Some(job) = job else { return true };
-            tokio::select! {
-                biased;
-                () = closing.cancelled() => return false,
-                () = self.work(job) => {}
+            let mut working = pin!(self.work(job));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = closing.cancelled() => return false,
+                    () = &mut working => break,
+                    Some(job) = jobs.recv() => {
+                        // Those that nobody waits for hold no memory, however many come while this one runs.
+                        waiting.retain(|earlier: &Work| !earlier.is_cancelled());
+                        waiting.push_back(job);
+                    }
+                }
             }
         }
     }
 
-    async fn work(&mut self, Job { work, place: _held }: Job) {
+    async fn work(&mut self, work: Work) {
         match work {
             // A reply that nobody waits for any more is dropped.
             Work::Execute { code, limit, reply, cancelled } => {

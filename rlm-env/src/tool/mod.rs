@@ -53,7 +53,7 @@ pub use script::session_script;
 use crate::prompts::Prompts;
 use crate::session::{ReplLanguage, SessionConfig};
 use crate::workspace::HostDir;
-use actor::{Actor, Job, Place, Work};
+use actor::{Actor, Place, Work};
 
 /// How a [`SessionTool`] is set up.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ type PrivateDir = Arc<Mutex<Option<HostDir>>>;
 pub struct SessionTool {
     config: Arc<SessionToolConfig>,
     dir: PrivateDir,
-    jobs: OnceLock<mpsc::Sender<Job>>,
+    jobs: OnceLock<mpsc::UnboundedSender<Work>>,
     /// Calls that wait or run.
     in_flight: Arc<AtomicUsize>,
     closing: CancellationToken,
@@ -228,23 +228,24 @@ impl SessionTool {
         make: impl FnOnce(oneshot::Sender<T>, CancellationToken) -> Work,
     ) -> Result<T, ToolFault> {
         let place = Place::take(&self.in_flight);
-        if when_busy == WhenBusy::Refuse && place.others() > 0 {
-            return Err(ToolFault::Busy { waiting: place.others() });
+        let most = match when_busy {
+            WhenBusy::Wait => self.config.max_waiting,
+            WhenBusy::Refuse => 0,
+        };
+        let waiting = place.others();
+        if waiting > most {
+            return Err(ToolFault::Busy { waiting });
         }
         let (sender, reply) = oneshot::channel();
         let cancelled = CancellationToken::new();
-        let job = Job { work: make(sender, cancelled.clone()), place };
-        self.jobs().try_send(job).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(job) => ToolFault::Busy { waiting: job.place.others() },
-            mpsc::error::TrySendError::Closed(_) => ToolFault::Closed,
-        })?;
+        self.jobs().send(make(sender, cancelled.clone())).map_err(|_served| ToolFault::Closed)?;
         let _on_drop = cancelled.drop_guard();
         reply.await.map_err(|_gone| ToolFault::Closed)
     }
 
-    fn jobs(&self) -> &mpsc::Sender<Job> {
+    fn jobs(&self) -> &mpsc::UnboundedSender<Work> {
         self.jobs.get_or_init(|| {
-            let (sender, jobs) = mpsc::channel(self.config.max_waiting.max(1));
+            let (sender, jobs) = mpsc::unbounded_channel();
             let actor = Actor::new(Arc::clone(&self.config), Arc::clone(&self.dir));
             let served = tokio::spawn(actor.serve(jobs, self.closing.clone()));
             *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(served);

@@ -271,6 +271,37 @@ fn a_busy_session_says_so() {
 }
 
 #[test]
+fn calls_that_nobody_waits_for_make_no_session_busy() {
+    let place = Place::new();
+    block_on(async {
+        let tool = Arc::new(SessionTool::new(SessionToolConfig {
+            max_waiting: 1,
+            ..place.config(ReplLanguage::Bash)
+        }));
+        let call = |code: &'static str| {
+            let tool = Arc::clone(&tool);
+            tokio::spawn(async move { tool.call(code).await })
+        };
+        let running = call("touch begun; until [ -e go ]; do sleep 0.01; done");
+        place.wait_for("begun").await;
+        for _ in 0..10 {
+            tokio::select! {
+                biased;
+                reply = tool.call("touch bad") => panic!("{reply:?}"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        let last = call("ls");
+        tokio::task::yield_now().await;
+        std::fs::write(place.path("work/go"), "").unwrap();
+        assert!(value(running.await.unwrap()).success);
+        assert_eq!(value(last.await.unwrap()).stdout, "begun  go\n");
+        tool.close().await;
+    });
+    place.assert_nothing_left();
+}
+
+#[test]
 fn code_over_the_limit_is_refused_and_code_of_the_limit_runs() {
     let place = Place::new();
     block_on(async {

@@ -366,6 +366,32 @@ fn a_worker_killed_between_calls_is_replaced_and_the_loss_is_told_once() {
 }
 
 #[test]
+fn one_half_of_a_worker_killed_between_calls_is_enough_for_another_worker() {
+    for (language, is_guard) in [ReplLanguage::Bash, ReplLanguage::Python]
+        .into_iter()
+        .flat_map(|language| [(language, true), (language, false)])
+    {
+        let place = Place::new();
+        block_on(async {
+            let tool = SessionTool::new(place.config(language));
+            assert!(value(tool.call("x=1").await).success);
+            let guard = place.worker();
+            let [server] = children(guard)[..] else { panic!("{:?}", children(guard)) };
+            kill(if is_guard { guard } else { server }, Signal::SIGKILL).unwrap();
+            let is_dead = || marked_processes(&place.mark).iter().all(|(pid, _)| *pid != guard);
+            wait_until("the process that was started is dead", is_dead);
+            let next = value(tool.call("x=2").await);
+            assert_eq!((next.state, next.success), (State::Reset, true), "{next:?}");
+            assert!(next.hint.unwrap().contains("the worker died"));
+            tool.close().await;
+        });
+        // What the first half's death leaves to the other one takes a moment.
+        wait_until("every process is gone", || marked_processes(&place.mark).is_empty());
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
 fn a_worker_that_dies_in_a_call_fails_that_call_and_no_other() {
     let place = Place::new();
     block_on(async {

@@ -1,4 +1,4 @@
-"""A host in Python: one session over two FIFOs (docs/protocol.md). Linux, Python 3.10 or newer, its standard library."""
+"""A host in Python: a session over two FIFOs (docs/protocol.md). Linux, Python 3.10 or newer, standard library."""
 
 import json
 import os

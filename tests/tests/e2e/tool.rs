@@ -10,7 +10,9 @@ use nix::unistd::Pid;
 use rlm_core::protocol::{Answer, State};
 use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolReply, ToolResult, WhenBusy};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
-use rlm_tests::{assert_no_marked_process, children, default_python, marked_processes, program, until};
+use rlm_tests::{
+    assert_no_marked_process, children, default_python, marked_processes, program, until, wait_until,
+};
 use tempfile::TempDir;
 
 /// A tool, and directories that are its own.
@@ -379,7 +381,7 @@ fn one_half_of_a_worker_killed_between_calls_is_enough_for_another_worker() {
             let [server] = children(guard)[..] else { panic!("{:?}", children(guard)) };
             kill(if is_guard { guard } else { server }, Signal::SIGKILL).unwrap();
             let is_dead = || marked_processes(&place.mark).iter().all(|(pid, _)| *pid != guard);
-            wait_until("the process that was started is dead", is_dead);
+            until("the process that was started is dead", is_dead).await;
             let next = value(tool.call("x=2").await);
             assert_eq!((next.state, next.success), (State::Reset, true), "{next:?}");
             assert!(next.hint.unwrap().contains("the worker died"));

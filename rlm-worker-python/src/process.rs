@@ -138,6 +138,11 @@ impl Wires {
         Ok(())
     }
 
+    /// Whether the engine has not taken the command yet.
+    pub(crate) fn has_unread_command(&self) -> Result<bool, Errno> {
+        Ok(waiting_bytes(&self.commands)? > 0)
+    }
+
     /// Appends what has arrived of a report, without waiting.
     pub(crate) fn read_report(&self, report: &mut Vec<u8>) -> Result<(), Errno> {
         self.report.read_available(report)

@@ -80,6 +80,15 @@ enum Death {
     Replaced,
 }
 
+/// What an interpreter is given to do, and for how long.
+struct Assignment<'a> {
+    task: Task,
+    payload: &'a [u8],
+    /// Bound on the report's `result`.
+    max_result_bytes: usize,
+    limit: Option<Duration>,
+}
+
 /// What is known of a call while it runs.
 struct Running {
     /// Whether an interrupt stops it.
@@ -92,21 +101,17 @@ struct Running {
 }
 
 impl Running {
-    fn cell(limit: Option<Duration>) -> Self {
+    fn new(assignment: &Assignment<'_>) -> Self {
         let now = Instant::now();
         Self {
-            heeds_interrupts: true,
+            // The host's interrupt means a cell.
+            heeds_interrupts: assignment.task != Task::Set,
             began: BootTime::now(),
-            time_is_up: limit.and_then(|limit| now.checked_add(limit)),
+            time_is_up: assignment.limit.and_then(|limit| now.checked_add(limit)),
             tend_at: now + TEND_INTERVAL,
             ladder: None,
             report: Vec::new(),
         }
-    }
-
-    /// What gives the namespace variables is not interrupted: the host's interrupt means a cell.
-    fn set(limit: Duration) -> Self {
-        Self { heeds_interrupts: false, ..Self::cell(Some(limit)) }
     }
 
     /// When there is something to do though nothing happens.
@@ -145,7 +150,7 @@ impl PythonSession {
     /// Makes an interpreter that has just been started ready for cells.
     fn set_up(&mut self, events: &Events) -> Result<(), Stop> {
         let setup = serde_json::to_vec(&self.config.setup).map_err(Stop::failed)?;
-        self.send(Task::SetUp, &setup, 0)?;
+        self.send(&Assignment { task: Task::SetUp, payload: &setup, max_result_bytes: 0, limit: None })?;
         let mut report = Vec::new();
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -174,9 +179,10 @@ impl PythonSession {
         Ok(())
     }
 
-    fn send(&mut self, task: Task, payload: &[u8], limit: usize) -> Result<(), Stop> {
+    fn send(&mut self, assignment: &Assignment<'_>) -> Result<(), Stop> {
+        let Assignment { task, payload, max_result_bytes, .. } = *assignment;
         self.nonce += 1;
-        let (payload_bytes, max_result_bytes) = (payload.len() as u64, limit as u64);
+        let (payload_bytes, max_result_bytes) = (payload.len() as u64, max_result_bytes as u64);
         let command = Command { nonce: self.nonce, task, payload_bytes, max_result_bytes };
         self.wires.send(command, payload).map_err(Stop::failed)
     }
@@ -195,12 +201,23 @@ impl PythonSession {
         words.map(|text| text.trim().to_owned()).join("\n").trim().to_owned()
     }
 
-    /// Runs a cell.
-    fn run_cell(&mut self, call: &Execute, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
-        self.cells += 1;
-        let limit = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
-        self.send(Task::Cell(self.cells), call.code.as_bytes(), limit)?;
-        self.run(Running::cell(call.timeout.or(self.config.exec_timeout)), events)
+    /// Has the interpreter do something: a new one where the last one died before it had heard of it, for then nothing of
+    /// it was done; `notice` says what is lost with it. The second value says why it was stopped, if it was.
+    fn perform(
+        &mut self,
+        assignment: &Assignment<'_>,
+        notice: &mut Option<String>,
+        events: &Events,
+    ) -> Result<(End, Option<Outcome>), Stop> {
+        self.send(assignment)?;
+        let done = self.run(Running::new(assignment), events)?;
+        let has_died = matches!(done, (End::Died(Death::Ended(_)), None));
+        if !has_died || notice.is_some() || !self.wires.has_unread_command()? {
+            return Ok(done);
+        }
+        *notice = Some(self.replace_idle_interpreter(events)?);
+        self.send(assignment)?;
+        self.run(Running::new(assignment), events)
     }
 
     /// Waits for what was sent to the engine, until it reports or its interpreter dies. The second value says why it was
@@ -356,13 +373,21 @@ impl PythonSession {
 impl Worker for PythonSession {
     fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop> {
         self.tend()?;
-        let notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
-        self.outputs.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
+        let mut notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
+        let max_output_bytes = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
+        self.outputs.set_limit(max_output_bytes);
+        let limit = call.timeout.or(self.config.exec_timeout);
+        self.cells += 1;
+        let assignment = Assignment {
+            task: Task::Cell(self.cells),
+            payload: call.code.as_bytes(),
+            max_result_bytes: max_output_bytes,
+            limit,
+        };
 
-        let (end, stopped) = self.run_cell(call, events)?;
+        let (end, stopped) = self.perform(&assignment, &mut notice, events)?;
 
         self.wires.drain_outputs(&mut self.outputs)?;
-        let limit = call.timeout.or(self.config.exec_timeout);
         let mut report = match end {
             End::Reported(report) => self.after_report(*report, stopped, limit),
             End::Died(death) => self.after_death(&death, stopped, events)?,
@@ -401,11 +426,12 @@ impl Worker for PythonSession {
 
     fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop> {
         self.tend()?;
-        let notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
+        let mut notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
         let payload = serde_json::to_vec(variables).map_err(Stop::failed)?;
-        self.send(Task::Set, &payload, 0)?;
         let limit = self.config.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
-        let (end, stopped) = self.run(Running::set(limit), events)?;
+        let assignment =
+            Assignment { task: Task::Set, payload: &payload, max_result_bytes: 0, limit: Some(limit) };
+        let (end, stopped) = self.perform(&assignment, &mut notice, events)?;
         // What was printed meanwhile stays for the next call: a thread printed it, or an old value as it went.
         let mut report = match end {
             End::Reported(report) => match report.result {

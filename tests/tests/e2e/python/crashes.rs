@@ -38,6 +38,28 @@ fn the_end_of_the_process_is_answered_at_once() {
     worker.end();
 }
 
+/// The kernel has not told of its death when the request comes, so it goes to the dead one.
+#[test]
+fn an_interpreter_that_is_killed_right_before_a_request_is_replaced_and_nothing_of_the_request_is_lost() {
+    let mut worker = Worker::python();
+    for round in 0..20 {
+        worker.value("kept = 1");
+        kill(worker.interpreter(), Signal::SIGKILL).unwrap();
+        let response = if round % 2 == 0 {
+            worker.call("'kept' in dir()")
+        } else {
+            let seq = worker.send_call("", json!({"op": "set", "variables": {"x": 1}}));
+            let response = worker.receive();
+            assert_eq!(response.seq, seq);
+            assert_eq!(worker.value("x, 'kept' in dir()"), "(1, False)");
+            response
+        };
+        assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
+        assert!(response.hint.as_ref().unwrap().contains("was ended by SIGKILL"), "{response:?}");
+    }
+    worker.end();
+}
+
 #[test]
 fn exhausting_the_stack_in_c_is_answered_at_once() {
     for python in pythons() {

@@ -18,7 +18,7 @@ use crate::run::{hide_from_others, live_tools, python_variable};
 use crate::script::open;
 use crate::signals::{Ends, interrupted};
 use crate::usage::Usage;
-use crate::{standard_output, worker};
+use crate::{standard_output, tell, worker};
 
 use self::show::Show;
 
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
         let mut ends = Ends::catch()?;
         // Whatever ends this future ends the session with it.
         tokio::select! {
-            compared = compare(&past, config) => compared,
+            is_equal = compare(&past, config) => is_equal.map(|is_equal| status(is_equal, options)),
             status = ends.come() => Ok(ExitCode::from(status)),
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         }
@@ -84,12 +84,25 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     ended
 }
 
-async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<ExitCode> {
+fn status(is_equal: bool, options: &ReplayOptions) -> ExitCode {
+    if is_equal {
+        return ExitCode::SUCCESS;
+    }
+    if options.root.is_none() && options.context.is_empty() {
+        tell(
+            "hint: it ran in an empty directory; --context or --root gives it the files that the session began with",
+        );
+    }
+    ExitCode::from(DIFFERENT)
+}
+
+/// Runs the session once more and shows what is different. Returns whether nothing is.
+async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<bool> {
     let mut show = Show::new(io::stdout());
     let replayed = replay(past, config, |call| show.call(call)).await?;
     show.end(past, &replayed);
     show.check().context("cannot write to standard output")?;
-    Ok(if replayed.is_equal() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+    Ok(replayed.is_equal())
 }
 
 /// A path that may be relative; a name is looked for on `PATH`.

@@ -33,6 +33,13 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
         [(Setup::bash(), BASH, "2", "    three\n"), (Setup::python(), PYTHON, "3", "    'three'\n")]
     {
         let (kept, _) = session(&place, setup, &[("data.txt", "one\ntwo\n")], &codes);
+        let empty = place.replay(&kept, &[]);
+        let (_, hint, status) = shown(&empty);
+        assert_eq!(
+            (hint.contains("--context or --root gives it the files"), status),
+            (true, Some(1)),
+            "{hint}"
+        );
         place.write("data.txt", "one\ntwo\n");
         let equal = place.replay(&kept, &["--context", "data.txt"]);
         assert_eq!(shown(&equal), ("equal: 6 calls\n", "", Some(0)));

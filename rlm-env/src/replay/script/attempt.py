@@ -7,5 +7,3 @@ def __rlm_attempt(number, source):
 
         traceback.print_exc(file=__rlm_std[2])
     __rlm_streams()
-
-

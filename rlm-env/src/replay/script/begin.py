@@ -50,5 +50,3 @@ def __rlm_begin():
     names["fs_metadata"] = __rlm_json(__rlm_metadata)
     for name in __rlm_tools:
         names[name] = __rlm_tool(name)
-
-

@@ -21,9 +21,7 @@ def __rlm_cell(number, source):
         parts.append((ast.Expression(tree.body.pop().value), "eval"))
     value = None
     for part, mode in parts:
-        code = __rlm_builtins.compile(
-            part, name, mode, __rlm_flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
-        )
+        code = __rlm_builtins.compile(part, name, mode, __rlm_flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         __rlm_flags |= code.co_flags & __rlm_all_flags
         value = __rlm_builtins.eval(code, globals())
         if code.co_flags & 0x80:  # CO_COROUTINE
@@ -44,5 +42,3 @@ def __rlm_future():
 
 
 __rlm_all_flags = __rlm_future()
-
-

@@ -69,26 +69,32 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     push(&mut script, format_args!("__rlm_metadata = {}\n", literal::text(&metadata)));
     let names: Vec<_> = tools.iter().map(|tool| literal::text(tool)).collect();
     push(&mut script, format_args!("__rlm_tools = [{}]\n", names.join(", ")));
-    script.push_str(BEGIN);
+    push_functions(&mut script, BEGIN);
     match options.recording {
         _ if tools.is_empty() => {}
-        None => script.push_str(REFUSED),
+        None => push_functions(&mut script, REFUSED),
         Some(recording) => {
             script.push_str(RECORDED);
             push_recorded(&mut script, recording);
         }
     }
     if has_cells {
-        script.push_str(CELL);
+        push_functions(&mut script, CELL);
     }
     if options.all {
-        script.push_str(ATTEMPT);
+        push_functions(&mut script, ATTEMPT);
     }
     script.push_str("__rlm_begin()\n__rlm_streams()\n");
     script.push_str(&calls);
     script.push_str("\n# %% The end of the session, and its answer\n");
     script.push_str(END);
     script
+}
+
+/// Functions, and the two empty lines that stand behind them in Python.
+fn push_functions(script: &mut String, text: &str) {
+    script.push_str(text);
+    script.push_str("\n\n");
 }
 
 fn push(script: &mut String, text: std::fmt::Arguments<'_>) {

@@ -8,5 +8,3 @@ def __rlm_tool(name):
 
     tool.__name__ = tool.__qualname__ = name
     return tool
-
-

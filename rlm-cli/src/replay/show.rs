@@ -67,7 +67,11 @@ impl<W: Write> Show<W> {
             .collect();
         let count = past.calls.len();
         let calls = if count == 1 { "call" } else { "calls" };
+        let run = replayed.calls.iter().filter(|compared| compared.skipped.is_none()).count();
         self.text(&match (different.len(), replayed.answer.is_empty()) {
+            (0, true) if run < count => {
+                format!("equal as far as it was run again: {run} of {count} {calls}\n")
+            }
             (0, true) => format!("equal: {count} {calls}\n"),
             (0, false) => format!("different: the final answer, of {count} {calls} none\n"),
             (_, true) => format!("different: call {} of {count}\n", different.join(", ")),

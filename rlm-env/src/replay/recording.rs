@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -19,6 +19,11 @@ use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
+
+use super::script::is_identifier;
+
+/// Largest recording that is read, in bytes.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Longest call in an error, in characters.
 const SHOWN_CHARS: usize = 200;
@@ -82,11 +87,16 @@ impl Recording {
         let cannot = |source| RecordingError::Read { path: path.to_owned(), source };
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = opened.map_err(cannot)?;
-        if !file.metadata().map_err(cannot)?.is_file() {
+        let metadata = file.metadata().map_err(cannot)?;
+        if !metadata.is_file() {
             return Err(cannot(io::Error::other("it is no regular file")));
         }
+        if metadata.len() > MAX_BYTES {
+            let message = format!("it has {} bytes, more than the limit of {MAX_BYTES}", metadata.len());
+            return Err(cannot(io::Error::new(io::ErrorKind::FileTooLarge, message)));
+        }
         let mut calls = Vec::new();
-        for (at, line) in BufReader::new(file).split(b'\n').enumerate() {
+        for (at, line) in BufReader::new(file.take(MAX_BYTES)).split(b'\n').enumerate() {
             let line = line.map_err(cannot)?;
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
@@ -137,6 +147,9 @@ fn recorded(line: &[u8]) -> Result<Recorded, String> {
     let envelope = Envelope::parse(written.call.get().as_bytes(), &limits).map_err(wire)?;
     let serialization = envelope.serialization().map_err(wire)?;
     let call = envelope.into_call(&limits).map_err(wire)?;
+    if !is_identifier(&call.tool) {
+        return Err(format!("tool_name {:?} is no identifier", call.tool));
+    }
     let Failed { error } = serde_json::from_str(written.reply.get()).map_err(|error| words(&error))?;
     let reply = match error {
         Some(error) => Err(error),

@@ -23,7 +23,10 @@ const ID: &str = "replay";
 const MIN_LIMIT: Duration = Duration::from_secs(120);
 
 /// How much longer than before a call may take by default.
-const TIMES: f64 = 10.0;
+const TIMES: u32 = 10;
+
+/// Longest that a call can have taken: what is longer is no time.
+const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Least time after which a call is stopped that was stopped before.
 const MIN_STOP: Duration = Duration::from_millis(50);
@@ -83,10 +86,11 @@ pub struct Replayed<'a> {
 }
 
 impl Replayed<'_> {
-    /// Whether everything came to the same.
+    /// Whether every call was run again, and everything came to the same.
     #[must_use]
     pub fn is_equal(&self) -> bool {
-        self.answer.is_empty() && self.calls.iter().all(|call| call.differences.is_empty())
+        let is_equal = |call: &Compared<'_>| call.differences.is_empty() && call.skipped.is_none();
+        self.answer.is_empty() && self.calls.iter().all(is_equal)
     }
 }
 
@@ -228,11 +232,11 @@ impl Rerun {
             Task::Reset => self.session.reset().await?,
             Task::Set { variables, .. } => self.session.set(variables.clone()).await?,
             Task::Run(code) => {
-                let took = Duration::try_from_secs_f64(ran.execution_time).unwrap_or_default();
+                let took = Duration::try_from_secs_f64(ran.execution_time).unwrap_or_default().min(MAX_TIME);
                 let stop = took.max(MIN_STOP);
                 let limit = match ran.outcome {
                     Outcome::TimedOut => self.timeout.unwrap_or(stop),
-                    _ => self.timeout.unwrap_or_else(|| took.mul_f64(TIMES).max(MIN_LIMIT)),
+                    _ => self.timeout.unwrap_or_else(|| took.saturating_mul(TIMES).max(MIN_LIMIT)),
                 };
                 let run = Call { timeout: Some(limit), ..Call::from(code.as_str()) };
                 match ran.outcome {

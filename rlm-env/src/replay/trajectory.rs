@@ -1,5 +1,6 @@
 //! A past session from the trajectory of a rollout.
 
+use std::collections::HashSet;
 use std::io::BufRead;
 use std::path::Path;
 
@@ -19,12 +20,13 @@ pub(super) fn read(
 ) -> Result<PastSession, SourceError> {
     let mut rollout = Rollout::default();
     let mut there: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
     let mut remarks = Vec::new();
     for line in trajectory::read(input) {
         let line = line.map_err(|source| SourceError::Trajectory { path: path.to_owned(), source })?;
         match line {
             Line::Entry(entry) => {
-                if !there.contains(&entry.rollout) {
+                if seen.insert(entry.rollout.clone()) {
                     there.push(entry.rollout.clone());
                 }
                 let asked = options.rollout.as_ref().unwrap_or(&there[0]);
@@ -41,7 +43,7 @@ pub(super) fn read(
     }
     let path = path.to_owned();
     match &options.rollout {
-        Some(asked) if !there.contains(asked) => {
+        Some(asked) if !seen.contains(asked) => {
             return Err(SourceError::NoRollout { path, asked: asked.clone(), there });
         }
         None if there.len() > 1 => return Err(SourceError::SeveralRollouts { path, there }),

@@ -31,19 +31,19 @@ const INTERACTIVE: &str = "shopt -s expand_aliases\n";
 /// The end: what still runs in the background ends with the session, and no EXIT trap runs.
 const END: &str = "\
 # The end of the session, and its answer.
-trap - EXIT DEBUG ERR RETURN
-set +eux
-__rlm_jobs=$(jobs -p)
-[ -z \"$__rlm_jobs\" ] || kill $__rlm_jobs 2>/dev/null
+\\builtin trap - EXIT DEBUG ERR RETURN
+\\builtin set +eux
+IFS=$' \\t\\n'
+for __rlm_job in $(\\builtin jobs -p); do \\builtin kill \"$__rlm_job\" 2>/dev/null; done
 ";
 
 /// The answer, as `rlm exec` prints it.
 const ANSWER: &str = "\
 LC_ALL=C
 if [[ -n ${RLM_CONTENT-} ]]; then
-  [[ $RLM_CONTENT == *$'\\n' ]] && printf %s \"$RLM_CONTENT\" || printf '%s\\n' \"$RLM_CONTENT\"
+  \\builtin printf '%s\\n' \"${RLM_CONTENT%$'\\n'}\"
 fi >&\"$__rlm_out\"
-exit 0
+\\builtin exit 0
 ";
 
 /// What parts the words of a call of a root tool.
@@ -67,16 +67,20 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     for (at, calls) in sessions.iter().enumerate() {
         let mut text = String::new();
         let mut kinds = BTreeMap::new();
+        // A word may then be anything, also the beginning of a here-document.
+        let mut has_aliases = false;
         for call in *calls {
+            has_aliases |=
+                matches!(&call.task, Task::Run(code) if code.to_ascii_lowercase().contains("alias"));
             text.push('\n');
-            push_call(&mut text, call, options, &mut kinds);
+            push_call(&mut text, call, options, has_aliases, &mut kinds);
         }
         if at + 1 == sessions.len() {
             script.push_str(&text);
             continue;
         }
         script.push_str("\n# What this session leaves behind is files: after it comes a fresh one.\n");
-        let text = format!("{INTERACTIVE}{text}\n{END}exit 0\n");
+        let text = format!("{INTERACTIVE}{text}\n{END}\\builtin exit 0\n");
         let (end, document) = here_document(&text, &format!("END_OF_SESSION_{}", at + 1));
         script.push_str(&format!("\"$BASH\" /dev/fd/9 9<<'{end}'\n{document}"));
     }
@@ -107,6 +111,7 @@ fn push_call(
     script: &mut String,
     call: &PastCall,
     options: ScriptOptions<'_>,
+    has_aliases: bool,
     kinds: &mut BTreeMap<String, bool>,
 ) {
     push_comment(script, &title(call, options));
@@ -122,15 +127,15 @@ fn push_call(
         }
         Task::Run(code) if ended_the_shell(call) => {
             script.push_str("# In a shell of its own, which it ends.\n");
-            script.push_str(&format!("(eval {})\n", quoted(code)));
+            script.push_str(&format!("(\\builtin eval {})\n", quoted(code)));
         }
-        Task::Run(code) if call.ran().is_some_and(ended_well) && stands_alone(code) => {
+        Task::Run(code) if !has_aliases && call.ran().is_some_and(ended_well) && stands_alone(code) => {
             script.push_str(code);
             if !code.ends_with('\n') {
                 script.push('\n');
             }
         }
-        Task::Run(code) => script.push_str(&format!("eval {}\n", quoted(code))),
+        Task::Run(code) => script.push_str(&format!("\\builtin eval {}\n", quoted(code))),
     }
 }
 
@@ -207,7 +212,9 @@ fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>
     };
     script.push_str(TOOLS);
     script.push_str("__rlm_answers=$(mktemp -d) || exit\nexport __rlm_answers\n");
-    for (at, recorded) in recording.calls.iter().enumerate() {
+    // Those of other tools are not asked for; and their names may be anything.
+    let answers = recording.calls.iter().filter(|recorded| tools.contains(&recorded.call.tool.as_str()));
+    for (at, recorded) in answers.enumerate() {
         push_answer(script, at, recorded);
     }
     for tool in tools {

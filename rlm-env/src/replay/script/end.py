@@ -7,7 +7,10 @@ def __rlm_end():
         held = ""
     if isinstance(held, (bytes, bytearray)):
         held = held.decode("utf-8", "replace")
-    text = __rlm_builtins.str(held)
+    try:
+        text = __rlm_builtins.str(held)
+    except Exception:
+        text = __rlm_builtins.object.__repr__(held)
     __rlm_streams()
     if text:
         __rlm_builtins.print(text.removesuffix("\n"), flush=True)

@@ -81,7 +81,7 @@ fn root_tools<'a>(past: &'a PastSession, options: ScriptOptions<'a>) -> (Vec<&'a
     (tools, called)
 }
 
-fn is_identifier(name: &str) -> bool {
+pub(super) fn is_identifier(name: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
     name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use rlm_core::root_tool::{MAX_BODY_BYTES, Reply, ToolResult};
 
 use super::literal;
-use super::{ScriptOptions, header, is_left_out, push_comment, root_tools, title};
+use super::{ScriptOptions, has_word, header, is_left_out, push_comment, root_tools, title};
 use crate::replay::past::{PastCall, PastSession, Printed, Task};
 use crate::replay::recording::{Recorded, Recording, key};
 
@@ -123,9 +123,10 @@ fn is_more_in_a_session(call: &PastCall, code: &str) -> bool {
         // It may.
         Some(Printed::Unknown) | None => true,
     };
-    let awaits = ["await", "async for", "async with"].iter().any(|word| code.contains(word));
+    // `async for` and `async with` are meant, and `async def` is taken for one.
+    let awaits = has_word(code, "await") || has_word(code, "async");
     // A name that a call before has bound cannot be declared global in the same file.
-    let declares = code.split(['\n', '\r', ';']).any(|line| line.trim_start().starts_with("global"));
+    let declares = has_word(code, "global");
     let is_odd = code.contains(['\0', '\u{c}', '\r']);
     shows_a_value || awaits || declares || is_odd
 }

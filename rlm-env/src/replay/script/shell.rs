@@ -9,13 +9,15 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// A here-document with this text, which ends in a newline, and a name for it that no line of the text has.
 pub(super) fn here_document(text: &str, name: &str) -> (String, String) {
+    // Without the NULs a line may be another one.
+    let text = text.replace('\0', "");
     let is_free = |end: &String| text.lines().all(|line| line != end);
     let end = std::iter::once(name.to_owned())
         .chain((2..).map(|number| format!("{name}_{number}")))
         .find(is_free)
         .expect("a text has finitely many lines");
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    (end.clone(), format!("{}{newline}{end}\n", text.replace('\0', "")))
+    (end.clone(), format!("{text}{newline}{end}\n"))
 }
 
 /// Whether code that ran to its end with status 0 may stand in a file, with other code behind it. It cannot be cut off
@@ -28,6 +30,7 @@ pub(super) fn stands_alone(code: &str) -> bool {
 /// Whether each here-document has its end. Whatever looks like one counts.
 fn here_documents_end(code: &str) -> bool {
     let mut open: VecDeque<(bool, String)> = VecDeque::new();
+    let mut goes_on = false;
     for line in code.split('\n') {
         if let Some((strips_tabs, end)) = open.front() {
             let line = if *strips_tabs { line.trim_start_matches('\t') } else { line };
@@ -36,8 +39,14 @@ fn here_documents_end(code: &str) -> bool {
             }
             continue;
         }
+        if goes_on && line.contains('<') {
+            return false;
+        }
         let Some(ends) = ends_named_in(line) else { return false };
         open.extend(ends);
+        // What follows may stand in a quotation, or belong to this line.
+        goes_on |= line.ends_with('\\')
+            || ['\'', '"', '`'].iter().any(|quote| line.matches(*quote).count() % 2 == 1);
     }
     open.is_empty()
 }
@@ -93,6 +102,7 @@ mod tests {
             "cat <<<a",
             "cat <<A; cat <<\"B\"\na\nA\nb\nB\n# a comment",
             "echo \\\\x",
+            "echo 'a\nb'\necho \"it's\"\ncat x",
         ] {
             assert!(stands_alone(code), "{code}");
         }
@@ -108,6 +118,8 @@ mod tests {
             "# <<A\ncat <<B\nA",
             "cat <<\\EOF\nEOF",
             "cat <<E\"O\"F\nEOF",
+            "echo '\ncat <<A\n'\ncat <<B\nA\n",
+            "cat <\\\n<EOF\nfoo",
             "echo \0",
         ] {
             assert!(!stands_alone(code), "{code}");
@@ -118,5 +130,6 @@ mod tests {
     fn a_here_document_has_an_end_of_its_own() {
         assert_eq!(here_document("a", "E"), ("E".to_owned(), "a\nE\n".to_owned()));
         assert_eq!(here_document("E\nE_2\n", "E"), ("E_3".to_owned(), "E\nE_2\nE_3\n".to_owned()));
+        assert_eq!(here_document("E\0\nE_\x002", "E"), ("E_3".to_owned(), "E\nE_2\nE_3\n".to_owned()));
     }
 }

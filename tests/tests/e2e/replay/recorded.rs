@@ -192,6 +192,36 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
     }
 }
 
+/// What a tool answered, and what a recording calls it, is data.
+#[test]
+fn nothing_in_a_recording_is_run() {
+    let place = Place::new();
+    let line = |tool: &str, reply: &str| {
+        json!({"call": {"tool_name": tool, "serialization": "json", "args": ["x"], "kwargs": {}}, "reply": {"result": reply}})
+            .to_string()
+            + "\n"
+    };
+    place.write("r.jsonl", &line("pick", "hi\nEND_OF\0_FILE\ntouch pwned\n"));
+    let history = json!({"seq": 1, "code": "pick x", "outcome": "ok", "state": "kept", "exit_code": 0, "started_at": 1, "execution_time": 1e19});
+    let history = place.write("history.jsonl", &format!("{history}\n"));
+    let output = place.run(&place.script(&history, &["--recorded", "r.jsonl"]));
+    assert_eq!(shown(&output), ("hi\nEND_OF_FILE\ntouch pwned\n", "", Some(0)));
+    assert!(!place.path("pwned").exists());
+    // A time that is none does not end it.
+    let replayed = place.replay(&history, &["--recorded", "r.jsonl"]);
+    assert_eq!(shown(&replayed).2, Some(0), "{replayed:?}");
+    place.write("r.jsonl", &line("x;touch pwned;", ""));
+    let refused = place.rlm(&["script", "history.jsonl", "--recorded", "r.jsonl"]);
+    let words = "rlm: r.jsonl: line 1 is no recorded call: tool_name \"x;touch pwned;\" is no identifier\n";
+    assert_eq!(shown(&refused), ("", words, Some(3)));
+    // A hole in a file costs nothing, and memory would.
+    fs::File::create(place.path("r.jsonl")).unwrap().set_len(1 << 40).unwrap();
+    let refused = place.rlm(&["script", "history.jsonl", "--recorded", "r.jsonl"]);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(text(&refused.stderr).contains("more than the limit of 268435456"), "{refused:?}");
+    place.assert_nothing_left();
+}
+
 #[test]
 fn equal_calls_are_answered_in_order_and_as_often_as_recorded() {
     let place = Place::new();

@@ -51,10 +51,59 @@ fn a_bash_script_prints_what_the_session_printed() {
     assert!(text(&output.stdout).ends_with("\ntotal 6 of 1\n"), "{output:?}");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(fs::read_to_string(place.path("note.txt")).unwrap(), "x is 1\n'quoted\" \\ text\n");
-    for plain in ["\n# Call 4\ncat note.txt; cat <<'X' | tr a-z A-Z\nabc\nX\n", "\n# Call 6\ngreet there\n"] {
+    // What an alias stands for may be anything.
+    for plain in [
+        "\n# Call 4\ncat note.txt; cat <<'X' | tr a-z A-Z\nabc\nX\n",
+        "\n# Call 6\n\\builtin eval 'greet there'\n",
+    ] {
         assert!(script.contains(plain), "{plain:?} is not in {script}");
     }
     place.assert_nothing_left();
+}
+
+/// What ends a here-document, or what the script itself runs on, may be hidden in many ways; the session is not affected.
+#[test]
+fn no_call_takes_the_script_with_it() {
+    let answer = "RLM_CONTENT=hello RLM_READY=1";
+    for calls in [
+        &["echo '\ncat <<A\n'\ncat <<B\nA\n", "echo second", answer][..],
+        &["cat <\\\n<EOF\nfoo", "echo second", answer],
+        &["alias h='cat <<EOF'", "h", "echo second", answer],
+        &["eval() { echo hijacked; }", "false", "echo $?", answer],
+        &["alias eval='echo hijacked'", "echo second", answer],
+        &["exit() { echo mine; }; printf() { echo mine; }; trap() { echo mine; }", answer],
+        &["IFS=:", "sleep 1000 & sleep 1001 &", answer],
+    ] {
+        let place = Place::new();
+        let (kept, responses) = session(&place, Setup::bash(), &[], calls);
+        let output = place.run(&place.script(&kept, &[]));
+        let is_output = |line: &&str| !line.starts_with('[') && !line.contains("here-document");
+        let printed: Vec<_> = text(&output.stdout).lines().filter(is_output).collect();
+        let expected = seen(&responses);
+        assert_eq!(printed, expected.lines().filter(is_output).collect::<Vec<_>>(), "{calls:?} {output:?}");
+        assert_eq!((printed.last(), output.status.code()), (Some(&"hello"), Some(0)), "{calls:?}");
+        place.assert_nothing_left();
+    }
+    for (calls, last) in [
+        (&["x = 1", "if 1: global x; x = 2", "print(x)", "answer['content'] = 'hello'"][..], "hello"),
+        (
+            &[
+                "import asyncio; lock = asyncio.Lock()",
+                "async  with lock: print(1)",
+                "answer['content'] = 'hello'",
+            ],
+            "hello",
+        ),
+        (&["class Odd:\n    def __str__(self): 1/0\nanswer['content'] = Odd()"], " object at 0x"),
+    ] {
+        let place = Place::new();
+        let (kept, _) = session(&place, Setup::python(), &[], calls);
+        let output = place.run(&place.script(&kept, &[]));
+        let printed = text(&output.stdout);
+        assert!(printed.lines().last().is_some_and(|line| line.contains(last)), "{calls:?} {output:?}");
+        assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)), "{calls:?}");
+        place.assert_nothing_left();
+    }
 }
 
 const PYTHON: [&str; 14] = [

@@ -123,3 +123,17 @@ fn hostile_neighbours_of_a_history_are_not_waited_for() {
     }
     assert_eq!(text(&place.run(text(&written.stdout)).stdout), "None\n");
 }
+
+#[test]
+fn calls_whose_end_is_missing_are_no_success() {
+    let place = Place::new();
+    let example = include_str!("../../../../docs/trajectory-example.jsonl");
+    let begun: Vec<_> = example.lines().filter(|line| !line.contains("\"call_ended\"")).collect();
+    assert!(begun.len() < example.lines().count(), "{example}");
+    let trajectory = place.write("t.jsonl", &(begun.join("\n") + "\n"));
+    let replayed = place.replay(&trajectory, &[]);
+    let (stdout, _, status) = shown(&replayed);
+    assert!(stdout.ends_with("\nequal as far as it was run again: 0 of 3 calls\n"), "{stdout}");
+    assert_eq!(status, Some(1));
+    place.assert_nothing_left();
+}

@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -40,6 +41,9 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Size asked for the response FIFO when a response does not fit into the default 64 KiB.
 const LARGE_PIPE_BYTES: i32 = 1 << 20;
+
+/// How long a response that is being read is looked at before the worker sleeps: some times what it takes to wake a host.
+const WAKEFUL_TIME: Duration = Duration::from_micros(100);
 
 /// Stack of the thread that waits for a host to open the response FIFO; it makes one system call.
 const OPENER_STACK_BYTES: usize = 64 << 10;
@@ -322,6 +326,11 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
     fn until_it_is_safe_to_close(&mut self) -> Result<Delivery, Stop> {
         if self.reader_came {
             return Ok(Delivery::Done);
+        }
+        // Most hosts wait for it, and have read it before this process could sleep and be woken.
+        let asleep_at = Instant::now() + WAKEFUL_TIME;
+        while waiting_bytes(&self.fifo)? > 0 && Instant::now() < asleep_at {
+            thread::yield_now();
         }
         events::tell_of_reads(&self.fifo)?;
         while !self.reader_came && waiting_bytes(&self.fifo)? > 0 {

@@ -212,9 +212,7 @@ fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>
     };
     script.push_str(TOOLS);
     script.push_str("__rlm_answers=$(mktemp -d) || exit\nexport __rlm_answers\n");
-    // Those of other tools are not asked for; and their names may be anything.
-    let answers = recording.calls.iter().filter(|recorded| tools.contains(&recorded.call.tool.as_str()));
-    for (at, recorded) in answers.enumerate() {
+    for (at, recorded) in recording.calls.iter().enumerate() {
         push_answer(script, at, recorded);
     }
     for tool in tools {

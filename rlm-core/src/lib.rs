@@ -13,6 +13,7 @@ pub mod env;
 pub mod frame;
 pub mod json;
 pub mod limits;
+pub mod memory;
 pub mod pickle;
 pub mod protocol;
 pub mod root_tool;

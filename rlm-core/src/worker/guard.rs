@@ -25,6 +25,7 @@ use nix::unistd::{ForkResult, Pid, fork, setsid};
 
 use super::descendants;
 use super::events::{self, timeout_until};
+use crate::memory;
 
 /// How long the server may take to end once it was told to; then it is killed. Below
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
@@ -69,7 +70,8 @@ impl HandOver {
 pub fn guarded(serve: impl FnOnce(HandOver) -> ExitCode, clean_up: impl FnOnce()) -> Result<ExitCode, Errno> {
     events::block_signals()?;
     seal_descriptors();
-    return_memory();
+    // One call may print 16 MiB, and the worker then sits idle for hours.
+    memory::free_blocks_at_once(128 << 10);
     descendants::become_subreaper()?;
     let hand_over = HandOver::new()?;
     let guard = Pid::this();
@@ -95,17 +97,6 @@ fn seal_descriptors() {
     // SAFETY: the call takes plain integers; descriptors stay open and with their owners. A kernel before 5.11 refuses,
     // and then what the host left open is inherited, as it would be without a worker in between.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-}
-
-/// Lets the allocator give large blocks back to the system as soon as they are free: one call may print 16 MiB, and the
-/// worker then sits idle for hours.
-fn return_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: both calls set a number in the allocator; no other thread runs yet.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
-    }
 }
 
 /// Passes signals on until the server has ended, and returns its status.

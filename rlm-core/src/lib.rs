@@ -10,6 +10,7 @@
 
 pub mod control;
 pub mod env;
+pub mod error;
 pub mod frame;
 pub mod json;
 pub mod limits;

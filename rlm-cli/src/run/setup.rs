@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use rlm_core::error::with_causes;
 use rlm_env::prompts::SubLlmPrompt;
 use rlm_env::trajectory::Writer;
 use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootLlm, Sink};
@@ -276,9 +277,4 @@ fn tools(file: &Path, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
         .into()),
         None => Ok(tools),
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
 }

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::guard::HandOver;
-use super::log::chain;
 use super::settings::Environment;
 use super::{Channel, Events, Interpreter, Log, Settings, Stop, Surroundings, descendants, guard, serve};
 use crate::control::ControlDir;
+use crate::error::with_causes;
 use crate::protocol::Context;
 
 /// Exit status when the session cannot be started or served.
@@ -93,7 +93,7 @@ fn run<P: Program>(
     let mut log = match control.open_log() {
         Ok(file) => Log::new(Some(file)),
         Err(error) => {
-            tell(format_args!("{}: {}", P::NAME, chain(&error)));
+            tell(format_args!("{}: {}", P::NAME, with_causes(&error)));
             return ExitCode::from(CANNOT_SERVE);
         }
     };
@@ -104,9 +104,9 @@ fn run<P: Program>(
         Stop::Signalled(signal) => ExitCode::from(128 + *signal as u8),
         Stop::Failed(_) => ExitCode::from(CANNOT_SERVE),
     };
-    log.line(chain(&stop));
+    log.line(with_causes(&stop));
     if matches!(stop, Stop::Failed(_)) {
-        tell(format_args!("{}: {}", P::NAME, chain(&stop)));
+        tell(format_args!("{}: {}", P::NAME, with_causes(&stop)));
     }
     code
 }
@@ -141,7 +141,7 @@ fn start_and_serve<P: Program>(
     };
     let stop = serve(surroundings, &mut session, control, &mut channel, &events, log, on_ready);
     if let Err(error) = control.clear_ready() {
-        log.line(chain(&error));
+        log.line(with_causes(&error));
     }
     // Terminal and pipes go first: then the session's processes get SIGHUP, and no exit hook waits for us.
     drop(session);

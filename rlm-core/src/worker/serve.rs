@@ -12,6 +12,7 @@ use super::descendants;
 use super::events::{Events, Stop};
 use super::log::Log;
 use crate::control::{ControlDir, History};
+use crate::error::with_causes;
 use crate::frame::{Frame, excerpt};
 use crate::json::JsonText;
 use crate::limits::{MAX_HISTORY_VARIABLES_BYTES, MAX_REQUEST_BYTES};
@@ -378,7 +379,7 @@ pub const SURVIVORS: &str = "some processes of the old session could not be ende
 pub fn no_interpreter(kind: &str, error: &(dyn std::error::Error + 'static)) -> String {
     format!(
         "the session was ended, and no new {kind} could be started: {}; the next call tries again",
-        super::log::chain(error)
+        with_causes(error)
     )
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use nix::libc;
+use rlm_core::error::with_causes;
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
 use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
@@ -141,7 +142,7 @@ struct Failed {
 fn recorded(line: &[u8]) -> Result<Recorded, String> {
     let words =
         |error: &dyn std::fmt::Display| error.to_string().replacen(" at line 1 column", " at column", 1);
-    let wire = |error: WireError| crate::tool::chain(&error);
+    let wire = |error: WireError| with_causes(&error);
     let written: Written<'_> = serde_json::from_slice(line).map_err(|error| words(&error))?;
     let limits = Limits::default();
     let envelope = Envelope::parse(written.call.get().as_bytes(), &limits).map_err(wire)?;

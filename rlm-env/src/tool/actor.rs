@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use nix::sys::stat::{fstat, lstat};
 use rlm_core::control::ControlDir;
+use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response, State};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::fault::chain;
 use super::output::Outputs;
 use super::result::{CallValue, ResetValue, ToolReply, ToolResult};
 use super::{PrivateDir, SessionToolConfig, ToolFault};
@@ -188,9 +188,9 @@ impl Actor {
         if let Some(session) = &mut self.session
             && let Some(death) = session.death().await
         {
-            tracing::warn!(error = %chain(&death), "the worker died between calls, starting another one");
+            tracing::warn!(error = %with_causes(&death), "the worker died between calls, starting another one");
             self.session = None;
-            self.note_untold(State::Reset, chain(&death));
+            self.note_untold(State::Reset, with_causes(&death));
         }
         if self.session.is_none() {
             self.session = Some(self.start().await?);
@@ -202,8 +202,8 @@ impl Actor {
         let mut tried = 1;
         loop {
             let started = match self.session_config() {
-                Ok(config) => Session::start(config).await.map_err(|error| chain(&error)),
-                Err(error) => Err(chain(&error)),
+                Ok(config) => Session::start(config).await.map_err(|error| with_causes(&error)),
+                Err(error) => Err(with_causes(&error)),
             };
             match started {
                 Ok(session) => return Ok(session),
@@ -245,7 +245,7 @@ impl Actor {
         if let Some((state, reason)) = self.untold.take() {
             response.state = worse(response.state, state);
             let lost = StateLost { language: self.config.language, state, reason: &reason };
-            let lost = lost.render(&self.config.prompts).unwrap_or_else(|error| chain(&error));
+            let lost = lost.render(&self.config.prompts).unwrap_or_else(|error| with_causes(&error));
             response.hint = Some(match response.hint {
                 Some(hint) => format!("{lost} {hint}"),
                 None => lost,
@@ -273,14 +273,14 @@ impl Actor {
     fn shaped(&self, response: Response, cuts: Option<super::Cuts>) -> ToolReply {
         let text = render(&response, self.config.language, usize::MAX, &self.config.prompts);
         ToolReply {
-            text: text.unwrap_or_else(|error| chain(&error)),
+            text: text.unwrap_or_else(|error| with_causes(&error)),
             result: ToolResult::Ok(CallValue::new(response, cuts)),
         }
     }
 
     /// What is told of an error, and what becomes of the session.
     async fn failed(&mut self, error: SessionError) -> ToolFault {
-        let reason = chain(&error);
+        let reason = with_causes(&error);
         tracing::warn!(error = reason, "a call failed");
         let session = self.session.take();
         self.note_untold(State::Reset, reason.clone());
@@ -334,7 +334,7 @@ fn is_in_place(dir: &HostDir) -> bool {
 
 async fn close(session: Session) {
     if let Err(error) = session.close().await {
-        tracing::warn!(error = %chain(&error), "the worker did not end as it should");
+        tracing::warn!(error = %with_causes(&error), "the worker did not end as it should");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong with a tool on our side, and what a model is told of it.
 
-use std::error::Error;
+use rlm_core::error::with_causes;
 
 use super::result::ToolFailure;
 use crate::prompts::{Prompts, ToolFailureText};
@@ -62,19 +62,7 @@ impl ToolFault {
     pub fn failure(&self, prompts: &Prompts, language: ReplLanguage) -> ToolFailure {
         let text = ToolFailureText { language, fault: self };
         // Templates are rendered once when they are loaded; should one fail all the same, that is what there is to say.
-        let said = |rendered: Result<String, _>| rendered.unwrap_or_else(|error| chain(&error));
+        let said = |rendered: Result<String, _>| rendered.unwrap_or_else(|error| with_causes(&error));
         ToolFailure { error: said(text.render_error(prompts)), hint: said(text.render_hint(prompts)) }
     }
-}
-
-/// An error with all its causes.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -40,13 +40,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rlm_core::control::ControlDir;
+use rlm_core::error::with_causes;
 use rlm_core::limits::MAX_TIMEOUT;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use fault::ToolFault;
-pub(crate) use fault::chain;
 pub use result::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolReply, ToolResult};
 pub use script::session_script;
 
@@ -195,7 +195,7 @@ impl SessionTool {
         let fault = match written.await {
             Ok(Ok(script)) if script.len() <= limit => return ToolResult::Ok(ScriptValue { script }),
             Ok(Ok(script)) => ToolFault::ScriptTooLarge { bytes: script.len(), limit },
-            Ok(Err(error)) => ToolFault::NoHistory(fault::chain(&error)),
+            Ok(Err(error)) => ToolFault::NoHistory(with_causes(&error)),
             Err(_cancelled) => ToolFault::Closed,
         };
         ToolResult::Failed(self.failure(&fault))

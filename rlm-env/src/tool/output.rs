@@ -5,10 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use rlm_core::error::with_causes;
 use rlm_core::protocol::{Response, Truncated};
 
 use super::SessionToolConfig;
-use super::fault::chain;
 use super::result::{Cut, Cuts};
 use crate::prompts::ToolOutputCut;
 
@@ -75,7 +75,7 @@ impl Outputs {
             file: file.map(|path| path.to_string_lossy().into_owned()),
         };
         let note = ToolOutputCut { language: config.language, cut: &cut };
-        let note = note.render(&config.prompts).unwrap_or_else(|error| chain(&error));
+        let note = note.render(&config.prompts).unwrap_or_else(|error| with_causes(&error));
         let line_break = if head == 0 || text[..head].ends_with('\n') { "" } else { "\n" };
         *text = format!("{}{line_break}{note}\n{}", &text[..head], &text[tail..]);
         Some(cut)

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rlm_rootd::{Listener, Models, Prices, Rootd, RootdConfig};
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use rlm_rootd::{Models, Prices, RootdConfig};
 
+use crate::endpoint::Endpoint;
 use crate::model::RootModel;
 use crate::prompts::Prompts;
 use crate::rollout::{self, Control, RolloutConfig, RolloutResult};
@@ -76,11 +75,8 @@ pub enum HostError {
 #[derive(Debug)]
 pub struct Host {
     pub(crate) config: HostConfig,
-    pub(crate) rootd: Rootd,
-    pub(crate) base_url: String,
+    pub(crate) endpoint: Endpoint,
     pub(crate) dir: HostDir,
-    serving: JoinHandle<std::io::Result<()>>,
-    _stop: DropGuard,
 }
 
 impl Host {
@@ -91,17 +87,12 @@ impl Host {
     pub async fn start(config: HostConfig) -> Result<Self, HostError> {
         let dir = HostDir::create(&config.dir)
             .map_err(|source| HostError::Dir { path: config.dir.clone(), source })?;
-        let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).map_err(HostError::Listen)?;
-        let base_url = listener.base_url().to_owned();
-        let rootd = Rootd::new(RootdConfig {
+        let endpoint = Endpoint::start(RootdConfig {
             models: config.sub_models.clone(),
             prices: config.prices.clone(),
             ..RootdConfig::default()
         });
-        let stop = CancellationToken::new();
-        let (server, stopped) = (rootd.clone(), stop.clone());
-        let serving = tokio::spawn(async move { server.serve(listener, stopped.cancelled()).await });
-        Ok(Self { config, rootd, base_url, dir, serving, _stop: stop.drop_guard() })
+        Ok(Self { config, endpoint: endpoint.map_err(HostError::Listen)?, dir })
     }
 
     /// Runs a rollout to its end. Whatever happens is in the result.
@@ -116,10 +107,8 @@ impl Host {
     /// # Errors
     /// The directory cannot be removed.
     pub async fn close(self) -> std::io::Result<()> {
-        let Self { dir, serving, _stop: stop, .. } = self;
-        drop(stop);
-        // A server that panicked has said so.
-        let _served = serving.await;
+        let Self { dir, endpoint, .. } = self;
+        endpoint.close().await;
         tokio::task::spawn_blocking(move || dir.remove()).await?
     }
 

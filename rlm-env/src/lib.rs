@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod endpoint;
 pub mod host;
 pub mod metrics;
 pub mod model;

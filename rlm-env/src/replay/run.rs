@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rlm_core::env;
+use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response};
-use rlm_rootd::{DefinitionError, Listener, RegisterError, Registration, Rootd, RootdConfig, Tool};
+use rlm_rootd::{DefinitionError, RegisterError, Registration, RootdConfig, Tool};
 use tokio_util::sync::CancellationToken;
 
 use super::compare::{self, Compared, Difference, Directories};
 use super::past::{End, PastCall, PastSession, Task};
 use super::recording::{AnsweringTool, Answers, MissingTool, RecordedTool, Recorder, Recording};
+use crate::endpoint::{Endpoint, host_variables, tool_variables};
 use crate::session::{Call, Session, SessionConfig, SessionError};
 use crate::workspace::{Context, CopyLimits, HostDir, Workspace};
 
@@ -147,8 +148,8 @@ pub async fn replay<'a>(
 ) -> Result<Replayed<'a>, ReplayError> {
     let private = HostDir::create(&config.dir)
         .map_err(|source| ReplayError::Dir { path: config.dir.clone(), source })?;
-    let workspace = Workspace::create(&private, ID, None)
-        .map_err(|error| ReplayError::Context(crate::tool::chain(&error)))?;
+    let workspace =
+        Workspace::create(&private, ID, None).map_err(|error| ReplayError::Context(with_causes(&error)))?;
     let (context, root) = match config.place {
         Place::Fresh(context) => (context, None),
         Place::Root(root) => (Context::Nothing, Some(root)),
@@ -156,13 +157,17 @@ pub async fn replay<'a>(
     let files = workspace
         .fill(context, CopyLimits::of_bytes(MAX_CONTEXT_BYTES), CancellationToken::new())
         .await
-        .map_err(|error| ReplayError::Context(crate::tool::chain(&error)))?;
+        .map_err(|error| ReplayError::Context(with_causes(&error)))?;
     let fs_root = root.unwrap_or_else(|| workspace.fs_path().to_owned());
-    let endpoint = Endpoint::start(tools(past, config.tools)?)?;
+    let served = serve(tools(past, config.tools)?)?;
+    let mut variables = host_variables(&config.env);
+    if let Some((endpoint, registration)) = &served {
+        variables.extend(tool_variables(registration, &registration.tools_url(&endpoint.base_url)));
+    }
     let settings = SessionConfig {
         control_dir: Some(workspace.control_path().to_owned()),
         fs_metadata: past.fs_metadata.clone().unwrap_or_else(|| files.to_json()),
-        env: worker_env(&config.env, endpoint.as_ref()),
+        env: variables,
         max_output_bytes: config.max_output_bytes,
         ..SessionConfig::new(config.worker, &fs_root)
     };
@@ -188,7 +193,7 @@ pub async fn replay<'a>(
     if let Err(error) = session.close().await {
         tracing::debug!(%error, "the worker did not end well");
     }
-    drop(endpoint);
+    drop(served);
     let removing =
         tokio::task::spawn_blocking(move || workspace.remove().and_then(|()| private.remove())).await;
     if let Ok(Err(error)) = removing {
@@ -279,45 +284,13 @@ fn tools(past: &PastSession, tools: Tools) -> Result<Vec<Tool>, DefinitionError>
     Ok(there)
 }
 
-/// Where the session's code calls root tools. It ends with this value.
-struct Endpoint {
-    registration: Registration,
-    base_url: String,
-    _stop: tokio_util::sync::DropGuard,
-}
-
-impl Endpoint {
-    /// None: there are no tools.
-    fn start(tools: Vec<Tool>) -> Result<Option<Self>, ReplayError> {
-        if tools.is_empty() {
-            return Ok(None);
-        }
-        let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).map_err(ReplayError::Listen)?;
-        let base_url = listener.base_url().to_owned();
-        let rootd = Rootd::new(RootdConfig::default());
-        let rollout = rlm_rootd::RolloutConfig { tools, ..rlm_rootd::RolloutConfig::default() };
-        let registration = rootd.register(ID, rollout).map_err(ReplayError::Register)?;
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        tokio::spawn(async move { rootd.serve(listener, stopped.cancelled()).await });
-        Ok(Some(Self { registration, base_url, _stop: stop.drop_guard() }))
+/// Registers the tools at an endpoint of their own. None: there are none.
+fn serve(tools: Vec<Tool>) -> Result<Option<(Endpoint, Registration)>, ReplayError> {
+    if tools.is_empty() {
+        return Ok(None);
     }
-}
-
-/// What the worker gets to know.
-fn worker_env(host: &[(OsString, OsString)], endpoint: Option<&Endpoint>) -> Vec<(OsString, OsString)> {
-    let mut variables = env::for_workers(host);
-    variables.retain(|(name, _)| !env::SESSION_NAMES.iter().any(|of_tools| name == of_tools));
-    if let Some(Endpoint { registration, base_url, .. }) = endpoint {
-        let names = serde_json::Value::from(registration.tools.clone()).to_string();
-        let url = registration.tools_url(base_url);
-        for (name, value) in [
-            (env::ROOT_TOOL_NAMES, names.as_str()),
-            (env::ROOT_TOOL_URL, &url),
-            (env::INTERCEPTION_SECRET, registration.secret.reveal()),
-        ] {
-            variables.push((name.into(), value.into()));
-        }
-    }
-    variables
+    let endpoint = Endpoint::start(RootdConfig::default()).map_err(ReplayError::Listen)?;
+    let rollout = rlm_rootd::RolloutConfig { tools, ..rlm_rootd::RolloutConfig::default() };
+    let registration = endpoint.rootd.register(ID, rollout).map_err(ReplayError::Register)?;
+    Ok(Some((endpoint, registration)))
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Response};
 use rlm_rootd::ChatTools;
 use serde_json::{Value as Json, json};
@@ -556,15 +557,4 @@ fn output(response: Response) -> Output {
         answer: response.answer.content,
         answer_ready: response.answer.ready,
     }
-}
-
-/// An error and what caused it, in one line.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }

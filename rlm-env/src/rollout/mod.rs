@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rlm_core::env;
+use rlm_core::error::with_causes;
 use rlm_core::protocol::Answer;
 use rlm_rootd::{
     ChatTools, Ledger, MAX_TOOL_TIME_LIMIT, Registration, RolloutMetrics, Rootd, SubLlmOptions, Tool,
@@ -32,8 +33,9 @@ pub use self::config::{
 };
 use self::conversation::Conversation;
 use self::http_model::HttpModel;
-use self::lead::{Ended, Lead, with_causes};
+use self::lead::{Ended, Lead};
 use self::log::Log;
+use crate::endpoint::{host_variables, tool_variables};
 use crate::host::{Host, RootLlm};
 use crate::model::RootModel;
 use crate::prompts::{CallForm, PromptError, ReplTool, SubLlmPrompt, SystemPrompt, ToolDoc, repl_tool_name};
@@ -252,7 +254,7 @@ struct Registered {
 
 impl Registered {
     fn new(host: &Host, config: &RolloutConfig, log: &Arc<Log>) -> Result<Self, String> {
-        let rootd = host.rootd.clone();
+        let rootd = host.endpoint.rootd.clone();
         let at_endpoint = rlm_rootd::RolloutConfig {
             tools: config.root_tools.clone(),
             tool_time_limit: tool_time_limit(config),
@@ -266,8 +268,8 @@ impl Registered {
         };
         let registration = rootd.register(&config.id, at_endpoint).map_err(|error| with_causes(&error))?;
         let ledger = rootd.ledger(&config.id).ok_or("the rollout was removed from its endpoint")?;
-        let (tools_url, chat_url) =
-            (registration.tools_url(&host.base_url), registration.chat_url(&host.base_url));
+        let base_url = &host.endpoint.base_url;
+        let (tools_url, chat_url) = (registration.tools_url(base_url), registration.chat_url(base_url));
         Ok(Self { rootd, registration, ledger, tools_url, chat_url })
     }
 
@@ -297,29 +299,14 @@ fn tool_time_limit(config: &RolloutConfig) -> Duration {
 
 /// What the worker gets to know.
 fn worker_env(host: &Host, config: &RolloutConfig, registered: &Registered) -> Vec<(OsString, OsString)> {
-    let registration = &registered.registration;
-    let names = Json::from(registration.tools.clone()).to_string();
-    let mut variables = env::for_workers(&host.config.env);
-    variables.retain(|(name, value)| {
-        !value.is_empty() && !env::SESSION_NAMES.iter().any(|of_tools| name == of_tools)
-    });
+    let mut variables = host_variables(&host.config.env);
+    variables.extend(tool_variables(&registered.registration, &registered.tools_url));
     let mut set = |name: &str, value: &str| variables.push((name.into(), value.into()));
-    set(env::ROOT_TOOL_NAMES, &names);
-    set(env::ROOT_TOOL_URL, &registered.tools_url);
-    set(env::INTERCEPTION_SECRET, registration.secret.reveal());
     set(env::SUB_LLM_TIMEOUT, &tool_time_limit(config).as_secs_f64().to_string());
     if let Some(model) = sub_model(host, config) {
         set(env::INTERCEPTION_URL, &registered.chat_url);
         set(env::SUB_MODEL, model);
         set(env::MAX_SUB_LLM_PARALLELISM, &config.sub_llm.parallelism.to_string());
-    }
-    for (name, value) in &mut variables {
-        // The session works in another directory than we do.
-        if name == "TMPDIR"
-            && let Ok(whole) = std::path::absolute(&*value)
-        {
-            *value = whole.into();
-        }
     }
     for (name, value) in &config.env {
         variables.retain(|(held, _)| held != name);

@@ -521,8 +521,9 @@ fn a_reset_that_finds_no_directory_is_no_reset() {
 fn a_limit_of_no_time_is_a_limit() {
     let place = Place::new();
     block_on(async {
-        for tool in [place.bash(), place.python()] {
-            let stopped = value(tool.call(limited("", Duration::ZERO)).await);
+        let endless = ["while :; do :; done", "while True: pass"];
+        for (tool, code) in [place.bash(), place.python()].into_iter().zip(endless) {
+            let stopped = value(tool.call(limited(code, Duration::ZERO)).await);
             assert_eq!((stopped.timed_out, stopped.state), (true, State::Kept), "{stopped:?}");
             tool.close().await;
         }

@@ -9,6 +9,8 @@
 //! [`Saved`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
 //! exceptions, and what is done about them, are in the `.bash` files.
 
+use std::collections::BTreeSet;
+
 use crate::code::{Care, Suffix, lists_traps};
 use crate::report::{Saved, Stdin};
 use crate::variables::Value;
@@ -138,10 +140,22 @@ impl Scripts {
         }
     }
 
-    /// The call that runs the user's code.
-    pub(crate) fn call(&self, code: &str, suffix: Suffix, saved: &Saved, care: Care, nonce: u64) -> Call {
+    /// The call that runs the user's code, without these variables.
+    pub(crate) fn call(
+        &self,
+        code: &str,
+        suffix: Suffix,
+        saved: &Saved,
+        unset: &BTreeSet<String>,
+        care: Care,
+        nonce: u64,
+    ) -> Call {
         let mut opening = String::new();
         self.push_opening(&mut opening, saved);
+        for name in unset {
+            // It says something of one that the code made readonly.
+            opening.push_str(&format!("\\builtin unset -v {name} 2>/dev/null\n"));
+        }
         opening.push_str("\\builtin eval -- \"${__rlm[1]}\" || ");
         opening.push_str(if care == Care::Calm {
             "__rlm_s=$?; __rlm_o=$-"
@@ -451,7 +465,8 @@ mod tests {
     fn the_lines_are_short_enough_for_one_read_of_bash() {
         let code = "builtin";
         for care in [Care::Calm, Care::Guarded, Care::Careful] {
-            let call = scripts().call(code, Suffix::None, &Saved::default(), care, u64::MAX);
+            let unset = BTreeSet::from(["a".repeat(1000)]);
+            let call = scripts().call(code, Suffix::None, &Saved::default(), &unset, care, u64::MAX);
             assert!(call.lines.len() + 6 * 24 < 1024, "{}", call.lines);
         }
     }

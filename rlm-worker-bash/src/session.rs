@@ -2,7 +2,7 @@
 
 mod call;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use rlm_core::json::JsonText;
 use rlm_core::limits::START_LIMIT;
-use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
+use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::{
     CallReport, Description, Events, HeadTail, Interpreter, Process, Stop, descendants, serve,
@@ -48,6 +48,22 @@ pub struct SessionConfig {
     pub columns: u16,
 }
 
+/// Names of variables that last for one call.
+#[derive(Debug, Default)]
+struct OfOneCall {
+    /// Those whose call has begun: the next one is without them.
+    used: BTreeSet<String>,
+    /// Those that are there for the next call.
+    unused: BTreeSet<String>,
+}
+
+impl OfOneCall {
+    fn add(&mut self, name: &str) {
+        self.used.remove(name);
+        self.unused.insert(name.to_owned());
+    }
+}
+
 /// A persistent bash session.
 #[derive(Debug)]
 pub struct BashSession {
@@ -61,6 +77,7 @@ pub struct BashSession {
     saved: Saved,
     care: Care,
     cwd: PathBuf,
+    of_one_call: OfOneCall,
     ready: Vec<u8>,
     content: Vec<u8>,
     /// Output that came since the last call ended: it belongs to the next.
@@ -94,6 +111,7 @@ impl BashSession {
             saved: Saved::default(),
             care: Care::Calm,
             cwd: config.fs_root.clone(),
+            of_one_call: OfOneCall::default(),
             ready: Vec::new(),
             content: Vec::new(),
             output: HeadTail::new(WORDS_BYTES),
@@ -386,6 +404,9 @@ impl Interpreter for BashSession {
         let earlier_death = if self.is_dead { Some(self.replace_idle_shell(events)?) } else { None };
         self.idle_report.clear();
         let settings = self.terminal.settings();
+        for (name, _) in variables.iter().filter(|(name, _)| name.starts_with(ONE_CALL_PREFIX)) {
+            self.of_one_call.add(name);
+        }
         let (end, stopped) = self.run_set(&variables, events)?;
         self.terminal.end_feed();
         let mut report = match (end, stopped) {

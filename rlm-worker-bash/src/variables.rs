@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rlm_core::json::{JsonText, Part, Wtf8};
-use rlm_core::protocol::name_excerpt;
+use rlm_core::protocol::{ONE_CALL_PREFIX, name_excerpt};
 
 /// The answer.
 const OF_THE_ANSWER: [&str; 2] = ["RLM_CONTENT", "RLM_READY"];
@@ -89,7 +89,7 @@ fn check_name(name: &str) -> Result<(), String> {
         "a name is made of letters, digits and _, and does not begin with a digit"
     } else if OF_THE_ANSWER.contains(&name) {
         "the answer belongs to the code; it is set in a call"
-    } else if name.starts_with("__rlm") {
+    } else if name.starts_with("__rlm") && !name.starts_with(ONE_CALL_PREFIX) {
         "names that begin with __rlm are the worker's"
     } else if name.starts_with("BASH") || OF_BASH.contains(&name) {
         "it belongs to bash"
@@ -219,7 +219,9 @@ mod tests {
         check_refused("RLM_CONTENT", "1", "the answer belongs to the code; it is set in a call");
         check_refused("__rlm_s", "1", "names that begin with __rlm are the worker's");
         check_refused("PS1", "1", "it acts between calls; it is set in a call");
-        for name in ["PATH", "IFS", "HOME", "LC_ALL", "_x", "A1", "OPTIND", "RLM_SUB_MODEL", "bash"] {
+        for name in
+            ["PATH", "IFS", "HOME", "LC_ALL", "_x", "A1", "OPTIND", "RLM_SUB_MODEL", "bash", "__rlm_icpt_1"]
+        {
             assert!(read_one(name, "1").is_ok(), "{name}");
         }
         let long = "é".repeat(1000);

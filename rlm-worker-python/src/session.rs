@@ -1,5 +1,6 @@
 //! The session: one interpreter after another, and the cells that run in them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -84,9 +85,18 @@ enum Death {
 struct Assignment<'a> {
     task: Task,
     payload: &'a [u8],
+    /// How much of it, at the end, is what was written in place of a cell's code.
+    written_bytes: usize,
     /// Bound on the report's `result`.
     max_result_bytes: usize,
     limit: Option<Duration>,
+}
+
+impl<'a> Assignment<'a> {
+    /// What runs no code of a cell's.
+    fn of_worker(task: Task, payload: &'a [u8], limit: Option<Duration>) -> Self {
+        Self { task, payload, written_bytes: 0, max_result_bytes: 0, limit }
+    }
 }
 
 /// What is known of a call while it runs.
@@ -150,7 +160,7 @@ impl PythonSession {
     /// Makes an interpreter that has just been started ready for cells.
     fn set_up(&mut self, events: &Events) -> Result<(), Stop> {
         let setup = serde_json::to_vec(&self.config.setup).map_err(Stop::failed)?;
-        self.send(&Assignment { task: Task::SetUp, payload: &setup, max_result_bytes: 0, limit: None })?;
+        self.send(&Assignment::of_worker(Task::SetUp, &setup, None))?;
         let mut report = Vec::new();
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -180,10 +190,11 @@ impl PythonSession {
     }
 
     fn send(&mut self, assignment: &Assignment<'_>) -> Result<(), Stop> {
-        let Assignment { task, payload, max_result_bytes, .. } = *assignment;
+        let Assignment { task, payload, written_bytes, max_result_bytes, .. } = *assignment;
         self.nonce += 1;
-        let (payload_bytes, max_result_bytes) = (payload.len() as u64, max_result_bytes as u64);
-        let command = Command { nonce: self.nonce, task, payload_bytes, max_result_bytes };
+        let [payload_bytes, written_bytes, max_result_bytes] =
+            [payload.len(), written_bytes, max_result_bytes].map(|bytes| bytes as u64);
+        let command = Command { nonce: self.nonce, task, payload_bytes, written_bytes, max_result_bytes };
         self.wires.send(command, payload).map_err(Stop::failed)
     }
 
@@ -378,9 +389,11 @@ impl Worker for PythonSession {
         self.outputs.set_limit(max_output_bytes);
         let limit = call.timeout.or(self.config.exec_timeout);
         self.cells += 1;
+        let (payload, written_bytes) = code_and_written(call);
         let assignment = Assignment {
             task: Task::Cell(self.cells),
-            payload: call.code.as_bytes(),
+            payload: &payload,
+            written_bytes,
             max_result_bytes: max_output_bytes,
             limit,
         };
@@ -429,8 +442,7 @@ impl Worker for PythonSession {
         let mut notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
         let payload = serde_json::to_vec(variables).map_err(Stop::failed)?;
         let limit = self.config.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
-        let assignment =
-            Assignment { task: Task::Set, payload: &payload, max_result_bytes: 0, limit: Some(limit) };
+        let assignment = Assignment::of_worker(Task::Set, &payload, Some(limit));
         let (end, stopped) = self.perform(&assignment, &mut notice, events)?;
         // What was printed meanwhile stays for the next call: a thread printed it, or an old value as it went.
         let mut report = match end {
@@ -472,6 +484,14 @@ impl Worker for PythonSession {
         self.is_dead = self.is_dead || self.interpreter.status().is_some();
         descendants::reap_orphans((!self.is_dead).then(|| self.interpreter.pid()));
         Ok(())
+    }
+}
+
+/// The code of a call, with what was written behind it where that is something else; and the size of the latter.
+fn code_and_written(call: &Execute) -> (Cow<'_, [u8]>, usize) {
+    match call.source.as_ref().filter(|source| **source != call.code) {
+        None => (Cow::Borrowed(call.code.as_bytes()), 0),
+        Some(source) => (Cow::Owned([call.code.as_bytes(), source.as_bytes()].concat()), source.len()),
     }
 }
 

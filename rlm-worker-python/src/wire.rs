@@ -59,6 +59,8 @@ pub struct Command {
     pub task: Task,
     /// Size of the payload in bytes.
     pub payload_bytes: u64,
+    /// How many of those, at the end, are what was written in place of the cell's code; 0 where that is what was written.
+    pub written_bytes: u64,
     /// Bound on the report's `result`, in bytes.
     pub max_result_bytes: u64,
 }
@@ -70,7 +72,7 @@ pub enum Task {
     SetUp,
     /// To take variables: the payload is a JSON object.
     Set,
-    /// To run the cell with this number, which is part of its file name: the payload is its source.
+    /// To run the cell with this number, which is part of its file name: the payload is its code, and what was written.
     Cell(u64),
 }
 
@@ -94,13 +96,14 @@ impl Task {
 
 impl Command {
     /// Size of an encoded command.
-    pub const BYTES: usize = 32;
+    pub const BYTES: usize = 40;
 
     /// The command as it goes through the pipe.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        let fields = [self.nonce, self.task.encode(), self.payload_bytes, self.max_result_bytes];
+        let Self { nonce, task, payload_bytes, written_bytes, max_result_bytes } = self;
+        let fields = [nonce, task.encode(), payload_bytes, written_bytes, max_result_bytes];
         for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
             place.copy_from_slice(&field.to_le_bytes());
         }
@@ -112,7 +115,8 @@ impl Command {
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let field = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
         let task = Task::decode(field(1));
-        Self { nonce: field(0), task, payload_bytes: field(2), max_result_bytes: field(3) }
+        let [payload_bytes, written_bytes, max_result_bytes] = [2, 3, 4].map(field);
+        Self { nonce: field(0), task, payload_bytes, written_bytes, max_result_bytes }
     }
 }
 
@@ -176,7 +180,8 @@ mod tests {
     #[test]
     fn a_command_comes_back_as_it_was() {
         for task in [Task::SetUp, Task::Set, Task::Cell(1), Task::Cell(u64::MAX - 1)] {
-            let command = Command { nonce: 1, task, payload_bytes: u64::MAX, max_result_bytes: 1 << 40 };
+            let (payload_bytes, written_bytes, max_result_bytes) = (u64::MAX, 3, 1 << 40);
+            let command = Command { nonce: 1, task, payload_bytes, written_bytes, max_result_bytes };
             assert_eq!(Command::decode(&command.encode()), command);
         }
     }

@@ -96,7 +96,7 @@ impl<W: Write> Show<W> {
 /// What a call did, indented.
 fn code(call: &PastCall) -> String {
     let code = match &call.task {
-        Task::Run(code) => code.clone(),
+        Task::Run(code) => call.source.as_ref().unwrap_or(code).clone(),
         Task::Reset => "(reset)".to_owned(),
         Task::Set { variables, .. } => {
             format!("(set {})", variables.keys().cloned().collect::<Vec<_>>().join(", "))

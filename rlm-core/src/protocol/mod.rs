@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-pub use self::request::{BadRequest, Execute, Request, name_excerpt};
+pub use self::request::{BadRequest, Execute, ONE_CALL_PREFIX, Request, name_excerpt};
 use crate::json::JsonText;
 
 /// The version of this protocol, sent in every response as `protocol`.
@@ -245,6 +245,9 @@ pub struct HistoryEntry {
     /// Whether the response had a `result`: the value of a last expression, or a traceback. Absent where it had none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_result: bool,
+    /// What was written, where it is not what ran: [`Execute::source`]. Else absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// In the first line of each worker, of which it tells that a new session begins; absent in the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<HistorySession>,
@@ -387,6 +390,7 @@ mod tests {
             variables: None,
             variables_omitted: Vec::new(),
             has_result: false,
+            source: None,
             session: None,
         };
         check_golden(
@@ -418,6 +422,14 @@ mod tests {
                 r#""output_digest":"00ff00ff00ff00ff","output_bytes":5,"#,
                 r#""variables":{"a":[1.0,"x"]},"variables_omitted":["b"],"has_result":true,"#,
                 r#""session":{"language":"bash","version":"5.2","fs_root":"/data","root_tools":["search"]}}"#
+            ),
+        );
+        check_golden(
+            &HistoryEntry { source: Some("exit f()".to_owned()), ..entry.clone() },
+            concat!(
+                r#"{"seq":1,"code":"exit 3","outcome":"exited","state":"restored","exit_code":3,"#,
+                r#""started_at":1.5,"execution_time":0.25,"op":"execute","#,
+                r#""output_digest":"00ff00ff00ff00ff","output_bytes":5,"source":"exit f()"}"#
             ),
         );
         let old = concat!(

@@ -10,6 +10,10 @@ use super::UNKNOWN_SEQ;
 use crate::json::JsonText;
 use crate::limits::{MAX_TIMEOUT, MAX_VARIABLE_BYTES, MAX_VARIABLE_DEPTH, MIN_MAX_OUTPUT_BYTES};
 
+/// What the names begin with of variables that last for one call: op `set` gives them to the session, and they are gone after
+/// the next code that runs.
+pub const ONE_CALL_PREFIX: &str = "__rlm_icpt_";
+
 /// What the host asks for: one document on the command FIFO.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
@@ -41,6 +45,9 @@ pub enum Request {
 pub struct Execute {
     /// The code, in the language of the worker.
     pub code: String,
+    /// What a person or a model wrote, where it is not `code`: Python shows it in tracebacks and as the source. The same
+    /// program but for calls, in whose place `code` has variables.
+    pub source: Option<String>,
     /// Echoed in the response.
     pub seq: i64,
     /// Time limit of this call; the worker's own default when absent.
@@ -136,6 +143,11 @@ impl<'a> Fields<'a> {
             Some(other) => return Err(self.wrong("code", &other, "a string")),
             None => return Err(self.fault("request has no field `code`, the string to run".into())),
         };
+        let source = match self.take("source")? {
+            None | Some(Value::Null) => None,
+            Some(Value::String(source)) => Some(source),
+            Some(other) => return Err(self.wrong("source", &other, "a string")),
+        };
         let timeout = match self.take("timeout")? {
             None | Some(Value::Null) => None,
             Some(value) => match value.as_f64() {
@@ -152,7 +164,7 @@ impl<'a> Fields<'a> {
                 None => return Err(self.wrong("max_output_bytes", &value, "a number of bytes, 0 or more")),
             },
         };
-        Ok(Execute { code, seq: self.seq, timeout, max_output_bytes })
+        Ok(Execute { code, source, seq: self.seq, timeout, max_output_bytes })
     }
 
     fn into_variables(mut self) -> Result<BTreeMap<String, JsonText>, BadRequest> {
@@ -229,7 +241,7 @@ mod tests {
     use super::*;
 
     fn execute(code: &str) -> Execute {
-        Execute { code: code.to_owned(), seq: 1, timeout: None, max_output_bytes: None }
+        Execute { code: code.to_owned(), source: None, seq: 1, timeout: None, max_output_bytes: None }
     }
 
     #[track_caller]
@@ -250,6 +262,11 @@ mod tests {
                 ..execute(":")
             }),
         );
+        check_request(
+            r#"{"code": "x = __rlm_icpt_1", "seq": 1, "source": "x = f()"}"#,
+            Request::Execute(Execute { source: Some("x = f()".to_owned()), ..execute("x = __rlm_icpt_1") }),
+        );
+        check_request(r#"{"code": ":", "seq": 1, "source": null}"#, Request::Execute(execute(":")));
         check_request(r#"{"code": ":"}"#, Request::Execute(Execute { seq: UNKNOWN_SEQ, ..execute(":") }));
         check_request(r#"{"shutdown": true}"#, Request::Shutdown);
         check_request(r#"{"op": "reset", "seq": 2}"#, Request::Reset { seq: 2 });

@@ -209,7 +209,15 @@ struct Task {
     seq: i64,
     op: Operation,
     code: String,
+    source: Option<String>,
     variables: Option<BTreeMap<String, JsonText>>,
+}
+
+impl Task {
+    /// A task that brings neither code nor variables.
+    fn new(op: Operation, seq: i64) -> Self {
+        Self { seq, op, code: String::new(), source: None, variables: None }
+    }
 }
 
 impl Server<'_> {
@@ -223,17 +231,17 @@ impl Server<'_> {
             Ok(Request::Execute(call)) => {
                 let done = self.perform(events, || interpreter.execute(&call, events))?;
                 self.execution_count += 1;
-                let Execute { code, seq, .. } = call;
-                self.answer(Task { seq, op: Operation::Execute, code, variables: None }, done)
+                let Execute { code, source, seq, .. } = call;
+                self.answer(Task { code, source, ..Task::new(Operation::Execute, seq) }, done)
             }
             Ok(Request::Reset { seq }) => {
                 let done = self.perform(events, || interpreter.reset(events))?;
-                self.answer(Task { seq, op: Operation::Reset, code: String::new(), variables: None }, done)
+                self.answer(Task::new(Operation::Reset, seq), done)
             }
             Ok(Request::Set { seq, variables }) => {
                 let done = self.perform(events, || interpreter.set(&variables, events))?;
                 let variables = Some(variables);
-                self.answer(Task { seq, op: Operation::Set, code: String::new(), variables }, done)
+                self.answer(Task { variables, ..Task::new(Operation::Set, seq) }, done)
             }
             Ok(Request::Info { seq }) => self.describe(seq, interpreter),
             Ok(Request::Shutdown) => Err(Stop::Shutdown),
@@ -295,6 +303,7 @@ impl Server<'_> {
             variables,
             variables_omitted: variables_omitted.unwrap_or_default(),
             has_result: response.result.is_some(),
+            source: task.source,
             session: self.begun.take(),
         };
         self.history.append(&entry).map_err(Stop::failed)?;

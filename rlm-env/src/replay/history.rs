@@ -118,7 +118,8 @@ fn call(number: usize, entry: HistoryEntry) -> PastCall {
             Task::Set { variables, omitted: entry.variables_omitted }
         }
     };
-    PastCall { number, task, end: End::Ran(ran), is_first: number > 1 && entry.session.is_some() }
+    let is_first = number > 1 && entry.session.is_some();
+    PastCall { number, task, source: entry.source, end: End::Ran(ran), is_first }
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub struct PastCall {
     pub number: usize,
     /// What was asked for.
     pub task: Task,
+    /// What was written, where it is not the code that ran.
+    pub source: Option<String>,
     /// How it ended.
     pub end: End,
     /// Whether a worker began with it, so that nothing is left of the calls before but files.

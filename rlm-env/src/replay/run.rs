@@ -243,7 +243,8 @@ impl Rerun {
                     Outcome::TimedOut => self.timeout.unwrap_or(stop),
                     _ => self.timeout.unwrap_or_else(|| took.saturating_mul(TIMES).max(MIN_LIMIT)),
                 };
-                let run = Call { timeout: Some(limit), ..Call::from(code.as_str()) };
+                let source = call.source.clone();
+                let run = Call { source, timeout: Some(limit), ..Call::from(code.as_str()) };
                 match ran.outcome {
                     Outcome::Interrupted => self.session.execute_until(run, tokio::time::sleep(stop)).await?,
                     _ => self.session.execute(run).await?,

@@ -89,7 +89,8 @@ impl Rollout {
                 // A worker that died was replaced.
                 let is_first = matches!(self.calls.last(), Some(PastCall { end: End::Failed(_), .. }));
                 let number = self.calls.len() + 1;
-                self.calls.push(PastCall { number, task: Task::Run(code), end: End::Missing, is_first });
+                let task = Task::Run(code);
+                self.calls.push(PastCall { number, task, source: None, end: End::Missing, is_first });
                 self.ids.push((call.turn, call.call_id));
             }
             Event::CallEnded(ended) => {

@@ -127,6 +127,8 @@ impl SessionConfig {
 pub struct Call {
     /// The code to run.
     pub code: String,
+    /// What was written, where it is not the code that runs: see [`rlm_core::protocol::Execute`].
+    pub source: Option<String>,
     /// Time limit of this call; the session's when None.
     pub timeout: Option<Duration>,
     /// Bound on this call's output in bytes; the session's when None.
@@ -246,6 +248,9 @@ impl Session {
         self.seq += 1;
         // The number stands first: of a request that is too large the worker knows no more than its beginning.
         let mut request = serde_json::json!({"seq": self.seq, "code": call.code});
+        if let Some(source) = call.source {
+            request["source"] = source.into();
+        }
         if let Some(limit) = call.timeout {
             request["timeout"] = limit.as_secs_f64().into();
         }

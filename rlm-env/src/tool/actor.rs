@@ -158,7 +158,7 @@ impl Actor {
         limit: Duration,
         cancelled: &CancellationToken,
     ) -> Result<ToolReply, ToolFault> {
-        let call = Call { code, timeout: Some(limit), max_output_bytes: None };
+        let call = Call { code, timeout: Some(limit), ..Call::default() };
         let mut was_replaced = false;
         loop {
             tokio::select! {

@@ -164,7 +164,9 @@ impl BashSession {
         self.care = self.care.after(code);
         let is_careful = self.saved.builtin_function.is_some() || code.contains("builtin");
         let care = if is_careful { Care::Careful } else { self.care };
-        let call = self.wires.scripts.call(code, suffix, &self.saved, care, self.nonce);
+        let ended = std::mem::take(&mut self.of_one_call);
+        let call = self.wires.scripts.call(code, suffix, &self.saved, &ended.used, care, self.nonce);
+        self.of_one_call.used = ended.unused;
         self.terminal.begin_feed();
         self.wires.send(&call).map_err(Stop::failed)
     }

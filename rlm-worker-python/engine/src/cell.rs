@@ -1,5 +1,7 @@
 //! A cell: from its source to the value of its last expression, or to the exception that ended it.
 
+use std::str::Utf8Error;
+
 use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyRecursionError, PySyntaxError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -30,6 +32,7 @@ pub(crate) struct Cells {
     /// `_ast.Expr`, `_ast.Expression`.
     statement: Py<PyAny>,
     expression: Py<PyAny>,
+    parse_as_written: Py<PyAny>,
     sources: Py<PyAny>,
     add_source: Py<PyAny>,
     keep_source: Py<PyAny>,
@@ -39,6 +42,26 @@ pub(crate) struct Cells {
     format_exception: Py<PyAny>,
     /// Flags of `from __future__ import …` in earlier cells.
     futures: i32,
+}
+
+/// What a cell is made of.
+pub(crate) struct Source<'a> {
+    /// The code that runs.
+    code: &'a str,
+    /// What was written, where it is something else: what tracebacks show.
+    written: Option<&'a str>,
+}
+
+impl<'a> Source<'a> {
+    /// Reads what the supervisor has sent: the code, and behind it as many bytes of what was written.
+    pub(crate) fn of_payload(payload: &'a [u8], written_bytes: u64) -> Result<Self, Utf8Error> {
+        let written_bytes = usize::try_from(written_bytes).unwrap_or(payload.len());
+        let (code, written) = payload.split_at(payload.len().saturating_sub(written_bytes));
+        let text =
+            |bytes| str::from_utf8(bytes).map(|text| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
+        let written = (!written.is_empty()).then(|| text(written)).transpose()?;
+        Ok(Self { code: text(code)?, written })
+    }
 }
 
 /// A cell's code: its statements, and an expression at its end.
@@ -67,6 +90,7 @@ impl Cells {
             compile: compile.unbind(),
             statement: ast.getattr("Expr")?.unbind(),
             expression: ast.getattr("Expression")?.unbind(),
+            parse_as_written: fetch("parse_as_written")?,
             sources: fetch("sources")?,
             add_source: fetch("add_source")?,
             keep_source: fetch("keep_source")?,
@@ -101,11 +125,16 @@ impl Cells {
     }
 
     /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.
-    pub(crate) fn run(&mut self, py: Python<'_>, source: &str, cell: u64) -> PyResult<Option<String>> {
+    pub(crate) fn run(&mut self, py: Python<'_>, source: &Source<'_>, cell: u64) -> PyResult<Option<String>> {
         let file_name = format!("<cell {cell}>");
-        let source = source.strip_prefix(BYTE_ORDER_MARK).unwrap_or(source);
-        without_fail(py, self.add_source.bind(py).call1((&file_name, source)))?;
-        let compiled = self.compile(py, source, &file_name).inspect_err(|error| {
+        let written = source.written.unwrap_or(source.code);
+        without_fail(py, self.add_source.bind(py).call1((&file_name, written)))?;
+        let tree = self.parse_as_written(py, source, &file_name);
+        let tree = tree.inspect_err(|_interrupt| self.drop_source(py, &file_name))?;
+        if source.written.is_some() && tree.is_none() {
+            without_fail(py, self.add_source.bind(py).call1((&file_name, source.code)))?;
+        }
+        let compiled = self.compile(py, source.code, tree, &file_name).inspect_err(|error| {
             // The error is no worse for a line that is missing.
             let _unusual = self.add_line.call1(py, (error.value(py), &file_name));
         });
@@ -147,22 +176,52 @@ impl Cells {
         let _broken = self.tidy.call0(py);
     }
 
-    fn compile<'py>(&mut self, py: Python<'py>, source: &str, file_name: &str) -> PyResult<Parts<'py>> {
-        let parts = self.compile_parts(py, source, file_name);
+    /// The tree of the code at the places of what was written. None where that is the same, or another program.
+    fn parse_as_written<'py>(
+        &self,
+        py: Python<'py>,
+        source: &Source<'_>,
+        file_name: &str,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(written) = source.written else { return Ok(None) };
+        let flags = self.futures | TOP_LEVEL_AWAIT | ONLY_AST;
+        match self.parse_as_written.bind(py).call1((source.code, written, file_name, flags)) {
+            Ok(tree) => Ok((!tree.is_none()).then_some(tree)),
+            Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Err(error),
+            Err(_not_code) => Ok(None),
+        }
+    }
+
+    fn compile<'py>(
+        &mut self,
+        py: Python<'py>,
+        source: &str,
+        tree: Option<Bound<'py, PyAny>>,
+        file_name: &str,
+    ) -> PyResult<Parts<'py>> {
+        let parts = self.compile_parts(py, source, tree, file_name);
         if !parts.as_ref().is_err_and(|error| error.is_instance_of::<PyRecursionError>(py)) {
             return parts;
         }
         // Deeper than a tree of objects may be; the compiler's own goes deeper. The value at the end is lost.
+        without_fail(py, self.add_source.bind(py).call1((file_name, source)))?;
         let flags = self.futures | TOP_LEVEL_AWAIT;
         let code = self.compile.bind(py).call1((source, file_name, "exec", flags, true))?;
         Ok((Some(code), None))
     }
 
     /// The code of all statements, and that of an expression at the end. Both are compiled before either runs.
-    fn compile_parts<'py>(&mut self, py: Python<'py>, source: &str, file_name: &str) -> PyResult<Parts<'py>> {
+    fn compile_parts<'py>(
+        &mut self,
+        py: Python<'py>,
+        source: &str,
+        tree: Option<Bound<'py, PyAny>>,
+        file_name: &str,
+    ) -> PyResult<Parts<'py>> {
         let compile = self.compile.bind(py);
         let flags = self.futures | TOP_LEVEL_AWAIT;
-        let tree = compile.call1((source, file_name, "exec", flags | ONLY_AST, true))?;
+        let parse = || compile.call1((source, file_name, "exec", flags | ONLY_AST, true));
+        let tree = tree.map_or_else(parse, Ok)?;
         let body = tree.getattr("body")?.cast_into::<PyList>()?;
         let last = body.len().checked_sub(1).map(|last| body.get_item(last)).transpose()?;
         let last = last.filter(|last| last.get_type().is(&self.statement));

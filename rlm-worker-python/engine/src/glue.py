@@ -5,6 +5,7 @@ when a cell first needs it: most sessions never format a traceback, and a sessio
 """
 
 import sys
+from _ast import AST, Call, Name
 from _frozen_importlib_external import PathFinder
 from _weakref import ref
 
@@ -40,6 +41,45 @@ CO_COROUTINE = 0x80
 MAX_FRAMES = 1500
 
 HEAD = "Traceback (most recent call last):\n"
+
+
+def parse_as_written(code, written, filename, flags):
+    """The tree of a cell's code, in which each node stands where it stands in what was written.
+
+    The two are one program but for calls, which the host has made: in their place the code has names. None where they are
+    not.
+    """
+    from warnings import catch_warnings, simplefilter
+
+    tree_of_written = compile(written, filename, "exec", flags, True)
+    with catch_warnings():
+        # What there is to warn of is told already, with the right place.
+        simplefilter("ignore")
+        tree = compile(code, filename, "exec", flags, True)
+    pairs = [(tree, tree_of_written)]
+    for node, origin in pairs:
+        if type(node) is not type(origin):
+            if type(node) is Name and type(origin) is Call:
+                continue
+            return None
+        for field in node._fields:
+            ours, theirs = getattr(node, field, None), getattr(origin, field, None)
+            if type(ours) is not list:
+                ours, theirs = [ours], [theirs]
+            elif type(theirs) is not list or len(ours) != len(theirs):
+                return None
+            for pair in zip(ours, theirs):
+                part, part_of_written = pair
+                if part is part_of_written:
+                    continue
+                if isinstance(part, AST) is not isinstance(part_of_written, AST):
+                    return None
+                if isinstance(part, AST):
+                    pairs.append(pair)
+    for node, origin in pairs:
+        for attribute in node._attributes:
+            setattr(node, attribute, getattr(origin, attribute))
+    return tree
 
 
 def add_source(filename, source):

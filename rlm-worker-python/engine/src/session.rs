@@ -1,19 +1,19 @@
 //! The loop: a command, a cell, a report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ffi::OsString;
 
 use nix::unistd::Pid;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
+use pyo3::exceptions::{PyKeyError, PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
-use rlm_core::protocol::name_excerpt;
+use rlm_core::protocol::{ONE_CALL_PREFIX, name_excerpt};
 use rlm_worker_python::wire::{Command, Places, Report, Setup, Task, report_header};
 
 use crate::answer::Sent;
-use crate::cell::Cells;
+use crate::cell::{Cells, Source};
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
@@ -27,6 +27,8 @@ struct Session {
     sent: Sent,
     /// Names of the root tools.
     root_tools: Vec<String>,
+    /// Names that the namespace has until the end of the next cell.
+    of_one_call: BTreeSet<String>,
     pid: Pid,
 }
 
@@ -39,7 +41,10 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
         let report = match command.task {
             Task::SetUp => session.set_up(py, &payload)?,
             Task::Set => session.set(py, &payload)?,
-            Task::Cell(cell) => session.run(py, &payload, cell, command.max_result_bytes)?,
+            Task::Cell(cell) => {
+                let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
+                session.run(py, &source, cell, command.max_result_bytes)?
+            }
         };
         let document = serde_json::to_vec(&report).map_err(fault)?;
         session.leave_if_child(py);
@@ -62,8 +67,9 @@ impl Session {
         sys.getattr("path")?.call_method1("append", ("",))?;
         let streams = Streams::new(py, &places.stdout, &places.stderr)?;
         let cells = Cells::new(py)?;
-        let (sent, root_tools) = (Sent::default(), Vec::new());
-        Ok(Self { places, cells, signals, streams, sent, root_tools, pid: Pid::this() })
+        let (sent, root_tools, of_one_call) = (Sent::default(), Vec::new(), BTreeSet::new());
+        let pid = Pid::this();
+        Ok(Self { places, cells, signals, streams, sent, root_tools, of_one_call, pid })
     }
 
     /// Waits for a command. Python's handlers of other signals, which a cell may have set, run meanwhile.
@@ -133,6 +139,8 @@ impl Session {
             }
             old.push((name, before));
         }
+        let names = values.iter().map(|(name, _)| name).filter(|name| name.starts_with(ONE_CALL_PREFIX));
+        self.of_one_call.extend(names.cloned());
         // What goes with the old values may be code of the session's, which can be stopped.
         self.signals.open(py);
         drop(old);
@@ -157,8 +165,7 @@ impl Session {
     }
 
     /// Runs a cell, and says what became of it.
-    fn run(&mut self, py: Python<'_>, payload: &[u8], cell: u64, limit: u64) -> PyResult<Report> {
-        let source = str::from_utf8(payload).map_err(fault)?;
+    fn run(&mut self, py: Python<'_>, source: &Source<'_>, cell: u64, limit: u64) -> PyResult<Report> {
         if wires::descriptor_was_lent() {
             self.streams.put_back(py)?;
         }
@@ -179,6 +186,7 @@ impl Session {
             }
         };
         let answer = self.sent.changed(self.cells.namespace(py));
+        self.end_variables_of_one_call(py);
         self.streams.flush(py);
         self.signals.close(py);
         self.cells.tidy(py);
@@ -186,6 +194,13 @@ impl Session {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let (result, dropped) = result.map(|text| text::cut(text, limit)).unzip();
         Ok(Report { result, dropped: dropped.unwrap_or(0), exception, answer })
+    }
+
+    /// Takes the variables that last for one call out of the namespace. A cell may have put anything in their place.
+    fn end_variables_of_one_call(&mut self, py: Python<'_>) {
+        let namespace = self.cells.namespace(py);
+        let remains = |error: PyErr| !error.is_instance_of::<PyKeyError>(py);
+        self.of_one_call.retain(|name| namespace.del_item(name).is_err_and(remains));
     }
 
     /// Ends a child that was forked where no cell runs, by a signal handler or by what shows a value.

@@ -12,7 +12,9 @@ use rlm_core::root_tool::print::{self, Output};
 use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES};
 
 use super::shell::{here_document, quoted, stands_alone};
-use super::{ScriptOptions, ended_the_shell, header, is_left_out, push_comment, root_tools, title};
+use super::{
+    ScriptOptions, ended_the_shell, header, is_left_out, push_comment, push_title, root_tools, title,
+};
 use crate::replay::past::{PastCall, PastSession, Ran, Task};
 use crate::replay::recording::{Recorded, Recording};
 
@@ -114,13 +116,13 @@ fn push_call(
     has_aliases: bool,
     kinds: &mut BTreeMap<String, bool>,
 ) {
-    push_comment(script, &title(call, options));
+    push_title(script, &title(call, options), call, options);
     match &call.task {
         Task::Reset => {}
         Task::Set { variables, .. } if call.fault().is_none() => push_variables(script, variables, kinds),
         Task::Set { .. } => {}
         Task::Run(code) if is_left_out(call, options) => {
-            push_comment(script, code);
+            push_comment(script, call.source.as_ref().unwrap_or(code));
             if call.ran().is_some_and(|ran| ran.state == State::Restored) {
                 script.push_str("set +e # as in the shell that came after it\n");
             }

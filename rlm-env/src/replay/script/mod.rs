@@ -108,6 +108,15 @@ fn title(call: &PastCall, options: ScriptOptions<'_>) -> String {
     format!("Call {}{what}{fault}", call.number)
 }
 
+/// What stands above a call: its title, and how it was written where that is not how it ran.
+fn push_title(script: &mut String, title: &str, call: &PastCall, options: ScriptOptions<'_>) {
+    push_comment(script, title);
+    if let Some(source) = call.source.as_ref().filter(|_| !is_left_out(call, options)) {
+        push_comment(script, "It was written so, and ran with what the calls in it had returned:");
+        push_comment(script, source);
+    }
+}
+
 /// Adds text as comments. Nothing in it can end them: Python takes a carriage return for the end of a line, and bash and
 /// Python stop at NUL.
 fn push_comment(script: &mut String, text: &str) {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use rlm_core::root_tool::{MAX_BODY_BYTES, Reply, ToolResult};
 
 use super::literal;
-use super::{ScriptOptions, has_word, header, is_left_out, push_comment, root_tools, title};
+use super::{ScriptOptions, has_word, header, is_left_out, push_comment, push_title, root_tools, title};
 use crate::replay::past::{PastCall, PastSession, Printed, Task};
 use crate::replay::recording::{Recorded, Recording, key};
 
@@ -29,7 +29,7 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     let mut later_are_cells = false;
     for call in &past.calls {
         calls.push('\n');
-        push_comment(&mut calls, &format!("%% {}", title(call, options)));
+        push_title(&mut calls, &format!("%% {}", title(call, options)), call, options);
         if call.is_first {
             calls.push_str("__rlm_begin() # a new worker, with the files alone\n");
         }
@@ -41,7 +41,9 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
                 }
             }
             Task::Reset | Task::Set { .. } => {}
-            Task::Run(code) if is_left_out(call, options) => push_comment(&mut calls, code),
+            Task::Run(code) if is_left_out(call, options) => {
+                push_comment(&mut calls, call.source.as_ref().unwrap_or(code))
+            }
             Task::Run(code) if call.fault().is_some() => {
                 has_cells = true;
                 later_are_cells |= code.contains("__future__");

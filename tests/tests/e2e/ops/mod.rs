@@ -2,6 +2,7 @@
 
 mod history;
 mod info;
+mod one_call;
 mod reset;
 mod session;
 mod set_bash;
@@ -16,7 +17,7 @@ const SEQ: i64 = 1 << 40;
 
 /// Sends a request and returns the response, which has its `seq`.
 #[track_caller]
-fn ask(worker: &Worker, mut request: Value) -> Response {
+pub(super) fn ask(worker: &Worker, mut request: Value) -> Response {
     request["seq"] = SEQ.into();
     ask_as(worker, &request.to_string())
 }
@@ -33,7 +34,7 @@ fn ask_as(worker: &Worker, request: &str) -> Response {
 
 /// Resets the session, which must succeed.
 #[track_caller]
-fn reset(worker: &Worker) -> Response {
+pub(super) fn reset(worker: &Worker) -> Response {
     let response = ask(worker, json!({"op": "reset"}));
     assert_eq!(
         (response.status, response.outcome, response.state, response.hint.as_deref()),
@@ -49,7 +50,7 @@ fn reset(worker: &Worker) -> Response {
 
 /// Sets variables, which must succeed.
 #[track_caller]
-fn set(worker: &Worker, variables: Value) -> Response {
+pub(super) fn set(worker: &Worker, variables: Value) -> Response {
     let response = ask(worker, json!({"op": "set", "variables": variables}));
     assert_eq!(
         (response.outcome, response.state, response.hint.as_deref(), response.stdout.as_str()),
@@ -61,7 +62,7 @@ fn set(worker: &Worker, variables: Value) -> Response {
 
 /// Tries to set variables, which must be refused in words that hold these; the session goes on.
 #[track_caller]
-fn set_is_refused(worker: &Worker, variables: &Value, fault: &str) {
+pub(super) fn set_is_refused(worker: &Worker, variables: &Value, fault: &str) {
     let response = ask(worker, json!({"op": "set", "variables": variables}));
     assert_eq!(
         (response.outcome, response.state),

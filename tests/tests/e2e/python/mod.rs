@@ -12,6 +12,7 @@ mod interrupts;
 mod output;
 mod persistence;
 mod result;
+mod written;
 
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::Worker;

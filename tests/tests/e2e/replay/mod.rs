@@ -1,5 +1,6 @@
 //! `rlm script` and `rlm replay`: sessions of real workers, as scripts of their own, and once more.
 
+mod intercepted;
 mod recorded;
 mod replays;
 mod scripts;

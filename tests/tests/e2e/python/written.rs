@@ -1,0 +1,159 @@
+//! Cells of which the host runs something else than was written: what is shown is what was written.
+
+use rlm_core::protocol::{Outcome, Response, State};
+use rlm_tests::{Setup, Worker, pythons};
+use serde_json::json;
+
+use crate::ops::set;
+
+/// What the tool `f` of these tests returns.
+const VALUE: &str = r#"{"zero": 0, "text": "é"}"#;
+
+/// Written cells that call `f` where it can be intercepted, each with the text of its calls.
+const CELLS: &[(&str, &[&str])] = &[
+    ("info = f()\ninfo['text'] / info['zero']", &["f()"]),
+    ("a = f(1, 'x', key=[1, -2]); b = 1 / a['zero']; c = 2", &["f(1, 'x', key=[1, -2])"]),
+    ("é = f('é😀'); b = [é['zero'], 1 / é['zero']]", &["f('é😀')"]),
+    (
+        "a = f('''several\n  lines''',\n      1)  # here\nb = (1 +\n     a['text'])\n",
+        &["f('''several\n  lines''',\n      1)"],
+    ),
+    ("a = f (\n)\nb = f()\nraise ValueError(\n    a,\n    b)", &["f (\n)", "f()"]),
+    ("a = f()\nif a:\n\tdef g(x):\n\t\treturn x.y.z\n\tg(a)", &["f()"]),
+    ("a = f(); assert a['zero'] == 1, f'{a[\"zero\"]!r:>5} {a}'", &["f()"]),
+    ("a = f()\nmatch a:\n    case {'zero': int(z)} if z < 1:\n        1 / z", &["f()"]),
+    ("a = f()\r\n# \x0c\r\ntry:\r\n    1 / a['zero']\r\nfinally:\r\n    a.b", &["f()"]),
+    ("\u{feff}a = f(); 1 / a['zero']", &["f()"]),
+    ("a = f(); b = await a['zero']", &["f()"]),
+    ("a = f(); return a", &["f()"]),
+    ("a = f(); '\\d'\na is 1; 1 / 0", &["f()"]),
+    ("a = f(); from __future__ import annotations", &["f()"]),
+    (
+        "a = f(); import inspect\ndef g(): pass\nclass C:\n    def m(self): 1\n(inspect.getsource(g), a)",
+        &["f()"],
+    ),
+];
+
+/// The code that runs: each call is a variable.
+fn rewritten(written: &str, calls: &[&str]) -> (String, Vec<String>) {
+    let mut code = written.to_owned();
+    let names: Vec<String> =
+        (1..=calls.len()).map(|number| format!("__rlm_icpt_0a1b2c3d_{number}")).collect();
+    for (call, name) in calls.iter().zip(&names) {
+        code = code.replacen(call, name, 1);
+    }
+    (code, names)
+}
+
+/// Sets what the calls returned, and runs the code.
+fn intercepted(worker: &mut Worker, written: &str, calls: &[&str]) -> Response {
+    let (code, names) = rewritten(written, calls);
+    assert_ne!(code, written);
+    let value: serde_json::Value = serde_json::from_str(VALUE).unwrap();
+    set(worker, names.into_iter().map(|name| (name, value.clone())).collect());
+    worker.call_with(&code, json!({"source": written}))
+}
+
+/// What a person sees of a cell.
+fn shown(response: Response) -> (Outcome, State, String, String, Option<String>) {
+    (response.outcome, response.state, response.stdout, response.stderr, response.result)
+}
+
+#[test]
+fn all_that_is_shown_is_as_if_the_calls_had_run_in_every_python() {
+    for python in pythons() {
+        let mut called = Setup::python_at(&python).start();
+        let mut worker = Setup::python_at(&python).start();
+        called.output(&format!("def f(*args, **kwargs): return {VALUE}"));
+        worker.output("def f(*args, **kwargs): exit('it was called')");
+        for (written, calls) in CELLS {
+            let expected = shown(called.call(written));
+            assert_eq!(shown(intercepted(&mut worker, written, calls)), expected, "{python:?}: {written}");
+        }
+        called.end();
+        worker.end();
+    }
+}
+
+#[test]
+fn what_was_written_stays_with_what_it_defined() {
+    let mut worker = Worker::python();
+    let written = "info = f('a longer call than its name')\ndef g():\n    return info['zero'] / 0\nclass C:\n    x = 1\n";
+    let response = intercepted(&mut worker, written, &["f('a longer call than its name')"]);
+    assert_eq!(response.outcome, Outcome::Ok, "{response:?}");
+    let read = "import inspect, linecache; print(inspect.getsource(g) + inspect.getsource(C) + linecache.getline('<cell 1>', 1), end='')";
+    let (_, defined) = written.split_once('\n').unwrap();
+    let (first, _) = written.split_once('\n').unwrap();
+    assert_eq!(worker.output(read), format!("{defined}{first}\n"));
+    let traceback = super::traceback(&mut worker, "g()", "ZeroDivisionError");
+    assert!(
+        traceback.contains("  File \"<cell 1>\", line 3, in g\n    return info['zero'] / 0\n"),
+        "{traceback}"
+    );
+    assert_eq!(worker.value("[line for line in linecache.cache['<cell 1>'][2]]").matches("rlm").count(), 0);
+    worker.end();
+}
+
+#[test]
+fn what_does_not_go_with_the_code_is_left_aside() {
+    let mut worker = Worker::python();
+    let deep = format!("x = {}1\n1 / 0", "1 + ".repeat(20_000));
+    for (code, source) in [
+        ("x = 1; 1 / 0", "x = ("),
+        ("x = 1; 1 / 0", "x = 1"),
+        ("x = 1; 1 / 0", "x = 1; 1 / 0; 2"),
+        ("x = 1; 1 / 0", "x = f(2); 1 / 0"),
+        ("x = 1; 1 / 0", "x += 1; 1 / 0"),
+        ("x = 1; 1 / 0", "x = 1; 1 / \0"),
+        ("x = 1; 1 / 0", "\u{feff}"),
+        ("x = 1; 1 / 0", ""),
+        ("x = [1]; 1 / 0", "x = [1, 2]; 1 / 0"),
+        (deep.as_str(), &deep.replacen("1", "f()", 1)),
+    ] {
+        let mut fresh = Worker::python();
+        let plain = fresh.call(code);
+        fresh.end();
+        let response = worker.call_with(code, json!({"source": source}));
+        let number = format!("<cell {}>", response.execution_count);
+        let result = response.result.map(|text| text.replace(&number, "<cell 1>"));
+        assert_eq!((result, response.stderr), (plain.result, plain.stderr), "{source:?}");
+        assert_ne!(worker.value("x"), "", "{source:?}: it did not run");
+    }
+    let syntax = crate::ops::ask(&worker, json!({"code": "a = (", "source": "a = f()", "op": "execute"}));
+    assert_eq!(syntax.exception.unwrap().kind, "SyntaxError");
+    let refused = worker.call_with("x", json!({"source": 1}));
+    assert_eq!(refused.hint.as_deref(), Some("field `source` is the number 1, expected a string"));
+    worker.end();
+}
+
+#[test]
+fn code_as_deep_as_python_takes_it_keeps_the_places_of_what_was_written() {
+    let mut worker = Worker::python();
+    // Deeper than functions of Python could call themselves, and no deeper than a tree of objects may be.
+    let nested = (0..90).fold(String::new(), |code, depth| format!("{code}{}if a:\n", " ".repeat(depth)));
+    let written = format!("a = f(1,\n  2)\n{nested}{}{}1 / 0", " ".repeat(90), "not ".repeat(100));
+    let response = intercepted(&mut worker, &written, &["f(1,\n  2)"]);
+    let traceback = response.result.unwrap();
+    assert!(
+        traceback.starts_with("Traceback (most recent call last):\n  File \"<cell 1>\", line 93, in"),
+        "{traceback}"
+    );
+    worker.end();
+}
+
+#[test]
+fn a_cell_that_is_stopped_shows_what_was_written() {
+    let mut worker = Worker::python();
+    let (code, names) = rewritten("a = f(1,\n 2)\nwhile True:\n    a = 1  # here", &["f(1,\n 2)"]);
+    set(&worker, json!({names[0].as_str(): 1}));
+    let fields = json!({"source": "a = f(1,\n 2)\nwhile True:\n    a = 1  # here", "timeout": 0.2});
+    let response = worker.call_with(&code, fields);
+    assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+    let traceback = response.result.unwrap();
+    assert!(
+        traceback.contains("line 4, in <module>\n    a = 1  # here\n")
+            || traceback.contains("line 3, in <module>\n    while True:\n"),
+        "{traceback}"
+    );
+    worker.end();
+}

@@ -1,0 +1,94 @@
+//! Sessions of which the host ran something else than was written.
+
+use rlm_core::protocol::Outcome;
+use rlm_tests::Worker;
+use serde_json::json;
+
+use super::{Place, ask, keep, seen, shown, worker};
+
+/// Sets what calls returned, and runs the code that has names in their place.
+fn intercepted(
+    worker: &mut Worker,
+    seq: i64,
+    values: serde_json::Value,
+    code: &str,
+    source: &str,
+) -> rlm_core::protocol::Response {
+    let names: Vec<String> = values.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(ask(worker, seq, json!({"op": "set", "variables": values})).outcome, Outcome::Ok);
+    assert!(names.iter().all(|name| code.contains(name)));
+    worker.call_with(code, json!({"source": source}))
+}
+
+#[test]
+fn they_are_replayed_and_extracted_with_what_their_calls_returned() {
+    let place = Place::new();
+    for (language, calls) in [
+        (
+            "python",
+            [
+                ("info = __rlm_icpt_0a1b2c3d_1\nprint(info['é'])", "info = nav_info()\nprint(info['é'])"),
+                (
+                    "info = __rlm_icpt_0a1b2c3d_2; 1 / info['zero']",
+                    "info = nav_info(1, '2'); 1 / info['zero']",
+                ),
+                (
+                    "x = __rlm_icpt_0a1b2c3d_3; answer['content'] = str(x)\nx",
+                    "x = nav_info(\n); answer['content'] = str(x)\nx",
+                ),
+            ],
+        ),
+        (
+            "bash",
+            [
+                ("info=$__rlm_icpt_0a1b2c3d_1\necho \"$info\"", "info=$(nav_info)\necho \"$info\""),
+                ("info=$__rlm_icpt_0a1b2c3d_2; (exit 3)", "info=$(nav_info 1 '2'); (exit 3)"),
+                ("x=$__rlm_icpt_0a1b2c3d_3; RLM_CONTENT=$x", "x=$(nav_info\n); RLM_CONTENT=$x"),
+            ],
+        ),
+    ] {
+        let mut worker = worker(language);
+        let values = match language {
+            "python" => [json!({"é": "it's\n$5"}), json!({"zero": 0}), json!([1.0, null])],
+            _ => [json!("it's\n$5"), json!(0), json!("last")],
+        };
+        let mut responses = Vec::new();
+        for (number, (value, (code, source))) in (1..).zip(values.into_iter().zip(calls)) {
+            let values = json!({format!("__rlm_icpt_0a1b2c3d_{number}"): value});
+            responses.push(intercepted(&mut worker, 900 + number, values, code, source));
+        }
+        let kept = keep(&place, &worker);
+        worker.end();
+        let replayed = place.replay(&kept, &[]);
+        assert_eq!(shown(&replayed), ("equal: 6 calls\n", "", Some(0)), "{language}");
+        let script = place.script(&kept, &[]);
+        assert_eq!(shown(&place.run(&script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
+        for (at, (code, source)) in calls.into_iter().enumerate() {
+            for line in source.lines() {
+                assert!(script.contains(&format!("# {line}\n")), "{line:?} is not in {script}");
+            }
+            let is_left_out = language == "python" && at == 1;
+            let first = code.lines().next().unwrap();
+            assert_eq!(script.contains(first), !is_left_out, "{code:?}: {script}");
+        }
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn the_history_has_what_ran_and_what_was_written() {
+    for (language, code, source) in
+        [("python", "x = __rlm_icpt_1", "x = f()"), ("bash", "x=$__rlm_icpt_1", "x=$(f)")]
+    {
+        let mut worker = worker(language);
+        intercepted(&mut worker, 900, json!({"__rlm_icpt_1": 1}), code, source);
+        worker.call_with("", json!({"source": null}));
+        let history = std::fs::read_to_string(worker.control.history_file()).unwrap();
+        let lines: Vec<serde_json::Value> =
+            history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["variables"], json!({"__rlm_icpt_1": 1}));
+        assert_eq!((&lines[1]["code"], &lines[1]["source"]), (&json!(code), &json!(source)));
+        assert_eq!((lines[0].get("source"), lines[2].get("source")), (None, None));
+        worker.end();
+    }
+}

@@ -43,6 +43,8 @@ pub const DISALLOWED_MODULES: &str = "RLM_DISALLOWED_MODULES";
 pub const DISALLOWED_BUILTINS: &str = "RLM_DISALLOWED_BUILTINS";
 /// `1` or `true`: Python cells reach no file outside `fs_root`, `allowed_paths` and the interpreter's own library.
 pub const FS_JAIL: &str = "RLM_FS_JAIL";
+/// `1` or `true`: Python sessions have the functions `FINAL` and `FINAL_VAR`, which set the answer.
+pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
 
 /// The `RLM_*` names that a session itself gets: what code in the REPL needs to call back.
 pub const SESSION_NAMES: [&str; 8] = [
@@ -57,7 +59,7 @@ pub const SESSION_NAMES: [&str; 8] = [
 ];
 
 /// The `RLM_*` names that set up a worker, and that a person may have set for it.
-const WORKER_NAMES: [&str; 10] = [
+const WORKER_NAMES: [&str; 11] = [
     MAX_OUTPUT_BYTES,
     TERM,
     COLUMNS,
@@ -68,6 +70,7 @@ const WORKER_NAMES: [&str; 10] = [
     DISALLOWED_MODULES,
     DISALLOWED_BUILTINS,
     FS_JAIL,
+    FINAL_FUNCTIONS,
 ];
 
 /// What a worker needs to find its interpreter.

@@ -32,7 +32,8 @@ Options:
   -V, --version      the version
 
 Environment: RLM_PYTHON, RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_PASS_ENV,
-RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, and the root-tool variables that are passed on to the session.
+RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, and the root-tool variables that are
+passed on to the session.
 
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
@@ -60,18 +61,22 @@ This is not a security sandbox: cells run with the rights of this process.
         let mut session_env = settings.session_env;
         interpreter.activate(&mut session_env);
         let names = settings.root_tools.iter().flat_map(|tools| &tools.names);
-        tools::check_names(names).map_err(Stop::failed)?;
-        let is_jailed =
-            environment.parse(env::FS_JAIL, "1, true, 0 or false", truth).map_err(Stop::failed)?;
+        let is_on = |name| {
+            let value = environment.parse(name, "1, true, 0 or false", truth);
+            value.map(Option::unwrap_or_default).map_err(Stop::failed)
+        };
+        let (is_jailed, has_final_functions) = (is_on(env::FS_JAIL)?, is_on(env::FINAL_FUNCTIONS)?);
+        tools::check_names(names, has_final_functions).map_err(Stop::failed)?;
         let jail = || [context.fs_root.clone()].into_iter().chain(context.allowed_paths.clone()).collect();
         let setup = Setup {
-            jail: is_jailed.unwrap_or(false).then(jail),
+            jail: is_jailed.then(jail),
             fs_root: context.fs_root,
             fs_metadata: context.fs_metadata,
             answer: Answer::default(),
             disallowed_modules: environment.names(env::DISALLOWED_MODULES),
             disallowed_builtins: environment.names(env::DISALLOWED_BUILTINS),
             root_tools: settings.root_tools,
+            has_final_functions,
         };
         let program = std::env::current_exe().map_err(Stop::failed)?;
         let config = SessionConfig {

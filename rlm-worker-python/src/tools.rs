@@ -13,6 +13,15 @@ pub const ANSWER: &str = "answer";
 /// Names that the session's namespace has already.
 pub const TAKEN: [&str; 3] = [ANSWER, "extra_data", "fs_metadata"];
 
+/// Names of the functions that set the answer, where the session has them.
+pub const FINAL_FUNCTIONS: [&str; 2] = [FINAL, FINAL_VAR];
+
+/// Sets the answer to a value.
+pub const FINAL: &str = "FINAL";
+
+/// Sets the answer to the value of a variable.
+pub const FINAL_VAR: &str = "FINAL_VAR";
+
 /// A root tool that cannot be a function of the session.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("root tool {name:?} of RLM_ROOT_TOOL_NAMES cannot be a function: {fault}")]
@@ -21,15 +30,21 @@ pub struct BadName {
     fault: &'static str,
 }
 
-/// Checks that each of these identifiers can be a function of the session.
+/// Checks that each of these identifiers can be a function of the session, which may have [`FINAL_FUNCTIONS`] too.
 ///
 /// # Errors
 /// [`BadName`] names the first that cannot.
-pub fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), BadName> {
+pub fn check_names<'a>(
+    names: impl IntoIterator<Item = &'a String>,
+    has_final_functions: bool,
+) -> Result<(), BadName> {
     for name in names {
         let fault = match name.as_str() {
             keyword if KEYWORDS.contains(&keyword) => "it is a keyword of Python",
             taken if TAKEN.contains(&taken) => "the session has this name for something else",
+            function if has_final_functions && FINAL_FUNCTIONS.contains(&function) => {
+                "RLM_FINAL_FUNCTIONS gives the session a function of this name"
+            }
             _ => continue,
         };
         return Err(BadName { name: name.clone(), fault });

@@ -137,6 +137,8 @@ pub struct Setup {
     pub jail: Option<Vec<PathBuf>>,
     /// Functions on the host.
     pub root_tools: Option<RootTools>,
+    /// Whether there are `FINAL` and `FINAL_VAR`.
+    pub has_final_functions: bool,
 }
 
 /// What became of a task.

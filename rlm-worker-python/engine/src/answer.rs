@@ -50,7 +50,7 @@ impl Sent {
 }
 
 /// A value of a dict, read past whatever methods a subclass has. A key that cannot be compared is no key of ours.
-fn item<'py>(dict: &Bound<'py, PyDict>, key: &str) -> Option<Bound<'py, PyAny>> {
+pub(crate) fn item<'py>(dict: &Bound<'py, PyDict>, key: &str) -> Option<Bound<'py, PyAny>> {
     let key = PyString::intern(dict.py(), key);
     // SAFETY: both are live objects of the right types; a borrowed reference, or null with or without an exception, comes
     // back.

@@ -10,6 +10,7 @@
 //! * `signals`: how a cell is interrupted, and why nothing else is. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
 //! * `tools`: functions that call the host. `tools.py`: the parts of that which are Python.
+//! * `final_functions`: other ways to set the answer.
 //! * `variables`: what the host puts into the namespace.
 //! * `wires`: pipes and files, opened by path.
 //!
@@ -17,6 +18,7 @@
 
 mod answer;
 mod cell;
+mod final_functions;
 mod guard_rails;
 mod jail;
 mod session;

@@ -17,7 +17,7 @@ use crate::cell::{Cells, Source};
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
-use crate::{text, tools, variables, wires};
+use crate::{final_functions, text, tools, variables, wires};
 
 struct Session {
     places: Places,
@@ -27,6 +27,7 @@ struct Session {
     sent: Sent,
     /// Names of the root tools.
     root_tools: Vec<String>,
+    has_final_functions: bool,
     /// Names that the namespace has until the end of the next cell.
     of_one_call: BTreeSet<String>,
     pid: Pid,
@@ -68,8 +69,8 @@ impl Session {
         let streams = Streams::new(py, &places.stdout, &places.stderr)?;
         let cells = Cells::new(py)?;
         let (sent, root_tools, of_one_call) = (Sent::default(), Vec::new(), BTreeSet::new());
-        let pid = Pid::this();
-        Ok(Self { places, cells, signals, streams, sent, root_tools, of_one_call, pid })
+        let (has_final_functions, pid) = (false, Pid::this());
+        Ok(Self { places, cells, signals, streams, sent, root_tools, has_final_functions, of_one_call, pid })
     }
 
     /// Waits for a command. Python's handlers of other signals, which a cell may have set, run meanwhile.
@@ -104,6 +105,10 @@ impl Session {
             tools::add(namespace, tools)?;
             self.root_tools.clone_from(&tools.names);
         }
+        if setup.has_final_functions {
+            final_functions::add(namespace)?;
+        }
+        self.has_final_functions = setup.has_final_functions;
         guard_rails::put_up(namespace, &setup)?;
         return_memory();
         let version = Python::version_str().split(' ').next().unwrap_or_default();
@@ -158,7 +163,7 @@ impl Session {
         let failure = |error| describe(py, error);
         let name = self.cells.variable_name(py, name).map_err(failure)?;
         let name = name.ok_or("it is no name of a variable in Python")?;
-        match variables::owner(&name, &self.root_tools) {
+        match variables::owner(&name, &self.root_tools, self.has_final_functions) {
             Some(owner) => Err(owner.to_owned()),
             None => variables::of_json(py, json.get()).map(|value| (name, value)).map_err(failure),
         }

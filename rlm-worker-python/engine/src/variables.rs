@@ -75,13 +75,15 @@ pub(crate) fn is_identifier(name: &Bound<'_, PyString>) -> bool {
 }
 
 /// Why a variable of this name, which is an identifier, is not the host's to set.
-pub(crate) fn owner(name: &str, root_tools: &[String]) -> Option<&'static str> {
+pub(crate) fn owner(name: &str, root_tools: &[String], has_final_functions: bool) -> Option<&'static str> {
     if name == tools::ANSWER {
         Some("the answer belongs to the cells; it is set in a call")
     } else if tools::TAKEN.contains(&name) {
         Some("the session keeps it itself")
     } else if root_tools.iter().any(|tool| tool == name) {
         Some("it is a root tool")
+    } else if has_final_functions && tools::FINAL_FUNCTIONS.contains(&name) {
+        Some("it is a function that sets the answer")
     } else if name.starts_with("__") && name.ends_with("__") {
         Some("it belongs to Python")
     } else {

@@ -5,6 +5,7 @@ mod crashes;
 mod endings;
 mod environments;
 mod errors;
+mod final_functions;
 mod guard_rails;
 mod input;
 mod interpreters;

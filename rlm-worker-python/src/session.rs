@@ -468,7 +468,8 @@ impl Worker for PythonSession {
     fn describe(&mut self) -> Result<Description, Stop> {
         self.tend()?;
         let pid = (!self.is_dead).then(|| self.interpreter.pid());
-        Ok(Description::new("python", &self.version, pid, None))
+        let has_final_functions = self.config.setup.has_final_functions;
+        Ok(Description { has_final_functions, ..Description::new("python", &self.version, pid, None) })
     }
 
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {

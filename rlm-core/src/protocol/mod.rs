@@ -265,6 +265,9 @@ pub struct HistorySession {
     /// Names of the root tools.
     #[serde(default)]
     pub root_tools: Vec<String>,
+    /// Whether it has `FINAL` and `FINAL_VAR`. Absent where it has not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub final_functions: bool,
 }
 
 /// What a session and its worker are at the moment: `result` of the response to op `info`, as JSON text.
@@ -413,6 +416,7 @@ mod tests {
                     version: "5.2".to_owned(),
                     fs_root: "/data".to_owned(),
                     root_tools: vec!["search".to_owned()],
+                    final_functions: true,
                 }),
                 ..entry.clone()
             },
@@ -421,7 +425,7 @@ mod tests {
                 r#""started_at":1.5,"execution_time":0.25,"op":"set","#,
                 r#""output_digest":"00ff00ff00ff00ff","output_bytes":5,"#,
                 r#""variables":{"a":[1.0,"x"]},"variables_omitted":["b"],"has_result":true,"#,
-                r#""session":{"language":"bash","version":"5.2","fs_root":"/data","root_tools":["search"]}}"#
+                r#""session":{"language":"bash","version":"5.2","fs_root":"/data","root_tools":["search"],"final_functions":true}}"#
             ),
         );
         check_golden(

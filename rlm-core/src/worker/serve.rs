@@ -82,6 +82,8 @@ pub struct Description {
     pub pid: Option<Pid>,
     /// Its working directory, or the last one known.
     pub cwd: Option<PathBuf>,
+    /// Whether it has `FINAL` and `FINAL_VAR`.
+    pub has_final_functions: bool,
 }
 
 impl Description {
@@ -89,7 +91,8 @@ impl Description {
     #[must_use]
     pub fn new(language: &'static str, version: &str, pid: Option<Pid>, known: Option<PathBuf>) -> Self {
         let asked = pid.and_then(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).ok());
-        Self { language, version: version.to_owned(), pid, cwd: asked.or(known) }
+        let cwd = asked.or(known);
+        Self { language, version: version.to_owned(), pid, cwd, has_final_functions: false }
     }
 }
 
@@ -155,7 +158,7 @@ pub fn serve(
         Ok(history) => history,
         Err(error) => return Stop::failed(error),
     };
-    let Description { language, version, .. } = match interpreter.describe() {
+    let Description { language, version, has_final_functions, .. } = match interpreter.describe() {
         Ok(description) => description,
         Err(stop) => return stop,
     };
@@ -164,6 +167,7 @@ pub fn serve(
         version,
         fs_root: surroundings.fs_root.to_string_lossy().into_owned(),
         root_tools: surroundings.root_tools,
+        final_functions: has_final_functions,
     };
     let mut server = Server {
         control,
@@ -312,7 +316,7 @@ impl Server<'_> {
 
     fn describe(&self, seq: i64, interpreter: &mut impl Interpreter) -> Result<Response, Stop> {
         let started = Instant::now();
-        let Description { language, version, pid, cwd } = interpreter.describe()?;
+        let Description { language, version, pid, cwd, .. } = interpreter.describe()?;
         let this = Pid::this();
         let memory_bytes =
             [getppid(), this].into_iter().chain(descendants::below(this)).map(descendants::resident_bytes);

@@ -22,6 +22,8 @@ pub struct PastSession {
     pub fs_metadata: Option<Json>,
     /// Names of the root tools that it had, where they are known.
     pub root_tools: Vec<String>,
+    /// Whether Python code had `FINAL` and `FINAL_VAR`, where it is known.
+    pub has_final_functions: Option<bool>,
     /// What it did.
     pub calls: Vec<PastCall>,
     /// Its last answer, where it is known.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rlm_core::env;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response};
 use rlm_rootd::{DefinitionError, RegisterError, Registration, RootdConfig, Tool};
@@ -163,6 +164,10 @@ pub async fn replay<'a>(
     let mut variables = host_variables(&config.env);
     if let Some((endpoint, registration)) = &served {
         variables.extend(tool_variables(registration, &registration.tools_url(&endpoint.base_url)));
+    }
+    if let Some(has_final_functions) = past.has_final_functions {
+        variables.retain(|(name, _)| name != env::FINAL_FUNCTIONS);
+        variables.push((env::FINAL_FUNCTIONS.into(), u8::from(has_final_functions).to_string().into()));
     }
     let settings = SessionConfig {
         control_dir: Some(workspace.control_path().to_owned()),

@@ -65,6 +65,7 @@ pub(super) fn read(
         fs_root: None,
         fs_metadata: None,
         root_tools: started.root_tools,
+        has_final_functions: None,
         calls: rollout.calls,
         answer,
         remarks,

@@ -46,8 +46,8 @@ HEAD = "Traceback (most recent call last):\n"
 def parse_as_written(code, written, filename, flags):
     """The tree of a cell's code, in which each node stands where it stands in what was written.
 
-    The two are one program but for calls, which the host has made: in their place the code has names. None where they are
-    not.
+    The two are one program but for calls, which the host has made: in their place the code has names. None where they
+    are not.
     """
     from warnings import catch_warnings, simplefilter
 

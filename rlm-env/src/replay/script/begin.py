@@ -50,3 +50,4 @@ def __rlm_begin():
     names["fs_metadata"] = __rlm_json(__rlm_metadata)
     for name in __rlm_tools:
         names[name] = __rlm_tool(name)
+    names.update(__rlm_finals)

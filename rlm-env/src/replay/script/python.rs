@@ -16,6 +16,7 @@ const BEGIN: &str = include_str!("begin.py");
 const CELL: &str = include_str!("cell.py");
 const ATTEMPT: &str = include_str!("attempt.py");
 const RECORDED: &str = include_str!("recorded.py");
+const FINAL: &str = include_str!("final.py");
 const REFUSED: &str = include_str!("refused.py");
 const END: &str = include_str!("end.py");
 
@@ -72,6 +73,10 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     let names: Vec<_> = tools.iter().map(|tool| literal::text(tool)).collect();
     push(&mut script, format_args!("__rlm_tools = [{}]\n", names.join(", ")));
     push_functions(&mut script, BEGIN);
+    match has_final_functions(past) {
+        true => push_functions(&mut script, FINAL),
+        false => script.push_str("__rlm_finals = {}\n\n\n"),
+    }
     match options.recording {
         _ if tools.is_empty() => {}
         None => push_functions(&mut script, REFUSED),
@@ -91,6 +96,12 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     script.push_str("\n# %% The end of the session, and its answer\n");
     script.push_str(END);
     script
+}
+
+/// Whether code had `FINAL` and `FINAL_VAR`, or, where that is not known, names one.
+fn has_final_functions(past: &PastSession) -> bool {
+    let names_one = |code: &str| ["FINAL", "FINAL_VAR"].iter().any(|name| has_word(code, name));
+    past.has_final_functions.unwrap_or_else(|| past.calls.iter().filter_map(PastCall::code).any(names_one))
 }
 
 /// Functions, and the two empty lines that stand behind them in Python.

@@ -1,10 +1,10 @@
 //! Sessions of which the host ran something else than was written.
 
 use rlm_core::protocol::Outcome;
-use rlm_tests::Worker;
+use rlm_tests::{Setup, Worker, program};
 use serde_json::json;
 
-use super::{Place, ask, keep, seen, shown, worker};
+use super::{Place, ask, keep, seen, session, shown, worker};
 
 /// Sets what calls returned, and runs the code that has names in their place.
 fn intercepted(
@@ -72,6 +72,32 @@ fn they_are_replayed_and_extracted_with_what_their_calls_returned() {
             assert_eq!(script.contains(first), !is_left_out, "{code:?}: {script}");
         }
     }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn functions_that_set_the_answer_are_there_again() {
+    let place = Place::new();
+    let calls = [
+        "def f(x):\n    own = [x]\n    FINAL_VAR('own')\nf(1); print(answer)",
+        "del answer; FINAL(2.50); print(answer)",
+        "answer['ready'] = False; FINAL_VAR(' \"answer\" '); print(answer)",
+        "FINAL_VAR('missing')",
+        "total = 'last'; FINAL_VAR('total')",
+    ];
+    let setup = Setup::python().env("RLM_FINAL_FUNCTIONS", "1");
+    let (kept, responses) = session(&place, setup, &[], &calls);
+    assert_eq!(responses[4].answer.content, "last");
+    assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 5 calls\n", "", Some(0)));
+    let script = place.script(&kept, &[]);
+    assert_eq!(shown(&place.run(&script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
+    // A session without them has none when it is replayed, whatever the host's variables say.
+    let (kept, responses) =
+        session(&place, Setup::python(), &[], &["FINAL(1)", "FINAL = print; FINAL('own')"]);
+    assert_eq!(responses[0].outcome, Outcome::Error);
+    let mut command = place.command(&program("rlm"));
+    let replayed = command.env("RLM_FINAL_FUNCTIONS", "1").arg("replay").arg(&kept).output().unwrap();
+    assert_eq!(shown(&replayed), ("equal: 2 calls\n", "", Some(0)));
     place.assert_nothing_left();
 }
 

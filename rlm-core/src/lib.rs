@@ -8,6 +8,7 @@
 //!
 //! This crate knows no terminal, no Python and no HTTP server.
 
+pub mod beneath;
 pub mod control;
 pub mod env;
 pub mod error;

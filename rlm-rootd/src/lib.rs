@@ -16,6 +16,7 @@ pub mod llm;
 mod log_lines;
 mod memory;
 mod metrics;
+pub mod nav;
 mod offload;
 mod program;
 mod rollout;

@@ -10,6 +10,7 @@ mod large;
 mod llm;
 mod metrics;
 mod models;
+mod nav;
 mod program;
 mod programs;
 mod python;

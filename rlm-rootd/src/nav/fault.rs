@@ -1,0 +1,70 @@
+//! What is told of a call that failed.
+
+use std::io;
+
+use super::stop::{Stopped, is_stopped};
+use crate::ToolError;
+
+/// Longest text of a caller's that an error quotes, in characters.
+const QUOTED_CHARS: usize = 200;
+
+/// Why a call failed. The text has a hint where something can be done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// What was asked for is not there, or not allowed.
+    #[error("{0}")]
+    Refused(String),
+    /// The context cannot be read.
+    #[error("{0}")]
+    Failed(String),
+    /// The call is over.
+    #[error("the time limit of the call is over: ask for less, for instance for one directory")]
+    Stopped,
+}
+
+impl Fault {
+    pub(super) fn refused(text: impl Into<String>) -> Self {
+        Self::Refused(text.into())
+    }
+
+    /// Reading something failed.
+    pub(super) fn reading(path: &str, error: &io::Error) -> Self {
+        if is_stopped(error) {
+            return Self::Stopped;
+        }
+        Self::Failed(format!("{path} cannot be read: {error}"))
+    }
+
+    /// The error of a tool of this name.
+    pub(super) fn of_tool(self, tool: &str) -> ToolError {
+        let text = format!("{tool}: {self}");
+        match self {
+            Self::Refused(_) => ToolError::Arguments(text),
+            Self::Failed(_) | Self::Stopped => ToolError::Failed(text),
+        }
+    }
+}
+
+impl From<Stopped> for Fault {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+/// A caller's text in quotes, where it is not too long.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_CHARS) {
+        Some((end, _)) => format!("{:?}", format!("{}…", &text[..end])),
+        None => format!("{text:?}"),
+    }
+}
+
+/// `; did you mean "a" or "b"?`, or nothing.
+pub(super) fn did_you_mean(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
+    match names.split_last() {
+        None => String::new(),
+        Some((last, [])) => format!("; did you mean {last}?"),
+        Some((last, others)) => format!("; did you mean {} or {last}?", others.join(", ")),
+    }
+}

@@ -18,6 +18,7 @@
 
 mod endpoint;
 pub mod host;
+pub mod interception;
 pub mod metrics;
 pub mod model;
 pub mod prompts;

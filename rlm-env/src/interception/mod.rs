@@ -1,0 +1,66 @@
+//! Tool calls that are served without a way from the session to the host.
+//!
+//! Code in a sandbox without a network cannot call a tool. So the host looks for the calls before the code runs: [`plan`]
+//! finds the statements `name = tool(literal, …)`, says which calls they are, and gives the same code back with each call's
+//! text replaced by a variable. The host makes the calls in their order, sets the variables in the session, and runs that
+//! code. Nothing is guessed: what cannot be served this way is a [`Rejection`] that says where, why, and what to write
+//! instead, and then nothing of the code runs.
+//!
+//! This module is pure: code goes in and a plan comes out. It calls no tool, starts no program and reads no file.
+
+mod names;
+mod python;
+mod rejection;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+pub use names::{RESERVED_PREFIX, VariableNames};
+pub use rejection::{ArgumentFault, Fault, MAX_LISTED, Place, Rejection, Rejections};
+
+use rlm_core::root_tool::Call;
+
+use crate::session::ReplLanguage;
+
+/// What is to be done with a piece of code.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// No tool is called, or the code has a syntax error, which is the interpreter's to tell: it runs as it is.
+    Untouched,
+    /// These calls are made first; then this code runs.
+    Intercepted {
+        /// The calls, in the order of the source; at least one.
+        calls: Vec<InterceptedCall>,
+        /// The code with each call's text replaced by its variable. Every line keeps its number.
+        code: String,
+    },
+    /// Nothing is called and nothing runs.
+    Rejected(Rejections),
+}
+
+/// A call that the host makes before the code runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InterceptedCall {
+    /// The tool and its arguments.
+    pub call: Call,
+    /// The variable that the code reads the result from.
+    pub variable: String,
+    /// Line of the call, from 1.
+    pub line: usize,
+    /// Column of the call in characters, from 1.
+    pub column: usize,
+    /// The arguments as they are written, on one line and cut, for messages.
+    pub preview: String,
+}
+
+/// Finds the calls of these tools in a piece of code.
+///
+/// Names are taken only for calls that are intercepted.
+#[must_use]
+pub fn plan(language: ReplLanguage, code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
+    match language {
+        ReplLanguage::Python => python::plan(code, tools, names),
+        ReplLanguage::Bash => Plan::Untouched,
+    }
+}

@@ -1,0 +1,261 @@
+//! What to write instead, made from the code itself.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use ruff_python_ast::{AnyNodeRef, Expr, ExprCall, Stmt};
+use ruff_text_size::{Ranged, TextRange, TextSize};
+
+use super::is_block;
+use super::literal;
+use super::rules::structure_fault;
+use super::uses::{CallSite, Use, UseKind, Uses};
+use crate::interception::names::RESERVED_PREFIX;
+use crate::interception::rejection::Fault;
+use crate::interception::source::{Source, replaced};
+
+/// Longest statement that is written out again, in bytes.
+const MAX_STATEMENT_BYTES: usize = 2000;
+/// Longest literal that is written in place of its variable, in bytes.
+const MAX_LITERAL_BYTES: usize = 200;
+/// Stands for a literal that is still to be written.
+const PLACEHOLDER: &str = "...";
+/// Words that no value should be named: keywords, and the functions that code is likely to call.
+const NO_NAMES: [&str; 65] = [
+    "abs", "all", "and", "any", "as", "assert", "await", "bin", "bool", "break", "bytes", "class",
+    "continue", "def", "del", "dict", "dir", "elif", "else", "eval", "except", "exec", "filter", "float",
+    "for", "format", "from", "global", "hash", "help", "hex", "id", "if", "import", "in", "input", "int",
+    "is", "iter", "lambda", "len", "list", "map", "max", "min", "next", "not", "object", "open", "or",
+    "pass", "print", "range", "repr", "return", "round", "set", "sorted", "str", "sum", "try", "type",
+    "while", "with", "zip",
+];
+
+pub(super) struct Fixer<'a, 'u> {
+    source: &'u Source<'u>,
+    body: &'a [Stmt],
+    uses: &'u Uses<'a>,
+    /// Every word of the code, the tools, and what was proposed.
+    taken: HashSet<String>,
+    /// Names proposed for the values of the calls that begin there.
+    proposed: HashMap<TextSize, String>,
+}
+
+impl<'a, 'u> Fixer<'a, 'u> {
+    pub(super) fn new(source: &'u Source<'u>, body: &'a [Stmt], uses: &'u Uses<'a>, tools: &[&str]) -> Self {
+        let words = source.text.split(|char: char| !char.is_alphanumeric() && char != '_');
+        let taken = words.chain(tools.iter().copied()).map(str::to_owned).collect();
+        Self { source, body, uses, taken, proposed: HashMap::new() }
+    }
+
+    pub(super) fn fixed(&mut self, found: &Use<'a>, fault: &Fault) -> String {
+        let site = match &found.kind {
+            UseKind::Call(site) => site,
+            UseKind::Reference if !self.uses.bindings.contains_key(found.name) => {
+                let name = self.free_name(found.name);
+                return format!("{name} = {}({PLACEHOLDER})", found.name);
+            }
+            _ => return self.renamed(found),
+        };
+        if is_block(found.statement) {
+            let name = self.name_of(found, site);
+            return format!("{name} = {}", self.call_text(found, site.call));
+        }
+        match (fault, found.statement) {
+            (Fault::Argument { .. }, statement) => {
+                let (call, text) = (site.call.range(), self.call_text(found, site.call));
+                self.statement_with(statement, vec![(call, text)])
+            }
+            (Fault::Annotated, Stmt::AnnAssign(statement)) if is_plain_name(&statement.target, self.uses) => {
+                format!("{} = {}", self.text(statement.target.range()), self.call_text(found, site.call))
+            }
+            (Fault::SeveralTargets, Stmt::Assign(statement))
+                if statement.targets.iter().all(|target| is_plain_name(target, self.uses)) =>
+            {
+                let names = statement.targets.iter().map(|target| self.text(target.range()));
+                let names = names.collect::<Vec<_>>();
+                let mut lines = vec![format!("{} = {}", names[0], self.call_text(found, site.call))];
+                lines.extend(names[1..].iter().map(|name| format!("{name} = {}", names[0])));
+                lines.join("\n")
+            }
+            (_, statement) => self.taken_out(statement),
+        }
+    }
+
+    /// The statement with its calls before it, each by itself.
+    fn taken_out(&mut self, statement: &'a Stmt) -> String {
+        let mut sites = self.uses.calls_in(statement).collect::<Vec<_>>();
+        sites.sort_by_key(|(_, site)| site.call.end());
+        let mut lines = Vec::new();
+        let mut pieces = Vec::<(TextRange, String)>::new();
+        for (found, site) in sites {
+            let call = self.call_text(found, site.call);
+            let (range, text) = match structure_fault(site, statement) {
+                None => (site.call.range(), call),
+                Some(_) => {
+                    let name = self.name_of(found, site);
+                    lines.push(format!("{name} = {call}"));
+                    (replaceable(site), name)
+                }
+            };
+            pieces.retain(|(inner, _)| !range.contains_range(*inner));
+            pieces.push((range, text));
+        }
+        pieces.sort_by_key(|(range, _)| range.start());
+        let is_nothing_else = match (statement, &pieces[..]) {
+            (Stmt::Expr(statement), [(range, _)]) => statement.value.range() == *range,
+            (Stmt::Assign(assign), [(range, name)]) => {
+                assign.value.range() == *range
+                    && matches!(&assign.targets[..], [Expr::Name(target)] if target.id == **name)
+            }
+            _ => false,
+        };
+        if !is_nothing_else && statement.range().len().to_usize() <= MAX_STATEMENT_BYTES {
+            lines.push(self.statement_with(statement, pieces));
+        }
+        lines.join("\n")
+    }
+
+    fn statement_with(&self, statement: &Stmt, pieces: Vec<(TextRange, String)>) -> String {
+        let start = statement.start();
+        let pieces = pieces.into_iter().map(|(range, text)| ((range - start).to_std_range(), text));
+        replaced(self.text(statement.range()), &pieces.collect::<Vec<_>>())
+    }
+
+    /// The call on its own, with `...` or what is known for each argument that is no literal.
+    fn call_text(&self, found: &Use<'a>, call: &ExprCall) -> String {
+        let arguments = call.arguments.range();
+        let mut pieces = Vec::<(Range<usize>, String)>::new();
+        let mut replace = |range: TextRange, text: String| {
+            pieces.push(((range - arguments.start()).to_std_range(), text));
+        };
+        for argument in &call.arguments.args {
+            if literal::value(argument, self.source.text).is_err() {
+                replace(argument.range(), self.literal_of(argument, found.statement));
+            }
+        }
+        for keyword in &call.arguments.keywords {
+            if keyword.arg.is_none() {
+                replace(keyword.range(), format!("name={PLACEHOLDER}"));
+            } else if literal::value(&keyword.value, self.source.text).is_err() {
+                replace(keyword.value.range(), self.literal_of(&keyword.value, found.statement));
+            }
+        }
+        pieces.sort_by_key(|(range, _)| range.start);
+        format!("{}{}", found.name, replaced(self.text(arguments), &pieces))
+    }
+
+    /// The literal that a variable is bound to before the statement, once and for all; else the placeholder.
+    fn literal_of(&self, argument: &Expr, statement: &Stmt) -> String {
+        self.known_literal(argument, statement).unwrap_or_else(|| PLACEHOLDER.to_owned())
+    }
+
+    fn known_literal(&self, argument: &Expr, statement: &Stmt) -> Option<String> {
+        let name = argument.as_name_expr().filter(|name| self.uses.bindings.get(&*name.id) == Some(&1))?;
+        let earlier = self.body.iter().take_while(|earlier| earlier.end() <= statement.start());
+        let value =
+            earlier.filter_map(Stmt::as_assign_stmt).find_map(|assign| match &assign.targets[..] {
+                [Expr::Name(target)] if target.id == name.id => Some(&assign.value),
+                _ => None,
+            })?;
+        let text = self.text(value.range());
+        let is_short = text.len() <= MAX_LITERAL_BYTES && !text.contains(['\n', '\r', '\\']);
+        if !is_short || literal::value(value, self.source.text).is_err() {
+            return None;
+        }
+        match &**value {
+            Expr::Tuple(tuple) if !tuple.parenthesized => Some(format!("({text})")),
+            _ => Some(text.to_owned()),
+        }
+    }
+
+    /// The line with another name in place of this one.
+    fn renamed(&self, found: &Use<'a>) -> String {
+        let line = self.source.line_around(found.range.start().to_usize());
+        let name = match found.name.strip_prefix(RESERVED_PREFIX) {
+            Some(_) => self.free("value".to_owned()),
+            None => self.free(format!("my_{}", found.name)),
+        };
+        let same = self.uses.list.iter().filter(|other| other.name == found.name);
+        let here = same.filter(|other| line.contains(&other.range.start().to_usize()));
+        let pieces = here.filter_map(|other| {
+            let range = other.range.to_std_range();
+            let text = match &other.kind {
+                UseKind::Call(_) => return None,
+                UseKind::Import => format!("{} as {name}", self.text(other.range)),
+                _ => name.clone(),
+            };
+            Some((range.start - line.start..range.end.min(line.end) - line.start, text))
+        });
+        replaced(&self.source.text[line.clone()], &pieces.collect::<Vec<_>>()).trim().to_owned()
+    }
+
+    /// The name that the code has for the value of a call, or a new one.
+    fn name_of(&mut self, found: &Use<'a>, site: &CallSite<'a>) -> String {
+        let target = match site.parent {
+            Some(AnyNodeRef::ExprNamed(named)) if replaceable(site) == named.range() => Some(&*named.target),
+            Some(AnyNodeRef::StmtAnnAssign(assign)) => {
+                let is_value =
+                    assign.value.as_deref().is_some_and(|value| value.range() == site.call.range());
+                is_value.then_some(&*assign.target)
+            }
+            Some(AnyNodeRef::StmtAssign(assign)) => match &assign.targets[..] {
+                [target] => Some(target),
+                _ => None,
+            },
+            Some(AnyNodeRef::ExprAwait(_)) => match found.statement {
+                Stmt::Assign(assign)
+                    if assign.value.range() == replaceable(site) && assign.targets.len() == 1 =>
+                {
+                    assign.targets.first()
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        match target.filter(|target| is_plain_name(target, self.uses)) {
+            Some(target) => self.text(target.range()).to_owned(),
+            None => match self.proposed.get(&site.call.start()) {
+                Some(name) => name.clone(),
+                None => {
+                    let name = self.free_name(found.name);
+                    self.proposed.insert(site.call.start(), name.clone());
+                    name
+                }
+            },
+        }
+    }
+
+    /// A new name for a tool's value: `info` of `nav_info`.
+    fn free_name(&mut self, tool: &str) -> String {
+        let last = tool.rsplit('_').next().unwrap_or(tool);
+        let is_name = last.starts_with(|char: char| char.is_ascii_alphabetic()) && !NO_NAMES.contains(&last);
+        let name = if is_name && last != tool { last.to_owned() } else { format!("{tool}_value") };
+        let name = self.free(name);
+        self.taken.insert(name.clone());
+        name
+    }
+
+    fn free(&self, name: String) -> String {
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        let mut candidates = std::iter::once(name.clone()).chain(numbered);
+        candidates.find(|candidate| !self.taken.contains(candidate)).expect("the numbers do not end")
+    }
+
+    fn text(&self, range: TextRange) -> &'u str {
+        &self.source.text[range]
+    }
+}
+
+/// What of the code the variable stands for: an `await` or `name :=` goes with the call.
+fn replaceable(site: &CallSite<'_>) -> TextRange {
+    match site.parent {
+        Some(AnyNodeRef::ExprAwait(parent)) => parent.range(),
+        Some(AnyNodeRef::ExprNamed(parent)) if parent.value.range() == site.call.range() => parent.range(),
+        _ => site.call.range(),
+    }
+}
+
+/// A name that the code may bind.
+fn is_plain_name(target: &Expr, uses: &Uses<'_>) -> bool {
+    target.is_name_expr() && !uses.list.iter().any(|found| found.range == target.range())
+}

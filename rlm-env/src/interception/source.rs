@@ -1,0 +1,73 @@
+//! Places in code, for people: lines and columns.
+
+use std::ops::Range;
+
+/// Longest preview of a call's arguments, in characters.
+const MAX_PREVIEW_CHARS: usize = 80;
+
+/// A piece of code with the starts of its lines, which end as Python ends them: `\n`, `\r\n` or `\r`.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let bytes = text.as_bytes();
+        let ends = bytes.iter().enumerate().filter(|&(at, byte)| match byte {
+            b'\n' => true,
+            b'\r' => bytes.get(at + 1) != Some(&b'\n'),
+            _ => false,
+        });
+        let starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Self { text, starts }
+    }
+
+    /// Line and column of an offset, both from 1, the column in characters.
+    pub(super) fn position(&self, offset: usize) -> (usize, usize) {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = self.starts[line - 1];
+        (line, self.text[start..offset].chars().count() + 1)
+    }
+
+    /// The line that holds an offset, without its end.
+    pub(super) fn line_around(&self, offset: usize) -> Range<usize> {
+        let (line, _) = self.position(offset);
+        let end = self.starts.get(line).copied().unwrap_or(self.text.len());
+        let start = self.starts[line - 1];
+        start..start + self.text[start..end].trim_end_matches(['\n', '\r']).len()
+    }
+}
+
+/// The ends of lines in a text, as they are, one after the other.
+pub(super) fn line_ends(text: &str) -> String {
+    text.chars().filter(|char| matches!(char, '\n' | '\r')).collect()
+}
+
+/// A text on one line, cut.
+pub(super) fn preview(text: &str) -> String {
+    let mut shown = String::new();
+    let words = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
+    for (at, char) in words.flat_map(str::chars).enumerate() {
+        if at == MAX_PREVIEW_CHARS {
+            shown.push('…');
+            break;
+        }
+        shown.push(char);
+    }
+    shown
+}
+
+/// The text with these pieces replaced; they are in order and apart.
+pub(super) fn replaced(text: &str, pieces: &[(Range<usize>, String)]) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut copied = 0;
+    for (range, piece) in pieces {
+        result.push_str(&text[copied..range.start]);
+        result.push_str(piece);
+        copied = range.end;
+    }
+    result.push_str(&text[copied..]);
+    result
+}

@@ -1,0 +1,39 @@
+//! What comes out for which code.
+
+mod python_table;
+
+use super::{Plan, VariableNames, plan};
+use crate::session::ReplLanguage;
+
+/// The tools that the tests' code calls.
+const TOOLS: [&str; 5] = ["nav_info", "nav_ls", "nav_read", "llm_batch", "budget"];
+
+fn planned(language: ReplLanguage, code: &str) -> Plan {
+    plan(language, code, &TOOLS, &mut VariableNames::new(0x2a))
+}
+
+/// A plan as lines: `untouched`; or each call, its variable as `$1`, and the code; or each rejection and its fixed lines.
+fn shown(plan: &Plan) -> Vec<String> {
+    match plan {
+        Plan::Untouched => vec!["untouched".to_owned()],
+        Plan::Intercepted { calls, code } => {
+            let mut lines = Vec::new();
+            for found in calls {
+                let args = found.call.args.iter().map(|value| value.repr(10_000).unwrap());
+                let kwargs = found.call.kwargs.iter().map(|(name, value)| {
+                    let name = name.repr(1000).unwrap();
+                    format!("{}={}", name.trim_matches('\''), value.repr(10_000).unwrap())
+                });
+                let arguments = args.chain(kwargs).collect::<Vec<_>>().join(", ");
+                let number = found.variable.strip_prefix("__rlm_icpt_0000002a_").unwrap();
+                lines.push(format!(
+                    "{}:{} {}({arguments}) -> ${number}",
+                    found.line, found.column, found.call.tool
+                ));
+            }
+            lines.push(code.replace("__rlm_icpt_0000002a_", "$"));
+            lines
+        }
+        Plan::Rejected(rejections) => rejections.to_string().lines().map(str::to_owned).collect(),
+    }
+}

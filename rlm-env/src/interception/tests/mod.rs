@@ -1,5 +1,8 @@
 //! What comes out for which code.
 
+mod against_python;
+mod hostile;
+mod properties;
 mod python_table;
 
 use super::{Plan, VariableNames, plan};

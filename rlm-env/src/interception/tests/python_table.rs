@@ -4,7 +4,7 @@ use super::{planned, shown};
 use crate::session::ReplLanguage;
 
 #[rustfmt::skip] // one line of output on a line
-const ACCEPTED: &[(&str, &[&str])] = &[
+pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
     ("info = nav_info()\n", &[
         "1:8 nav_info() -> $1",
         "info = $1\n",

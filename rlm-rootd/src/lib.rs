@@ -8,6 +8,7 @@
 //!
 //! Every response that is no success is `{"error": "…"}`. A hostile request costs its sender an error and others nothing.
 
+mod call;
 mod connections;
 mod http;
 pub mod ledger;
@@ -29,6 +30,7 @@ mod stall;
 mod stream;
 pub mod tool;
 
+pub use call::CallError;
 pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};
 pub use listener::Listener;
 pub use llm::{

@@ -234,10 +234,6 @@ impl Rollout {
         drop(timeout(DRAIN_LIMIT, self.places.acquire_many(self.max_running)).await);
     }
 
-    pub(crate) fn tool(&self, name: &str) -> Option<&Held> {
-        self.tools.iter().find(|held| held.tool.name() == name)
-    }
-
     pub(crate) fn metrics(&self) -> RolloutMetrics {
         let counts = |held: &Held| (held.tool.name().to_owned(), held.calls.counts());
         RolloutMetrics {

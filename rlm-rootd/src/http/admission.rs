@@ -6,11 +6,11 @@
 
 use axum::body::{Bytes, HttpBody as _};
 use axum::extract::Request;
-use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 
 use super::body;
 use super::error::HttpError;
+use crate::call::CallError;
 use crate::offload::LARGE_BYTES;
 use crate::rollout::Rollout;
 use crate::rootd::RootdConfig;
@@ -57,8 +57,7 @@ async fn wait<'a>(
         let surplus = kib(length).saturating_sub(kib(body.len()));
         drop(room.split(surplus as usize));
     }
-    let busy = || HttpError::new(StatusCode::TOO_MANY_REQUESTS, "too many calls of this rollout wait");
-    let place = rollout.place().await.ok_or_else(busy)?;
+    let place = rollout.place().await.ok_or(CallError::Busy)?;
     Ok(Admitted { body, place, room })
 }
 

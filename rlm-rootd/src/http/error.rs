@@ -6,6 +6,8 @@ use axum::response::{IntoResponse, Response};
 use rlm_core::root_tool::ErrorBody;
 use serde::Serialize;
 
+use crate::call::CallError;
+
 /// A response that is no success.
 #[derive(Debug)]
 pub(crate) struct HttpError {
@@ -28,11 +30,11 @@ impl HttpError {
     }
 
     pub(crate) fn no_rollout() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "Rollout not found")
+        CallError::NoRollout.into()
     }
 
     pub(crate) fn ended() -> Self {
-        Self::new(StatusCode::GONE, "Rollout has ended")
+        CallError::Ended.into()
     }
 
     pub(crate) fn failed(message: impl ToString) -> Self {
@@ -43,6 +45,19 @@ impl HttpError {
     pub(crate) fn closing(mut self) -> Self {
         self.closes = true;
         self
+    }
+}
+
+impl From<CallError> for HttpError {
+    fn from(error: CallError) -> Self {
+        let status = match &error {
+            CallError::NoRollout | CallError::NoTool { .. } => StatusCode::NOT_FOUND,
+            CallError::Busy => StatusCode::TOO_MANY_REQUESTS,
+            CallError::Arguments(_) => StatusCode::BAD_REQUEST,
+            CallError::Failed(_) | CallError::TimedOut { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            CallError::Ended => StatusCode::GONE,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

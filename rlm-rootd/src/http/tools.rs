@@ -8,7 +8,6 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use rlm_core::root_tool::{Call, Envelope, Reply, Serialization, ToolResult, WireError};
-use tokio::time::timeout_at;
 
 use super::admission::{Admitted, admit};
 use super::error::{HttpError, json_bytes, keeping};
@@ -18,8 +17,6 @@ use crate::offload::{LARGE_BYTES, ShuttingDown, offload};
 use crate::rollout::{Counted, Held, Rollout};
 use crate::rootd::Shared;
 use crate::share::{FREE_BYTES, Share, Size, expansion, hold_expanded, hold_result, may_hold_expanded};
-use crate::signature::shortened;
-use crate::tool::ToolError;
 
 /// `POST /rollout/{id}/v1/rlm/tools`
 pub(super) async fn call(
@@ -34,7 +31,7 @@ pub(super) async fn call(
     let answered = share.clone().during(async {
         let envelope = envelope(shared, body).await?;
         let name = envelope.tool_name().map_err(HttpError::bad_request)?;
-        let held = rollout.tool(name).ok_or_else(|| no_tool(&rollout, name))?;
+        let held = rollout.held(name)?;
         if let Some(record) = &record {
             record.tool.get_or_init(|| held.tool.name().to_owned());
         }
@@ -99,28 +96,12 @@ async fn run(shared: &Arc<Shared>, rollout: &Rollout, held: &Held, read: Read) -
         }
     };
     let name = held.tool.name();
-    let replied = tokio::select! {
-        biased;
-        () = rollout.ended.cancelled() => return Err(HttpError::ended()),
-        replied = timeout_at(deadline.into(), held.tool.call(call, deadline)) => replied,
-    };
-    let written = match replied {
-        Err(_late) => {
-            counted.end(Outcome::TimedOut);
-            let seconds = rollout.tool_time_limit.as_secs_f64();
-            return Err(HttpError::failed(format!("Tool '{name}' timed out after {seconds} s")));
+    let written = match rollout.run(held, call, deadline).await {
+        Err(error) => {
+            counted.fail(&error);
+            return Err(error.into());
         }
-        Ok(Err(error)) => {
-            // What it says is text of the tool's, and of its arguments.
-            let (outcome, status) = match error {
-                ToolError::Arguments(_) => (Outcome::Arguments, StatusCode::BAD_REQUEST),
-                ToolError::Failed(_) => (Outcome::Failed, StatusCode::INTERNAL_SERVER_ERROR),
-            };
-            tracing::debug!(tool = name, ?outcome, "tool failed");
-            counted.end(outcome);
-            return Err(HttpError::new(status, error.to_string()));
-        }
-        Ok(Ok(reply)) => {
+        Ok(reply) => {
             let size = size(&reply);
             hold_result(size).await;
             offload(&shared.large, size, move || reply.to_body(serialization)).await?
@@ -160,13 +141,6 @@ async fn checked(shared: &Arc<Shared>, held: &Held, read: Read) -> Result<(Call,
     let check = move || tool.check(&call).map(|()| call);
     let call = offload(&shared.large, size.bytes(), check).await?.map_err(HttpError::bad_request)?;
     Ok((call, serialization))
-}
-
-fn no_tool(rollout: &Rollout, name: &str) -> HttpError {
-    let names: Vec<_> = rollout.tools.iter().map(|held| held.tool.name()).collect();
-    let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    let message = format!("Tool '{}' not found; tools: {there}", shortened(name));
-    HttpError::new(StatusCode::NOT_FOUND, message)
 }
 
 impl From<ShuttingDown> for HttpError {
@@ -239,7 +213,7 @@ mod tests {
             let body = format!(r#"{{"tool_name": "t", "args": "{args}"}}"#);
             let envelope = Envelope::parse(body.as_bytes(), &Limits::default()).unwrap();
             let read = Read { envelope, bytes: body.len() };
-            let checked = checked(&shared, rollout.tool("t").unwrap(), read).await;
+            let checked = checked(&shared, rollout.held("t").unwrap(), read).await;
             let status = checked.map_or_else(|error| error.into_response().status().as_u16(), |_| 200);
             assert_eq!(status, expected, "{args}");
         }

@@ -6,6 +6,7 @@ mod arguments;
 mod bodies;
 mod cancellation;
 mod connections;
+mod in_process;
 mod large;
 mod llm;
 mod metrics;

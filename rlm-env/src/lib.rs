@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+pub mod callbacks;
 mod endpoint;
 pub mod host;
 pub mod interception;
@@ -30,6 +31,7 @@ pub mod tool;
 pub mod trajectory;
 pub mod workspace;
 
+pub use callbacks::Callbacks;
 pub use host::{Host, HostConfig, HostError, RootLlm};
 pub use metrics::Metrics;
 pub use model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};

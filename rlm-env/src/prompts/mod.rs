@@ -4,6 +4,7 @@
 //! errors. Templates may be replaced by those of a directory, [`Prompts::with_overrides`].
 
 mod format;
+mod interception;
 mod notices;
 pub(crate) mod output;
 mod samples;
@@ -12,6 +13,7 @@ mod templates;
 mod tool;
 mod tools;
 
+pub(crate) use interception::{CallFailed, CallsRejected, ResultsCut};
 pub use notices::{
     CallFault, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, SessionReset, Summary,
     SummaryRequest,

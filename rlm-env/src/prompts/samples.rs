@@ -10,10 +10,13 @@ use rlm_rootd::Budget;
 use serde_json::{Value as Json, json};
 
 use super::{
-    CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, McpDoc, McpText, NoToolCall,
-    PromptError, Prompts, ReplTool, SessionReset, StateLost, SubLlmPrompt, Summary, SummaryRequest,
-    SystemPrompt, ToolDoc, ToolFailureText, ToolOutputCut, output, repl_tool_name,
+    CallFailed, CallFault, CallForm, CallsRejected, ContextLow, LastTurn, LastTurnReason, MalformedCall,
+    McpDoc, McpText, NoToolCall, PromptError, Prompts, ReplTool, ResultsCut, SessionReset, StateLost,
+    SubLlmPrompt, Summary, SummaryRequest, SystemPrompt, ToolDoc, ToolFailureText, ToolOutputCut, output,
+    repl_tool_name,
 };
+use crate::callbacks::Callbacks;
+use crate::interception::{self, Plan, VariableNames};
 use crate::rollout::{Limits, Verbosity};
 use crate::session::ReplLanguage;
 use crate::tool::{Cut, ToolFault};
@@ -28,6 +31,7 @@ static SEARCH: LazyLock<Json> = LazyLock::new(|| {
         },
     })
 });
+static NOTHING: LazyLock<Json> = LazyLock::new(|| json!({"properties": {}}));
 static ANYTHING: LazyLock<Json> = LazyLock::new(|| json!({}));
 const FILES: &str = "2 files, 48,210,440 bytes\n\n    48210332  orders.csv\n         108  README";
 
@@ -39,6 +43,7 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
         notices(prompts, language, &mut texts)?;
         faults(prompts, language, &mut texts)?;
         outputs(prompts, language, &mut texts)?;
+        interception(prompts, language, &mut texts)?;
         tool(prompts, language, &mut texts)?;
     }
     let doc = McpDoc {
@@ -81,11 +86,13 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     };
     let full = SystemPrompt {
         language,
+        callbacks: Callbacks::Network,
         verbosity: Verbosity::Light,
         call_form: CallForm::Tool,
         root_tools: &tools,
         sub_llm_parallelism: Some(5),
         has_budget: true,
+        has_final_functions: false,
         limits: &limits,
         files: FILES,
     };
@@ -103,6 +110,22 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         texts.push((format!("{name}_bare"), SystemPrompt { verbosity, ..bare }.render(prompts)?));
         texts.push((name, SystemPrompt { verbosity, ..full }.render(prompts)?));
     }
+    let intercepted = SystemPrompt {
+        callbacks: Callbacks::Intercept,
+        verbosity: Verbosity::Heavy,
+        has_final_functions: true,
+        ..full
+    };
+    texts.push((format!("{language}_system_intercepted"), intercepted.render(prompts)?));
+    let navigation = [ToolDoc { name: "nav_info", description: "Counts files.", parameters: &NOTHING }];
+    let alone = SystemPrompt {
+        root_tools: &navigation,
+        sub_llm_parallelism: None,
+        has_budget: false,
+        verbosity: Verbosity::Medium,
+        ..intercepted
+    };
+    texts.push((format!("{language}_system_intercepted_without_models"), alone.render(prompts)?));
     let Limits { call_timeout, max_output_length, .. } = limits;
     let definition = ReplTool { language, call_timeout, max_output_length }.definition(prompts)?;
     texts.push((format!("{language}_repl_tool"), format!("{definition:#}")));
@@ -194,6 +217,27 @@ fn outputs(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     let of_a_tool = output::OutputCut { language: None, cut: 12_345, total: 20_537, dropped_bytes: 0 };
     lines.push(of_a_tool.render(prompts)?);
     texts.push((format!("{language}_output_notes"), lines.join("\n")));
+    Ok(())
+}
+
+/// One text with all that is said of calls that the host makes.
+fn interception(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
+    let mut lines = Vec::new();
+    let code = match language {
+        ReplLanguage::Bash => "x=1\nsearch 'a b' | wc -l\nfor i in 1 2; do\n  y=$(search \"$i\")\ndone\n",
+        ReplLanguage::Python => "x = 1\nprint(len(search('a b')))\nfor i in range(2):\n    y = search(i)\n",
+    };
+    let plan = interception::plan(language, code, &["search"], &mut VariableNames::new(7));
+    if let Plan::Rejected(rejections) = &plan {
+        lines.push(CallsRejected { language, rejections }.render(prompts)?);
+    }
+    for calls_before in [0, 1, 2] {
+        let (call, error) = ("search('a b')", "there is no index");
+        lines.push(CallFailed { language, line: 3, call, error, calls_before }.render(prompts)?);
+    }
+    let calls = ["search('a')".to_owned(), "search('b')".to_owned()];
+    lines.push(ResultsCut { calls: &calls }.render(prompts)?);
+    texts.push((format!("{language}_interception"), lines.join("\n")));
     Ok(())
 }
 

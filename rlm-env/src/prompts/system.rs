@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::format::{budget, count, duration};
 use super::{PromptError, Prompts, RootToolsDoc, ToolDoc};
+use crate::callbacks::Callbacks;
 use crate::rollout::{Limits, Verbosity};
 use crate::session::ReplLanguage;
 
@@ -38,12 +39,16 @@ pub struct SystemPrompt<'a> {
     pub verbosity: Verbosity,
     /// How code is run.
     pub call_form: CallForm,
+    /// How code calls root tools.
+    pub callbacks: Callbacks,
     /// The root tools. `llm_batch` and `budget` may be among them; they are told of by the fields below.
     pub root_tools: &'a [ToolDoc<'a>],
     /// How many sub-LLMs answer at once; None where there is no `llm_batch`.
     pub sub_llm_parallelism: Option<usize>,
     /// Whether there is `budget`.
     pub has_budget: bool,
+    /// Whether a Python session has `FINAL` and `FINAL_VAR`.
+    pub has_final_functions: bool,
     /// The limits.
     pub limits: &'a Limits,
     /// The summary of the working directory.
@@ -58,6 +63,7 @@ impl SystemPrompt<'_> {
     pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let root_tools = RootToolsDoc {
             language: self.language,
+            callbacks: self.callbacks,
             tools: self.root_tools,
             sub_llm_parallelism: self.sub_llm_parallelism,
             has_budget: self.has_budget,
@@ -65,10 +71,15 @@ impl SystemPrompt<'_> {
         let variables = context! {
             verbosity => self.verbosity.to_string(),
             is_fenced => self.call_form == CallForm::Fenced,
-            has_llm_batch => self.sub_llm_parallelism.is_some(),
+            // What code made: it cannot be asked where prompts have to be written out.
+            has_llm_batch => self.sub_llm_parallelism.is_some() && self.callbacks == Callbacks::Network,
             tools => root_tools.render(prompts)?,
             limits => limits(self.limits, prompts)?,
             files => self.files.trim_end(),
+        };
+        let variables = match self.language {
+            ReplLanguage::Bash => variables,
+            ReplLanguage::Python => context! { has_final_functions => self.has_final_functions, ..variables },
         };
         prompts.render(&format!("{}/system.md", self.language), variables)
     }

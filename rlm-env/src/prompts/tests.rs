@@ -6,6 +6,7 @@ use minijinja::context;
 use serde_json::json;
 
 use super::*;
+use crate::callbacks::Callbacks;
 use crate::rollout::{Limits, Verbosity};
 use crate::session::ReplLanguage;
 
@@ -47,6 +48,7 @@ fn a_template_of_a_directory_takes_the_place_of_the_built_in_one() {
     let tool = ToolDoc { name: "go", description: "", parameters: &parameters };
     let mut doc = RootToolsDoc {
         language: ReplLanguage::Bash,
+        callbacks: Callbacks::Network,
         tools: &[tool],
         sub_llm_parallelism: None,
         has_budget: false,
@@ -123,7 +125,13 @@ fn a_name_that_no_prompt_has_is_refused() {
 /// The usage line of a tool with these parameters.
 fn usage(language: ReplLanguage, parameters: serde_json::Value) -> String {
     let tool = ToolDoc { name: "t", description: "d", parameters: &parameters };
-    let doc = RootToolsDoc { language, tools: &[tool], sub_llm_parallelism: None, has_budget: false };
+    let doc = RootToolsDoc {
+        language,
+        callbacks: Callbacks::Network,
+        tools: &[tool],
+        sub_llm_parallelism: None,
+        has_budget: false,
+    };
     let text = doc.render(&Prompts::new()).unwrap();
     text.lines().find(|line| line.starts_with("`t")).unwrap().trim_matches('`').to_owned()
 }
@@ -159,6 +167,7 @@ fn what_has_words_of_its_own_is_not_told_twice() {
     let tools = ["llm_batch", "budget"].map(|name| ToolDoc { name, description: "", parameters: &schema });
     let mut doc = RootToolsDoc {
         language: ReplLanguage::Bash,
+        callbacks: Callbacks::Network,
         tools: &tools,
         sub_llm_parallelism: Some(3),
         has_budget: true,
@@ -174,11 +183,13 @@ fn the_light_prompt_is_short() {
     for language in [ReplLanguage::Bash, ReplLanguage::Python] {
         let prompt = SystemPrompt {
             language,
+            callbacks: Callbacks::Network,
             verbosity: Verbosity::Light,
             call_form: CallForm::Tool,
             root_tools: &[],
             sub_llm_parallelism: None,
             has_budget: false,
+            has_final_functions: false,
             limits: &Limits::default(),
             files: "",
         };

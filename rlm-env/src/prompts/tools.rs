@@ -7,6 +7,7 @@ use rlm_rootd::Tool;
 use serde_json::Value as Json;
 
 use super::{PromptError, Prompts};
+use crate::callbacks::Callbacks;
 use crate::session::ReplLanguage;
 
 /// Longest default value that a signature shows, in bytes.
@@ -37,6 +38,8 @@ impl<'a> From<&'a Tool> for ToolDoc<'a> {
 pub struct RootToolsDoc<'a> {
     /// The session's language.
     pub language: ReplLanguage,
+    /// How they are called.
+    pub callbacks: Callbacks,
     /// The tools. `llm_batch` and `budget` may be among them; they are told of by the fields below.
     pub tools: &'a [ToolDoc<'a>],
     /// How many sub-LLMs answer at once; None where there is no `llm_batch`.
@@ -62,7 +65,24 @@ impl RootToolsDoc<'_> {
             has_budget => self.has_budget,
             tools => tools.join("\n\n"),
         };
-        prompts.render(&format!("{}/tools.md", self.language), variables)
+        match self.callbacks {
+            Callbacks::Network => prompts.render(&format!("{}/tools.md", self.language), variables),
+            Callbacks::Intercept => {
+                let names: Vec<_> = self.names().into_iter().map(str::to_owned).collect();
+                let variables = context! { names, ..variables };
+                prompts.render(&format!("{}/tools_intercepted.md", self.language), variables)
+            }
+        }
+    }
+}
+
+impl<'a> RootToolsDoc<'a> {
+    /// Of all tools, those with words of their own in the prompt last.
+    fn names(&self) -> Vec<&'a str> {
+        let own = [self.sub_llm_parallelism.map(|_| LLM_BATCH), self.has_budget.then_some(BUDGET)];
+        let others =
+            self.tools.iter().map(|tool| tool.name).filter(|name| ![LLM_BATCH, BUDGET].contains(name));
+        others.chain(own.into_iter().flatten()).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome};
 
 use super::past::{End, PastCall, PastSession, Printed, Ran, Task};
 use super::source::{SourceError, SourceOptions, at};
+use crate::callbacks::Callbacks;
 use crate::session::ReplLanguage;
 
 /// Reads a history. A last line that is being written, or was cut off, is remarked on.
@@ -29,6 +30,7 @@ pub(super) fn read(
         version: told.map(|told| told.version.clone()),
         fs_root: told.map(|told| PathBuf::from(&told.fs_root)),
         fs_metadata: None,
+        callbacks: Callbacks::Network,
         root_tools: told.map(|told| told.root_tools.clone()).unwrap_or_default(),
         has_final_functions: told.map(|told| told.final_functions),
         calls: entries.into_iter().enumerate().map(|(at, entry)| call(at + 1, entry)).collect(),

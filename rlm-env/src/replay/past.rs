@@ -7,6 +7,7 @@ use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Outcome, State};
 use serde_json::Value as Json;
 
+use crate::callbacks::Callbacks;
 use crate::session::ReplLanguage;
 
 /// A session that was, with its calls in order.
@@ -20,6 +21,9 @@ pub struct PastSession {
     pub fs_root: Option<PathBuf>,
     /// What Python code found in `fs_metadata`, where it is known.
     pub fs_metadata: Option<Json>,
+    /// How its code called root tools. In a history it is always over the network: calls that the host made for the code are
+    /// not told of there, but what ran in their place is.
+    pub callbacks: Callbacks,
     /// Names of the root tools that it had, where they are known.
     pub root_tools: Vec<String>,
     /// Whether Python code had `FINAL` and `FINAL_VAR`, where it is known.

@@ -8,13 +8,15 @@ use std::time::Duration;
 use rlm_core::env;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response};
-use rlm_rootd::{DefinitionError, RegisterError, Registration, RootdConfig, Tool};
+use rlm_rootd::nav::{NAV_TOOLS, Navigation, NavigationError};
+use rlm_rootd::{DefinitionError, Tool};
 use tokio_util::sync::CancellationToken;
 
 use super::compare::{self, Compared, Difference, Directories};
 use super::past::{End, PastCall, PastSession, Task};
 use super::recording::{AnsweringTool, Answers, MissingTool, RecordedTool, Recorder, Recording};
-use crate::endpoint::{Endpoint, host_variables, tool_variables};
+use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
+use crate::endpoint::host_variables;
 use crate::session::{Call, Session, SessionConfig, SessionError};
 use crate::workspace::{Context, CopyLimits, HostDir, Workspace};
 
@@ -111,15 +113,15 @@ pub enum ReplayError {
     /// The working directory cannot be made: the context cannot be copied.
     #[error("cannot make the working directory: {0}")]
     Context(String),
-    /// The endpoint for root tools cannot listen.
-    #[error("cannot listen for calls of root tools")]
-    Listen(#[source] std::io::Error),
     /// A root tool cannot be had.
     #[error(transparent)]
     Tool(#[from] DefinitionError),
-    /// The root tools cannot be had together.
-    #[error("the root tools cannot be had")]
-    Register(#[source] RegisterError),
+    /// The root tools cannot be had.
+    #[error(transparent)]
+    RootTools(#[from] RootToolsError),
+    /// The tools of [`rlm_rootd::nav`] cannot be had.
+    #[error("cannot look around in the working directory")]
+    Navigation(#[source] NavigationError),
     /// The session cannot be started.
     #[error("the session cannot be started")]
     Start(#[source] SessionError),
@@ -130,7 +132,7 @@ pub enum ReplayError {
         call: usize,
         /// Why.
         #[source]
-        source: SessionError,
+        source: InterceptorError,
     },
 }
 
@@ -160,11 +162,10 @@ pub async fn replay<'a>(
         .await
         .map_err(|error| ReplayError::Context(with_causes(&error)))?;
     let fs_root = root.unwrap_or_else(|| workspace.fs_path().to_owned());
-    let served = serve(tools(past, config.tools)?)?;
+    let tools = tools(past, config.tools, &fs_root)?;
+    let tools = RootTools::start(tools, past.callbacks, past.language, Arc::default())?;
     let mut variables = host_variables(&config.env);
-    if let Some((endpoint, registration)) = &served {
-        variables.extend(tool_variables(registration, &registration.tools_url(&endpoint.base_url)));
-    }
+    variables.extend(tools.variables());
     if let Some(has_final_functions) = past.has_final_functions {
         variables.retain(|(name, _)| name != env::FINAL_FUNCTIONS);
         variables.push((env::FINAL_FUNCTIONS.into(), u8::from(has_final_functions).to_string().into()));
@@ -179,6 +180,7 @@ pub async fn replay<'a>(
     let session = Session::start(settings).await.map_err(ReplayError::Start)?;
     let mut rerun = Rerun {
         session,
+        tools,
         timeout: config.timeout,
         directories: Directories {
             then: past.fs_root.as_ref().map(|root| root.to_string_lossy().into_owned()),
@@ -193,12 +195,12 @@ pub async fn replay<'a>(
         on_call(&compared);
         calls.push(compared);
     }
-    let Rerun { session, directories, last, .. } = rerun;
+    let Rerun { session, tools, directories, last, .. } = rerun;
     // The calls have been compared, however the worker ends.
     if let Err(error) = session.close().await {
         tracing::debug!(%error, "the worker did not end well");
     }
-    drop(served);
+    drop(tools);
     let removing =
         tokio::task::spawn_blocking(move || workspace.remove().and_then(|()| private.remove())).await;
     if let Ok(Err(error)) = removing {
@@ -221,6 +223,7 @@ fn real(dir: &Path) -> String {
 /// A session that goes through what another did.
 struct Rerun {
     session: Session,
+    tools: RootTools,
     timeout: Option<Duration>,
     directories: Directories,
     /// The latest response.
@@ -228,7 +231,7 @@ struct Rerun {
 }
 
 impl Rerun {
-    async fn call<'a>(&mut self, call: &'a PastCall) -> Result<Compared<'a>, SessionError> {
+    async fn call<'a>(&mut self, call: &'a PastCall) -> Result<Compared<'a>, InterceptorError> {
         if call.is_first {
             self.session.restart().await?;
         }
@@ -250,10 +253,13 @@ impl Rerun {
                 };
                 let source = call.source.clone();
                 let run = Call { source, timeout: Some(limit), ..Call::from(code.as_str()) };
-                match ran.outcome {
-                    Outcome::Interrupted => self.session.execute_until(run, tokio::time::sleep(stop)).await?,
-                    _ => self.session.execute(run).await?,
-                }
+                let stopped = async {
+                    match ran.outcome {
+                        Outcome::Interrupted => tokio::time::sleep(stop).await,
+                        _ => std::future::pending().await,
+                    }
+                };
+                self.tools.execute_until(&mut self.session, run, stopped).await?
             }
         };
         let differences = compare::differences(ran, &response, &self.directories);
@@ -263,13 +269,17 @@ impl Rerun {
 }
 
 /// What the session can call.
-fn tools(past: &PastSession, tools: Tools) -> Result<Vec<Tool>, DefinitionError> {
-    let mut there = match tools {
-        Tools::Live { tools, recorder: None } => tools,
-        Tools::Live { tools, recorder: Some(recorder) } => tools
-            .into_iter()
-            .map(|tool| Tool::new(RecordedTool { tool, recorder: recorder.clone() }))
-            .collect::<Result<_, _>>()?,
+fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
+    let mut there: Vec<Tool> = match tools {
+        Tools::Live { tools, recorder } => {
+            let tools = tools.into_iter().chain(navigation(past, fs_root)?);
+            match recorder {
+                None => tools.collect(),
+                Some(recorder) => tools
+                    .map(|tool| Tool::new(RecordedTool { tool, recorder: recorder.clone() }))
+                    .collect::<Result<_, _>>()?,
+            }
+        }
         Tools::Recorded(recording) => {
             let mut names: Vec<String> = recording.tools().into_iter().map(str::to_owned).collect();
             names.extend(
@@ -290,13 +300,12 @@ fn tools(past: &PastSession, tools: Tools) -> Result<Vec<Tool>, DefinitionError>
     Ok(there)
 }
 
-/// Registers the tools at an endpoint of their own. None: there are none.
-fn serve(tools: Vec<Tool>) -> Result<Option<(Endpoint, Registration)>, ReplayError> {
-    if tools.is_empty() {
-        return Ok(None);
+/// Those of [`rlm_rootd::nav`] that the session had.
+fn navigation(past: &PastSession, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
+    if !past.root_tools.iter().any(|name| NAV_TOOLS.contains(&name.as_str())) {
+        return Ok(Vec::new());
     }
-    let endpoint = Endpoint::start(RootdConfig::default()).map_err(ReplayError::Listen)?;
-    let rollout = rlm_rootd::RolloutConfig { tools, ..rlm_rootd::RolloutConfig::default() };
-    let registration = endpoint.rootd.register(ID, rollout).map_err(ReplayError::Register)?;
-    Ok(Some((endpoint, registration)))
+    let mut tools = Navigation::new(fs_root).map_err(ReplayError::Navigation)?.tools();
+    tools.retain(|tool| past.root_tools.iter().any(|name| name == tool.name()));
+    Ok(tools)
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 
+use crate::callbacks::Callbacks;
 use crate::metrics::Metrics;
 use crate::session::ReplLanguage;
 use crate::trajectory::Entry;
@@ -32,8 +33,15 @@ pub struct RolloutConfig {
     pub limits: Limits,
     /// How much the system prompt explains.
     pub verbosity: Verbosity,
-    /// Tools that code in the session calls, beside `llm_batch` and `budget`.
+    /// How code in the session calls root tools.
+    pub callbacks: Callbacks,
+    /// Tools that code in the session calls, beside `llm_batch` and `budget`, and those of [`Self::navigation`].
     pub root_tools: Vec<Tool>,
+    /// Whether code in the session can call the tools of [`rlm_rootd::nav`] for its directory. None, the default: where its
+    /// calls are intercepted.
+    pub navigation: Option<bool>,
+    /// Whether Python sessions have `FINAL(value)` and `FINAL_VAR("name")`, which set the answer; they have not by default.
+    pub final_functions: bool,
     /// Tools that the root model calls, beside the REPL.
     pub standard_tools: Vec<Tool>,
     /// How the sub-LLM is called. Its recorder is the rollout's own. Without a system prompt it gets that of the host's
@@ -65,7 +73,10 @@ impl RolloutConfig {
             language: ReplLanguage::default(),
             limits: Limits::default(),
             verbosity: Verbosity::default(),
+            callbacks: Callbacks::default(),
             root_tools: Vec::new(),
+            navigation: None,
+            final_functions: false,
             standard_tools: Vec::new(),
             sub_llm: SubLlmOptions::default(),
             sampling: Map::new(),

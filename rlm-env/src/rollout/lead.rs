@@ -18,6 +18,7 @@ use super::clock::Clock;
 use super::conversation::Conversation;
 use super::log::Log;
 use super::{Control, RolloutConfig, StopReason};
+use crate::callbacks::{Interceptor, InterceptorError};
 use crate::model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, RootModel};
 use crate::prompts::{
     CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, PromptError,
@@ -106,6 +107,8 @@ pub(super) struct Lead<'a> {
     pub(super) prompts: &'a Prompts,
     pub(super) model: Arc<dyn RootModel>,
     pub(super) session: Session,
+    /// None: code in the session calls root tools itself.
+    pub(super) interceptor: Option<Interceptor>,
     pub(super) conversation: Conversation,
     pub(super) clock: Clock,
     pub(super) callable: Callable,
@@ -387,7 +390,7 @@ impl Lead<'_> {
         let replacements = self.session.replacements();
         let overdue = self.clock.overdue();
         let executed = tokio::select! {
-            executed = self.session.execute_until(request, control.cancelled()) => executed,
+            executed = run(&mut self.session, self.interceptor.as_mut(), request, control.cancelled()) => executed,
             () = given_up => return Ok(self.cancelled(call, started)),
             () = overdue => {
                 let words = "the worker did not answer by the end of the rollout's time".to_owned();
@@ -410,7 +413,11 @@ impl Lead<'_> {
                 let stop = too_often.then(|| Stop { reason: StopReason::WorkerFailed, error: Some(words()) });
                 Ok(Ran { text, stop })
             }
-            Err(error) => self.recover(call, started, &error).await,
+            Err(InterceptorError::Session(error)) => self.recover(call, started, &error).await,
+            Err(InterceptorError::Prompt(error)) => {
+                self.ended(call, started, None, Some(error.to_string()));
+                Err(error.into())
+            }
         }
     }
 
@@ -526,6 +533,19 @@ impl Lead<'_> {
 
     fn call_form(&self) -> CallForm {
         if self.config.tool_calls { CallForm::Tool } else { CallForm::Fenced }
+    }
+}
+
+/// Runs code, after the calls of root tools in it where these are intercepted.
+async fn run(
+    session: &mut Session,
+    interceptor: Option<&mut Interceptor>,
+    call: session::Call,
+    stop: impl Future<Output = ()>,
+) -> Result<Response, InterceptorError> {
+    match interceptor {
+        Some(interceptor) => interceptor.execute_until(session, call, stop).await,
+        None => Ok(session.execute_until(call, stop).await?),
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use rlm_core::env;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::Answer;
+use rlm_rootd::nav::Navigation;
 use rlm_rootd::{
     ChatTools, Ledger, MAX_TOOL_TIME_LIMIT, Registration, RolloutMetrics, Rootd, SubLlmOptions, Tool,
 };
@@ -35,6 +36,7 @@ use self::conversation::Conversation;
 use self::http_model::HttpModel;
 use self::lead::{Ended, Lead};
 use self::log::Log;
+use crate::callbacks::{Callbacks, Interceptor, InterceptorConfig};
 use crate::endpoint::{host_variables, tool_variables};
 use crate::host::{Host, RootLlm};
 use crate::model::RootModel;
@@ -79,6 +81,7 @@ pub(crate) async fn run(host: &Host, config: &RolloutConfig, control: &Control) 
 /// A rollout that is set up. Dropping it ends it, in this order.
 struct Prepared {
     session: Session,
+    interceptor: Option<Interceptor>,
     registered: Registered,
     directory: Directory,
     model: Arc<dyn RootModel>,
@@ -168,7 +171,8 @@ async fn equip(
     directory: Directory,
 ) -> Result<Prepared, String> {
     let Directory { workspace, files, .. } = &directory;
-    let registered = Registered::new(host, config, log)?;
+    let root_tools = root_tools(config, workspace)?;
+    let registered = Registered::new(host, config, root_tools.clone(), log)?;
     let model: Arc<dyn RootModel> = match &host.config.root_llm {
         RootLlm::Other(model) => model.clone(),
         RootLlm::Http(models) => {
@@ -177,7 +181,7 @@ async fn equip(
         }
     };
     let definitions = definitions(host, config, &tools).map_err(|error| error.to_string())?;
-    let system_prompt = system_prompt(host, config, files).map_err(|error| error.to_string())?;
+    let system_prompt = system_prompt(host, config, &root_tools, files).map_err(|error| error.to_string())?;
     let session = SessionConfig {
         control_dir: Some(workspace.control_path().to_owned()),
         fs_metadata: files.to_json(),
@@ -186,7 +190,8 @@ async fn equip(
         ..SessionConfig::new(host.worker(config.language), workspace.fs_path())
     };
     let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
-    Ok(Prepared { session, registered, directory, model, tools, definitions, system_prompt })
+    let interceptor = interceptor(host, config, &registered).map_err(|error| with_causes(&error))?;
+    Ok(Prepared { session, interceptor, registered, directory, model, tools, definitions, system_prompt })
 }
 
 /// Leads a rollout that is set up to its end, and takes it down.
@@ -197,7 +202,8 @@ async fn lead(
     log: &Arc<Log>,
     prepared: Prepared,
 ) -> Ended {
-    let Prepared { session, registered, directory, model, tools, definitions, system_prompt } = prepared;
+    let Prepared { session, interceptor, registered, directory, model, tools, definitions, system_prompt } =
+        prepared;
     log.add(Event::RolloutStarted(started(host, config, Some((&registered, &directory.files)))));
     let dir = directory.kept();
     let Directory { workspace, transcript, .. } = directory;
@@ -211,6 +217,7 @@ async fn lead(
         prompts: &host.config.prompts,
         model,
         session,
+        interceptor,
         conversation,
         clock: Clock::start(config.limits.timeout),
         definitions,
@@ -243,6 +250,35 @@ async fn remove(config: &RolloutConfig, workspace: Workspace) {
     }
 }
 
+/// What code in the session can call beside `llm_batch` and `budget`.
+fn root_tools(config: &RolloutConfig, workspace: &Workspace) -> Result<Vec<Tool>, String> {
+    let mut tools = config.root_tools.clone();
+    if config.navigation.unwrap_or(config.callbacks == Callbacks::Intercept) {
+        let navigation = Navigation::new(workspace.fs_path()).map_err(|error| with_causes(&error))?;
+        tools.extend(navigation.tools());
+    }
+    Ok(tools)
+}
+
+/// What makes the calls of a session that cannot. None: it can.
+fn interceptor(
+    host: &Host,
+    config: &RolloutConfig,
+    registered: &Registered,
+) -> std::io::Result<Option<Interceptor>> {
+    if config.callbacks == Callbacks::Network {
+        return Ok(None);
+    }
+    Interceptor::new(InterceptorConfig {
+        rootd: registered.rootd.clone(),
+        rollout: registered.registration.id.clone(),
+        tools: registered.registration.tools.clone(),
+        language: config.language,
+        prompts: host.config.prompts.clone(),
+    })
+    .map(Some)
+}
+
 /// A rollout at the endpoint for root tools; it is removed there on drop.
 struct Registered {
     rootd: Rootd,
@@ -253,10 +289,15 @@ struct Registered {
 }
 
 impl Registered {
-    fn new(host: &Host, config: &RolloutConfig, log: &Arc<Log>) -> Result<Self, String> {
+    fn new(
+        host: &Host,
+        config: &RolloutConfig,
+        root_tools: Vec<Tool>,
+        log: &Arc<Log>,
+    ) -> Result<Self, String> {
         let rootd = host.endpoint.rootd.clone();
         let at_endpoint = rlm_rootd::RolloutConfig {
-            tools: config.root_tools.clone(),
+            tools: root_tools,
             tool_time_limit: tool_time_limit(config),
             budget: config.limits.budget,
             sub_llm: SubLlmOptions {
@@ -300,17 +341,33 @@ fn tool_time_limit(config: &RolloutConfig) -> Duration {
 /// What the worker gets to know.
 fn worker_env(host: &Host, config: &RolloutConfig, registered: &Registered) -> Vec<(OsString, OsString)> {
     let mut variables = host_variables(&host.config.env);
-    variables.extend(tool_variables(&registered.registration, &registered.tools_url));
+    if config.callbacks == Callbacks::Network {
+        variables.extend(endpoint_variables(host, config, registered));
+    }
+    variables.retain(|(name, _)| name != env::FINAL_FUNCTIONS);
+    if config.final_functions {
+        variables.push((env::FINAL_FUNCTIONS.into(), "1".into()));
+    }
+    for (name, value) in &config.env {
+        variables.retain(|(held, _)| held != name);
+        variables.push((name.clone(), value.clone()));
+    }
+    variables
+}
+
+/// What the worker gets to know of the endpoint.
+fn endpoint_variables(
+    host: &Host,
+    config: &RolloutConfig,
+    registered: &Registered,
+) -> Vec<(OsString, OsString)> {
+    let mut variables = tool_variables(&registered.registration, &registered.tools_url).to_vec();
     let mut set = |name: &str, value: &str| variables.push((name.into(), value.into()));
     set(env::SUB_LLM_TIMEOUT, &tool_time_limit(config).as_secs_f64().to_string());
     if let Some(model) = sub_model(host, config) {
         set(env::INTERCEPTION_URL, &registered.chat_url);
         set(env::SUB_MODEL, model);
         set(env::MAX_SUB_LLM_PARALLELISM, &config.sub_llm.parallelism.to_string());
-    }
-    for (name, value) in &config.env {
-        variables.retain(|(held, _)| held != name);
-        variables.push((name.clone(), value.clone()));
     }
     variables
 }
@@ -327,6 +384,8 @@ fn started(host: &Host, config: &RolloutConfig, prepared: Option<(&Registered, &
         version: trajectory::VERSION,
         question: config.question.clone(),
         language: config.language.to_string(),
+        callbacks: config.callbacks,
+        final_functions: config.final_functions,
         model: host.config.root_llm.name().to_owned(),
         sub_model: sub_model(host, config).map(str::to_owned),
         root_tools: prepared.map_or_else(Vec::new, |(registered, _)| registered.registration.tools.clone()),
@@ -364,16 +423,23 @@ fn documented(tool: &Tool) -> ToolDoc<'_> {
     ToolDoc { name: tool.name(), description: tool.description(), parameters: tool.parameters() }
 }
 
-fn system_prompt(host: &Host, config: &RolloutConfig, files: &Summary) -> Result<String, PromptError> {
-    let root_tools: Vec<_> = config.root_tools.iter().map(documented).collect();
+fn system_prompt(
+    host: &Host,
+    config: &RolloutConfig,
+    root_tools: &[Tool],
+    files: &Summary,
+) -> Result<String, PromptError> {
+    let root_tools: Vec<_> = root_tools.iter().map(documented).collect();
     let has_models = host.config.sub_models.is_some();
     let prompt = SystemPrompt {
         language: config.language,
         verbosity: config.verbosity,
+        callbacks: config.callbacks,
         call_form: if config.tool_calls { CallForm::Tool } else { CallForm::Fenced },
         root_tools: &root_tools,
         sub_llm_parallelism: has_models.then_some(config.sub_llm.parallelism),
         has_budget: has_models,
+        has_final_functions: config.final_functions,
         limits: &config.limits,
         files: &files.text(),
     };

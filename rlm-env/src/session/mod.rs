@@ -202,6 +202,7 @@ pub struct Session {
     seq: i64,
     stale: Vec<i64>,
     last_answer: Answer,
+    executions: u64,
     replacements: u32,
 }
 
@@ -231,6 +232,7 @@ impl Session {
             seq: 0,
             stale: Vec::new(),
             last_answer: Answer::default(),
+            executions: 0,
             replacements: 0,
         })
     }
@@ -328,6 +330,7 @@ impl Session {
             Ok(result) => {
                 if let Ok(response) = &result {
                     self.last_answer = response.answer.clone();
+                    self.executions = response.execution_count;
                 }
                 result
             }
@@ -397,6 +400,17 @@ impl Session {
             )),
             ..Response::refused(self.seq, String::new())
         })
+    }
+
+    /// The response to a call of which the worker was not told: outcome `error`, and the answer as it stands.
+    #[must_use]
+    pub(crate) fn unasked(&self) -> Response {
+        Response {
+            answer: self.last_answer.clone(),
+            execution_count: self.executions,
+            hint: None,
+            ..Response::refused(self.seq, String::new())
+        }
     }
 
     /// Ends the worker, if it lives, and starts a new one in the same directories, of which the control directory is mended

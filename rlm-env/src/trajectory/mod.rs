@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 pub use read::{Line, ReadError, Reader, read};
 pub use write::Writer;
 
+use crate::callbacks::Callbacks;
 use crate::metrics::Metrics;
 use crate::rollout::StopReason;
 
@@ -61,10 +62,16 @@ pub struct RolloutStarted {
     pub question: String,
     /// `bash` or `python`.
     pub language: String,
+    /// How code calls root tools; trajectories of older versions have none, and it was over the network.
+    #[serde(default)]
+    pub callbacks: Callbacks,
     /// The root model.
     pub model: String,
     /// The sub-LLM's model; none where sub-LLMs cannot be called.
     pub sub_model: Option<String>,
+    /// Whether Python code has `FINAL` and `FINAL_VAR`.
+    #[serde(default)]
+    pub final_functions: bool,
     /// Names of the root tools that code can call.
     pub root_tools: Vec<String>,
     /// Names of the tools that the root model can call, the REPL first.

@@ -1,0 +1,259 @@
+//! A session whose code calls root tools without reaching them: the host makes the calls before the code runs.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlm_core::json::JsonText;
+use rlm_core::protocol::{Exception, Outcome, Response};
+use rlm_core::root_tool::Reply;
+use rlm_rootd::{CallError, Rootd};
+use tokio::time::timeout_at;
+
+use super::value::Variable;
+use crate::interception::{InterceptedCall, Plan, Rejections, VariableNames, plan};
+use crate::prompts::{CallFailed, CallsRejected, PromptError, Prompts, ResultsCut};
+use crate::session::{Call, ReplLanguage, Session, SessionError};
+
+/// The exception of code that is refused before it runs.
+const REFUSED: &str = "InterceptionError";
+
+/// The exception of a tool that fails, as over HTTP.
+const TOOL_FAILED: &str = "RuntimeError";
+
+/// Least time that is left to the code when its tools have taken theirs.
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// Most bytes of values that go to the worker in one request.
+const MAX_SET_BYTES: usize = 8 << 20;
+
+/// What an [`Interceptor`] works with.
+#[derive(Clone, Debug)]
+pub struct InterceptorConfig {
+    /// What makes the calls.
+    pub rootd: Rootd,
+    /// The rollout there whose tools are called.
+    pub rollout: String,
+    /// Names of those tools.
+    pub tools: Vec<String>,
+    /// The session's language.
+    pub language: ReplLanguage,
+    /// The words of replies.
+    pub prompts: Arc<Prompts>,
+}
+
+/// Makes the calls of root tools that stand in a session's code, and runs the code with their values in their places.
+///
+/// What cannot be so is a response too, of outcome `error`: then nothing was run, and in a Python session `result` says what
+/// to write instead, in a bash session `stdout` does.
+#[derive(Debug)]
+pub struct Interceptor {
+    config: InterceptorConfig,
+    names: VariableNames,
+}
+
+/// Why code cannot be run with its calls made.
+#[derive(Debug, thiserror::Error)]
+pub enum InterceptorError {
+    /// The worker died, or broke the protocol.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A template of a directory cannot be rendered.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+}
+
+/// What the calls of a piece of code came to.
+#[derive(Debug, Default)]
+struct Served {
+    variables: Vec<(String, JsonText)>,
+    /// What tools have to print.
+    printed: String,
+    /// Calls of whose results only the beginning is there.
+    cut: Vec<String>,
+}
+
+impl Interceptor {
+    /// An interceptor for one session, however often its worker is replaced.
+    ///
+    /// # Errors
+    /// The system gives no random number, of which the names of variables are made.
+    pub fn new(config: InterceptorConfig) -> std::io::Result<Self> {
+        Ok(Self { config, names: VariableNames::new(getrandom::u32()?) })
+    }
+
+    /// Makes the calls in the code, in their order, and then runs it. The limit of the call's time is that of all of it. When
+    /// `stop` completes, what runs is stopped.
+    ///
+    /// # Errors
+    /// [`InterceptorError`].
+    pub async fn execute_until(
+        &mut self,
+        session: &mut Session,
+        call: impl Into<Call>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Response, InterceptorError> {
+        let (call, started) = (call.into(), Instant::now());
+        let mut stop = pin!(stop);
+        let tools: Vec<_> = self.config.tools.iter().map(String::as_str).collect();
+        let (calls, code) = match plan(self.config.language, &call.code, &tools, &mut self.names) {
+            Plan::Untouched => return Ok(session.execute_until(call, stop).await?),
+            Plan::Rejected(rejections) => return self.rejected(session, &rejections),
+            Plan::Intercepted { calls, code } => (calls, code),
+        };
+        let deadline = call.timeout.map(|limit| started + limit);
+        let served = tokio::select! {
+            biased;
+            () = stop.as_mut() => Err(Response { outcome: Outcome::Interrupted, ..session.unasked() }),
+            served = self.serve(session, &calls, deadline) => served?,
+        };
+        let served = match served {
+            Ok(served) => served,
+            Err(response) => {
+                return Ok(Response { execution_time: started.elapsed().as_secs_f64(), ..response });
+            }
+        };
+        let timeout = call.timeout.map(|limit| limit.saturating_sub(started.elapsed()).max(MIN_TIMEOUT));
+        let call = Call { source: Some(call.code), code, timeout, ..call };
+        self.run(session, call, served, started, stop).await
+    }
+
+    /// Makes the calls one after another. The inner error: one of them fails.
+    async fn serve(
+        &self,
+        session: &Session,
+        calls: &[InterceptedCall],
+        deadline: Option<Instant>,
+    ) -> Result<Result<Served, Response>, InterceptorError> {
+        let mut served = Served::default();
+        for (at, call) in calls.iter().enumerate() {
+            let replied = match self.reply(call, deadline).await {
+                Ok(reply) => Variable::of(&call.call.tool, &reply, self.config.language)
+                    .map(|variable| (reply, variable)),
+                Err(words) => Err(words),
+            };
+            let (reply, variable) = match replied {
+                Ok(replied) => replied,
+                Err(words) => return Ok(Err(self.failed(session, call, at, &words)?)),
+            };
+            if variable.is_cut {
+                served.cut.push(self.shown(call));
+            }
+            // In bash a tool prints into the command substitution.
+            if self.config.language == ReplLanguage::Python {
+                for line in &reply.print_lines {
+                    served.printed.push_str(line);
+                    served.printed.push('\n');
+                }
+            }
+            served.variables.push((call.variable.clone(), variable.json));
+        }
+        Ok(Ok(served))
+    }
+
+    async fn reply(&self, call: &InterceptedCall, deadline: Option<Instant>) -> Result<Reply, String> {
+        let calling = self.config.rootd.call(&self.config.rollout, call.call.clone());
+        let replied = match deadline {
+            None => calling.await,
+            Some(deadline) => match timeout_at(deadline.into(), calling).await {
+                Ok(replied) => replied,
+                Err(_late) => return Err("the time of this call of the REPL was over".to_owned()),
+            },
+        };
+        replied.map_err(|error: CallError| error.to_string())
+    }
+
+    /// Gives the session the values, and runs the code.
+    async fn run(
+        &self,
+        session: &mut Session,
+        call: Call,
+        served: Served,
+        started: Instant,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Response, InterceptorError> {
+        for values in batches(served.variables) {
+            let response = session.set(values).await?;
+            if response.outcome != Outcome::Ok {
+                return Ok(response);
+            }
+        }
+        let mut response = session.execute_until(call, stop).await?;
+        response.stdout.insert_str(0, &served.printed);
+        response.execution_time = started.elapsed().as_secs_f64();
+        if !served.cut.is_empty() {
+            let warning = ResultsCut { calls: &served.cut }.render(&self.config.prompts)?;
+            let hints = response.hint.take().into_iter().chain([warning.trim().to_owned()]);
+            response.hint = Some(hints.collect::<Vec<_>>().join("; "));
+        }
+        Ok(response)
+    }
+
+    /// Code in which a tool is called as it cannot be.
+    fn rejected(&self, session: &Session, rejections: &Rejections) -> Result<Response, InterceptorError> {
+        let language = self.config.language;
+        let text = CallsRejected { language, rejections }.render(&self.config.prompts)?;
+        Ok(self.nothing_ran(session, text, REFUSED, rejections.to_string()))
+    }
+
+    /// Code of which a call has failed, after so many others.
+    fn failed(
+        &self,
+        session: &Session,
+        call: &InterceptedCall,
+        calls_before: usize,
+        error: &str,
+    ) -> Result<Response, InterceptorError> {
+        let failed = CallFailed {
+            language: self.config.language,
+            line: call.line,
+            call: &self.shown(call),
+            error,
+            calls_before,
+        };
+        let text = failed.render(&self.config.prompts)?;
+        Ok(self.nothing_ran(session, text, TOOL_FAILED, error.to_owned()))
+    }
+
+    /// The call as it is written, in short.
+    fn shown(&self, call: &InterceptedCall) -> String {
+        let (tool, arguments) = (&call.call.tool, &call.preview);
+        match self.config.language {
+            ReplLanguage::Bash => format!("{tool} {arguments}").trim_end().to_owned(),
+            ReplLanguage::Python => format!("{tool}({arguments})"),
+        }
+    }
+
+    /// The response to code that was not run.
+    fn nothing_ran(&self, session: &Session, text: String, kind: &str, message: String) -> Response {
+        let response = session.unasked();
+        match self.config.language {
+            ReplLanguage::Bash => Response { stdout: text, ..response },
+            ReplLanguage::Python => Response {
+                result: Some(text),
+                exception: Some(Exception { kind: kind.to_owned(), message }),
+                ..response
+            },
+        }
+    }
+}
+
+/// Values by the request that they fit into.
+fn batches(variables: Vec<(String, JsonText)>) -> Vec<Vec<(String, JsonText)>> {
+    let mut batches: Vec<Vec<_>> = Vec::new();
+    let mut left = 0;
+    for (name, json) in variables {
+        let bytes = json.get().len() + name.len();
+        match batches.last_mut() {
+            Some(batch) if bytes <= left => {
+                left -= bytes;
+                batch.push((name, json));
+            }
+            _ => {
+                left = MAX_SET_BYTES.saturating_sub(bytes);
+                batches.push(vec![(name, json)]);
+            }
+        }
+    }
+    batches
+}

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use rlm_env::ReplLanguage;
+use rlm_env::{Callbacks, ReplLanguage};
 
 use crate::config::{Flags, ToolFlags, seconds};
 
@@ -26,6 +26,8 @@ Examples:
   rlm exec --context src 'x=1' 'echo $x'       two calls in one session
   rlm exec --file calls.sh --json              a file of calls, raw responses
   rlm exec --python 'x = 2' 'x ** 10'          the same in Python
+  rlm exec --python --callbacks intercept 'info = nav_info()' 'info'
+                                               functions of the host, in a session without a network
   rlm repl --context data                      a session to type into
   rlm view run.jsonl                           what happened in rollouts
   rlm script kept/run-1 --output run.sh        what a session ran, as a script of its own (docs/replay.md)
@@ -50,7 +52,7 @@ pub(crate) enum Command {
     Config(ConfigOptions),
     /// Run calls in one session and print what they print.
     #[command(after_help = EXEC_HELP)]
-    Exec(ExecOptions),
+    Exec(Box<ExecOptions>),
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
     Repl(ReplOptions),
@@ -179,6 +181,9 @@ pub(crate) struct SessionOptions {
     /// Return at most this many bytes of a call's output, head and tail.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
+    /// Give a Python session FINAL(value) and FINAL_VAR("name"), which set the answer.
+    #[arg(long)]
+    pub(crate) final_functions: bool,
 }
 
 impl SessionOptions {
@@ -203,9 +208,16 @@ pub(crate) struct ExecOptions {
     /// Print raw responses, one JSON document per line.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Give the code functions that run outside the session: nav_info, nav_ls, nav_outline, nav_read and nav_search for its
+    /// directory, those of --tools, and llm_batch where there is a model. network: it calls them over HTTP. intercept: the
+    /// host finds the calls in the code and makes them before it runs; docs/interception.md says how they are written.
+    #[arg(long, value_name = "HOW")]
+    pub(crate) callbacks: Option<Callbacks>,
     /// The calls, each an argument.
     #[arg(value_name = "CODE", required_unless_present = "file")]
     pub(crate) code: Vec<String>,
+    #[command(flatten)]
+    pub(crate) settings: ToolFlags,
 }
 
 #[derive(Args, Debug)]

@@ -3,12 +3,20 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use rlm_core::env::SESSION_NAMES;
 use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::{Session, SessionConfig};
+use rlm_env::callbacks::RootTools;
+use rlm_env::{Call, Callbacks, Session, SessionConfig};
+use rlm_rootd::Tool;
+use rlm_rootd::nav::Navigation;
 
 use crate::arguments::ExecOptions;
+use crate::config::Settings;
+use crate::environment::Environment;
+use crate::run::live_tools;
 use crate::signals::{Ends, interrupted};
 use crate::{tell, worker};
 
@@ -21,7 +29,7 @@ const CALL_STOPPED: u8 = 1;
 /// Exit status when Ctrl-C came before the first call.
 const INTERRUPTED: u8 = 130;
 
-pub(crate) fn run(options: &ExecOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let calls = match &options.file {
         Some(file) => blocks(&read(file)?),
         None => options.code.clone(),
@@ -29,19 +37,51 @@ pub(crate) fn run(options: &ExecOptions) -> anyhow::Result<ExitCode> {
     for (at, code) in calls.iter().enumerate() {
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
-    let config = worker::session_config(&options.session)?;
+    let mut config = worker::session_config(&options.session)?;
+    let tools = tools(options, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut ends = Ends::catch()?;
+        let tools = match tools {
+            Some((tools, callbacks)) => {
+                config.env.retain(|(name, _)| !SESSION_NAMES.iter().any(|of_tools| name == of_tools));
+                Some(RootTools::start(tools, callbacks, options.session.language(), Arc::default())?)
+            }
+            None => None,
+        };
+        config.env.extend(tools.iter().flat_map(RootTools::variables));
         // Whatever ends this future ends the session with it.
         tokio::select! {
-            ran = run_calls(config, &calls, options.json) => ran,
+            ran = run_calls(config, tools, &calls, options) => ran,
             status = ends.come() => Ok(ExitCode::from(status)),
         }
     })
 }
 
-async fn run_calls(config: SessionConfig, calls: &[String], json: bool) -> anyhow::Result<ExitCode> {
+/// What the code can call, and how. None: nothing but what its environment says already.
+fn tools(
+    options: &ExecOptions,
+    session: &SessionConfig,
+    environment: &Environment,
+) -> anyhow::Result<Option<(Vec<Tool>, Callbacks)>> {
+    let flags = &options.settings.0;
+    let is_asked_for = !flags.values.is_empty() || flags.file.is_some();
+    let Some(callbacks) = options.callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
+        return Ok(None);
+    };
+    let settings = Settings::load(flags, environment)?;
+    let mut tools = live_tools(&settings, environment)?;
+    tools.extend(Navigation::new(&session.fs_root)?.tools());
+    Ok(Some((tools, callbacks)))
+}
+
+async fn run_calls(
+    config: SessionConfig,
+    mut tools: Option<RootTools>,
+    calls: &[String],
+    options: &ExecOptions,
+) -> anyhow::Result<ExitCode> {
+    let json = options.json;
     let mut session = tokio::select! {
         started = Session::start(config) => started?,
         () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
@@ -49,7 +89,11 @@ async fn run_calls(config: SessionConfig, calls: &[String], json: bool) -> anyho
     let mut all_ran = true;
     let mut answer = Answer::default();
     for (at, code) in calls.iter().enumerate() {
-        let response = session.execute_until(code.as_str(), interrupted()).await?;
+        let call = Call { timeout: options.session.timeout, ..Call::from(code.as_str()) };
+        let response = match &mut tools {
+            Some(tools) => tools.execute_until(&mut session, call, interrupted()).await?,
+            None => session.execute_until(call, interrupted()).await?,
+        };
         show(&response, at + 1, json)?;
         all_ran &= response.outcome == Outcome::Ok;
         answer = response.answer;

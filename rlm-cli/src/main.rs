@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options, &environment, &warnings),
         Command::Demo(options) => demo::run(&options, &environment),
         Command::Config(options) => config::run(&options, &environment),
-        Command::Exec(options) => exec::run(&options),
+        Command::Exec(options) => exec::run(&options, &environment),
         Command::Repl(options) => repl::run(&options),
         Command::View(options) => view::run(&options),
         Command::Script(options) => script::run(&options),

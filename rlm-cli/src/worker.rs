@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use rlm_env::{ReplLanguage, SessionConfig};
 
 use crate::arguments::{SessionOptions, WorkerOptions};
+use crate::usage::Usage;
 
 /// Becomes the worker of the language.
 pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
@@ -48,6 +49,15 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
     if let Some(python) = options.python() {
         env.retain(|(name, _)| name != rlm_core::env::PYTHON);
         env.push((rlm_core::env::PYTHON.into(), python.into()));
+    }
+    if options.final_functions {
+        if options.language() == ReplLanguage::Bash {
+            return Err(
+                Usage::new("--final-functions: a bash session has no functions FINAL: add --python").into()
+            );
+        }
+        env.retain(|(name, _)| name != rlm_core::env::FINAL_FUNCTIONS);
+        env.push((rlm_core::env::FINAL_FUNCTIONS.into(), "1".into()));
     }
     Ok(SessionConfig {
         env,

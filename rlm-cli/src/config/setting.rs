@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rlm_env::{ReplLanguage, Verbosity};
+use rlm_env::{Callbacks, ReplLanguage, Verbosity};
 use rlm_rootd::MAX_TOOL_TIME_LIMIT;
 use serde_json::{Map, Value as Json};
 
@@ -162,6 +162,11 @@ pub(super) fn language(text: &str) -> Result<ReplLanguage, String> {
     text.parse().map_err(|unknown: rlm_env::session::UnknownLanguage| unknown.to_string())
 }
 
+/// How code calls root tools.
+pub(super) fn callbacks(text: &str) -> Result<Callbacks, String> {
+    text.parse().map_err(|unknown: rlm_env::callbacks::UnknownCallbacks| unknown.to_string())
+}
+
 /// How much the system prompt explains.
 pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
     text.parse().map_err(|unknown: rlm_env::rollout::UnknownVerbosity| unknown.to_string())
@@ -169,7 +174,11 @@ pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
 
 /// Yes or no.
 pub(super) fn flag(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| "expected `true` or `false`".to_owned())
+    match text {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err("expected `true` or `false`".to_owned()),
+    }
 }
 
 /// A JSON object.

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlm_env::{ReplLanguage, Verbosity};
+use rlm_env::{Callbacks, ReplLanguage, Verbosity};
 
 use super::setting::{
-    AnySetting, Fields, Form, Setting, any_text, call_seconds, count, fields, flag, language, path, seconds,
-    some_text, usd, verbosity,
+    AnySetting, Fields, Form, Setting, any_text, call_seconds, callbacks, count, fields, flag, language,
+    path, seconds, some_text, usd, verbosity,
 };
 
 /// A setting of which nothing but this is said.
@@ -213,6 +213,34 @@ pub(crate) static TOOLS: Setting<PathBuf> = Setting {
     ..setting("tools", Form::Path, path)
 };
 
+/// How code calls root tools.
+pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
+    value_name: "HOW",
+    help: "How code in the REPL calls tools: network; or intercept, where the host finds the calls in the code and makes \
+           them before it runs, for sessions without a network",
+    default: Some("network"),
+    ..setting("callbacks", Form::Text, callbacks)
+};
+
+/// Whether code can look around in its directory with tools of ours.
+pub(crate) static NAVIGATION: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Whether code in the REPL can call nav_info, nav_ls, nav_outline, nav_read and nav_search for its directory; by \
+           default where calls are intercepted",
+    example: "true",
+    ..setting("navigation", Form::Flag, flag)
+};
+
+/// Whether an answer can be given by a function.
+pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
+    variable: Some(rlm_core::env::FINAL_FUNCTIONS),
+    value_name: "BOOL",
+    help: "Whether Python sessions have FINAL(value) and FINAL_VAR(\"name\"), for models that were trained to give the \
+           answer so",
+    default: Some("false"),
+    ..setting("final_functions", Form::Flag, flag)
+};
+
 /// Whether the root model calls tools.
 pub(crate) static TOOL_CALLS: Setting<bool> = Setting {
     value_name: "BOOL",
@@ -254,7 +282,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All of them, in the order in which they are shown.
-pub(crate) static ALL: [&dyn AnySetting; 29] = [
+pub(crate) static ALL: [&dyn AnySetting; 32] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -266,6 +294,9 @@ pub(crate) static ALL: [&dyn AnySetting; 29] = [
     &SUB_SAMPLING,
     &LANGUAGE,
     &PYTHON,
+    &FINAL_FUNCTIONS,
+    &CALLBACKS,
+    &NAVIGATION,
     &TOOLS,
     &PRICES,
     &MAX_TURNS,
@@ -339,6 +370,7 @@ mod tests {
         assert_eq!(text(&MAX_OUTPUT_LENGTH), limits.max_output_length.to_string());
         assert_eq!(text(&MAX_CONTEXT_BYTES), limits.max_context_bytes.to_string());
         assert_eq!(text(&LANGUAGE), ReplLanguage::default().to_string());
+        assert_eq!(text(&CALLBACKS), Callbacks::default().to_string());
         assert_eq!(text(&VERBOSITY), Verbosity::default().to_string());
         assert_eq!(text(&SUB_PARALLELISM), rlm_rootd::SubLlmOptions::default().parallelism.to_string());
         assert_eq!(text(&MAX_PARALLEL), rlm_rootd::ModelsConfig::new("", "").parallelism.to_string());
@@ -348,7 +380,13 @@ mod tests {
     fn variables_that_workers_know_keep_their_meaning() {
         use rlm_core::env;
         let ours: BTreeSet<String> = ALL.iter().map(|setting| setting.variable()).collect();
-        let shared = [env::SUB_MODEL, env::PYTHON, env::EXEC_TIMEOUT, env::MAX_SUB_LLM_PARALLELISM];
+        let shared = [
+            env::SUB_MODEL,
+            env::PYTHON,
+            env::EXEC_TIMEOUT,
+            env::MAX_SUB_LLM_PARALLELISM,
+            env::FINAL_FUNCTIONS,
+        ];
         let others = [
             env::ROOT_TOOL_URL,
             env::INTERCEPTION_URL,

@@ -15,10 +15,10 @@ use rlm_rootd::{
 };
 
 use crate::config::table::{
-    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CONTEXT_TOKENS, LANGUAGE, MAX_COMPLETION_TOKENS,
-    MAX_CONTEXT_BYTES, MAX_OUTPUT_LENGTH, MAX_PARALLEL, MAX_TURNS, MODEL, PRICES, PROMPTS, PYTHON, SAMPLING,
-    SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS,
-    TRAJECTORY, VERBOSITY,
+    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, LANGUAGE,
+    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_LENGTH, MAX_PARALLEL, MAX_TURNS, MODEL, NAVIGATION,
+    PRICES, PROMPTS, PYTHON, SAMPLING, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
+    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{KeyPlace, Settings, without_credentials};
 use crate::environment::Environment;
@@ -46,8 +46,19 @@ impl Setup {
             check_sampling(&fields, &budget)
                 .map_err(|reason| Usage::new(format!("{}: {reason}", settings.place(setting))))?;
         }
+        let language = settings.value(&LANGUAGE);
+        let final_functions = settings.value(&FINAL_FUNCTIONS);
+        if final_functions && language == ReplLanguage::Bash {
+            let place = settings.place(&FINAL_FUNCTIONS);
+            return Err(
+                Usage::new(format!("{place}: a bash session has no functions FINAL: add --python")).into()
+            );
+        }
         let rollout = RolloutConfig {
-            language: settings.value(&LANGUAGE),
+            language,
+            callbacks: settings.value(&CALLBACKS),
+            navigation: settings.get(&NAVIGATION),
+            final_functions,
             limits: limits(settings, budget),
             verbosity: settings.value(&VERBOSITY),
             root_tools: settings

@@ -1,6 +1,7 @@
 //! End-to-end tests: the built programs, over real FIFOs.
 
 mod answer;
+mod callbacks;
 mod cli;
 mod embedding;
 mod endings;

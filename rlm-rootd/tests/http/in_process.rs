@@ -17,12 +17,13 @@ fn call(tool: &str, args: &[i64]) -> Call {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_come_to_the_same_as_over_http_and_are_counted_with_them() {
-    let tool = fn_tool("t", json!({"properties": {"a": {"type": "integer", "minimum": 1}}}), |call| {
-        match call.args.len() {
-            0 => Err(ToolError::Failed("oops".to_owned())),
-            _ => Ok(Reply::of("fine")),
-        }
-    });
+    let tool =
+        fn_tool("t", json!({"properties": {"a": {"type": "integer", "minimum": 1}}}), |call| {
+            match call.args.len() {
+                0 => Err(ToolError::Failed("oops".to_owned())),
+                _ => Ok(Reply::of("fine")),
+            }
+        });
     let (endpoint, r) = Endpoint::with_tools(vec![Tool::new(tool).unwrap()]);
     assert_eq!(endpoint.rootd.call("r", call("t", &[1])).await, Ok(Reply::of("fine")));
     assert_eq!(endpoint.call(&r, "t", json!([1])).await.result(), json!("fine"));

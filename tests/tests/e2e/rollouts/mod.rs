@@ -3,6 +3,7 @@
 mod context;
 mod control;
 mod faults;
+mod intercept;
 mod limits;
 mod many;
 mod turns;

@@ -33,6 +33,9 @@ pub(crate) struct Arguments {
     /// TOML file of tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
+    /// Directory that the tools nav_info, nav_ls, nav_outline, nav_read and nav_search look through
+    #[arg(long, value_name = "DIR")]
+    pub(crate) context: Option<PathBuf>,
     /// TOML file of what models cost
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,

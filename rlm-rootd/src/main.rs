@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rlm_rootd::nav::{NAV_TOOLS, Navigation};
 use rlm_rootd::{
     Key, Listener, Models, ModelsConfig, Prices, Proxy, Registration, RolloutConfig, Rootd, RootdConfig,
     Secret, Tool, load_tools,
@@ -78,7 +79,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     // Other processes of the same user cannot read the key from our environment or memory.
     nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")?;
     let place = arguments.place()?;
-    let tools = arguments.tools.as_deref().map_or_else(|| Ok(Vec::new()), tools)?;
+    let tools = tools(arguments)?;
     let prices = arguments.prices.as_deref().map(Prices::read).transpose()?.unwrap_or_default();
     let models = models(arguments)?;
     let new_token = match arguments.admin_token_env {
@@ -110,7 +111,18 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     Ok(Settings { rootd, rollouts, new_token, place })
 }
 
-fn tools(path: &Path) -> anyhow::Result<Vec<Tool>> {
+/// The tools of the file, and those over the context.
+fn tools(arguments: &Arguments) -> anyhow::Result<Vec<Tool>> {
+    let mut tools = arguments.tools.as_deref().map_or_else(|| Ok(Vec::new()), tools_of_file)?;
+    let Some(context) = &arguments.context else { return Ok(tools) };
+    if let Some(tool) = tools.iter().find(|tool| NAV_TOOLS.contains(&tool.name())) {
+        bail!("--context: the name of its tool {} is taken by one of --tools", tool.name());
+    }
+    tools.extend(Navigation::new(context)?.tools());
+    Ok(tools)
+}
+
+fn tools_of_file(path: &Path) -> anyhow::Result<Vec<Tool>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let whole = std::path::absolute(path).with_context(|| format!("{} has no place", path.display()))?;
     let dir = whole.parent().unwrap_or(Path::new("/"));

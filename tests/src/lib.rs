@@ -6,6 +6,7 @@
 
 pub mod endpoint;
 pub mod scripted_model;
+pub mod tree;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

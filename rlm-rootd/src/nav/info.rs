@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rlm_core::pickle::Value;
 
-use super::context::{Context, open_file, shown};
+use super::context::{Context, is_gone, open_file, shown};
 use super::fault::Fault;
 use super::language::Language;
 use super::stop::{Stop, is_stopped};
@@ -51,9 +51,13 @@ impl Totals {
         let is_complete = loop {
             let Ok(found) = walk.next() else { break false };
             let Some(found) = found else { break true };
-            let Ok(Some(open)) = open_file(&found.directory, found.name()) else {
-                self.unreadable += 1;
-                continue;
+            let open = match open_file(&found.directory, found.name()) {
+                Ok(Some(open)) => open,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.unreadable += u64::from(!is_gone(&error));
+                    continue;
+                }
             };
             let size = open.size;
             match count_lines(open, stop, &mut buffer) {

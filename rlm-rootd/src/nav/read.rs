@@ -16,12 +16,12 @@ use super::text::{BLOCK_BYTES, Decoder, bytes, fill, is_binary};
 
 pub(super) fn read(context: &Context, what: &str, index: usize, stop: &Stop) -> Result<Value, Fault> {
     match target(context, what)? {
-        Some(found) => of_target(found, index, stop),
+        Some(found) => of_target(context, found, index, stop),
         None => match bare_symbol(context, what, stop)? {
             Some((path, name)) => {
                 let whole = format!("{}:{name}", shown(&path));
                 match target(context, &whole)? {
-                    Some(found) => of_target(found, index, stop),
+                    Some(found) => of_target(context, found, index, stop),
                     None => Err(nothing(context, &whole, "file", stop)),
                 }
             }
@@ -30,7 +30,7 @@ pub(super) fn read(context: &Context, what: &str, index: usize, stop: &Stop) -> 
     }
 }
 
-fn of_target(found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
+fn of_target(context: &Context, found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
     match found {
         Target::Directory(path, _) => {
             let named = quoted(&shown(&path));
@@ -39,7 +39,7 @@ fn of_target(found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
         Target::File(path, open) => of_lines(&path, None, open, index, stop),
         Target::InFile(path, inner, open) => match line_range(&inner) {
             Some(lines) => of_lines(&path, Some(lines), open, index, stop),
-            None => of_symbol(&path, &inner, open, index, stop),
+            None => of_symbol(context, &path, &inner, open, index, stop),
         },
     }
 }
@@ -141,8 +141,15 @@ fn part_of<'a>(block: &'a [u8], before: usize, lines: &RangeInclusive<usize>) ->
     &block[start.min(end)..end]
 }
 
-fn of_symbol(path: &Path, name: &str, open: OpenFile, index: usize, stop: &Stop) -> Result<Value, Fault> {
-    let source = Content::source(path, open, stop)?;
+fn of_symbol(
+    context: &Context,
+    path: &Path,
+    name: &str,
+    open: OpenFile,
+    index: usize,
+    stop: &Stop,
+) -> Result<Value, Fault> {
+    let source = Content::source(context, path, open, stop)?;
     let mut chunker = Chunker::new(index);
     let mut end = 0;
     for symbol in source.definitions(path, name)? {

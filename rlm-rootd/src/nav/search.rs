@@ -15,7 +15,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use rlm_core::pickle::Value;
 
-use super::context::{Context, OpenFile, open_file, shown};
+use super::context::{Context, OpenFile, is_gone, open_file, shown};
 use super::fault::Fault;
 use super::source::{Target, nothing, target};
 use super::stop::{Stop, Stopped, is_stopped};
@@ -103,7 +103,7 @@ fn matcher(pattern: &str) -> Result<RegexMatcher, Fault> {
     // The builder would show the pattern with more around it.
     regex_syntax::parse(pattern).map_err(|error| refuse(&error))?;
     let mut builder = RegexMatcherBuilder::new();
-    builder.crlf(true).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
+    builder.multi_line(true).crlf(true).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
     builder.build(pattern).map_err(|error| refuse(&error))
 }
 
@@ -253,7 +253,7 @@ impl<'a> FileSearch<'a> {
                 self.search(&found.path, open, part)?;
             }
             Ok(None) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => part.unsearched.push(format!("{}: {error}", shown(&found.path))),
         }
         Ok(())

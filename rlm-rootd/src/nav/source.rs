@@ -53,7 +53,7 @@ pub(super) enum Content {
 
 impl Content {
     /// Reads a file.
-    pub(super) fn read(path: &Path, open: OpenFile, stop: &Stop) -> Result<Self, Fault> {
+    pub(super) fn read(context: &Context, path: &Path, open: OpenFile, stop: &Stop) -> Result<Self, Fault> {
         let failed = |error| Fault::reading(&quoted(&shown(path)), &error);
         let Some(language) = Language::of(path) else {
             let reason = "there is no grammar for files of its kind".to_owned();
@@ -71,6 +71,7 @@ impl Content {
         let ends_open = content.last().is_some_and(|last| *last != b'\n');
         let lines = memchr_iter(b'\n', &content).count() + usize::from(ends_open);
         let text = |reason: String| Self::Text { lines: lines as u64, reason };
+        let _turn = context.parse_turn(content.len());
         match symbols(language, &content, stop) {
             Ok(symbols) if symbols.is_empty() => Ok(text(format!("{} without symbols", language.name))),
             Ok(symbols) => Ok(Self::Source(Source { bytes: content, lines, symbols })),
@@ -85,9 +86,14 @@ impl Content {
     }
 
     /// The symbols of a file, where they are asked for by name.
-    pub(super) fn source(path: &Path, open: OpenFile, stop: &Stop) -> Result<Source, Fault> {
+    pub(super) fn source(
+        context: &Context,
+        path: &Path,
+        open: OpenFile,
+        stop: &Stop,
+    ) -> Result<Source, Fault> {
         let named = quoted(&shown(path));
-        match Self::read(path, open, stop)? {
+        match Self::read(context, path, open, stop)? {
             Self::Source(source) => Ok(source),
             Self::Text { reason, .. } => {
                 Err(Fault::refused(format!("no symbols are known of {named}: {reason}")))
@@ -199,6 +205,7 @@ pub(super) fn bare_symbol(
         if finder.find(&content).is_none() || is_binary(&content) {
             continue;
         }
+        let _turn = context.parse_turn(content.len());
         let symbols = match symbols(language, &content, stop) {
             Ok(symbols) => symbols,
             Err(Unparsed::Stopped) => return Err(Fault::Stopped),

@@ -11,10 +11,10 @@ use tree_sitter::{Node as Syntax, ParseOptions, Parser, Tree, TreeCursor};
 use super::language::{Compiled, Language, Node};
 use super::stop::Stop;
 
-/// Largest file that is parsed, in bytes. A tree takes some tens of bytes for each of the file's.
-pub(super) const MAX_PARSED_BYTES: u64 = 2 << 20;
+/// Largest file that is parsed, in bytes. A tree takes some 250 bytes for each of the file's at worst.
+pub(super) const MAX_PARSED_BYTES: u64 = 1 << 20;
 
-/// Longest that a file is parsed.
+/// Longest that a file is parsed and looked through.
 pub(super) const MAX_PARSE_TIME: Duration = Duration::from_secs(5);
 
 /// Symbols in a file; what is beyond is left out.
@@ -79,26 +79,39 @@ pub(super) enum Unparsed {
 /// The symbols of a source, in the order of their lines.
 pub(super) fn symbols(language: &Language, source: &[u8], stop: &Stop) -> Result<Vec<Symbol>, Unparsed> {
     let compiled = language.compiled();
-    let tree = parse(compiled, source, stop)?;
+    let limit = Limit { stop, latest: Instant::now() + MAX_PARSE_TIME };
+    let tree = parse(compiled, source, &limit)?;
     let finder =
         Finder { compiled, source, cursor: tree.walk(), levels: vec![Level::default()], found: Vec::new() };
-    let mut found = finder.find(stop)?;
+    let mut found = finder.find(&limit)?;
     found.sort_by_key(|symbol| (symbol.line, symbol.bytes.start));
     Ok(found)
 }
 
-fn parse(compiled: &Compiled, source: &[u8], stop: &Stop) -> Result<Tree, Unparsed> {
+/// Until when a file may be worked on.
+struct Limit<'a> {
+    stop: &'a Stop,
+    latest: Instant,
+}
+
+impl Limit<'_> {
+    fn check(&self) -> Result<(), Unparsed> {
+        self.stop.check().map_err(|_over| Unparsed::Stopped)?;
+        if Instant::now() < self.latest { Ok(()) } else { Err(Unparsed::TooSlow) }
+    }
+}
+
+fn parse(compiled: &Compiled, source: &[u8], limit: &Limit<'_>) -> Result<Tree, Unparsed> {
     let mut parser = Parser::new();
     parser.set_language(&compiled.grammar).expect("the grammars are made for this version of the library");
-    let latest = Instant::now() + MAX_PARSE_TIME;
-    let mut go_on = |_: &tree_sitter::ParseState| match stop.check() {
-        Ok(()) if Instant::now() < latest => ControlFlow::Continue(()),
-        _ => ControlFlow::Break(()),
+    let mut go_on = |_: &tree_sitter::ParseState| match limit.check() {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
     };
     let options = ParseOptions::new().progress_callback(&mut go_on);
     let mut read = |offset: usize, _| source.get(offset..).unwrap_or_default();
     let parsed = parser.parse_with_options(&mut read, None, Some(options));
-    parsed.ok_or_else(|| if stop.check().is_err() { Unparsed::Stopped } else { Unparsed::TooSlow })
+    parsed.ok_or_else(|| limit.check().err().unwrap_or(Unparsed::TooSlow))
 }
 
 struct Finder<'a> {
@@ -137,10 +150,10 @@ struct Lead {
 }
 
 impl<'a> Finder<'a> {
-    fn find(mut self, stop: &Stop) -> Result<Vec<Symbol>, Unparsed> {
+    fn find(mut self, limit: &Limit<'_>) -> Result<Vec<Symbol>, Unparsed> {
         for visited in 0_usize.. {
-            if visited % 4096 == 0 && stop.check().is_err() {
-                return Err(Unparsed::Stopped);
+            if visited % 4096 == 0 {
+                limit.check()?;
             }
             let inner = self.visit();
             if let Some(inner) = inner

@@ -1,7 +1,7 @@
 //! The files below a directory, in order.
 //!
 //! A directory is listed through its descriptor, its names are taken in order of their bytes, and no link is followed. What
-//! `.gitignore` files of the context say is left out, and so are the directories of version control. Rules from elsewhere
+//! `.gitignore` files of the context say is left out, and so is what version control keeps. Rules from elsewhere
 //! (the host's, those of directories above the context) do not count.
 
 use std::ffi::{OsStr, OsString};
@@ -14,10 +14,10 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rlm_core::beneath::{Directory, Entry, Kind};
 
-use super::context::{Context, open_file};
+use super::context::{Context, is_gone, open_file};
 use super::stop::{Stop, Stopped};
 
-/// Directories of version control: their files are not those of the project.
+/// What version control keeps: a directory, or a file that names one. Its files are not those of the project.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 
 const GITIGNORE: &str = ".gitignore";
@@ -97,7 +97,7 @@ impl Walk {
                     let rules = level.rules.clone();
                     let entered = level.directory.directory(&entry.name);
                     let entered = entered.and_then(|directory| self.enter(Arc::new(directory), path, rules));
-                    self.unread += u64::from(entered.is_err());
+                    self.unread += u64::from(entered.is_err_and(|error| !is_gone(&error)));
                 }
                 _ => {}
             }
@@ -139,7 +139,7 @@ pub(super) fn rules_of(context: &Context, directory: &Directory, path: &Path) ->
 
 /// Whether a walk leaves something out.
 pub(super) fn is_left_out(rules: Option<&Rules>, path: &Path, is_directory: bool) -> bool {
-    if is_directory && path.file_name().is_some_and(|name| VERSION_CONTROL.iter().any(|held| name == *held)) {
+    if path.file_name().is_some_and(|name| VERSION_CONTROL.iter().any(|held| name == *held)) {
         return true;
     }
     let mut rules = rules;

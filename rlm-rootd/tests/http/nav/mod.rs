@@ -1,8 +1,12 @@
 //! Navigation tools over real directories.
 
+mod hostile;
 mod http;
 mod languages;
+mod program;
+mod properties;
 mod tools;
+mod trees;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ use super::value::{dict, int};
 use super::walk::{Walk, is_left_out, rules_of, sorted};
 
 /// Entries of a list.
-pub(super) const MAX_ENTRIES: usize = 10_000;
+pub(super) const MAX_ENTRIES: usize = 5000;
 
 pub(super) fn list(context: &Context, scope: &str, stop: &Stop) -> Result<Value, Fault> {
     match target(context, scope)? {

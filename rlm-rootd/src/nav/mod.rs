@@ -9,6 +9,7 @@
 
 mod chunk;
 mod context;
+mod declared;
 mod definitions;
 mod fault;
 mod info;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tree_sitter::{Node as Syntax, ParseOptions, Parser, Tree, TreeCursor};
 
+use super::declared::{MAX_NAME_BYTES, is_of_function, line, names, signature, text};
 use super::language::{Compiled, Language, Node};
 use super::stop::Stop;
 
@@ -22,12 +23,6 @@ const MAX_SYMBOLS: usize = 20_000;
 
 /// Names in a symbol's name.
 const MAX_LEVELS: usize = 16;
-
-/// Longest single name, in bytes; what is longer is no symbol.
-const MAX_NAME_BYTES: usize = 256;
-
-/// Longest signature, in characters.
-const SIGNATURE_CHARS: usize = 200;
 
 /// What is defined in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +211,7 @@ impl<'a> Finder<'a> {
             }
             Node::Prototype => Some(inner()),
             Node::Leaf(kind) => {
-                let name = self.name(syntax)?;
+                let name = names(self.source, syntax)?;
                 self.add(syntax, &name, kind, &level, lead);
                 None
             }
@@ -226,9 +221,9 @@ impl<'a> Finder<'a> {
 
     /// Whether nothing but blanks stands before it on its line.
     fn begins_line(&self, syntax: Syntax<'a>) -> bool {
-        let before = &self.source[..syntax.start_byte()];
-        let line = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-        before[line..].iter().all(u8::is_ascii_whitespace)
+        let start = syntax.start_byte();
+        let line = start.saturating_sub(syntax.start_position().column);
+        self.source[line..start].iter().all(u8::is_ascii_whitespace)
     }
 
     fn holder(
@@ -238,17 +233,17 @@ impl<'a> Finder<'a> {
         level: &Level<'a>,
         lead: Option<Lead>,
     ) -> Option<Level<'a>> {
-        let name = self.name(syntax)?;
+        let name = names(self.source, syntax)?;
         let holder = self.add(syntax, &name, kind, level, lead)?;
         let is_in_type = !matches!(kind, "module" | "namespace");
         Some(Level { holder: holder.into(), is_in_type, ..Level::default() })
     }
 
     fn function(&mut self, syntax: Syntax<'a>, kind: &'static str, level: &Level<'a>, lead: Option<Lead>) {
-        let Some(name) = self.name(syntax) else { return };
+        let Some(name) = names(self.source, syntax) else { return };
         if let Some(receiver) = syntax.child_by_field_name("receiver") {
             // Go: `(s *Server[T])`.
-            let text = self.text(receiver);
+            let text = text(self.source, receiver);
             let last = text.trim_end_matches(')').split_whitespace().last().unwrap_or_default();
             let name_of_type = last.trim_start_matches(['*', '(']).split('[').next().unwrap_or_default();
             let name = vec![name_of_type.to_owned(), name.join(".")];
@@ -264,7 +259,7 @@ impl<'a> Finder<'a> {
         if target.kind() != "identifier" {
             return None;
         }
-        let name = vec![self.text(target)];
+        let name = vec![text(self.source, target)];
         let value = syntax.child_by_field_name("value").or_else(|| syntax.child_by_field_name("right"));
         match value.map_or("", |value| value.kind()) {
             "arrow_function" | "function_expression" | "generator_function" => {
@@ -312,72 +307,13 @@ impl<'a> Finder<'a> {
             path: path.clone(),
             holder_len: holder.len(),
             kind,
-            line: self.line(syntax),
+            line: line(syntax),
             end_line: last_line(outer),
             bytes: start..outer.end_byte(),
             first_line,
-            signature: self.signature(syntax, outer),
+            signature: signature(self.source, syntax, outer),
         });
         Some(path)
-    }
-
-    /// The line that a symbol is defined on: that of its name.
-    fn line(&self, syntax: Syntax<'a>) -> usize {
-        let named = syntax.child_by_field_name("name").or_else(|| syntax.child_by_field_name("declarator"));
-        first_line(named.unwrap_or(syntax))
-    }
-
-    /// The names of a symbol: several where it is defined from outside of its holder, `A::b`.
-    fn name(&self, syntax: Syntax<'a>) -> Option<Vec<String>> {
-        if let Some(name) = syntax.child_by_field_name("name") {
-            return Some(self.parts(name));
-        }
-        if let Some(mut declarator) = syntax.child_by_field_name("declarator") {
-            loop {
-                let inner = declarator.child_by_field_name("declarator").or_else(|| {
-                    (declarator.kind() == "reference_declarator").then(|| declarator.named_child(0))?
-                });
-                match inner {
-                    Some(inner) => declarator = inner,
-                    None => return Some(self.parts(declarator)),
-                }
-            }
-        }
-        // `impl Trait for Type<T>`.
-        let mut of_type = syntax.child_by_field_name("type")?;
-        while let Some(inner) = of_type.child_by_field_name("type") {
-            of_type = inner;
-        }
-        Some(vec![self.parts(of_type).pop()?])
-    }
-
-    fn parts(&self, name: Syntax<'a>) -> Vec<String> {
-        let text = self.text(name);
-        if name.kind() == "operator_cast" || name.kind() == "operator_name" || !text.contains("::") {
-            return vec![text];
-        }
-        let plain = without_angles(&text);
-        plain.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
-    }
-
-    /// A name's text, in one line.
-    fn text(&self, syntax: Syntax<'a>) -> String {
-        let bytes = &self.source[syntax.byte_range()];
-        one_line(&String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_NAME_BYTES)]))
-    }
-
-    fn signature(&self, syntax: Syntax<'a>, outer: Syntax<'a>) -> String {
-        let start = if outer.kind() == "decorated_definition" { syntax } else { outer }.start_byte();
-        let value = || syntax.child_by_field_name("value");
-        let body = syntax.child_by_field_name("body").or_else(|| value()?.child_by_field_name("body"));
-        let end = body.map_or(outer.end_byte(), |body| body.start_byte()).max(start);
-        let bytes = &self.source[start..end.min(start + 16 * SIGNATURE_CHARS)];
-        let text = String::from_utf8_lossy(bytes);
-        let is_many_lines = body.is_none() && !is_of_function(syntax);
-        let text = if is_many_lines { text.lines().next().unwrap_or_default() } else { &text };
-        let line = one_line(text);
-        let line = line.strip_suffix("=>").unwrap_or(&line);
-        cut(line.trim_end_matches([' ', '{', ':', ';', '=', '\\']), SIGNATURE_CHARS)
     }
 }
 
@@ -396,29 +332,13 @@ impl Lead {
     }
 }
 
-/// Whether a declaration is that of a function: whether its declarator, inside of pointers and references, is one.
-fn is_of_function(syntax: Syntax<'_>) -> bool {
-    let mut declarator = syntax.child_by_field_name("declarator");
-    while let Some(at) = declarator {
-        if at.kind() == "function_declarator" {
-            // `int (*f)(void)` is a variable.
-            return at
-                .child_by_field_name("declarator")
-                .is_none_or(|inner| inner.kind() != "parenthesized_declarator");
-        }
-        let is_reference = at.kind() == "reference_declarator";
-        declarator =
-            at.child_by_field_name("declarator").or_else(|| is_reference.then(|| at.named_child(0))?);
-    }
-    syntax.child_by_field_name("parameters").is_some()
-}
-
 fn joined(holder: &str, names: &[String]) -> String {
     let names = names.join(".");
     if holder.is_empty() { names } else { format!("{holder}.{names}") }
 }
 
-fn first_line(syntax: Syntax<'_>) -> usize {
+/// The line on which something begins, from 1.
+pub(super) fn first_line(syntax: Syntax<'_>) -> usize {
     syntax.start_position().row + 1
 }
 
@@ -426,31 +346,4 @@ fn last_line(syntax: Syntax<'_>) -> usize {
     let end = syntax.end_position();
     let line = if end.column == 0 { end.row } else { end.row + 1 };
     line.max(first_line(syntax))
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// A text of at most so many characters.
-pub(super) fn cut(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// `A<B, C>::d` without what is in angles.
-fn without_angles(text: &str) -> String {
-    let mut depth = 0_usize;
-    let mut plain = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            _ if depth == 0 => plain.push(letter),
-            _ => {}
-        }
-    }
-    plain
 }

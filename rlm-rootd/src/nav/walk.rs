@@ -23,7 +23,7 @@ const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 const GITIGNORE: &str = ".gitignore";
 
 /// Longest file of rules, in bytes.
-const MAX_RULES_BYTES: u64 = 256 << 10;
+const MAX_RULES_BYTES: u64 = 64 << 10;
 
 /// Directories in directories that are looked into.
 pub(super) const MAX_DEPTH: usize = 100;

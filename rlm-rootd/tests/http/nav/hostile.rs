@@ -252,6 +252,19 @@ fn no_depth_of_nesting_is_too_much() {
 }
 
 #[tokio::test]
+async fn rules_that_are_none_or_too_many_do_no_harm() {
+    let none = "[\n\\\n{a,\n!\n!!\n/\n//\n**\0\n***/[z-a]\n\u{feff}x\n";
+    let many: String = (0..8000).map(|number| format!("**/*a{number}*b*[c-x]?**\n")).collect();
+    let nav = Nav::of(&[
+        (".gitignore", none),
+        ("a.txt", "needle\n"),
+        ("sub/.gitignore", &many),
+        ("sub/b.txt", "needle\n"),
+    ]);
+    assert_eq!(field(&nav.ok("nav_search", json!(["needle"])).await, "path"), ["a.txt", "sub/b.txt"]);
+}
+
+#[tokio::test]
 async fn directories_are_walked_to_a_depth_and_what_is_deeper_is_told() {
     let deep = "d/".repeat(150) + "file.txt";
     let nav = Nav::of(&[(&deep, "needle\n"), ("top.txt", "needle\n")]);

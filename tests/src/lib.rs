@@ -5,6 +5,7 @@
 //! process carries a mark in its environment by which [`Worker::end`] finds what outlives it.
 
 pub mod endpoint;
+mod place;
 pub mod scripted_model;
 pub mod tree;
 
@@ -26,6 +27,8 @@ use rlm_core::control::ControlDir;
 use rlm_core::protocol::{Context, Outcome, Response, State};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+pub use self::place::Place;
 
 /// A test that waits longer than this for an event has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,62 +1,27 @@
 //! `docs/embedding.md`: its examples are those in the tree, and each of them runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rlm_tests::{
-    assert_no_marked_process, children, default_python, marked_processes, program, repository, wait_until,
-};
-use tempfile::TempDir;
+use rlm_tests::{Place, children, default_python, program, repository, wait_until};
 
 use super::mcp::python_with_mcp;
 
-/// Directories that an example gets for its own, and a mark on all that it starts.
-struct Place {
-    dir: TempDir,
-    mark: String,
+/// An example, or a program that it uses.
+fn example(place: &Place, program: impl AsRef<Path>) -> Command {
+    let mut command = place.command(program);
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    command
 }
 
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "tmp"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let mark = format!("embedding-{}", dir.path().display());
-        Self { dir, mark }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn command(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new(program.as_ref());
-        command
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("TMPDIR", self.path("tmp"))
-            .env("RLM_PYTHON", default_python())
-            .env("RLM_TEST_MARK", &self.mark)
-            .env("RLM_PASS_ENV", "RLM_TEST_MARK");
-        command
-    }
-
-    /// The client for the FIFOs, with a worker, in a directory.
-    fn fifo_client(&self, worker: impl AsRef<Path>, calls: &[&str]) -> Command {
-        let mut client = self.command(default_python());
-        client.arg(repository().join("examples/fifo_client.py")).arg(worker.as_ref());
-        client.arg(self.path("work")).args(calls);
-        client
-    }
-
-    fn assert_nothing_left(&self) {
-        assert_no_marked_process(&self.mark);
-        let left: Vec<_> = std::fs::read_dir(self.path("tmp")).unwrap().flatten().collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
+/// The client for the FIFOs, with a worker, in a directory.
+fn fifo_client(place: &Place, worker: impl AsRef<Path>, calls: &[&str]) -> Command {
+    let mut client = example(place, default_python());
+    client.arg(repository().join("examples/fifo_client.py")).arg(worker.as_ref());
+    client.arg(place.path("work")).args(calls);
+    client
 }
 
 #[track_caller]
@@ -92,7 +57,7 @@ fn the_page_shows_the_examples_as_they_are() {
 #[test]
 fn the_session_example_runs() {
     let place = Place::new();
-    let mut example = place.command(program("examples/session"));
+    let mut example = example(&place, program("examples/session"));
     example.arg(program("rlm-worker-bash")).arg(place.path("work"));
     assert_eq!(
         printed(example),
@@ -110,7 +75,7 @@ fn the_session_example_runs() {
 #[test]
 fn the_tool_example_runs() {
     let place = Place::new();
-    let mut example = place.command(program("examples/session_tool"));
+    let mut example = example(&place, program("examples/session_tool"));
     example.arg(program("rlm-worker-bash")).arg(place.path("work"));
     let output = printed(example);
     let lines: Vec<_> = output.lines().collect();
@@ -132,7 +97,7 @@ fn the_fifo_client_prints_what_the_page_says() {
             &format!("{} {}/examples", default_python().display(), repository().display()),
         )
         .replace("target/release/rlm-worker-bash", program("rlm-worker-bash").to_str().unwrap());
-    let mut shell = place.command("bash");
+    let mut shell = example(&place, "bash");
     shell.arg("-c").arg(command).current_dir(place.path("work"));
     assert_eq!([printed(shell).as_str()], blocks(&page, "text")[..]);
     place.assert_nothing_left();
@@ -145,7 +110,7 @@ fn the_fifo_client_is_short_and_needs_nothing_but_python() {
     let place = Place::new();
     let large = format!("x = {:?}; len(x)", "é".repeat(200_000));
     let calls = ["import os; x = 1; print('é')", "x + 1", "1 / 0", "os._exit(3)", "'x' in dir()"];
-    let output = printed(place.fifo_client(program("rlm-worker-python"), &calls));
+    let output = printed(fifo_client(&place, program("rlm-worker-python"), &calls));
     assert!(output.starts_with("é\n[ok, state kept]\n2[ok, state kept]\nTraceback"), "{output}");
     assert!(
         output.ends_with("[error, state kept]\n[crashed, state reset]\nFalse[ok, state kept]\n"),
@@ -162,7 +127,7 @@ fn the_fifo_client_is_short_and_needs_nothing_but_python() {
         repository().join("examples")
     );
     std::fs::write(place.path("work/code"), large).unwrap();
-    let mut client = place.command(default_python());
+    let mut client = example(&place, default_python());
     client.args(["-B", "-c", &ask]).arg(program("rlm-worker-python")).arg(place.path("work"));
     client.current_dir(place.path("work"));
     assert_eq!(printed(client), "200000 200001\nok [1, None]\nreset NameError\n");
@@ -185,7 +150,7 @@ fn the_fifo_client_says_that_the_worker_died() {
         ),
         ("/bin/false".into(), ["", ""], "did not start: its exit status is 1"),
     ] {
-        let output = place.fifo_client(worker, &calls).output().unwrap();
+        let output = fifo_client(&place, worker, &calls).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert!(
@@ -202,7 +167,7 @@ fn killing_either_end_of_the_fifos_in_the_middle_of_a_call_leaves_nothing() {
     let code = "nohup setsid sleep 1000 >/dev/null 2>&1 & touch begun; sleep 1000";
     for is_worker in [true, false] {
         let client =
-            place.fifo_client(program("rlm-worker-bash"), &[code]).stderr(Stdio::piped()).spawn().unwrap();
+            fifo_client(&place, program("rlm-worker-bash"), &[code]).stderr(Stdio::piped()).spawn().unwrap();
         let begun = place.path("work/begun");
         wait_until("the call has begun", || begun.exists());
         let pid = Pid::from_raw(i32::try_from(client.id()).unwrap());
@@ -213,7 +178,7 @@ fn killing_either_end_of_the_fifos_in_the_middle_of_a_call_leaves_nothing() {
             let errors = String::from_utf8(output.stderr).unwrap();
             assert_eq!(errors, "the worker gave no response: its exit status is -9\n");
         }
-        wait_until("every process is gone", || marked_processes(&place.mark).is_empty());
+        wait_until("every process is gone", || place.processes().is_empty());
         std::fs::remove_file(begun).unwrap();
     }
 }
@@ -222,8 +187,8 @@ fn killing_either_end_of_the_fifos_in_the_middle_of_a_call_leaves_nothing() {
 fn the_mcp_client_runs() {
     let Some(python) = python_with_mcp() else { return };
     let place = Place::new();
-    let mut client = place.command(python);
+    let mut client = example(&place, python);
     client.arg(repository().join("examples/mcp_client.py")).arg(program("rlm")).arg(place.path("work"));
     assert_eq!(printed(client), "1 in /\nno x\ntimed out: True state: kept\nno x\n");
-    assert_no_marked_process(&place.mark);
+    assert_eq!(place.processes(), [], "processes outlive what started them");
 }

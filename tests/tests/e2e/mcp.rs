@@ -8,10 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rlm_tests::{
-    PATIENCE, assert_no_marked_process, children, default_python, marked_processes, program, pythons,
-    repository, wait_until,
-};
+use rlm_tests::{PATIENCE, Place, children, default_python, program, pythons, repository, until, wait_until};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ErrorCode, PaginatedRequestParams,
     ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResult, ResourceContents, ServerResult,
@@ -21,7 +18,6 @@ use rmcp::service::{
 };
 use rmcp::{ClientHandler, ServiceExt};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -30,37 +26,28 @@ struct Served {
     client: RunningService<RoleClient, Listener>,
     progress: UnboundedReceiver<ProgressNotificationParam>,
     rlm: Child,
-    dir: TempDir,
-    mark: String,
+    place: Place,
 }
 
-/// A command that has not started, and directories of its own.
-struct Place {
+/// A server that has not started, and its place.
+struct Server {
     rlm: Command,
-    dir: TempDir,
-    mark: String,
+    place: Place,
 }
 
-impl Place {
+impl Server {
     fn new(arguments: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["root", "tmp"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let mark = format!("mcp-{}", dir.path().display());
-        let mut rlm = Command::new(program("rlm"));
+        let place = Place::new();
+        let mut rlm = place.command(program("rlm"));
         rlm.arg("mcp")
             .arg("--root")
-            .arg(dir.path().join("root"))
+            .arg(place.path("work"))
             .arg(format!("--python={}", default_python().display()))
             .args(arguments)
-            .env_clear()
             .env("PATH", "/usr/bin:/bin")
-            .env("TMPDIR", dir.path().join("tmp"))
-            .env("SECRET_KEY", "not for sessions")
-            .env("RLM_TEST_MARK", &mark)
-            .env("RLM_PASS_ENV", "RLM_TEST_MARK");
-        Self { rlm, dir, mark }
+            .env_remove("RLM_PYTHON")
+            .env("SECRET_KEY", "not for sessions");
+        Self { rlm, place }
     }
 }
 
@@ -81,20 +68,20 @@ impl Served {
     }
 
     async fn start_with(arguments: &[&str]) -> Self {
-        Self::over_pipes(Place::new(arguments)).await
+        Self::over_pipes(Server::new(arguments)).await
     }
 
-    async fn over_pipes(Place { mut rlm, dir, mark }: Place) -> Self {
+    async fn over_pipes(Server { mut rlm, place }: Server) -> Self {
         let mut rlm = rlm.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = pipe::Receiver::from_owned_fd(OwnedFd::from(rlm.stdout.take().unwrap())).unwrap();
         let input = pipe::Sender::from_owned_fd(OwnedFd::from(rlm.stdin.take().unwrap())).unwrap();
         let (sender, progress) = unbounded_channel();
         let client = Listener(sender).serve((output, input)).await.unwrap();
-        Self { client, progress, rlm, dir, mark }
+        Self { client, progress, rlm, place }
     }
 
     /// As clients do it that are written for Node.
-    async fn over_a_socket(Place { mut rlm, dir, mark }: Place) -> Self {
+    async fn over_a_socket(Server { mut rlm, place }: Server) -> Self {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let output = OwnedFd::from(theirs.try_clone().unwrap());
         let child = rlm.stdin(OwnedFd::from(theirs)).stdout(output).spawn().unwrap();
@@ -104,11 +91,11 @@ impl Served {
         let (sender, progress) = unbounded_channel();
         let ours = tokio::net::UnixStream::from_std(ours).unwrap();
         let client = Listener(sender).serve(ours).await.unwrap();
-        Self { client, progress, rlm: child, dir, mark }
+        Self { client, progress, rlm: child, place }
     }
 
     fn root(&self) -> PathBuf {
-        self.dir.path().canonicalize().unwrap().join("root")
+        self.place.path("work").canonicalize().unwrap()
     }
 
     async fn tool(&self, name: &'static str, arguments: Value) -> CallToolResult {
@@ -173,9 +160,7 @@ impl Served {
             (status.unwrap(), self)
         });
         let (status, this) = status.await.unwrap();
-        assert_no_marked_process(&this.mark);
-        let left: Vec<_> = std::fs::read_dir(this.dir.path().join("tmp")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
+        this.place.assert_nothing_left();
         status
     }
 
@@ -284,7 +269,7 @@ fn sessions_of_two_names_or_languages_do_not_see_each_other() {
             async move { served.value("bash", json!({"code": code, "session": session})).await["stdout"].clone() }
         };
         assert_eq!(bash("x=1; cd /; echo $x", "one").await, "1\n");
-        assert_eq!(bash("echo ${x-unset}; basename $PWD", "two").await, "unset\nroot\n");
+        assert_eq!(bash("echo ${x-unset}; basename $PWD", "two").await, "unset\nwork\n");
         assert_eq!(bash("echo $x $PWD", "one").await, "1 /\n");
         let python = served.value("python", json!({"code": "'x' in dir()", "session": "one"})).await;
         assert_eq!(python["result"], "False");
@@ -475,11 +460,11 @@ fn files_and_scripts_are_resources() {
 #[test]
 fn a_socket_does_as_well_as_pipes() {
     block_on(async {
-        let served = Served::over_a_socket(Place::new(&[])).await;
+        let served = Served::over_a_socket(Server::new(&[])).await;
         assert_eq!(served.stdout("bash", "echo on").await, "on\n");
         served.close().await;
         // While it waits for a request.
-        let served = Served::over_a_socket(Place::new(&[])).await;
+        let served = Served::over_a_socket(Server::new(&[])).await;
         served.signal(Signal::SIGTERM);
         assert_eq!(served.ended().await.code(), Some(143));
     });
@@ -521,11 +506,9 @@ fn a_server_that_is_killed_takes_its_sessions_along() {
     block_on(async {
         let served = in_the_middle_of_calls().await;
         served.signal(Signal::SIGKILL);
-        let mark = served.mark.clone();
-        let gone = move || wait_until("every process is gone", || marked_processes(&mark).is_empty());
-        tokio::task::spawn_blocking(gone).await.unwrap();
+        until("every process is gone", || served.place.processes().is_empty()).await;
         // What it left behind is removed when the next one begins a session.
-        let tmp = served.dir.path().join("tmp");
+        let tmp = served.place.path("tmp");
         assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 2);
         let output = answer_requests(&served.root(), &tmp, &[call(2, "bash", json!({"code": "echo"}))]);
         assert!(output.status.success(), "{output:?}");
@@ -624,9 +607,10 @@ fn a_request_that_cannot_be_read_is_answered_and_the_next_is_served() {
 }
 
 /// Begins a conversation, and gives away the client's ends: who writes, and who reads.
-fn by_hand(mut place: Place) -> (Place, Child, std::process::ChildStdin, std::process::ChildStdout) {
-    let mut rlm =
-        place.rlm.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+fn by_hand(
+    Server { mut rlm, place }: Server,
+) -> (Place, Child, std::process::ChildStdin, std::process::ChildStdout) {
+    let mut rlm = rlm.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let (mut input, output) = (rlm.stdin.take().unwrap(), rlm.stdout.take().unwrap());
     for request in opening() {
         writeln!(input, "{request}").unwrap();
@@ -641,13 +625,12 @@ fn assert_ends_and_leaves_nothing(mut rlm: Child, place: &Place) {
         status.is_some()
     });
     assert!(status.unwrap().success(), "{status:?}");
-    assert_no_marked_process(&place.mark);
-    assert_eq!(std::fs::read_dir(place.dir.path().join("tmp")).unwrap().count(), 0);
+    place.assert_nothing_left();
 }
 
 #[test]
 fn a_client_that_stops_reading_and_closes_its_end_leaves_nothing() {
-    let (place, rlm, mut input, _unread) = by_hand(Place::new(&[]));
+    let (place, rlm, mut input, _unread) = by_hand(Server::new(&[]));
     // More than a pipe holds.
     let code = "head -c 300000 /dev/zero | tr '\\0' x; touch full";
     for id in 2..5 {
@@ -655,7 +638,7 @@ fn a_client_that_stops_reading_and_closes_its_end_leaves_nothing() {
     }
     writeln!(input, "{}", call(5, "bash", json!({"code": "touch begun; sleep 1000", "timeout": 1000})))
         .unwrap();
-    let begun = place.dir.path().join("root/begun");
+    let begun = place.file("begun");
     wait_until("the last call has begun", || begun.exists());
     drop(input);
     assert_ends_and_leaves_nothing(rlm, &place);
@@ -663,8 +646,8 @@ fn a_client_that_stops_reading_and_closes_its_end_leaves_nothing() {
 
 #[test]
 fn a_client_that_can_be_told_nothing_any_more_has_gone() {
-    let (place, rlm, mut input, output) = by_hand(Place::new(&[]));
-    let begun = place.dir.path().join("root/begun");
+    let (place, rlm, mut input, output) = by_hand(Server::new(&[]));
+    let begun = place.file("begun");
     let code = "touch begun; sleep 1000";
     writeln!(input, "{}", call(2, "bash", json!({"code": code, "timeout": 1000}))).unwrap();
     wait_until("the call has begun", || begun.exists());

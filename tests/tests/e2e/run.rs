@@ -3,77 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_env::{RolloutResult, StopReason};
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
-use rlm_tests::{assert_no_marked_process, default_python, program};
+use rlm_tests::{Place, program};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-/// A place for a command: a working directory, a directory for temporary files, and nothing of the person's.
-struct Place {
-    dir: TempDir,
-    mark: String,
-}
-
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "tmp", "home"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let mark = format!("run-{}", dir.path().display());
-        Self { dir, mark }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("work").join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.path(name), text).unwrap();
-        name.to_owned()
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn rlm(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(program("rlm"));
-        command
-            .args(args)
-            .current_dir(self.dir.path().join("work"))
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.dir.path().join("home"))
-            .env("TMPDIR", self.dir.path().join("tmp"))
-            .env("RLM_PYTHON", default_python())
-            .env("RLM_TEST_MARK", &self.mark)
-            .env("RLM_PASS_ENV", "RLM_TEST_MARK")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    /// The command with a model.
-    fn asking(&self, model: &ScriptedModel, args: &[&str]) -> Command {
-        let mut command = self.rlm(args);
-        command.env("RLM_BASE_URL", model.base_url()).env("RLM_MODEL", "root");
-        command
-    }
-
-    /// Checks that no process and no temporary file is left.
-    fn assert_nothing_left(&self) {
-        assert_no_marked_process(&self.mark);
-        let left: Vec<_> = std::fs::read_dir(self.dir.path().join("tmp")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
+/// `rlm` with a model.
+fn asking(place: &Place, model: &ScriptedModel, args: &[&str]) -> Command {
+    let mut command = place.rlm(args);
+    command.env("RLM_BASE_URL", model.base_url()).env("RLM_MODEL", "root");
+    command
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -105,7 +49,7 @@ fn the_answer_goes_to_standard_output_and_nothing_else_does() {
     place.write("numbers.txt", "one\ntwo\n");
     let model = ScriptedModel::start([answering("\"$(wc -l <numbers.txt) lines\"")]);
     let output =
-        place.asking(&model, &["run", "--context", "numbers.txt", "How many lines?"]).output().unwrap();
+        asking(&place, &model, &["run", "--context", "numbers.txt", "How many lines?"]).output().unwrap();
     assert_eq!(shown(&output), ("2 lines\n", "", Some(0)));
     let requests = model.finish();
     assert_eq!(requests.len(), 1);
@@ -118,8 +62,11 @@ fn python_standard_input_a_key_and_sampling_reach_the_rollout() {
     let place = Place::new();
     let code = "answer['content'] = open('context.txt').read().upper()\nanswer['ready'] = True";
     let model = ScriptedModel::start([Rule::any().message(calling("call_python_repl", code))]);
-    let mut command = place
-        .asking(&model, &["run", "--python", "--context", "-", "--sampling", "{\"top_p\": 0.5}", "Shout."]);
+    let mut command = asking(
+        &place,
+        &model,
+        &["run", "--python", "--context", "-", "--sampling", "{\"top_p\": 0.5}", "Shout."],
+    );
     let mut child = command.env("OPENAI_API_KEY", "k1").stdin(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"quiet").unwrap();
     let output = child.wait_with_output().unwrap();
@@ -145,7 +92,7 @@ fn code_reaches_the_sub_llm_and_tools_from_a_file() {
     let model = ScriptedModel::start([Rule::on("which colour?").reply("blue"), bash(code)]);
     let args = ["run", "--sub-model", "small", "--sub-sampling", "{\"top_p\": 0.5}", "--tools", "tools.toml"];
     let budget = ["--budget-usd", "1", "--prices", "prices.toml", "--json", "Say."];
-    let output = place.asking(&model, &[&args[..], &budget].concat()).output().unwrap();
+    let output = asking(&place, &model, &[&args[..], &budget].concat()).output().unwrap();
     let result: RolloutResult = serde_json::from_slice(&output.stdout).unwrap();
     let answer = result.answer.as_deref().unwrap_or_default();
     assert!(answer.starts_with("blue, ") && answer.len() > "blue, ".len(), "{answer}");
@@ -164,7 +111,7 @@ fn an_answer_that_cannot_be_written_is_an_error() {
     let place = Place::new();
     let model = ScriptedModel::start([answering("yes")]);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let output = place.asking(&model, &["run", "Why?"]).stdout(full).output().unwrap();
+    let output = asking(&place, &model, &["run", "Why?"]).stdout(full).output().unwrap();
     let words = text(&output.stderr);
     assert_eq!(
         (words, output.status.code()),
@@ -180,7 +127,7 @@ fn results_that_cannot_be_written_end_the_batch() {
     place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
     let model = ScriptedModel::start([answering("yes")]);
     let args = ["run", "--questions", "q.jsonl", "--parallel", "1", "--results", "/dev/full"];
-    let output = place.asking(&model, &args).output().unwrap();
+    let output = asking(&place, &model, &args).output().unwrap();
     let words = "rlm: cannot write the results to /dev/full: No space left on device (os error 28)\n";
     assert_eq!((text(&output.stderr), output.status.code()), (words, Some(3)));
     assert_eq!(model.finish().len(), 1, "no more are started");
@@ -194,7 +141,7 @@ fn a_session_does_not_get_to_see_the_key() {
         "RLM_CONTENT=$(env; cat /proc/[0-9]*/environ 2>&1 | tr '\\0' '\\n')\nRLM_READY=1",
     )]);
     let output =
-        place.asking(&model, &["run", "Which key?"]).env("RLM_API_KEY", "k1-secret").output().unwrap();
+        asking(&place, &model, &["run", "Which key?"]).env("RLM_API_KEY", "k1-secret").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let seen = text(&output.stdout);
     let (own, all) = seen.split_once("\n_=").expect("`env` ends with its own name");
@@ -208,7 +155,7 @@ fn a_session_does_not_get_to_see_the_key() {
 fn the_best_answer_so_far_comes_with_the_reason_on_standard_error() {
     let place = Place::new();
     let model = ScriptedModel::start([bash("RLM_CONTENT=perhaps")]);
-    let output = place.asking(&model, &["run", "--max-turns", "2", "Why?"]).output().unwrap();
+    let output = asking(&place, &model, &["run", "--max-turns", "2", "Why?"]).output().unwrap();
     let words = "rlm: no final answer: all turns are used (--max-turns); this is the best so far\n";
     assert_eq!(shown(&output), ("perhaps\n", words, Some(1)));
     assert_eq!(model.finish().len(), 2);
@@ -219,7 +166,7 @@ fn the_best_answer_so_far_comes_with_the_reason_on_standard_error() {
 fn json_is_the_whole_result_on_one_line() {
     let place = Place::new();
     let model = ScriptedModel::start([answering("'a\nb'")]);
-    let output = place.asking(&model, &["run", "--json", "Why?"]).output().unwrap();
+    let output = asking(&place, &model, &["run", "--json", "Why?"]).output().unwrap();
     let result: RolloutResult =
         serde_json::from_str(text(&output.stdout).strip_suffix('\n').unwrap()).unwrap();
     assert_eq!((result.answer.as_deref(), result.stop_reason), (Some("a\nb"), StopReason::Answered));
@@ -231,7 +178,7 @@ fn json_is_the_whole_result_on_one_line() {
 fn a_model_that_fails_is_an_environment_error() {
     let place = Place::new();
     let model = ScriptedModel::start([Rule::any().status(401, "who are you?")]);
-    let output = place.asking(&model, &["run", "Why?"]).output().unwrap();
+    let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("", Some(3)), "{words}");
     assert!(words.starts_with("rlm: no final answer: the model's server failed: "), "{words}");
@@ -244,7 +191,7 @@ fn a_model_that_fails_is_an_environment_error() {
 fn a_context_that_cannot_be_copied_is_an_environment_error() {
     let place = Place::new();
     let model = ScriptedModel::start([]);
-    let output = place.asking(&model, &["run", "--context", "missing", "Why?"]).output().unwrap();
+    let output = asking(&place, &model, &["run", "--context", "missing", "Why?"]).output().unwrap();
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("", Some(3)), "{words}");
     assert!(words.contains("the rollout could not be set up") && words.contains("missing"), "{words}");
@@ -338,7 +285,7 @@ fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
     for (name, text) in files {
         place.write(name, text);
     }
-    nix::unistd::mkfifo(&place.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    nix::unistd::mkfifo(&place.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let batch = ["--questions", "q.jsonl", "--results"];
     let cases: [(Vec<&str>, &str); 17] = [
         ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is no result: "),
@@ -396,7 +343,7 @@ fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
     for (name, text) in files {
         assert_eq!(place.read(name), text);
     }
-    assert!(!place.path("r.jsonl").exists());
+    assert!(!place.file("r.jsonl").exists());
     place.assert_nothing_left();
 }
 
@@ -409,7 +356,7 @@ fn variables_that_name_a_proxy_are_nothing_to_servers_of_this_machine() {
     ]);
     let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
     let proxies = names.map(|name| (name, "http://127.0.0.1:1"));
-    let output = place.asking(&model, &["run", "Say."]).envs(proxies).output().unwrap();
+    let output = asking(&place, &model, &["run", "Say."]).envs(proxies).output().unwrap();
     assert_eq!(shown(&output), ("blue\n", "", Some(0)));
     assert_eq!(model.finish().len(), 2);
     let output = place.rlm(&["demo"]).envs(proxies).output().unwrap();
@@ -429,11 +376,11 @@ fn variables_that_name_a_proxy_are_nothing_to_servers_of_this_machine() {
 fn what_libraries_warn_of_is_told() {
     let place = Place::new();
     let model = ScriptedModel::start([answering("yes")]);
-    let output = place.asking(&model, &["run", "--trajectory", "/dev/full", "Why?"]).output().unwrap();
+    let output = asking(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]).output().unwrap();
     let words = "rlm: warning: the trajectory is incomplete; path: /dev/full; error: No space left on device (os error 28)\n";
     assert_eq!(shown(&output), ("yes\n", words, Some(0)));
     let (child, mut terminal) =
-        at_terminal(place.asking(&model, &["run", "--trajectory", "/dev/full", "Why?"]));
+        at_terminal(asking(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]));
     let (seen, _) = read_until(&mut terminal, "");
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
     assert!(seen.contains(words.trim_end()), "{seen}");
@@ -447,11 +394,11 @@ fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
     place.write("q.jsonl", "{\"question\": \"one?\"}\n");
     let model = ScriptedModel::start([answering("yes")]);
     let closed = |args: &[&str]| {
-        let asking = place.asking(&model, &[]);
+        let asking = asking(&place, &model, &[]);
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(program("rlm")).args(args).env_clear();
         command.envs(asking.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.current_dir(place.path("")).output().unwrap()
+        command.current_dir(place.file("")).output().unwrap()
     };
     let words = "rlm: standard output is closed: there is nowhere to write the answer to\n";
     for args in [&["run", "Why?"][..], &["run", "--questions", "q.jsonl"], &["demo"]] {
@@ -471,18 +418,18 @@ fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
 #[test]
 fn results_go_into_a_pipe_that_is_read_alone() {
     let place = Place::new();
-    let fifo = place.path("fifo");
+    let fifo = place.file("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let model = ScriptedModel::start([answering("yes")]);
     let args = ["run", "--rollouts", "2", "--results", "fifo", "Why?"];
-    let output = place.asking(&model, &args).output().unwrap();
+    let output = asking(&place, &model, &args).output().unwrap();
     let words = "rlm: cannot write the results to fifo: it is a pipe that nobody reads\n";
     assert_eq!(shown(&output), ("", words, Some(3)));
     assert_eq!(model.requests().len(), 0);
     let reader = std::thread::spawn(move || std::fs::read_to_string(fifo).unwrap());
     // Opening waits for its reader, which comes when it does.
-    let held = File::options().write(true).open(place.path("fifo")).unwrap();
-    let output = place.asking(&model, &args).output().unwrap();
+    let held = File::options().write(true).open(place.file("fifo")).unwrap();
+    let output = asking(&place, &model, &args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     drop(held);
     assert_eq!(results(&reader.join().unwrap()).len(), 2);
@@ -495,7 +442,7 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
     let place = Place::new();
     let args = ["run", "--rollouts", "2", "--results", "r.jsonl", "--keep", "kept", "Why?"];
     let fails = ScriptedModel::start([Rule::any().status(400, "refused")]);
-    let output = place.asking(&fails, &args).output().unwrap();
+    let output = asking(&place, &fails, &args).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     drop(fails.finish());
     // As one that was killed leaves it: a directory, and no result.
@@ -504,10 +451,10 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
 
     let model = ScriptedModel::start([answering("yes")]);
     let again = [&args[..], &["--resume", "--retry-failed"]].concat();
-    let output = place.asking(&model, &again).output().unwrap();
+    let output = asking(&place, &model, &again).output().unwrap();
     let words = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{words}");
-    let kept = place.path("kept").canonicalize().unwrap();
+    let kept = place.file("kept").canonicalize().unwrap();
     let said =
         format!("rlm: the kept directory {0}/1-1 is now {0}/1-1.old, and so is another\n", kept.display());
     assert!(words.contains(&said), "{words}");
@@ -530,7 +477,7 @@ fn config_says_what_is_in_force_and_where_it_came_from() {
     let output = command.env("RLM_VERBOSITY", "heavy").env("MINE", "k1").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let file = place.path("rlm.toml").display().to_string();
+    let file = place.file("rlm.toml").display().to_string();
     assert_eq!(shown["file"], file.as_str());
     let at = |name: &str| shown["settings"][name].clone();
     assert_eq!(at("max_turns"), json!({"value": 1, "from": "flag", "where": "--max-turns"}));
@@ -563,11 +510,11 @@ fn a_trajectory_and_the_directory_are_kept_on_demand() {
     let place = Place::new();
     let model = ScriptedModel::start([bash(":> made; RLM_CONTENT=done RLM_READY=1")]);
     let args = ["run", "--trajectory", "t.jsonl", "--keep", "kept", "Why?"];
-    let output = place.asking(&model, &args).output().unwrap();
+    let output = asking(&place, &model, &args).output().unwrap();
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("done\n", Some(0)), "{words}");
     let dir = words.trim().strip_prefix("rlm: the rollout's directory is ").unwrap();
-    assert!(Path::new(dir).starts_with(place.path("kept").canonicalize().unwrap()));
+    assert!(Path::new(dir).starts_with(place.file("kept").canonicalize().unwrap()));
     assert!(Path::new(dir).join("rlm_fs/made").exists(), "{dir}");
     let events: Vec<Value> =
         place.read("t.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -605,7 +552,7 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
     let gate = Gate::shut();
     let model =
         ScriptedModel::start([bash("n=$((6 * 7))").usage(1000, 234).once(), answering("$n").after(&gate)]);
-    let (child, mut terminal) = at_terminal(place.asking(&model, &["run", "How many?"]));
+    let (child, mut terminal) = at_terminal(asking(&place, &model, &["run", "How many?"]));
     let (seen, found) =
         read_until(&mut terminal, "turn 1 of 50 · 1 call · 0 sub-calls · 1,234 tokens · the model thinks");
     assert!(found && seen.contains("n=$((6 * 7))"), "{seen}");
@@ -626,7 +573,7 @@ fn no_progress_is_shown_where_it_is_not_wanted_or_cannot_be() {
     {
         let model = ScriptedModel::start([answering("yes")]);
         let terminal = nix::pty::openpty(None, None).unwrap();
-        let mut command = place.asking(&model, args);
+        let mut command = asking(&place, &model, args);
         command.env("TERM", "xterm").envs(variables.iter().copied()).stderr(terminal.slave);
         let child = command.spawn().unwrap();
         drop(command);
@@ -662,7 +609,7 @@ fn a_failed_rollout_stops_no_other_and_results_are_lines() {
     let model = two_questions();
     let args =
         ["run", "--questions", "q.jsonl", "--rollouts", "2", "--parallel", "2", "--context", "context.txt"];
-    let output = place.asking(&model, &args).output().unwrap();
+    let output = asking(&place, &model, &args).output().unwrap();
     let (lines, words, status) = shown(&output);
     let good = || (StopReason::Answered, Some("mine".to_owned()));
     let bad = || (StopReason::ModelFailed, None);
@@ -690,7 +637,7 @@ fn resume_runs_what_the_file_has_not() {
     let run = |more: &[&str]| {
         let model = two_questions();
         let args = ["run", "--questions", "q.jsonl", "--context", "context.txt", "--results", "r.jsonl"];
-        let output = place.asking(&model, &[&args[..], more].concat()).output().unwrap();
+        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
         assert_eq!(text(&output.stdout), "");
         (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
     };
@@ -724,8 +671,8 @@ fn resume_runs_what_the_file_has_not() {
 
 /// Starts the command, and waits until its rollout runs code.
 fn start_and_wait(place: &Place, model: &ScriptedModel, args: &[&str]) -> Child {
-    let child = place.asking(model, args).spawn().unwrap();
-    rlm_tests::wait_until("the code runs", || place.path("started").exists());
+    let child = asking(place, model, args).spawn().unwrap();
+    rlm_tests::wait_until("the code runs", || place.file("started").exists());
     child
 }
 
@@ -735,7 +682,7 @@ fn signal(child: &Child, signal: Signal) {
 
 /// Code that says that it runs, and waits until a file is there.
 fn waiting(place: &Place) -> Rule {
-    let (started, go) = (place.path("started"), place.path("go"));
+    let (started, go) = (place.file("started"), place.file("go"));
     let code = format!(
         "RLM_CONTENT=partial\n: >{}; until [ -e {} ]; do read -t 0.01 < <(sleep 9); done",
         started.display(),
@@ -803,7 +750,7 @@ fn a_batch_that_is_interrupted_is_gone_on_with() {
     drop(model.finish());
 
     let model = ScriptedModel::start([answering("yes")]);
-    let output = place.asking(&model, &[&args[..], &["--resume"]].concat()).output().unwrap();
+    let output = asking(&place, &model, &[&args[..], &["--resume"]].concat()).output().unwrap();
     let words = text(&output.stderr);
     assert!(words.starts_with("rlm: 1 result is taken out of r.jsonl, and run again\n"), "{words}");
     assert_eq!(output.status.code(), Some(0), "{words}");
@@ -897,7 +844,7 @@ fn the_demo_needs_no_network_but_the_loopback_device() {
             command.env(name, value);
         }
     }
-    let output = command.current_dir(place.path("")).output().unwrap();
+    let output = command.current_dir(place.file("")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("\nverified  "));
 }

@@ -10,69 +10,30 @@ use nix::unistd::Pid;
 use rlm_core::protocol::{Answer, State};
 use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolReply, ToolResult, WhenBusy};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
-use rlm_tests::{
-    assert_no_marked_process, children, default_python, marked_processes, program, until, wait_until,
-};
-use tempfile::TempDir;
+use rlm_tests::{Place, children, default_python, program, until, wait_until};
 
-/// A tool, and directories that are its own.
-struct Place {
-    dir: TempDir,
-    mark: String,
+fn config(place: &Place, language: ReplLanguage) -> SessionToolConfig {
+    let mut env =
+        vec![("PATH".into(), "/usr/bin:/bin".into()), ("RLM_PYTHON".into(), default_python().into())];
+    env.extend(place.mark().map(|(name, value)| (name.into(), value.into())));
+    let session =
+        SessionConfig { env, ..SessionConfig::new(program(language.worker_name()), place.path("work")) };
+    SessionToolConfig::new(language, session, place.path("tmp"))
 }
 
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "tmp"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let mark = format!("tool-{}", dir.path().display());
-        Self { dir, mark }
-    }
+fn bash(place: &Place) -> SessionTool {
+    SessionTool::new(config(place, ReplLanguage::Bash))
+}
 
-    fn config(&self, language: ReplLanguage) -> SessionToolConfig {
-        let env = [
-            ("PATH", "/usr/bin:/bin"),
-            ("RLM_TEST_MARK", &self.mark),
-            ("RLM_PASS_ENV", "RLM_TEST_MARK"),
-            ("RLM_PYTHON", default_python().to_str().unwrap()),
-        ]
-        .map(|(name, value)| (name.into(), value.into()))
-        .to_vec();
-        let session =
-            SessionConfig { env, ..SessionConfig::new(program(language.worker_name()), self.path("work")) };
-        SessionToolConfig::new(language, session, self.path("tmp"))
-    }
+fn python(place: &Place) -> SessionTool {
+    SessionTool::new(config(place, ReplLanguage::Python))
+}
 
-    fn bash(&self) -> SessionTool {
-        SessionTool::new(self.config(ReplLanguage::Bash))
-    }
-
-    fn python(&self) -> SessionTool {
-        SessionTool::new(self.config(ReplLanguage::Python))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn wait_for(&self, name: &str) -> impl Future<Output = ()> + use<> {
-        wait_for(self.path("work").join(name))
-    }
-
-    /// The process that was started for the session: no other of the session's is its parent.
-    fn worker(&self) -> Pid {
-        let all = marked_processes(&self.mark);
-        let of_others: Vec<Pid> = all.iter().flat_map(|(pid, _)| children(*pid)).collect();
-        all.iter().map(|(pid, _)| *pid).find(|pid| !of_others.contains(pid)).unwrap()
-    }
-
-    fn assert_nothing_left(&self) {
-        assert_no_marked_process(&self.mark);
-        let left: Vec<_> = std::fs::read_dir(self.path("tmp")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
+/// The process that was started for the session: no other of the session's is its parent.
+fn worker(place: &Place) -> Pid {
+    let all = place.processes();
+    let of_others: Vec<Pid> = all.iter().flat_map(|(pid, _)| children(*pid)).collect();
+    all.iter().map(|(pid, _)| *pid).find(|pid| !of_others.contains(pid)).unwrap()
 }
 
 async fn wait_for(path: PathBuf) {
@@ -107,8 +68,8 @@ fn limited(code: &str, timeout: Duration) -> ToolCall {
 fn a_call_comes_to_a_value_and_the_next_one_builds_on_it() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
-        assert_eq!(marked_processes(&place.mark), [], "nothing starts before the first call");
+        let tool = bash(&place);
+        assert_eq!(place.processes(), [], "nothing starts before the first call");
         let first = tool.call("x=1; echo hi; RLM_CONTENT=done; false").await;
         assert_eq!(first.text, "hi\n[exit status 1]");
         let first = value(first);
@@ -143,7 +104,7 @@ fn a_call_comes_to_a_value_and_the_next_one_builds_on_it() {
 fn python_gives_values_and_exceptions() {
     let place = Place::new();
     block_on(async {
-        let tool = place.python();
+        let tool = python(&place);
         let reply = tool.call("import sys; print('err', file=sys.stderr); x = 2; x ** 10").await;
         assert_eq!(reply.text, "stderr:\nerr\nOut[1]: 1024");
         let reply = value(reply);
@@ -162,8 +123,8 @@ fn a_time_limit_keeps_state_and_output() {
     let place = Place::new();
     block_on(async {
         for (tool, code, check) in [
-            (place.bash(), "x=1; echo begun; sleep 1000", "echo $x"),
-            (place.python(), "x = 1; print('begun')\nwhile True: pass", "print(x)"),
+            (bash(&place), "x=1; echo begun; sleep 1000", "echo $x"),
+            (python(&place), "x = 1; print('begun')\nwhile True: pass", "print(x)"),
         ] {
             let stopped = value(tool.call(limited(code, Duration::from_millis(300))).await);
             assert_eq!((stopped.timed_out, stopped.success, stopped.state), (true, false, State::Kept));
@@ -182,16 +143,16 @@ fn a_call_that_nobody_waits_for_is_interrupted_and_the_session_goes_on() {
     let place = Place::new();
     block_on(async {
         for (tool, code, check) in [
-            (place.bash(), "x=1; touch begun; sleep 1000; x=2", "echo $x; rm begun"),
+            (bash(&place), "x=1; touch begun; sleep 1000; x=2", "echo $x; rm begun"),
             (
-                place.python(),
+                python(&place),
                 "import os, time\nx = 1\nopen('begun', 'w').close()\ntime.sleep(1000)",
                 "print(x); os.remove('begun')",
             ),
         ] {
             tokio::select! {
                 reply = tool.call(limited(code, Duration::from_secs(1000))) => panic!("{reply:?}"),
-                () = place.wait_for("begun") => {}
+                () = wait_for(place.file("begun")) => {}
             }
             let next = value(tool.call(limited(check, Duration::from_secs(1000))).await);
             assert_eq!((next.stdout.as_str(), next.state, next.hint), ("1\n", State::Kept, None));
@@ -205,12 +166,12 @@ fn a_call_that_nobody_waits_for_is_interrupted_and_the_session_goes_on() {
 fn what_a_cancelled_call_did_to_the_state_is_told_by_the_next() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         // Deaf to all that can be heard: the shell itself has to go.
         let code = "trap '' INT TERM HUP; touch begun; while :; do :; done";
         tokio::select! {
             reply = tool.call(limited(code, Duration::from_secs(1000))) => panic!("{reply:?}"),
-            () = place.wait_for("begun") => {}
+            () = wait_for(place.file("begun")) => {}
         }
         let next = value(tool.call("echo on").await);
         assert_eq!(next.stdout, "on\n");
@@ -224,7 +185,7 @@ fn what_a_cancelled_call_did_to_the_state_is_told_by_the_next() {
 fn calls_are_served_in_the_order_in_which_they_were_made() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         let calls =
             (0..100).map(|number| {
                 let tool = &tool;
@@ -248,14 +209,14 @@ fn a_busy_session_says_so() {
     block_on(async {
         let tool = Arc::new(SessionTool::new(SessionToolConfig {
             max_waiting: 1,
-            ..place.config(ReplLanguage::Bash)
+            ..config(&place, ReplLanguage::Bash)
         }));
         let call = |code: &'static str, when_busy| {
             let tool = Arc::clone(&tool);
             tokio::spawn(async move { tool.call(ToolCall { when_busy, ..ToolCall::from(code) }).await })
         };
         let running = call("touch begun; until [ -e go ]; do sleep 0.01; done", WhenBusy::Wait);
-        place.wait_for("begun").await;
+        wait_for(place.file("begun")).await;
         let refused = failure(call("echo", WhenBusy::Refuse).await.unwrap());
         assert_eq!(refused.error, "the session is busy with 1 other call");
         let waiting = call("echo waited", WhenBusy::Wait);
@@ -278,14 +239,14 @@ fn calls_that_nobody_waits_for_make_no_session_busy() {
     block_on(async {
         let tool = Arc::new(SessionTool::new(SessionToolConfig {
             max_waiting: 1,
-            ..place.config(ReplLanguage::Bash)
+            ..config(&place, ReplLanguage::Bash)
         }));
         let call = |code: &'static str| {
             let tool = Arc::clone(&tool);
             tokio::spawn(async move { tool.call(code).await })
         };
         let running = call("touch begun; until [ -e go ]; do sleep 0.01; done");
-        place.wait_for("begun").await;
+        wait_for(place.file("begun")).await;
         for _ in 0..10 {
             tokio::select! {
                 biased;
@@ -307,7 +268,7 @@ fn calls_that_nobody_waits_for_make_no_session_busy() {
 fn code_over_the_limit_is_refused_and_code_of_the_limit_runs() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         let fits = format!("echo fits #{}", "x".repeat((1 << 20) - 11));
         let refused = failure(tool.call(format!("{fits}x").as_str()).await);
         assert_eq!(refused.error, "the code has 1,048,577 bytes, the limit is 1,048,576 bytes");
@@ -321,7 +282,7 @@ fn code_over_the_limit_is_refused_and_code_of_the_limit_runs() {
 fn long_output_is_cut_and_the_code_can_read_the_whole() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         let reply = tool.call("seq 200000").await;
         let cut = value(reply.clone());
         assert!(cut.stdout.starts_with("1\n2\n") && cut.stdout.ends_with("\n200000\n"));
@@ -348,9 +309,9 @@ fn a_worker_killed_between_calls_is_replaced_and_the_loss_is_told_once() {
     {
         let place = Place::new();
         block_on(async {
-            let tool = SessionTool::new(place.config(language));
+            let tool = SessionTool::new(config(&place, language));
             assert!(value(tool.call("x=1").await).success);
-            let worker = place.worker();
+            let worker = worker(&place);
             for pid in children(worker).into_iter().chain([worker]) {
                 kill(pid, Signal::SIGKILL).unwrap();
             }
@@ -375,12 +336,12 @@ fn one_half_of_a_worker_killed_between_calls_is_enough_for_another_worker() {
     {
         let place = Place::new();
         block_on(async {
-            let tool = SessionTool::new(place.config(language));
+            let tool = SessionTool::new(config(&place, language));
             assert!(value(tool.call("x=1").await).success);
-            let guard = place.worker();
+            let guard = worker(&place);
             let [server] = children(guard)[..] else { panic!("{:?}", children(guard)) };
             kill(if is_guard { guard } else { server }, Signal::SIGKILL).unwrap();
-            let is_dead = || marked_processes(&place.mark).iter().all(|(pid, _)| *pid != guard);
+            let is_dead = || place.processes().iter().all(|(pid, _)| *pid != guard);
             until("the process that was started is dead", is_dead).await;
             let next = value(tool.call("x=2").await);
             assert_eq!((next.state, next.success), (State::Reset, true), "{next:?}");
@@ -388,7 +349,7 @@ fn one_half_of_a_worker_killed_between_calls_is_enough_for_another_worker() {
             tool.close().await;
         });
         // What the first half's death leaves to the other one takes a moment.
-        wait_until("every process is gone", || marked_processes(&place.mark).is_empty());
+        wait_until("every process is gone", || place.processes().is_empty());
         place.assert_nothing_left();
     }
 }
@@ -397,7 +358,7 @@ fn one_half_of_a_worker_killed_between_calls_is_enough_for_another_worker() {
 fn a_worker_that_dies_in_a_call_fails_that_call_and_no_other() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         let died = failure(tool.call("kill -9 $PPID; sleep 1000").await);
         assert!(died.error.starts_with("the session died while the code ran: the worker died"), "{died:?}");
         let next = value(tool.call("echo on").await);
@@ -411,7 +372,7 @@ fn a_worker_that_dies_in_a_call_fails_that_call_and_no_other() {
 fn a_session_that_damages_its_control_directory_is_replaced() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         assert_eq!(value(tool.call("echo on").await).stdout, "on\n");
         let [dir] = &std::fs::read_dir(place.path("tmp")).unwrap().flatten().collect::<Vec<_>>()[..] else {
             panic!()
@@ -440,7 +401,7 @@ fn a_worker_that_cannot_start_is_tried_twice() {
     );
     std::fs::write(&worker, script).unwrap();
     std::fs::set_permissions(&worker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut config = place.config(ReplLanguage::Bash);
+    let mut config = config(&place, ReplLanguage::Bash);
     config.session.worker = worker;
     block_on(async {
         let tool = SessionTool::new(config.clone());
@@ -479,7 +440,7 @@ fn a_worker_that_cannot_start_is_tried_twice() {
 fn a_reset_begins_anew_and_is_in_turn() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         assert!(tool.reset().await.is_ok(), "a session that has not started is fresh");
         let (first, reset, after) = tokio::join!(
             tool.call("x=1; RLM_CONTENT=answer; echo $x"),
@@ -500,7 +461,7 @@ fn a_reset_begins_anew_and_is_in_turn() {
 fn a_reset_that_finds_no_directory_is_no_reset() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         assert_eq!(value(tool.call("x=1; echo $x").await).stdout, "1\n");
         std::fs::remove_dir_all(place.path("work")).unwrap();
         let ToolResult::Failed(failure) = tool.reset().await else { panic!() };
@@ -522,7 +483,7 @@ fn a_limit_of_no_time_is_a_limit() {
     let place = Place::new();
     block_on(async {
         let endless = ["while :; do :; done", "while True: pass"];
-        for (tool, code) in [place.bash(), place.python()].into_iter().zip(endless) {
+        for (tool, code) in [bash(&place), python(&place)].into_iter().zip(endless) {
             let stopped = value(tool.call(limited(code, Duration::ZERO)).await);
             assert_eq!((stopped.timed_out, stopped.state), (true, State::Kept), "{stopped:?}");
             tool.close().await;
@@ -535,7 +496,7 @@ fn a_limit_of_no_time_is_a_limit() {
 fn code_that_the_worker_refuses_is_a_failure() {
     let place = Place::new();
     block_on(async {
-        let config = SessionToolConfig { max_code_bytes: usize::MAX, ..place.config(ReplLanguage::Bash) };
+        let config = SessionToolConfig { max_code_bytes: usize::MAX, ..config(&place, ReplLanguage::Bash) };
         let tool = SessionTool::new(config);
         let refused = failure(tool.call(format!("#{}", "x".repeat(16 << 20)).as_str()).await);
         assert!(refused.error.contains("16777216"), "{refused:?}");
@@ -550,7 +511,7 @@ fn code_that_the_worker_refuses_is_a_failure() {
 fn a_session_that_removes_its_private_directory_gets_another_one() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         value(tool.call("echo on").await);
         // Whether this call is answered is the worker's luck.
         drop(tool.call(format!("rm -r {}/*", place.path("tmp").display()).as_str()).await);
@@ -566,7 +527,7 @@ fn a_session_that_removes_its_private_directory_gets_another_one() {
 fn a_session_that_stops_its_own_worker_is_replaced_and_gone() {
     let place = Place::new();
     block_on(async {
-        let mut config = place.config(ReplLanguage::Bash);
+        let mut config = config(&place, ReplLanguage::Bash);
         config.session.margin = Duration::from_millis(100);
         let tool = SessionTool::new(config);
         let code = "nohup setsid sleep 1000 >/dev/null 2>&1 & read -r _ _ _ guard _ </proc/$PPID/stat; kill -STOP $guard $PPID; sleep 1000";
@@ -582,7 +543,7 @@ fn a_session_that_stops_its_own_worker_is_replaced_and_gone() {
 fn the_script_has_what_was_run() {
     let place = Place::new();
     block_on(async {
-        let tool = place.bash();
+        let tool = bash(&place);
         let ToolResult::Ok(none) = tool.script().await else { panic!() };
         assert_eq!(none.script, "");
         tool.call("x=1").await;
@@ -603,11 +564,11 @@ fn closing_or_dropping_in_the_middle_of_a_call_leaves_nothing() {
     let place = Place::new();
     block_on(async {
         for is_closed in [true, false] {
-            let tool = Arc::new(place.bash());
+            let tool = Arc::new(bash(&place));
             let running = Arc::clone(&tool);
             let call = "nohup sleep 1000 >/dev/null 2>&1 & touch begun; sleep 1000";
             let call = tokio::spawn(async move { running.call(call).await });
-            place.wait_for("begun").await;
+            wait_for(place.file("begun")).await;
             if is_closed {
                 tool.close().await;
                 assert_eq!(failure(call.await.unwrap()).error, "the session is closed");
@@ -615,13 +576,13 @@ fn closing_or_dropping_in_the_middle_of_a_call_leaves_nothing() {
                 call.abort();
                 drop((call.await, tool));
             }
-            until("every process is gone", || marked_processes(&place.mark).is_empty()).await;
+            until("every process is gone", || place.processes().is_empty()).await;
             std::fs::remove_file(place.path("work/begun")).unwrap();
         }
         // A call that runs while the runtime ends.
-        let tool = place.bash();
+        let tool = bash(&place);
         tokio::spawn(async move { tool.call("touch begun; sleep 1000").await });
-        place.wait_for("begun").await;
+        wait_for(place.file("begun")).await;
     });
     place.assert_nothing_left();
 }

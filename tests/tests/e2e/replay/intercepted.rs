@@ -1,10 +1,10 @@
 //! Sessions of which the host ran something else than was written.
 
 use rlm_core::protocol::Outcome;
-use rlm_tests::{Setup, Worker, program};
+use rlm_tests::{Place, Setup, Worker, program};
 use serde_json::json;
 
-use super::{Place, ask, keep, seen, session, shown, worker};
+use super::{ask, command, keep, replay, run, script_of, seen, session, shown, worker};
 
 /// Sets what calls returned, and runs the code that has names in their place.
 fn intercepted(
@@ -59,10 +59,10 @@ fn they_are_replayed_and_extracted_with_what_their_calls_returned() {
         }
         let kept = keep(&place, &worker);
         worker.end();
-        let replayed = place.replay(&kept, &[]);
+        let replayed = replay(&place, &kept, &[]);
         assert_eq!(shown(&replayed), ("equal: 6 calls\n", "", Some(0)), "{language}");
-        let script = place.script(&kept, &[]);
-        assert_eq!(shown(&place.run(&script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
+        let script = script_of(&place, &kept, &[]);
+        assert_eq!(shown(&run(&place, &script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
         for (at, (code, source)) in calls.into_iter().enumerate() {
             for line in source.lines() {
                 assert!(script.contains(&format!("# {line}\n")), "{line:?} is not in {script}");
@@ -88,14 +88,14 @@ fn functions_that_set_the_answer_are_there_again() {
     let setup = Setup::python().env("RLM_FINAL_FUNCTIONS", "1");
     let (kept, responses) = session(&place, setup, &[], &calls);
     assert_eq!(responses[4].answer.content, "last");
-    assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 5 calls\n", "", Some(0)));
-    let script = place.script(&kept, &[]);
-    assert_eq!(shown(&place.run(&script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
+    assert_eq!(shown(&replay(&place, &kept, &[])), ("equal: 5 calls\n", "", Some(0)));
+    let script = script_of(&place, &kept, &[]);
+    assert_eq!(shown(&run(&place, &script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
     // A session without them has none when it is replayed, whatever the host's variables say.
     let (kept, responses) =
         session(&place, Setup::python(), &[], &["FINAL(1)", "FINAL = print; FINAL('own')"]);
     assert_eq!(responses[0].outcome, Outcome::Error);
-    let mut command = place.command(&program("rlm"));
+    let mut command = command(&place, &program("rlm"));
     let replayed = command.env("RLM_FINAL_FUNCTIONS", "1").arg("replay").arg(&kept).output().unwrap();
     assert_eq!(shown(&replayed), ("equal: 2 calls\n", "", Some(0)));
     place.assert_nothing_left();

@@ -8,91 +8,46 @@ mod ugly;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use rlm_core::protocol::Response;
-use rlm_tests::{Setup, Worker, assert_no_marked_process, default_python, program};
+use rlm_tests::{Place, Setup, Worker, default_python, program};
 use serde_json::json;
-use tempfile::TempDir;
 
-/// A place for commands: a working directory, and a directory for temporary files.
-struct Place {
-    dir: TempDir,
-    mark: String,
+/// A program at work, in UTF-8.
+fn command(place: &Place, program: &Path) -> Command {
+    let mut command = place.at_work(program);
+    command.env("LANG", "C.UTF-8");
+    command
 }
 
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "tmp", "home"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let mark = format!("replay-{}", dir.path().display());
-        Self { dir, mark }
-    }
+fn rlm(place: &Place, args: &[&str]) -> Output {
+    command(place, &program("rlm")).args(args).output().unwrap()
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("work").join(name)
-    }
+/// The script of a source, which must be written without a word.
+fn script_of(place: &Place, source: &Path, more: &[&str]) -> String {
+    let output = rlm(place, &[&["script", source.to_str().unwrap()], more].concat());
+    assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
+    String::from_utf8(output.stdout).unwrap()
+}
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        fs::write(self.path(name), text).unwrap();
-        self.path(name)
-    }
+/// Replays a source.
+fn replay(place: &Place, source: &Path, more: &[&str]) -> Output {
+    rlm(place, &[&["replay", source.to_str().unwrap()], more].concat())
+}
 
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        command
-            .current_dir(self.dir.path().join("work"))
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.dir.path().join("home"))
-            .env("TMPDIR", self.dir.path().join("tmp"))
-            .env("LANG", "C.UTF-8")
-            .env("RLM_PYTHON", default_python())
-            .env("RLM_TEST_MARK", &self.mark)
-            .env("RLM_PASS_ENV", "RLM_TEST_MARK")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn rlm(&self, args: &[&str]) -> Output {
-        self.command(&program("rlm")).args(args).output().unwrap()
-    }
-
-    /// The script of a source, which must be written without a word.
-    fn script(&self, source: &Path, more: &[&str]) -> String {
-        let output = self.rlm(&[&["script", source.to_str().unwrap()], more].concat());
-        assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Replays a source.
-    fn replay(&self, source: &Path, more: &[&str]) -> Output {
-        self.rlm(&[&["replay", source.to_str().unwrap()], more].concat())
-    }
-
-    /// Runs a script in the working directory.
-    fn run(&self, script: &str) -> Output {
-        let python = default_python();
-        let (interpreter, name) = match script.lines().next() {
-            Some("#!/usr/bin/env bash") => (Path::new("bash"), "script.sh"),
-            Some("#!/usr/bin/env python3") => (python.as_path(), "script.py"),
-            other => panic!("{other:?}"),
-        };
-        let file = self.dir.path().join(name);
-        fs::write(&file, script).unwrap();
-        self.command(interpreter).arg(file).output().unwrap()
-    }
-
-    /// Checks that no process and no temporary file is left.
-    fn assert_nothing_left(&self) {
-        assert_no_marked_process(&self.mark);
-        let left: Vec<_> = fs::read_dir(self.dir.path().join("tmp")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
+/// Runs a script in the working directory.
+fn run(place: &Place, script: &str) -> Output {
+    let python = default_python();
+    let (interpreter, name) = match script.lines().next() {
+        Some("#!/usr/bin/env bash") => (Path::new("bash"), "script.sh"),
+        Some("#!/usr/bin/env python3") => (python.as_path(), "script.py"),
+        other => panic!("{other:?}"),
+    };
+    let file = place.path(name);
+    fs::write(&file, script).unwrap();
+    command(place, interpreter).arg(file).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -146,7 +101,7 @@ fn session(place: &Place, setup: Setup, files: &[(&str, &str)], codes: &[&str]) 
 
 /// A copy of a session's control directory, as far as it is files.
 fn keep(place: &Place, worker: &Worker) -> PathBuf {
-    let kept = place.dir.path().join(format!("kept-{}", worker.pid()));
+    let kept = place.path(&format!("kept-{}", worker.pid()));
     fs::create_dir(&kept).unwrap();
     for file in [worker.control.history_file(), worker.control.answer_file(), worker.control.context_file()] {
         fs::copy(&file, kept.join(file.file_name().unwrap())).unwrap();

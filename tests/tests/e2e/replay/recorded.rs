@@ -5,7 +5,8 @@ use std::fs;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-use super::{Place, shown, text};
+use super::{command, replay, rlm, run, script_of, shown, text};
+use rlm_tests::Place;
 
 /// A tool that gives its arguments back as JSON, and one that fails.
 const TOOLS: &str = r#"
@@ -54,7 +55,7 @@ fn rollout(place: &Place, python: bool) -> ScriptedModel {
     // The root model and the sub-LLM are told apart by their servers.
     let root = model(tool, &codes);
     let sub = ScriptedModel::start([Rule::any()]);
-    let mut command = place.command(&rlm_tests::program("rlm"));
+    let mut command = command(place, &rlm_tests::program("rlm"));
     command
         .args([
             "run",
@@ -76,7 +77,7 @@ fn rollout(place: &Place, python: bool) -> ScriptedModel {
 }
 
 fn kept(place: &Place) -> std::path::PathBuf {
-    let mut kept = fs::read_dir(place.path("kept")).unwrap();
+    let mut kept = fs::read_dir(place.file("kept")).unwrap();
     kept.next().unwrap().unwrap().path()
 }
 
@@ -85,9 +86,10 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
     for python in [false, true] {
         let place = Place::new();
         let sub = rollout(&place, python);
-        let trajectory = place.path("t.jsonl");
+        let trajectory = place.file("t.jsonl");
         // A replay with the tools themselves, which keeps what they answer.
-        let live = place.replay(
+        let live = replay(
+            &place,
             &trajectory,
             &[
                 "--tools",
@@ -104,16 +106,16 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
         let asked = sub.finish().len();
         assert!(asked > 8, "{asked}");
         // No server is left, and no tool.
-        fs::remove_file(place.path("tools.toml")).unwrap();
-        let recorded = place.replay(&trajectory, &["--recorded", "r.jsonl"]);
+        fs::remove_file(place.file("tools.toml")).unwrap();
+        let recorded = replay(&place, &trajectory, &["--recorded", "r.jsonl"]);
         assert_eq!(shown(&recorded), ("equal: 5 calls\n", "", Some(0)));
         if !python {
             // In Python the history has a digest of how long `llm_batch` took.
-            let of_history = place.replay(&kept(&place), &["--recorded", "r.jsonl"]);
+            let of_history = replay(&place, &kept(&place), &["--recorded", "r.jsonl"]);
             assert_eq!(shown(&of_history), ("equal: 5 calls\n", "", Some(0)));
         }
-        let script = place.script(&trajectory, &["--recorded", "r.jsonl"]);
-        let output = place.run(&script);
+        let script = script_of(&place, &trajectory, &["--recorded", "r.jsonl"]);
+        let output = run(&place, &script);
         let expected = printed(&trajectory);
         let (stdout, stderr, status) = shown(&output);
         assert_eq!((without_times(stdout), status), (without_times(&expected), Some(0)), "{stderr}");
@@ -156,14 +158,14 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
         let place = Place::new();
         let sub = rollout(&place, python);
         drop(sub.finish());
-        let trajectory = place.path("t.jsonl");
+        let trajectory = place.file("t.jsonl");
         place.write("r.jsonl", "");
-        let replayed = place.replay(&trajectory, &["--recorded", "r.jsonl"]);
+        let replayed = replay(&place, &trajectory, &["--recorded", "r.jsonl"]);
         assert_eq!(replayed.status.code(), Some(1));
         let words = text(&replayed.stdout);
         assert!(words.contains("llm_batch(['final']) is not in the recording\n"), "{words}");
         // Nothing was set up that could answer.
-        let replayed = place.replay(&trajectory, &[]);
+        let replayed = replay(&place, &trajectory, &[]);
         assert_eq!(replayed.status.code(), Some(1));
         let words = text(&replayed.stdout);
         assert!(
@@ -171,21 +173,21 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
             "{words}"
         );
         // In a script.
-        let output = place.run(&place.script(&trajectory, &["--recorded", "r.jsonl"]));
+        let output = run(&place, &script_of(&place, &trajectory, &["--recorded", "r.jsonl"]));
         let refusal = if python {
             "llm_batch(['one', \"two 'quoted'\"]) is not in the recording"
         } else {
             "this call of llm_batch is not in the recording: final"
         };
         assert!(text(&output.stderr).contains(refusal), "{output:?}");
-        let script = place.script(&trajectory, &[]);
+        let script = script_of(&place, &trajectory, &[]);
         assert!(
             script.contains(
                 "\n# Root tools that it calls, and that are refused here: llm_batch, echo_back, fails\n"
             ),
             "{script}"
         );
-        let output = place.run(&script);
+        let output = run(&place, &script);
         let refusal = "llm_batch is a root tool of the session that this script is of: `rlm script --recorded FILE` puts its recorded answers in";
         assert!(text(&output.stderr).contains(refusal), "{output:?}");
         place.assert_nothing_left();
@@ -204,19 +206,19 @@ fn nothing_in_a_recording_is_run() {
     place.write("r.jsonl", &line("pick", "hi\nEND_OF\0_FILE\ntouch pwned\n"));
     let history = json!({"seq": 1, "code": "pick x", "outcome": "ok", "state": "kept", "exit_code": 0, "started_at": 1, "execution_time": 1e19});
     let history = place.write("history.jsonl", &format!("{history}\n"));
-    let output = place.run(&place.script(&history, &["--recorded", "r.jsonl"]));
+    let output = run(&place, &script_of(&place, &history, &["--recorded", "r.jsonl"]));
     assert_eq!(shown(&output), ("hi\nEND_OF_FILE\ntouch pwned\n", "", Some(0)));
-    assert!(!place.path("pwned").exists());
+    assert!(!place.file("pwned").exists());
     // A time that is none does not end it.
-    let replayed = place.replay(&history, &["--recorded", "r.jsonl"]);
+    let replayed = replay(&place, &history, &["--recorded", "r.jsonl"]);
     assert_eq!(shown(&replayed).2, Some(0), "{replayed:?}");
     place.write("r.jsonl", &line("x;touch pwned;", ""));
-    let refused = place.rlm(&["script", "history.jsonl", "--recorded", "r.jsonl"]);
+    let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
     let words = "rlm: r.jsonl: line 1 is no recorded call: tool_name \"x;touch pwned;\" is no identifier\n";
     assert_eq!(shown(&refused), ("", words, Some(3)));
     // A hole in a file costs nothing, and memory would.
-    fs::File::create(place.path("r.jsonl")).unwrap().set_len(1 << 40).unwrap();
-    let refused = place.rlm(&["script", "history.jsonl", "--recorded", "r.jsonl"]);
+    fs::File::create(place.file("r.jsonl")).unwrap().set_len(1 << 40).unwrap();
+    let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
     assert_eq!(refused.status.code(), Some(3));
     assert!(text(&refused.stderr).contains("more than the limit of 268435456"), "{refused:?}");
     place.assert_nothing_left();
@@ -251,11 +253,11 @@ fn equal_calls_are_answered_in_order_and_as_often_as_recorded() {
     ];
     for (text, error) in codes {
         let history = place.write("history.jsonl", &text);
-        let output = place.run(&place.script(&history, &["--recorded", "r.jsonl"]));
+        let output = run(&place, &script_of(&place, &history, &["--recorded", "r.jsonl"]));
         assert_eq!(shown(&output), ("first\nsecond\n", format!("{error}\n").as_str(), Some(0)));
     }
     place.write("r.jsonl", &(line("first") + "nonsense\n"));
-    let refused = place.rlm(&["script", "history.jsonl", "--recorded", "r.jsonl"]);
+    let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
     let words = "rlm: r.jsonl: line 2 is no recorded call: expected ident at column 2\n";
     assert_eq!(shown(&refused), ("", words, Some(3)));
     place.assert_nothing_left();

@@ -3,10 +3,10 @@
 use std::fs;
 
 use rlm_core::protocol::Outcome;
-use rlm_tests::Setup;
+use rlm_tests::{Place, Setup};
 use serde_json::json;
 
-use super::{Place, ask, keep, session, shown, text, worker};
+use super::{ask, keep, replay, run, script_of, session, shown, text, worker};
 
 const BASH: [&str; 6] = [
     "pwd; wc -l <data.txt",
@@ -33,7 +33,7 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
         [(Setup::bash(), BASH, "2", "    three\n"), (Setup::python(), PYTHON, "3", "    'three'\n")]
     {
         let (kept, _) = session(&place, setup, &[("data.txt", "one\ntwo\n")], &codes);
-        let empty = place.replay(&kept, &[]);
+        let empty = replay(&place, &kept, &[]);
         let (_, hint, status) = shown(&empty);
         assert_eq!(
             (hint.contains("--context or --root gives it the files"), status),
@@ -41,10 +41,10 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
             "{hint}"
         );
         place.write("data.txt", "one\ntwo\n");
-        let equal = place.replay(&kept, &["--context", "data.txt"]);
+        let equal = replay(&place, &kept, &["--context", "data.txt"]);
         assert_eq!(shown(&equal), ("equal: 6 calls\n", "", Some(0)));
         place.write("data.txt", "three\ntwo\n");
-        let different = place.replay(&kept, &["--context", "data.txt"]);
+        let different = replay(&place, &kept, &["--context", "data.txt"]);
         let (stdout, stderr, status) = shown(&different);
         assert_eq!((stderr, status), ("", Some(1)), "{stdout}");
         assert!(stdout.starts_with(&format!("call {changed} is different:\n  | ")), "{stdout}");
@@ -84,12 +84,12 @@ fn what_was_stopped_is_stopped_again() {
         assert_eq!(ask(&worker, 901, json!({"op": "reset"})).outcome, Outcome::Ok);
         let kept = keep(&place, &worker);
         worker.end();
-        assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 4 calls\n", "", Some(0)));
+        assert_eq!(shown(&replay(&place, &kept, &[])), ("equal: 4 calls\n", "", Some(0)));
         let history = kept.join("rlm_history.jsonl");
         let quick =
             fs::read_to_string(&history).unwrap().replace("sleep 1000", ":").replace("time.sleep(1000)", "0");
         fs::write(&history, quick).unwrap();
-        let different = place.replay(&kept, &[]);
+        let different = replay(&place, &kept, &[]);
         let (stdout, _, status) = shown(&different);
         assert_eq!(status, Some(1));
         assert!(stdout.contains("  outcome: was timed_out, is ok\n"), "{stdout}");
@@ -103,13 +103,13 @@ fn a_root_is_worked_in_and_a_context_is_copied() {
     let place = Place::new();
     let (kept, _) =
         session(&place, Setup::bash(), &[("data.txt", "1\n")], &["cat data.txt > copy.txt; cat copy.txt"]);
-    let root = place.path("root");
+    let root = place.file("root");
     fs::create_dir(&root).unwrap();
     fs::write(root.join("data.txt"), "1\n").unwrap();
-    let copied = place.replay(&kept, &["--context", "root"]);
+    let copied = replay(&place, &kept, &["--context", "root"]);
     assert_eq!(shown(&copied), ("equal: 1 call\n", "", Some(0)));
     assert!(!root.join("copy.txt").exists());
-    let worked = place.replay(&kept, &["--root", "root"]);
+    let worked = replay(&place, &kept, &["--root", "root"]);
     assert_eq!(shown(&worked), ("equal: 1 call\n", "", Some(0)));
     assert!(root.join("copy.txt").exists());
     place.assert_nothing_left();
@@ -129,9 +129,9 @@ fn the_calls_of_each_worker_begin_anew() {
     let second = fs::read_to_string(worker.control.history_file()).unwrap();
     worker.end();
     let history = place.write("history.jsonl", &(first + &second));
-    assert_eq!(shown(&place.replay(&history, &[])), ("equal: 2 calls\n", "", Some(0)));
-    let script = place.script(&history, &[]);
-    assert_eq!(shown(&place.run(&script)), ("unset kept\n", "", Some(0)), "{script}");
+    assert_eq!(shown(&replay(&place, &history, &[])), ("equal: 2 calls\n", "", Some(0)));
+    let script = script_of(&place, &history, &[]);
+    assert_eq!(shown(&run(&place, &script)), ("unset kept\n", "", Some(0)), "{script}");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_is_asked_for_must_fit() {
     let place = Place::new();
     let (kept, _) = session(&place, Setup::bash(), &[], &["echo a"]);
     let refusal = |more: &[&str]| {
-        let refused = place.replay(&kept, more);
+        let refused = replay(&place, &kept, more);
         assert_eq!(text(&refused.stdout), "");
         (text(&refused.stderr).to_owned(), refused.status.code())
     };

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use rlm_core::protocol::Outcome;
-use rlm_tests::Setup;
+use rlm_tests::{Place, Setup};
 use serde_json::json;
 
-use super::{Place, ask, keep, rollout_dir, seen, session, shown, text, worker};
+use super::{ask, command, keep, rlm, rollout_dir, run, script_of, seen, session, shown, text, worker};
 
 const NUMBERS: &str = "3\n1\n2\n";
 
@@ -33,9 +33,9 @@ const BASH: [&str; 15] = [
 fn a_bash_script_prints_what_the_session_printed() {
     let place = Place::new();
     let (kept, responses) = session(&place, Setup::bash(), &[("numbers.txt", NUMBERS)], &BASH);
-    let script = place.script(&kept, &[]);
+    let script = script_of(&place, &kept, &[]);
     place.write("numbers.txt", NUMBERS);
-    let output = place.run(&script);
+    let output = run(&place, &script);
     let without_errors = |text: &str| -> Vec<String> {
         // A syntax error names another place, and a background job is announced at a terminal.
         let is_ours = |line: &&str| {
@@ -50,7 +50,7 @@ fn a_bash_script_prints_what_the_session_printed() {
     assert_eq!(without_errors(text(&output.stdout)), without_errors(&expected), "{script}\n{output:?}");
     assert!(text(&output.stdout).ends_with("\ntotal 6 of 1\n"), "{output:?}");
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(fs::read_to_string(place.path("note.txt")).unwrap(), "x is 1\n'quoted\" \\ text\n");
+    assert_eq!(fs::read_to_string(place.file("note.txt")).unwrap(), "x is 1\n'quoted\" \\ text\n");
     // What an alias stands for may be anything.
     for plain in [
         "\n# Call 4\ncat note.txt; cat <<'X' | tr a-z A-Z\nabc\nX\n",
@@ -76,7 +76,7 @@ fn no_call_takes_the_script_with_it() {
     ] {
         let place = Place::new();
         let (kept, responses) = session(&place, Setup::bash(), &[], calls);
-        let output = place.run(&place.script(&kept, &[]));
+        let output = run(&place, &script_of(&place, &kept, &[]));
         let is_output = |line: &&str| !line.starts_with('[') && !line.contains("here-document");
         let printed: Vec<_> = text(&output.stdout).lines().filter(is_output).collect();
         let expected = seen(&responses);
@@ -98,7 +98,7 @@ fn no_call_takes_the_script_with_it() {
     ] {
         let place = Place::new();
         let (kept, _) = session(&place, Setup::python(), &[], calls);
-        let output = place.run(&place.script(&kept, &[]));
+        let output = run(&place, &script_of(&place, &kept, &[]));
         let printed = text(&output.stdout);
         assert!(printed.lines().last().is_some_and(|line| line.contains(last)), "{calls:?} {output:?}");
         assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)), "{calls:?}");
@@ -130,9 +130,9 @@ fn a_python_script_prints_what_the_session_printed() {
     for response in &responses {
         assert_eq!(response.outcome, Outcome::Ok, "{response:?}");
     }
-    let script = place.script(&kept, &[]);
+    let script = script_of(&place, &kept, &[]);
     place.write("numbers.txt", NUMBERS);
-    let output = place.run(&script);
+    let output = run(&place, &script);
     assert_eq!(shown(&output), (seen(&responses).as_str(), "", Some(0)), "{script}");
     assert!(text(&output.stdout).ends_with("total 6 of 5\n"));
     place.assert_nothing_left();
@@ -143,7 +143,7 @@ fn python_calls_stand_as_they_were_where_they_mean_the_same_in_a_file() {
     let place = Place::new();
     let codes = ["x = 1", "print(x)", "x", "global x\nx = 2", "if x == 2:\n    answer = 'two'"];
     let (kept, responses) = session(&place, Setup::python(), &[], &codes);
-    let script = place.script(&kept, &[]);
+    let script = script_of(&place, &kept, &[]);
     for part in [
         "\n# %% Call 1\nx = 1\n",
         "\n# %% Call 2\nprint(x)\n",
@@ -153,7 +153,7 @@ fn python_calls_stand_as_they_were_where_they_mean_the_same_in_a_file() {
     ] {
         assert!(script.contains(part), "{part:?} is not in {script}");
     }
-    assert_eq!(shown(&place.run(&script)), ("1\n1\ntwo\n", "", Some(0)));
+    assert_eq!(shown(&run(&place, &script)), ("1\n1\ntwo\n", "", Some(0)));
     assert_eq!(seen(&responses), "1\n1\ntwo\n");
 }
 
@@ -197,7 +197,7 @@ fn what_did_not_run_to_its_end_is_a_comment_with_the_reason() {
         worker.wait_for_file("on");
         worker.signal(nix::sys::signal::Signal::SIGINT);
         assert_eq!(worker.receive().outcome, Outcome::Interrupted);
-        let script = place.script(&rollout_dir(&worker), &[]);
+        let script = script_of(&place, &rollout_dir(&worker), &[]);
         for (at, ((code, _), reason)) in codes.iter().zip(reasons).enumerate() {
             let number = at + 1;
             let comment: String = code.split(['\n', '\r']).map(|line| format!("# {line}\n")).collect();
@@ -206,7 +206,7 @@ fn what_did_not_run_to_its_end_is_a_comment_with_the_reason() {
             assert!(script.contains(&format!("# Left out: call {number}, which {reason}\n")), "{script}");
         }
         assert!(script.contains("Call 5. Left out: it was interrupted\n"), "{script}");
-        assert_eq!(shown(&place.run(&script)), ("still here\n", "", Some(0)), "{script}");
+        assert_eq!(shown(&run(&place, &script)), ("still here\n", "", Some(0)), "{script}");
         worker.end();
     }
     place.assert_nothing_left();
@@ -217,15 +217,15 @@ fn all_keeps_what_failed_and_what_it_did_before() {
     let place = Place::new();
     let codes = ["x = 1\n1/0", "print(x)", "y = ("];
     let (kept, _) = session(&place, Setup::python(), &[], &codes);
-    let output = place.run(&place.script(&kept, &[]));
+    let output = run(&place, &script_of(&place, &kept, &[]));
     assert!(text(&output.stderr).ends_with("NameError: name 'x' is not defined\n"), "{output:?}");
-    let output = place.run(&place.script(&kept, &["--all"]));
+    let output = run(&place, &script_of(&place, &kept, &["--all"]));
     assert_eq!((text(&output.stdout), output.status.code()), ("1\n", Some(0)), "{output:?}");
     assert!(text(&output.stderr).contains("ZeroDivisionError"), "{output:?}");
     assert!(text(&output.stderr).contains("SyntaxError"), "{output:?}");
 
     let (kept, _) = session(&place, Setup::bash(), &[], &["x=1", "echo before; exit 3", "echo \"$x\""]);
-    let output = place.run(&place.script(&kept, &["--all"]));
+    let output = run(&place, &script_of(&place, &kept, &["--all"]));
     assert_eq!(shown(&output), ("before\n1\n", "", Some(0)));
 }
 
@@ -264,9 +264,9 @@ fn variables_from_the_host_are_assignments() {
         let refused = ask(&worker, 903, json!({"op": "set", "variables": {"1x": 1}}));
         assert_eq!(refused.outcome, Outcome::Error);
         let response = worker.call(code);
-        let script = place.script(&keep(&place, &worker), &[]);
+        let script = script_of(&place, &keep(&place, &worker), &[]);
         assert!(script.contains("variables from the host. Left out: it was refused\n"), "{script}");
-        let output = place.run(&script);
+        let output = run(&place, &script);
         assert_eq!(shown(&output), (response.stdout.as_str(), "", Some(0)), "{script}");
         worker.end();
     }
@@ -296,18 +296,18 @@ fn nothing_but_files_outlives_a_reset() {
             assert_eq!(ask(&worker, seq, json!({"op": "reset"})).outcome, Outcome::Ok);
             stdout += &worker.call(after).stdout;
         }
-        let script = place.script(&keep(&place, &worker), &[]);
-        assert_eq!(shown(&place.run(&script)), (stdout.as_str(), "", Some(0)), "{script}");
+        let script = script_of(&place, &keep(&place, &worker), &[]);
+        assert_eq!(shown(&run(&place, &script)), (stdout.as_str(), "", Some(0)), "{script}");
         assert_eq!(script.matches(": a fresh session, with the files alone\n").count(), 3);
         worker.call(answer);
-        let output = place.run(&place.script(&keep_again(&place, &worker), &[]));
+        let output = run(&place, &script_of(&place, &keep_again(&place, &worker), &[]));
         assert_eq!(text(&output.stdout), format!("{stdout}new\n"));
         worker.end();
     }
 }
 
 fn keep_again(place: &Place, worker: &rlm_tests::Worker) -> std::path::PathBuf {
-    fs::remove_dir_all(place.dir.path().join(format!("kept-{}", worker.pid()))).unwrap();
+    fs::remove_dir_all(place.path(&format!("kept-{}", worker.pid()))).unwrap();
     keep(place, worker)
 }
 
@@ -316,18 +316,18 @@ fn the_file_is_a_program_that_says_what_it_needs() {
     let place = Place::new();
     let (kept, _) = session(&place, Setup::bash(), &[], &["echo one"]);
     place.write("run.sh", "old");
-    let written = place.rlm(&["script", kept.to_str().unwrap(), "--output", "run.sh"]);
+    let written = rlm(&place, &["script", kept.to_str().unwrap(), "--output", "run.sh"]);
     assert_eq!(shown(&written), ("", "", Some(0)));
-    let path = place.path("run.sh");
+    let path = place.file("run.sh");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o111, 0o111);
-    assert_eq!(shown(&place.command(&path).output().unwrap()), ("one\n", "", Some(0)));
+    assert_eq!(shown(&command(&place, &path).output().unwrap()), ("one\n", "", Some(0)));
     let script = fs::read_to_string(&path).unwrap();
     assert!(script.contains("\n# Needs bash 4.4 or newer (it was "), "{script}");
     let context = fs::read_to_string(kept.join("rlm_context.json")).unwrap();
     let fs_root = serde_json::from_str::<serde_json::Value>(&context).unwrap()["fs_root"].clone();
     assert!(script.contains(&format!("\n# The session's was {}\n", fs_root.as_str().unwrap())), "{script}");
-    assert_eq!(place.script(&kept.join("rlm_history.jsonl"), &[]), script);
-    let failed = place.rlm(&["script", kept.to_str().unwrap(), "--output", "missing/run.sh"]);
+    assert_eq!(script_of(&place, &kept.join("rlm_history.jsonl"), &[]), script);
+    let failed = rlm(&place, &["script", kept.to_str().unwrap(), "--output", "missing/run.sh"]);
     assert_eq!(failed.status.code(), Some(3));
     assert!(text(&failed.stderr).starts_with("rlm: cannot write missing/run.sh: "), "{failed:?}");
 }

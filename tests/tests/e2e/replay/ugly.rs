@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use nix::sys::stat::Mode;
-use rlm_tests::Setup;
+use rlm_tests::{Place, Setup};
 
-use super::{Place, seen, session, shown, text};
+use super::{replay, rlm, run, script_of, seen, session, shown, text};
 
 #[test]
 fn calls_of_any_text_and_size_come_to_the_same() {
@@ -27,11 +27,11 @@ fn calls_of_any_text_and_size_come_to_the_same() {
         large_answer,
     ];
     let (kept, responses) = session(&place, Setup::bash(), &[], &bash);
-    let output = place.run(&place.script(&kept, &[]));
+    let output = run(&place, &script_of(&place, &kept, &[]));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!((printed, text(&output.stderr)), (seen(&responses), ""));
     assert!(output.stdout.len() > 200_000);
-    assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 10 calls\n", "", Some(0)));
+    assert_eq!(shown(&replay(&place, &kept, &[])), ("equal: 10 calls\n", "", Some(0)));
 
     let large_python = format!("x = {:?}; print(len(x))", "y'".repeat(500_000));
     let python = [
@@ -44,12 +44,12 @@ fn calls_of_any_text_and_size_come_to_the_same() {
         "answer['content'] = 'é' * 200_000",
     ];
     let (kept, responses) = session(&place, Setup::python(), &[], &python);
-    let script = place.script(&kept, &[]);
-    let output = place.run(&script);
+    let script = script_of(&place, &kept, &[]);
+    let output = run(&place, &script);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!((printed, text(&output.stderr)), (seen(&responses), ""));
     assert!(output.stdout.len() > 400_000);
-    assert_eq!(shown(&place.replay(&kept, &[])), ("equal: 7 calls\n", "", Some(0)));
+    assert_eq!(shown(&replay(&place, &kept, &[])), ("equal: 7 calls\n", "", Some(0)));
 }
 
 #[test]
@@ -59,24 +59,24 @@ fn a_last_line_that_is_cut_off_is_remarked_on() {
     let history = kept.join("rlm_history.jsonl");
     let whole = fs::read_to_string(&history).unwrap();
     fs::write(&history, &whole[..whole.len() - 20]).unwrap();
-    let written = place.rlm(&["script", history.to_str().unwrap()]);
+    let written = rlm(&place, &["script", history.to_str().unwrap()]);
     assert_eq!(written.status.code(), Some(0));
     assert!(text(&written.stderr).contains("line 2 is cut off after"), "{written:?}");
-    assert_eq!(shown(&place.run(text(&written.stdout))), ("a\n", "", Some(0)));
-    let replayed = place.replay(&history, &[]);
+    assert_eq!(shown(&run(&place, text(&written.stdout))), ("a\n", "", Some(0)));
+    let replayed = replay(&place, &history, &[]);
     assert_eq!((text(&replayed.stdout), replayed.status.code()), ("equal: 1 call\n", Some(0)));
 }
 
 #[test]
 fn what_cannot_be_read_is_named() {
     let place = Place::new();
-    let dir = place.path("control");
+    let dir = place.file("control");
     fs::create_dir(&dir).unwrap();
     let history = dir.join("rlm_history.jsonl");
     let refusal = || {
-        let refused = place.rlm(&["script", "control"]);
+        let refused = rlm(&place, &["script", "control"]);
         assert_eq!((text(&refused.stdout), refused.status.code()), ("", Some(3)), "{refused:?}");
-        assert_eq!(place.replay(&dir, &[]).status.code(), Some(3));
+        assert_eq!(replay(&place, &dir, &[]).status.code(), Some(3));
         text(&refused.stderr).to_owned()
     };
     assert!(refusal().starts_with("rlm: control holds neither rlm_history.jsonl nor "), "{}", refusal());
@@ -101,7 +101,7 @@ fn what_cannot_be_read_is_named() {
     );
     fs::File::create(&history).unwrap().set_len((256 << 20) + 1).unwrap();
     assert!(refusal().contains("has 268435457 bytes, more than the limit of"), "{}", refusal());
-    assert_eq!(place.rlm(&["script", "missing"]).status.code(), Some(3));
+    assert_eq!(rlm(&place, &["script", "missing"]).status.code(), Some(3));
     place.assert_nothing_left();
 }
 
@@ -113,7 +113,7 @@ fn hostile_neighbours_of_a_history_are_not_waited_for() {
         fs::remove_file(kept.join(name)).unwrap();
         nix::unistd::mkfifo(&kept.join(name), Mode::S_IRWXU).unwrap();
     }
-    let written = place.rlm(&["script", kept.to_str().unwrap()]);
+    let written = rlm(&place, &["script", kept.to_str().unwrap()]);
     assert_eq!(written.status.code(), Some(0));
     for name in ["rlm_answer.json", "rlm_context.json"] {
         assert!(
@@ -121,7 +121,7 @@ fn hostile_neighbours_of_a_history_are_not_waited_for() {
             "{written:?}"
         );
     }
-    assert_eq!(text(&place.run(text(&written.stdout)).stdout), "None\n");
+    assert_eq!(text(&run(&place, text(&written.stdout)).stdout), "None\n");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn calls_whose_end_is_missing_are_no_success() {
     let begun: Vec<_> = example.lines().filter(|line| !line.contains("\"call_ended\"")).collect();
     assert!(begun.len() < example.lines().count(), "{example}");
     let trajectory = place.write("t.jsonl", &(begun.join("\n") + "\n"));
-    let replayed = place.replay(&trajectory, &[]);
+    let replayed = replay(&place, &trajectory, &[]);
     let (stdout, _, status) = shown(&replayed);
     assert!(stdout.ends_with("\nequal as far as it was run again: 0 of 3 calls\n"), "{stdout}");
     assert_eq!(status, Some(1));

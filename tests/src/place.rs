@@ -1,0 +1,110 @@
+//! Directories of a test's own, and a mark on all that it starts there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::{MARK, assert_no_marked_process, default_python, marked_processes, program};
+
+/// A place for programs: the directories `work`, `tmp` and `home`, with nothing of the person's in them. What is started
+/// by [`Self::command`] carries the place's mark, and so do the sessions that it starts.
+#[derive(Debug)]
+pub struct Place {
+    dir: TempDir,
+    mark: String,
+}
+
+impl Place {
+    /// Makes the directories.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it makes directories")]
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["work", "tmp", "home"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let mark = format!("place-{}", dir.path().display());
+        Self { dir, mark }
+    }
+
+    /// A path in the place: `work`, `tmp`, `home` or another.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The path of a file in `work`.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path("work").join(name)
+    }
+
+    /// Writes a file in `work`.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.file(name), text).unwrap();
+        self.file(name)
+    }
+
+    /// Reads a file in `work`.
+    #[must_use]
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    /// What the environment of every process of the place has.
+    #[must_use]
+    pub fn mark(&self) -> [(&'static str, &str); 2] {
+        [(MARK, &self.mark), ("RLM_PASS_ENV", MARK)]
+    }
+
+    /// A program in an environment that has the mark, a directory for temporary files, a `PATH`, a Python, and nothing else.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("TMPDIR", self.path("tmp"))
+            .env("RLM_PYTHON", default_python())
+            .envs(self.mark());
+        command
+    }
+
+    /// A program in the directory `work`, at home in `home`, with standard streams that are read.
+    #[must_use]
+    pub fn at_work(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = self.command(program);
+        command
+            .current_dir(self.path("work"))
+            .env("HOME", self.path("home"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// `rlm`, so.
+    #[must_use]
+    pub fn rlm(&self, args: &[&str]) -> Command {
+        let mut command = self.at_work(program("rlm"));
+        command.args(args);
+        command
+    }
+
+    /// The processes of the place that run.
+    #[must_use]
+    pub fn processes(&self) -> Vec<(Pid, String)> {
+        marked_processes(&self.mark)
+    }
+
+    /// Checks that no process and no temporary file is left.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        assert_no_marked_process(&self.mark);
+        let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

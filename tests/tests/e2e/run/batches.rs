@@ -1,0 +1,136 @@
+//! Many questions: results as lines, that can be gone on with.
+
+use std::fs::File;
+
+use rlm_env::{RolloutResult, StopReason};
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+
+use super::{answering, asking, results, shown, text};
+
+/// A server whose model knows one question, and refuses another.
+fn two_questions() -> ScriptedModel {
+    ScriptedModel::start([Rule::on("bad").status(400, "refused"), answering("\"$(cat context.txt)\"")])
+}
+
+#[test]
+fn a_failed_rollout_stops_no_other_and_results_are_lines() {
+    let place = Place::new();
+    place.write(
+        "q.jsonl",
+        "{\"question\": \"good?\", \"id\": \"g\", \"context_text\": \"mine\"}\n\n{\"question\": \"bad?\"}\n",
+    );
+    place.write("context.txt", "shared");
+    let model = two_questions();
+    let args =
+        ["run", "--questions", "q.jsonl", "--rollouts", "2", "--parallel", "2", "--context", "context.txt"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    let (lines, words, status) = shown(&output);
+    let good = || (StopReason::Answered, Some("mine".to_owned()));
+    let bad = || (StopReason::ModelFailed, None);
+    let expected = [("g-1", good()), ("g-2", good()), ("3-1", bad()), ("3-2", bad())];
+    assert_eq!(results(lines), expected.map(|(id, result)| (id.to_owned(), result)).into());
+    assert!(
+        words.starts_with(
+            "rlm: 4 rollouts: 2 answered, 2 model_failed\nrlm: 2 turns, 2 calls, 0 sub-calls, 30 tokens, "
+        ),
+        "{words}"
+    );
+    assert_eq!(status, Some(1));
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn resume_runs_what_the_file_has_not() {
+    let place = Place::new();
+    place.write("context.txt", "text");
+    place.write(
+        "q.jsonl",
+        "{\"question\": \"good?\"}\n{\"question\": \"bad?\"}\n{\"question\": \"good too?\"}\n",
+    );
+    let run = |more: &[&str]| {
+        let model = two_questions();
+        let args = ["run", "--questions", "q.jsonl", "--context", "context.txt", "--results", "r.jsonl"];
+        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
+        assert_eq!(text(&output.stdout), "");
+        (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
+    };
+    let (status, words, requests) = run(&[]);
+    assert_eq!((status, requests), (Some(1), 3), "{words}");
+    let whole = place.read("r.jsonl");
+    assert_eq!(results(&whole).len(), 3);
+
+    let (status, words, requests) = run(&[]);
+    assert_eq!((status, requests), (Some(2), 0));
+    assert_eq!(words, "rlm: r.jsonl has results already: --resume goes on with them\n");
+
+    let (status, words, requests) = run(&["--resume"]);
+    assert_eq!((status, requests), (Some(0), 0), "{words}");
+    assert!(words.starts_with("rlm: 0 rollouts: 0 answered, 3 done before\n"), "{words}");
+    assert_eq!(place.read("r.jsonl"), whole);
+
+    let cut = whole.trim_end().len() - 10;
+    let lost: RolloutResult = serde_json::from_str(whole.lines().next_back().unwrap()).unwrap();
+    place.write("r.jsonl", &whole[..cut]);
+    let (_, words, requests) = run(&["--resume"]);
+    assert_eq!(requests, 1, "{words}");
+    assert!(words.starts_with("rlm: the last line of r.jsonl was cut off, and is taken away\n"), "{words}");
+    assert_eq!(results(&place.read("r.jsonl")).len(), 3);
+    assert!(results(&place.read("r.jsonl")).contains_key(&lost.id));
+
+    let (status, words, requests) = run(&["--resume", "--retry-failed"]);
+    assert_eq!((status, requests), (Some(3), 1), "{words}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn results_go_into_a_pipe_that_is_read_alone() {
+    let place = Place::new();
+    let fifo = place.file("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let model = ScriptedModel::start([answering("yes")]);
+    let args = ["run", "--rollouts", "2", "--results", "fifo", "Why?"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    let words = "rlm: cannot write the results to fifo: it is a pipe that nobody reads\n";
+    assert_eq!(shown(&output), ("", words, Some(3)));
+    assert_eq!(model.requests().len(), 0);
+    let reader = std::thread::spawn(move || std::fs::read_to_string(fifo).unwrap());
+    // Opening waits for its reader, which comes when it does.
+    let held = File::options().write(true).open(place.file("fifo")).unwrap();
+    let output = asking(&place, &model, &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    drop(held);
+    assert_eq!(results(&reader.join().unwrap()).len(), 2);
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
+    let place = Place::new();
+    let args = ["run", "--rollouts", "2", "--results", "r.jsonl", "--keep", "kept", "Why?"];
+    let fails = ScriptedModel::start([Rule::any().status(400, "refused")]);
+    let output = asking(&place, &fails, &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    drop(fails.finish());
+    // As one that was killed leaves it: a directory, and no result.
+    let first: String = place.read("r.jsonl").lines().take(1).map(|line| format!("{line}\n")).collect();
+    place.write("r.jsonl", &first);
+
+    let model = ScriptedModel::start([answering("yes")]);
+    let again = [&args[..], &["--resume", "--retry-failed"]].concat();
+    let output = asking(&place, &model, &again).output().unwrap();
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let kept = place.file("kept").canonicalize().unwrap();
+    let said =
+        format!("rlm: the kept directory {0}/1-1 is now {0}/1-1.old, and so is another\n", kept.display());
+    assert!(words.contains(&said), "{words}");
+    for name in ["1-1", "1-1.old", "1-2", "1-2.old"] {
+        assert!(kept.join(name).join("rlm_fs").is_dir(), "{name}");
+    }
+    assert!(results(&place.read("r.jsonl")).values().all(|(reason, _)| *reason == StopReason::Answered));
+    drop(model.finish());
+    place.assert_nothing_left();
+}

@@ -1,0 +1,97 @@
+//! `rlm demo`: scripted models over bundled data.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use rlm_tests::{Place, program};
+use serde_json::{Value, json};
+
+use super::{read_until, shown, text};
+
+/// Runs the demo, and gives back what it printed.
+fn demo(place: &Place, args: &[&str]) -> String {
+    let output = place.rlm(&[&["demo"], args].concat()).output().unwrap();
+    let (shown, words, status) = shown(&output);
+    assert_eq!((words, status), ("", Some(0)), "{shown}");
+    shown.to_owned()
+}
+
+#[test]
+fn the_demo_answers_in_both_languages_and_says_that_its_models_are_scripted() {
+    for (args, error) in [
+        (&["--trajectory", "t.jsonl"][..], "unknown option --parallel"),
+        (&["--python", "--trajectory", "t.jsonl"], "Error in sub-LLM call: "),
+    ] {
+        let place = Place::new();
+        let shown = demo(&place, args);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[0].ends_with("with scripted models"), "{shown}");
+        assert!(lines.contains(&"answer    October 2024: 13 people"), "{shown}");
+        assert!(shown.contains("\nverified  "), "{shown}");
+        assert!(shown.contains("The models of this rollout were scripted."), "{shown}");
+        assert!(
+            shown.contains("\n693 verdicts for 693 letters, so none is missing, and 84 say yes."),
+            "{shown}"
+        );
+        assert!(!shown.contains('\x1b'), "colours are for terminals");
+        assert_eq!(shown.matches("\nturn ").count(), 6, "{shown}");
+        let entries: Vec<Value> =
+            place.read("t.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let outputs = entries.iter().filter(|entry| entry["event"] == "call_ended");
+        assert!(
+            outputs.clone().any(|entry| entry["output"].to_string().contains(error)),
+            "the mistake is a real one"
+        );
+        let ended = entries.last().unwrap();
+        assert_eq!((&ended["event"], &ended["stop_reason"]), (&json!("rollout_ended"), &json!("answered")));
+        let sub_calls = entries.iter().filter(|entry| entry["event"] == "sub_call").count();
+        assert_eq!(ended["metrics"]["sub_llm_call_count"], sub_calls);
+        assert!(sub_calls > 10, "{sub_calls}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_demo_has_colours_at_a_terminal_that_wants_them() {
+    let place = Place::new();
+    for (variable, has_colours) in
+        [(("TERM", "xterm"), true), (("NO_COLOR", "1"), false), (("TERM", "dumb"), false)]
+    {
+        let terminal = nix::pty::openpty(None, None).unwrap();
+        let mut command = place.rlm(&["demo"]);
+        let child = command.env(variable.0, variable.1).stdout(terminal.slave).spawn().unwrap();
+        drop(command);
+        let (seen, _) = read_until(&mut File::from(terminal.master), "");
+        assert!(child.wait_with_output().unwrap().status.success(), "{seen}");
+        assert!(seen.contains("October 2024: 13 people"), "{seen}");
+        assert_eq!(seen.contains("\x1b[1m"), has_colours, "{variable:?}: {seen}");
+    }
+}
+
+#[test]
+fn the_demo_needs_no_network_but_the_loopback_device() {
+    let place = Place::new();
+    let up = ["--net", "--map-root-user", "ip", "link", "set", "lo", "up"];
+    let alone = Command::new("unshare").args(up).stderr(Stdio::null()).status();
+    if !alone.is_ok_and(|status| status.success()) {
+        // Seen where a test's output is looked at.
+        #[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
+        {
+            println!("skipped: no network namespace can be made");
+        }
+        return;
+    }
+    let demo = place.rlm(&["demo"]);
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--map-root-user", "sh", "-c", "ip link set lo up && exec \"$0\" demo"])
+        .arg(program("rlm"));
+    for (name, value) in demo.get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    let output = command.current_dir(place.file("")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("\nverified  "));
+}

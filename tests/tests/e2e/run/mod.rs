@@ -1,0 +1,80 @@
+//! `rlm run`, `rlm demo` and `rlm config`: what a person types, and a model that follows a script.
+
+mod answers;
+mod batches;
+mod demo;
+mod progress;
+mod refusals;
+mod settings;
+mod signals;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::process::{Child, Command, Output};
+
+use rlm_env::{RolloutResult, StopReason};
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::{Value, json};
+
+/// `rlm` with a model.
+fn asking(place: &Place, model: &ScriptedModel, args: &[&str]) -> Command {
+    let mut command = place.rlm(args);
+    command.env("RLM_BASE_URL", model.base_url()).env("RLM_MODEL", "root");
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn shown(output: &Output) -> (&str, &str, Option<i32>) {
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+/// A message that calls the REPL.
+fn calling(tool: &str, code: &str) -> Value {
+    let arguments = json!({"code": code}).to_string();
+    let function = json!({"name": tool, "arguments": arguments});
+    json!({"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function", "function": function}]})
+}
+
+fn bash(code: &str) -> Rule {
+    Rule::any().message(calling("call_bash_repl", code))
+}
+
+fn answering(answer: &str) -> Rule {
+    bash(&format!("RLM_CONTENT={answer} RLM_READY=1"))
+}
+
+/// The command with a terminal as its standard error, and the terminal's other end.
+fn at_terminal(mut command: Command) -> (Child, File) {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let child = command.stderr(terminal.slave).env("TERM", "xterm").spawn().unwrap();
+    (child, File::from(terminal.master))
+}
+
+/// Reads a terminal until a text is there, or its end, which it tells.
+fn read_until(terminal: &mut File, what: &str) -> (String, bool) {
+    let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match terminal.read(&mut buffer) {
+            // An error is how a terminal ends that nobody has open any more.
+            Ok(0) | Err(_) => return (String::from_utf8_lossy(&seen).into_owned(), false),
+            Ok(count) => seen.extend_from_slice(&buffer[..count]),
+        }
+        if !what.is_empty() && String::from_utf8_lossy(&seen).contains(what) {
+            return (String::from_utf8_lossy(&seen).into_owned(), true);
+        }
+    }
+}
+
+/// The results on these lines, by their ids.
+fn results(lines: &str) -> BTreeMap<String, (StopReason, Option<String>)> {
+    let all: Vec<RolloutResult> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let by_id: BTreeMap<_, _> =
+        all.iter().map(|result| (result.id.clone(), (result.stop_reason, result.answer.clone()))).collect();
+    assert_eq!(by_id.len(), all.len(), "an id is there twice");
+    by_id
+}

@@ -1,0 +1,237 @@
+//! What cannot be done: it is said before anything is asked of a model, where that is possible.
+
+use std::fs::File;
+use std::process::Command;
+
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use rlm_tests::{Place, program};
+
+use super::{answering, asking, shown, text};
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let place = Place::new();
+    let model = ScriptedModel::start([answering("yes")]);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = asking(&place, &model, &["run", "Why?"]).stdout(full).output().unwrap();
+    let words = text(&output.stderr);
+    assert_eq!(
+        (words, output.status.code()),
+        ("rlm: cannot write to standard output: No space left on device (os error 28)\n", Some(3))
+    );
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn results_that_cannot_be_written_end_the_batch() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
+    let model = ScriptedModel::start([answering("yes")]);
+    let args = ["run", "--questions", "q.jsonl", "--parallel", "1", "--results", "/dev/full"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    let words = "rlm: cannot write the results to /dev/full: No space left on device (os error 28)\n";
+    assert_eq!((text(&output.stderr), output.status.code()), (words, Some(3)));
+    assert_eq!(model.finish().len(), 1, "no more are started");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_model_that_fails_is_an_environment_error() {
+    let place = Place::new();
+    let model = ScriptedModel::start([Rule::any().status(401, "who are you?")]);
+    let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
+    let (answer, words, status) = shown(&output);
+    assert_eq!((answer, status), ("", Some(3)), "{words}");
+    assert!(words.starts_with("rlm: no final answer: the model's server failed: "), "{words}");
+    assert!(words.contains("who are you?") && words.ends_with("; there is none so far\n"), "{words}");
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_context_that_cannot_be_copied_is_an_environment_error() {
+    let place = Place::new();
+    let model = ScriptedModel::start([]);
+    let output = asking(&place, &model, &["run", "--context", "missing", "Why?"]).output().unwrap();
+    let (answer, words, status) = shown(&output);
+    assert_eq!((answer, status), ("", Some(3)), "{words}");
+    assert!(words.contains("the rollout could not be set up") && words.contains("missing"), "{words}");
+    assert_eq!(model.finish().len(), 0);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
+    let place = Place::new();
+    place.write("prices.toml", "[models.other]\nprompt = 1\ncompletion = 1\n");
+    place.write("bad.jsonl", "{\"question\": \"a\"}\n{\"quest\": \"b\"}\n");
+    place.write("bad.toml", "\nmax_turn = 3\n");
+    place.write("secret.toml", "api_key = \"k\"\n");
+    let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
+    let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
+    let cases: [(Vec<&str>, &str); 17] = [
+        (vec!["run"], "required arguments were not provided"),
+        (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
+        (
+            vec!["run", "--model", "m", "Why?"],
+            "the address of the model is not set: give --base-url, RLM_BASE_URL, or",
+        ),
+        (
+            vec!["run", "--model", "m", "--base-url", "https://host/v1", "Why?"],
+            "the key for https://host/v1 is not set: set RLM_API_KEY or OPENAI_API_KEY, name another variable with",
+        ),
+        (
+            with_server(&["--api-key-env", "MISSING", "Why?"]),
+            "the variable MISSING, which is to hold the key, is not set",
+        ),
+        (
+            with_server(&["--base-url", "host", "Why?"]),
+            "the argument '--base-url <URL>' cannot be used multiple times",
+        ),
+        (
+            vec!["run", "--model", "m", "--base-url", "host", "Why?"],
+            "the base URL of the models cannot be read",
+        ),
+        (with_server(&["--timeout", "soon", "Why?"]), "expected a number of seconds above 0"),
+        (
+            with_server(&["--language", "perl", "Why?"]),
+            "unknown REPL language `perl`: expected `bash` or `python`",
+        ),
+        (
+            with_server(&["--budget-usd", "1", "Why?"]),
+            "the price of the model m is not known: give --prices FILE",
+        ),
+        (
+            with_server(&["--budget-usd", "1", "--prices", "prices.toml", "Why?"]),
+            "the budget is in USD, and prices.toml has no price of the model m",
+        ),
+        (
+            with_server(&["--tools", "none.toml", "Why?"]),
+            "the tools cannot be read from none.toml: No such file",
+        ),
+        (
+            with_server(&["--questions", "bad.jsonl"]),
+            "bad.jsonl:2: unknown field `quest`: is `question` meant?",
+        ),
+        (
+            with_server(&["--config", "bad.toml", "Why?"]),
+            "bad.toml:2: unknown key `max_turn`: is `max_turns` meant?",
+        ),
+        (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong into a file"),
+        (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),
+        (with_server(&[" "]), "the question is empty"),
+    ];
+    for (args, message) in cases {
+        let output = place.rlm(&args).output().unwrap();
+        let (answer, words, status) = shown(&output);
+        assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
+        assert!(words.contains(message), "{args:?}: {words}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
+    let place = Place::new();
+    let questions = "{\"question\": \"a\"}\n{\"question\": \"b\"}";
+    let files = [
+        ("q.jsonl", questions),
+        ("ended.jsonl", "{\"question\": \"a\"}\n"),
+        ("hello", "hello"),
+        ("llm.toml", "[[tool]]\nname = \"llm_batch\"\ndescription = \"d\"\ncommand = [\"wc\"]\n"),
+        ("two.toml", &"[[tool]]\nname = \"x\"\ndescription = \"d\"\ncommand = [\"wc\"]\n".repeat(2)),
+        ("stream.toml", "max_turns = 3\n[sub_sampling]\nstream = true\n"),
+        ("nan.toml", "[sampling]\ntemperature = nan\n"),
+    ];
+    for (name, text) in files {
+        place.write(name, text);
+    }
+    nix::unistd::mkfifo(&place.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let batch = ["--questions", "q.jsonl", "--results"];
+    let cases: [(Vec<&str>, &str); 17] = [
+        ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is no result: "),
+        ([&batch[..], &["q.jsonl", "--resume"]].concat(), "q.jsonl:1: this is no result: "),
+        ([&batch[..], &["/dev/null", "--resume"]].concat(), "/dev/null is no file, and has no results to"),
+        (
+            vec!["--trajectory", "fifo", "Why?"],
+            "cannot write the trajectory to fifo: it is a pipe, whose reader",
+        ),
+        (vec!["--trajectory", "/dev/random", "Why?"], "it is a device: name a file"),
+        (vec!["--trajectory", "ended.jsonl", "Why?"], "it is no trajectory: its first line is no entry"),
+        (
+            [&batch[..], &["r.jsonl", "--trajectory", "./q.jsonl"]].concat(),
+            "the trajectory and --questions cannot be one file: ./q.jsonl is given for both",
+        ),
+        (
+            [&batch[..], &["r.jsonl", "--trajectory", "./r.jsonl"]].concat(),
+            "the trajectory and --results cannot be one file: ./r.jsonl is given for both",
+        ),
+        (
+            vec!["--call-timeout", "1e19", "Why?"],
+            "'--call-timeout <SECONDS>': expected at most 604800 seconds",
+        ),
+        (
+            vec!["--call-timeout", "640000", "Why?"],
+            "'--call-timeout <SECONDS>': expected at most 604800 seconds",
+        ),
+        (vec!["--timeout", "1e19", "Why?"], "'--timeout <SECONDS>': expected at most 31622400 seconds"),
+        (
+            vec!["--sampling", "{\"messages\": []}", "Why?"],
+            "rlm: sampling (--sampling): `messages` is no sampling",
+        ),
+        (
+            vec!["--sub-sampling", "{\"n\": 0}", "Why?"],
+            "rlm: sub_sampling (--sub-sampling): n must be an int",
+        ),
+        (vec!["--config", "stream.toml", "Why?"], "stream.toml:2): `stream` is no sampling parameter"),
+        (
+            vec!["--config", "nan.toml", "Why?"],
+            "nan.toml:1: sampling: temperature: a request cannot hold the number NaN",
+        ),
+        (
+            vec!["--tools", "llm.toml", "Why?"],
+            "llm.toml: tool 'llm_batch': every rollout has a tool of this name",
+        ),
+        (vec!["--tools", "two.toml", "Why?"], "two.toml: tool 'x': the name is taken by another tool"),
+    ];
+    for (args, message) in cases {
+        let server = ["run", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
+        let output = place.rlm(&[&server[..], &args].concat()).output().unwrap();
+        let (answer, words, status) = shown(&output);
+        assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
+        assert!(words.contains(message), "{args:?}: {words}");
+    }
+    for (name, text) in files {
+        assert_eq!(place.read(name), text);
+    }
+    assert!(!place.file("r.jsonl").exists());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n");
+    let model = ScriptedModel::start([answering("yes")]);
+    let closed = |args: &[&str]| {
+        let asking = asking(&place, &model, &[]);
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(program("rlm")).args(args).env_clear();
+        command.envs(asking.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(place.file("")).output().unwrap()
+    };
+    let words = "rlm: standard output is closed: there is nowhere to write the answer to\n";
+    for args in [&["run", "Why?"][..], &["run", "--questions", "q.jsonl"], &["demo"]] {
+        assert_eq!(shown(&closed(args)), ("", words, Some(3)), "{args:?}");
+    }
+    let output = closed(&["run", "--questions", "q.jsonl", "--results", "r.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(model.finish().len(), 1);
+
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = place.rlm(&["demo"]).stdout(full).output().unwrap();
+    let words = "rlm: cannot write to standard output: No space left on device (os error 28)\n";
+    assert_eq!(shown(&output), ("", words, Some(3)));
+    place.assert_nothing_left();
+}

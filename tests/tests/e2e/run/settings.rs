@@ -1,0 +1,87 @@
+//! Where settings come from, and what other variables of the environment do.
+
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::{Value, json};
+
+use super::{answering, asking, at_terminal, bash, read_until, shown, text};
+
+#[test]
+fn config_says_what_is_in_force_and_where_it_came_from() {
+    let place = Place::new();
+    place.write(
+        "rlm.toml",
+        "model = \"of-file\"\nmax_turns = 3\nverbosity = \"light\"\napi_key_env = \"MINE\"\n",
+    );
+    let mut command = place.rlm(&["config", "--json", "--max-turns", "1"]);
+    let output = command.env("RLM_VERBOSITY", "heavy").env("MINE", "k1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let file = place.file("rlm.toml").display().to_string();
+    assert_eq!(shown["file"], file.as_str());
+    let at = |name: &str| shown["settings"][name].clone();
+    assert_eq!(at("max_turns"), json!({"value": 1, "from": "flag", "where": "--max-turns"}));
+    assert_eq!(at("verbosity"), json!({"value": "heavy", "from": "variable", "where": "RLM_VERBOSITY"}));
+    assert_eq!(at("model"), json!({"value": "of-file", "from": "file", "where": format!("{file}:1")}));
+    assert_eq!(at("language"), json!({"value": "bash", "from": "default", "where": null}));
+    assert_eq!(at("timeout"), json!({"value": null, "from": null, "where": null}));
+    assert_eq!(shown["api_key"], json!({"is_set": true, "variable": "MINE", "looked_at": ["MINE"]}));
+    let as_text = place.rlm(&["config"]).env("MINE", "k1").output().unwrap();
+    assert!(
+        text(&as_text.stdout).lines().any(|line| line.starts_with("api_key ") && line.ends_with("  MINE"))
+    );
+    for output in [&output, &as_text] {
+        assert!(!text(&output.stdout).contains("k1"), "the key is shown: {}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn the_example_is_a_configuration_file() {
+    let place = Place::new();
+    let output = place.rlm(&["config", "--example"]).output().unwrap();
+    place.write("rlm.toml", &text(&output.stdout).replace("#max_turns = 50", "max_turns = 7"));
+    let shown = place.rlm(&["config"]).output().unwrap();
+    let line = text(&shown.stdout).lines().find(|line| line.starts_with("max_turns ")).unwrap();
+    assert!(line.contains(" 7 ") && line.contains("rlm.toml:"), "{line}");
+}
+
+#[test]
+fn variables_that_name_a_proxy_are_nothing_to_servers_of_this_machine() {
+    let place = Place::new();
+    let model = ScriptedModel::start([
+        Rule::on("which colour?").reply("blue"),
+        bash("RLM_CONTENT=$(llm_batch 'which colour?') RLM_READY=1"),
+    ]);
+    let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let proxies = names.map(|name| (name, "http://127.0.0.1:1"));
+    let output = asking(&place, &model, &["run", "Say."]).envs(proxies).output().unwrap();
+    assert_eq!(shown(&output), ("blue\n", "", Some(0)));
+    assert_eq!(model.finish().len(), 2);
+    let output = place.rlm(&["demo"]).envs(proxies).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+
+    let model = ScriptedModel::start([answering("yes")]);
+    let proxy = model.base_url().trim_end_matches("/v1").replace("http://", "http://me:secret@");
+    let args = ["run", "--base-url", "http://host.invalid/v1", "--model", "m", "Why?"];
+    let output = place.rlm(&args).env("http_proxy", &proxy).output().unwrap();
+    assert_eq!(shown(&output), ("yes\n", "", Some(0)));
+    let requests = model.finish();
+    assert!(!requests[0].header("proxy-authorization").is_empty());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_libraries_warn_of_is_told() {
+    let place = Place::new();
+    let model = ScriptedModel::start([answering("yes")]);
+    let output = asking(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]).output().unwrap();
+    let words = "rlm: warning: the trajectory is incomplete; path: /dev/full; error: No space left on device (os error 28)\n";
+    assert_eq!(shown(&output), ("yes\n", words, Some(0)));
+    let (child, mut terminal) =
+        at_terminal(asking(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]));
+    let (seen, _) = read_until(&mut terminal, "");
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    assert!(seen.contains(words.trim_end()), "{seen}");
+    drop(model.finish());
+    place.assert_nothing_left();
+}

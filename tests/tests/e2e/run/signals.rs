@@ -1,0 +1,103 @@
+//! Interrupts and other ends from outside.
+
+use std::process::Child;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_env::StopReason;
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+
+use super::{answering, asking, bash, results, text};
+
+/// Starts the command, and waits until its rollout runs code.
+fn start_and_wait(place: &Place, model: &ScriptedModel, args: &[&str]) -> Child {
+    let child = asking(place, model, args).spawn().unwrap();
+    rlm_tests::wait_until("the code runs", || place.file("started").exists());
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+}
+
+/// Code that says that it runs, and waits until a file is there.
+fn waiting(place: &Place) -> Rule {
+    let (started, go) = (place.file("started"), place.file("go"));
+    let code = format!(
+        "RLM_CONTENT=partial\n: >{}; until [ -e {} ]; do read -t 0.01 < <(sleep 9); done",
+        started.display(),
+        go.display()
+    );
+    bash(&code)
+}
+
+#[test]
+fn a_first_interrupt_ends_after_the_call_and_gives_the_answer_so_far() {
+    let place = Place::new();
+    let model = ScriptedModel::start([waiting(&place)]);
+    let mut child = start_and_wait(&place, &model, &["run", "Why?"]);
+    signal(&child, Signal::SIGINT);
+    let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut words = String::new();
+    std::io::BufRead::read_line(&mut errors, &mut words).unwrap();
+    assert_eq!(words, "rlm: stopping after the call that runs; Ctrl-C again ends at once\n");
+    place.write("go", "");
+    std::io::Read::read_to_string(&mut errors, &mut words).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(words.ends_with("rlm: no final answer: it was stopped; this is the best so far\n"), "{words}");
+    assert_eq!((text(&output.stdout), output.status.code()), ("partial\n", Some(1)));
+    assert_eq!(model.finish().len(), 1);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn signals_end_the_rollout_at_once_and_leave_nothing() {
+    for (signals, status) in [
+        (&[Signal::SIGTERM][..], 143),
+        (&[Signal::SIGHUP], 129),
+        (&[Signal::SIGQUIT], 131),
+        (&[Signal::SIGINT, Signal::SIGINT], 130),
+    ] {
+        let place = Place::new();
+        let model = ScriptedModel::start([waiting(&place)]);
+        let mut child = start_and_wait(&place, &model, &["run", "Why?"]);
+        let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+        for (at, each) in signals.iter().enumerate() {
+            signal(&child, *each);
+            if at + 1 < signals.len() {
+                std::io::BufRead::read_line(&mut errors, &mut String::new()).unwrap();
+            }
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(status), "{signals:?}");
+        drop(model.finish());
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_batch_that_is_interrupted_is_gone_on_with() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
+    let args = ["run", "--questions", "q.jsonl", "--parallel", "1", "--results", "r.jsonl"];
+    let model = ScriptedModel::start([waiting(&place)]);
+    let child = start_and_wait(&place, &model, &args);
+    signal(&child, Signal::SIGTERM);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    let words = text(&output.stderr);
+    assert!(words.contains("rlm: 1 rollout: 0 answered, 1 cancelled, 1 not started\n"), "{words}");
+    assert_eq!(results(&place.read("r.jsonl"))["1-1"].0, StopReason::Cancelled);
+    drop(model.finish());
+
+    let model = ScriptedModel::start([answering("yes")]);
+    let output = asking(&place, &model, &[&args[..], &["--resume"]].concat()).output().unwrap();
+    let words = text(&output.stderr);
+    assert!(words.starts_with("rlm: 1 result is taken out of r.jsonl, and run again\n"), "{words}");
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let answered =
+        |id: &str| results(&place.read("r.jsonl"))[id] == (StopReason::Answered, Some("yes".to_owned()));
+    assert!(answered("1-1") && answered("2-1"));
+    drop(model.finish());
+    place.assert_nothing_left();
+}

@@ -115,6 +115,8 @@ impl Channel {
     }
 
     fn receive(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
+        // What removed it was the last call: a request that has come since is not read, and so not run.
+        self.find_removal(events)?;
         loop {
             if let Some(frame) = self.decoder.next_frame() {
                 return Ok(frame);
@@ -138,20 +140,26 @@ impl Channel {
 
     fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Stop> {
         loop {
-            if events.take_deletion()
-                && let Err(source) = self.command_path.symlink_metadata()
-            {
-                return Err(failed("serve", &self.command_path, source));
-            }
             let mut fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             interpreter.watch(&mut fds);
             // An interrupt without a call to interrupt is nothing.
             let Wake { interrupt: _, ready } = events.wait(fds, None)?;
+            self.find_removal(events)?;
             interpreter.tend()?;
             if ready[0] {
                 return Ok(());
             }
         }
+    }
+
+    /// Stops where the command FIFO is gone. It is looked for only after something in its directory was deleted.
+    fn find_removal(&self, events: &Events) -> Result<(), Stop> {
+        if events.take_deletion()
+            && let Err(source) = self.command_path.symlink_metadata()
+        {
+            return Err(failed("serve", &self.command_path, source));
+        }
+        Ok(())
     }
 
     /// Reads once without waiting.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rlm_core::json::JsonText;
+use rlm_core::limits::MAX_HISTORY_VARIABLES_BYTES;
 use rlm_core::protocol::{Exception, Outcome, Response};
 use rlm_core::root_tool::Reply;
 use rlm_rootd::{CallError, Rootd};
@@ -24,8 +25,8 @@ const TOOL_FAILED: &str = "RuntimeError";
 /// Least time that is left to the code when its tools have taken theirs.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Most bytes of values that go to the worker in one request.
-const MAX_SET_BYTES: usize = 8 << 20;
+/// Most bytes of values that go to the worker in one request: as many as a line of its history keeps.
+const MAX_SET_BYTES: usize = MAX_HISTORY_VARIABLES_BYTES;
 
 /// What an [`Interceptor`] works with.
 #[derive(Clone, Debug)]
@@ -243,7 +244,7 @@ fn batches(variables: Vec<(String, JsonText)>) -> Vec<Vec<(String, JsonText)>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut left = 0;
     for (name, json) in variables {
-        let bytes = json.get().len() + name.len();
+        let bytes = json.get().len();
         match batches.last_mut() {
             Some(batch) if bytes <= left => {
                 left -= bytes;

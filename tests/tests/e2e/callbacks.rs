@@ -1,83 +1,45 @@
 //! `rlm exec --callbacks`: functions of the host, in a session that may have no way to it.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
 
 use rlm_core::protocol::{Outcome, Response, State};
+use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use rlm_tests::{assert_no_marked_process, default_python, program};
-use tempfile::TempDir;
 
-/// A context, a place for other files, and what they are called with.
-struct Place {
-    context: TempDir,
-    other: TempDir,
-    mark: String,
+/// `rlm exec` in a directory with two files, as another session's code might start it.
+fn exec(place: &Place, arguments: &[&str]) -> Output {
+    let context = place.path("context");
+    fs::create_dir_all(&context).unwrap();
+    fs::write(context.join("numbers.txt"), "one\ntwo\nthree\n").unwrap();
+    fs::write(context.join("tool.py"), "class A:\n    def go(self):\n        return 1\n").unwrap();
+    let mut command = place.rlm(&["exec", "--context", context.to_str().unwrap()]);
+    command
+        .args(arguments)
+        .env("RLM_ROOT_TOOL_URL", "http://127.0.0.1:9/")
+        .env("RLM_ROOT_TOOL_NAMES", "[\"other\"]")
+        .env("RLM_INTERCEPTION_SECRET", "secret");
+    let output = command.output().unwrap();
+    place.assert_nothing_left();
+    output
 }
 
-impl Place {
-    fn new(mark: &str) -> Self {
-        let context = tempfile::tempdir().unwrap();
-        std::fs::write(context.path().join("numbers.txt"), "one\ntwo\nthree\n").unwrap();
-        std::fs::write(context.path().join("tool.py"), "class A:\n    def go(self):\n        return 1\n")
-            .unwrap();
-        let mark = format!("{mark}-{}", std::process::id());
-        Self { context, other: tempfile::tempdir().unwrap(), mark }
-    }
+fn python(place: &Place, how: &str, more: &[&str]) -> Output {
+    exec(place, &[&["--python", "--callbacks", how][..], more].concat())
+}
 
-    /// `rlm exec` in the context.
-    fn exec(&self, arguments: &[&str]) -> Output {
-        let output = Command::new(program("rlm"))
-            .args(["exec", "--context", self.context.path().to_str().unwrap()])
-            .args(arguments)
-            .current_dir(self.other.path())
-            .env("RLM_TEST_MARK", &self.mark)
-            .env("RLM_PASS_ENV", "RLM_TEST_MARK")
-            .env("TMPDIR", self.other.path())
-            // Those of another session.
-            .env("RLM_ROOT_TOOL_URL", "http://127.0.0.1:9/")
-            .env("RLM_ROOT_TOOL_NAMES", "[\"other\"]")
-            .env("RLM_INTERCEPTION_SECRET", "secret")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert_no_marked_process(&self.mark);
-        output
-    }
+/// A file with one tool: it appends a line to the file `calls`, and gives its input back.
+fn tools(place: &Place) -> String {
+    let script = place.write("say.sh", "#!/bin/sh\necho called >> \"${0%/*}/calls\"\ncat\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let tool = "[[tool]]\nname = 'say'\ndescription = 'Gives it back.'\ncommand = ['./say.sh']\n";
+    place.write("tools.toml", tool).to_str().unwrap().to_owned()
+}
 
-    fn python(&self, how: &str, more: &[&str]) -> Output {
-        let python = format!("--python={}", default_python().display());
-        self.exec(&[&[python.as_str(), "--callbacks", how][..], more].concat())
-    }
-
-    /// A file with one tool: it appends a line to the file `calls`, and gives its argument back.
-    fn tools(&self) -> String {
-        let script = self.path("say.sh");
-        std::fs::write(&script, "#!/bin/sh\necho called >> \"${0%/*}/calls\"\ncat\n").unwrap();
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let file = self.path("tools.toml");
-        let tool = "[[tool]]\nname = 'say'\ndescription = 'Gives it back.'\ncommand = ['./say.sh']\n";
-        std::fs::write(&file, tool).unwrap();
-        file
-    }
-
-    /// How often the tool was called.
-    fn calls(&self) -> usize {
-        std::fs::read_to_string(self.path("calls")).unwrap_or_default().lines().count()
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.other.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Nothing was left where temporary files are made.
-    fn assert_nothing_left(&self, files: &[&str]) {
-        let name =
-            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
-        let mut left: Vec<_> = std::fs::read_dir(self.other.path()).unwrap().map(name).collect();
-        left.sort();
-        assert_eq!(left, files);
-    }
+/// How often the tool was called.
+fn times_called(place: &Place) -> usize {
+    fs::read_to_string(place.file("calls")).unwrap_or_default().lines().count()
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -93,7 +55,7 @@ const ENVIRONMENT: &str =
 
 #[test]
 fn values_of_the_host_are_there_in_a_session_without_a_way_to_it() {
-    let place = Place::new("callbacks-values");
+    let place = Place::new();
     let calls = [
         "info = nav_info()",
         "type(info).__name__, info['files'], info['languages']['python']['files']",
@@ -102,34 +64,32 @@ fn values_of_the_host_are_there_in_a_session_without_a_way_to_it() {
         "part = nav_read('tool.py:A.go'); print(part)",
         ENVIRONMENT,
     ];
-    let output = place.python("intercept", &calls);
+    let output = python(&place, "intercept", &calls);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((stderr, output.status.code()), ("", Some(0)));
     let lines: Vec<_> = stdout.lines().collect();
     assert_eq!(lines[..2], ["('dict', 2, 1)", "([2, 3], 3)"]);
     assert!(stdout.contains("    def go(self):\n        return 1\n"), "{stdout}");
     assert_eq!(lines.last(), Some(&"[]"));
-    place.assert_nothing_left(&[]);
 }
 
 #[test]
 fn the_same_functions_are_called_over_the_network() {
-    let place = Place::new("callbacks-network");
-    let output = place.python("network", &["[nav_ls()[0]['path'] for i in range(2)]", ENVIRONMENT]);
+    let place = Place::new();
+    let output = python(&place, "network", &["[nav_ls()[0]['path'] for i in range(2)]", ENVIRONMENT]);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((stderr, output.status.code()), ("", Some(0)));
     assert!(stdout.starts_with("['numbers.txt', 'numbers.txt']\n"), "{stdout}");
     assert!(stdout.contains("RLM_ROOT_TOOL_URL"), "{stdout}");
-    let output = place.exec(&["--callbacks", "network", "nav_search two | head -c 1; nav_info | wc -l"]);
+    let output = exec(&place, &["--callbacks", "network", "nav_search two | head -c 1; nav_info | wc -l"]);
     assert_eq!(text(&output.stderr), "");
     assert_eq!(output.status.code(), Some(0));
-    place.assert_nothing_left(&[]);
 }
 
 #[test]
 fn what_is_rejected_or_fails_runs_nothing_and_is_data() {
-    let place = Place::new("callbacks-rejected");
-    let tools = place.tools();
+    let place = Place::new();
+    let tools = tools(&place);
     let calls = [
         "x = say('a')\nprint(say('b'))",
         "'x' in globals()",
@@ -138,7 +98,7 @@ fn what_is_rejected_or_fails_runs_nothing_and_is_data() {
         "x = say('c'); 1 / 0",
         "x",
     ];
-    let output = place.python("intercept", &[&["--json", "--tools", &tools][..], &calls].concat());
+    let output = python(&place, "intercept", &[&["--json", "--tools", &tools][..], &calls].concat());
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(1)));
     let responses = responses(&output);
     let rejected = &responses[0];
@@ -159,18 +119,17 @@ fn what_is_rejected_or_fails_runs_nothing_and_is_data() {
     let raised = responses[4].result.as_deref().unwrap();
     assert!(raised.contains("    x = say('c'); 1 / 0\n"), "{raised}");
     assert!(responses[5].result.as_deref().unwrap().contains('c'), "{:?}", responses[5].result);
-    assert_eq!(place.calls(), 2, "the rejected code called nothing");
-    place.assert_nothing_left(&["calls", "say.sh", "tools.toml"]);
+    assert_eq!(times_called(&place), 2, "the rejected code called nothing");
 }
 
 #[test]
 fn models_are_asked_with_prompts_that_are_written_out() {
-    let place = Place::new("callbacks-models");
+    let place = Place::new();
     let model = ScriptedModel::start([Rule::on("first").reply("one"), Rule::on("second").reply("two")]);
     let base_url = model.base_url();
     let call = "replies = llm_batch(['first', 'second'])\nprint(replies)";
     let output =
-        place.python("intercept", &["--model", "m", "--base-url", &base_url, "--api-key-env", "", call]);
+        python(&place, "intercept", &["--model", "m", "--base-url", &base_url, "--api-key-env", "", call]);
     let printed = text(&output.stdout);
     assert!(
         printed.starts_with("llm_batch: 2 calls in ") && printed.ends_with("\n['one', 'two']\n"),
@@ -178,12 +137,11 @@ fn models_are_asked_with_prompts_that_are_written_out() {
     );
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
     assert_eq!(model.finish().len(), 2);
-    place.assert_nothing_left(&[]);
 }
 
 #[test]
 fn what_is_not_understood_is_named() {
-    let place = Place::new("callbacks-usage");
+    let place = Place::new();
     for (arguments, words) in [
         (&["--callbacks", "magic", "x"][..], "unknown callbacks `magic`: expected `network` or `intercept`"),
         (
@@ -192,22 +150,18 @@ fn what_is_not_understood_is_named() {
         ),
         (&["--tools", "/nonexistent.toml", "x"], "/nonexistent.toml"),
     ] {
-        let output = place.exec(arguments);
+        let output = exec(&place, arguments);
         assert!(text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
         assert_eq!((text(&output.stdout), output.status.code()), ("", Some(2)));
     }
-    place.assert_nothing_left(&[]);
 }
 
 #[test]
 fn an_answer_can_be_given_by_a_function() {
-    let place = Place::new("callbacks-final");
+    let place = Place::new();
     let calls = ["--final-functions", "found = {'a': 1}", "FINAL_VAR('found')"];
-    let output = place.python("intercept", &calls);
+    let output = python(&place, "intercept", &calls);
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("{'a': 1}\n", ""));
-    let python = format!("--python={}", default_python().display());
-    let output = place.exec(&[&python, "'FINAL' in globals()"]);
+    let output = exec(&place, &["--python", "'FINAL' in globals()"]);
     assert_eq!(text(&output.stdout), "False\n");
-    assert!(Path::new(place.other.path()).exists());
-    place.assert_nothing_left(&[]);
 }

@@ -8,6 +8,7 @@
 //!
 //! This module is pure: code goes in and a plan comes out. It calls no tool, starts no program and reads no file.
 
+mod bash;
 mod names;
 mod python;
 mod rejection;
@@ -61,6 +62,6 @@ pub struct InterceptedCall {
 pub fn plan(language: ReplLanguage, code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
     match language {
         ReplLanguage::Python => python::plan(code, tools, names),
-        ReplLanguage::Bash => Plan::Untouched,
+        ReplLanguage::Bash => bash::plan(code, tools, names),
     }
 }

@@ -29,7 +29,8 @@ pub struct Rejection {
     pub fault: Fault,
     /// Line of the statement that `fixed` goes before, where it does not take the place of what is there.
     pub before: Option<usize>,
-    /// What to write instead: one line or more, where `...` stands for a literal that is still to be written. Empty where
+    /// What to write instead: one line or more, where `...` in Python and `<literal>` in bash stand for a
+    /// literal that is still to be written. Empty where
     /// there is nothing to propose.
     pub fixed: String,
 }
@@ -71,6 +72,10 @@ pub enum Fault {
     Rebound,
     /// A name that begins with [`RESERVED_PREFIX`].
     Reserved,
+    /// In bash: something else is on the line of `name=$(tool)`, or it is of more lines than one.
+    SharesLine,
+    /// In bash: a call that may not be what it seems, and what the code has or is.
+    Uncertain(&'static str),
     /// Code of so many levels that it is not read.
     TooDeep {
         /// The most that is read.
@@ -112,6 +117,10 @@ pub enum ArgumentFault {
     Unhashable(&'static str),
     /// It is a complex number.
     Complex,
+    /// In bash: it is an option of the tool's command.
+    Option(String),
+    /// In bash: it names a file, `@path`.
+    File(String),
     /// It has a lone surrogate, which is no character.
     Surrogate,
 }
@@ -157,7 +166,7 @@ impl Rejection {
         }
         match self.before {
             Some(line) => {
-                write!(formatter, "\n  write before line {line}, at module level, and use the name:")?
+                write!(formatter, "\n  write before line {line}, at the top level, and use the name:")?
             }
             None => formatter.write_str("\n  write instead:")?,
         }
@@ -172,7 +181,7 @@ impl fmt::Display for Fault {
             Self::Unnamed => formatter.write_str("is called, but its value gets no name"),
             Self::Nested => formatter.write_str("is called inside another expression or statement"),
             Self::Inside(place) => {
-                write!(formatter, "is called in {place}; a tool is called at module level only, once")
+                write!(formatter, "is called in {place}; a tool is called at the top level only, once")
             }
             Self::Argument { argument, fault } => write!(formatter, "is called with {argument} {fault}"),
             Self::SeveralTargets => formatter.write_str("is called with several targets for its value"),
@@ -186,6 +195,13 @@ impl fmt::Display for Fault {
             Self::Rebound => formatter.write_str("is the name of a tool and cannot be bound or deleted"),
             Self::Reserved => {
                 write!(formatter, "is reserved, as is every name that begins with {RESERVED_PREFIX}")
+            }
+            Self::SharesLine => formatter.write_str("is called on a line that is not just `name=$(…)`"),
+            Self::Uncertain(reason) => {
+                write!(
+                    formatter,
+                    "is named in code that {reason}; make the call in a code of its own, before this one"
+                )
             }
             Self::TooDeep { levels } => {
                 write!(formatter, "is named in code that is nested more than {levels} levels deep")
@@ -222,6 +238,10 @@ impl fmt::Display for ArgumentFault {
                 write!(formatter, "in which a {kind}, which is unhashable, is in a set or the key of a dict")
             }
             Self::Complex => formatter.write_str("that is or contains a complex number, which no tool takes"),
+            Self::Option(option) => {
+                write!(formatter, "that is an option ({option}), which is not taken here")
+            }
+            Self::File(file) => write!(formatter, "that stands for a file ({file}), which is not taken here"),
             Self::Surrogate => formatter.write_str("that contains a lone surrogate, which is no character"),
         }
     }

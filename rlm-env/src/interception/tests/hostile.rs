@@ -1,7 +1,7 @@
 //! Code that is made to break the host.
 
 use super::{Plan, planned, shown};
-use crate::session::ReplLanguage::Python;
+use crate::session::ReplLanguage::{Bash, Python};
 
 const SIZE: usize = 1 << 20;
 
@@ -106,4 +106,45 @@ fn large_code_is_planned() {
     assert_eq!(planned(Python, &format!("x = nav_ls({})\n", "1".repeat(4301))), Plan::Untouched);
     let signs = format!("x = nav_ls({}1)\n", "-".repeat(1900));
     assert_eq!(outcome(&signs), "1:5 nav_ls(1) -> $1");
+}
+
+#[test]
+fn bash_of_any_depth_is_planned() {
+    for piece in [
+        "$(",
+        "`",
+        "{ ",
+        "(",
+        "((",
+        "[[ ",
+        "\"$(",
+        "${x:-",
+        "if a; then ",
+        "case a in a) ",
+        "f() { ",
+        "a=(",
+        "<(",
+        "'",
+        "<<E ",
+        "a | ",
+        "! ",
+        "x=1 ",
+        "$((",
+        "\\\n",
+        "nav_info ",
+        "nav_info\n",
+        "x=$(nav_info)\n",
+        "x=$(nav_info); ",
+        "#",
+        "<<E\n",
+    ] {
+        for size in [4_000, SIZE] {
+            let code = format!("x=$(nav_info)\n{}", piece.repeat(size / piece.len()));
+            assert_ne!(planned(Bash, &code), Plan::Untouched, "{piece}");
+        }
+    }
+    let many = "x=$(nav_info)\n".repeat(1000);
+    assert!(matches!(planned(Bash, &many), Plan::Intercepted { calls, .. } if calls.len() == 1000));
+    let bare = "nav_info\n".repeat(1000);
+    assert!(matches!(planned(Bash, &bare), Plan::Rejected(rejections) if rejections.more == 980));
 }

@@ -1,6 +1,8 @@
 //! What comes out for which code.
 
+mod against_bash;
 mod against_python;
+mod bash_table;
 mod hostile;
 mod properties;
 mod python_table;

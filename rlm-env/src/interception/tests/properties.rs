@@ -5,7 +5,7 @@ use proptest::sample::select;
 use ruff_python_parser::parse_module;
 
 use super::{Plan, TOOLS, VariableNames, plan, planned};
-use crate::session::ReplLanguage::{Bash, Python};
+use crate::session::ReplLanguage::{self, Bash, Python};
 
 /// A literal, and whether it is on one line.
 fn literal() -> impl Strategy<Value = String> {
@@ -84,12 +84,12 @@ fn lines(code: &str) -> usize {
     code.replace("\r\n", "\n").replace('\r', "\n").split('\n').count()
 }
 
-fn fixed_is_accepted(code: &str) -> Result<(), TestCaseError> {
-    let Plan::Rejected(rejections) = planned(Python, code) else {
+fn fixed_is_accepted(language: ReplLanguage, code: &str) -> Result<(), TestCaseError> {
+    let Plan::Rejected(rejections) = planned(language, code) else {
         return Err(TestCaseError::fail(format!("{code:?} is not rejected")));
     };
     for rejection in rejections.listed {
-        let fixed = planned(Python, &rejection.fixed);
+        let fixed = planned(language, &rejection.fixed);
         prop_assert!(matches!(fixed, Plan::Intercepted { .. }), "{code:?}: {:?}: {fixed:?}", rejection.fixed);
     }
     Ok(())
@@ -170,7 +170,35 @@ proptest! {
             format!("if (n := {call}):\n    pass\n"),
             format!("x = 1; assert {call} and {other}\n"),
         ] {
-            fixed_is_accepted(&code)?;
+            fixed_is_accepted(Python, &code)?;
+        }
+    }
+
+    #[test]
+    fn what_is_proposed_in_bash_is_accepted(
+        tool in select(vec!["nav_info", "nav_ls", "budget"]),
+        words in proptest::collection::vec(select(vec!["a", "'b c'", "\"d 'e'\"", "3", "'[1]'"]), 0..3),
+    ) {
+        let call = format!("{tool} {}", words.join(" "));
+        for code in [
+            format!("{call}\n"),
+            format!("echo \"$({call})\" $({call} | head -n 1)\n"),
+            format!("x=`{call}`\n"),
+            format!("x+=$({call})\n"),
+            format!("x[1]=\"$({call})\"\n"),
+            format!("x=a$({call})\n"),
+            format!("x=$({call}; {call})\n"),
+            format!("export x=$({call})\n"),
+            format!("{call} | wc -l > f\n"),
+            format!("x=$({call}); echo $x\n"),
+            format!("x=$({call}) && y=$({call})\n"),
+            format!("for i in $({call}); do echo $i; done\n"),
+            format!("f() {{\n  x=$({call})\n}}\n"),
+            format!("if {call}; then {call}; fi\n"),
+            format!("cat <<E\n$({call})\nE\n"),
+            format!("cat <<E\nE\nx=$({call})\n"),
+        ] {
+            fixed_is_accepted(Bash, &code)?;
         }
     }
 }

@@ -1,0 +1,163 @@
+//! What to write instead, made from the code itself.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::Fixed;
+use super::tree::Tree;
+use super::uses::{Use, UseKind, Uses, looks_like_an_option};
+use super::words::{is_name, words};
+use crate::interception::names::RESERVED_PREFIX;
+use crate::interception::rejection::Fault;
+use crate::interception::source::{Source, replaced};
+
+/// Stands for a word that is still to be written.
+const PLACEHOLDER: &str = "<literal>";
+/// Statements that have statements in them.
+const BLOCKS: [&str; 8] = [
+    "function_definition",
+    "if_statement",
+    "for_statement",
+    "c_style_for_statement",
+    "while_statement",
+    "case_statement",
+    "compound_statement",
+    "subshell",
+];
+
+pub(super) struct Fixer<'a> {
+    source: &'a Source<'a>,
+    tree: &'a Tree,
+    uses: &'a Uses,
+    /// Every word of the code, the tools, and what was proposed.
+    taken: HashSet<String>,
+    /// Names proposed for the values of the calls at these nodes.
+    proposed: HashMap<usize, String>,
+}
+
+impl<'a> Fixer<'a> {
+    pub(super) fn new(source: &'a Source<'a>, tree: &'a Tree, uses: &'a Uses, tools: &[&str]) -> Self {
+        let words = source.text.split(|char: char| !char.is_alphanumeric() && char != '_');
+        let taken = words.chain(tools.iter().copied()).map(str::to_owned).collect();
+        Self { source, tree, uses, taken, proposed: HashMap::new() }
+    }
+
+    pub(super) fn fixed(&mut self, found: &'a Use, fault: &Fault) -> Fixed {
+        match found.kind {
+            UseKind::Defined | UseKind::Reserved => return (self.renamed(found), None),
+            UseKind::Passed => {
+                let name = self.name_of(found);
+                return (format!("{name}=$({} {PLACEHOLDER})", found.name), None);
+            }
+            UseKind::Call => {}
+        }
+        let statement = self.statement_of(found.node);
+        let range = self.tree.nodes[statement].range.clone();
+        let is_one_line = !self.source.text[range.clone()].contains('\n');
+        let stands_alone = matches!(fault, Fault::SharesLine | Fault::Uncertain(_) | Fault::Argument { .. });
+        if stands_alone || BLOCKS.contains(&self.tree.kind(statement)) || !is_one_line {
+            let line = self.source.position(range.start).0;
+            let fixed = format!("{}=$({})", self.name_of(found), self.call_text(found));
+            return (fixed, (!stands_alone).then_some(line));
+        }
+        (self.taken_out(range), None)
+    }
+
+    /// The statement with its calls before it, each on a line of its own.
+    fn taken_out(&mut self, range: Range<usize>) -> String {
+        let uses = self.uses;
+        let calls =
+            uses.list.iter().filter(|call| call.kind == UseKind::Call && range.contains(&call.range.start));
+        let (mut lines, mut pieces) = (Vec::new(), Vec::<(Range<usize>, String)>::new());
+        for call in calls {
+            let name = self.name_of(call);
+            lines.push(format!("{name}=$({})", self.call_text(call)));
+            let (place, text) = match self.substitution_of(call.node) {
+                Some(place) => (place, format!("${{{name}}}")),
+                None => (self.tree.nodes[call.node].range.clone(), format!("printf '%s\\n' \"${name}\"")),
+            };
+            if pieces.last().is_none_or(|(last, _)| last.end <= place.start) {
+                pieces.push((place, text));
+            }
+        }
+        let inner = pieces
+            .into_iter()
+            .map(|(place, text)| (place.start - range.start..place.end - range.start, text));
+        let rest = replaced(&self.source.text[range.clone()], &inner.collect::<Vec<_>>());
+        lines.push(rest);
+        lines.join("\n")
+    }
+
+    /// `$(…)` around a command and nothing else.
+    fn substitution_of(&self, command: usize) -> Option<Range<usize>> {
+        let parent =
+            self.tree.parent(command).filter(|parent| self.tree.kind(*parent) == "command_substitution")?;
+        (self.tree.named_children(parent) == [command]).then(|| self.tree.nodes[parent].range.clone())
+    }
+
+    /// The call with a placeholder for each argument that is no plain word.
+    fn call_text(&self, found: &Use) -> String {
+        let arguments =
+            self.tree.children(found.node).filter(|child| self.tree.nodes[*child].field == Some("argument"));
+        let mut text = found.name.clone();
+        for argument in arguments {
+            let written = &self.source.text[self.tree.nodes[argument].range.clone()];
+            let is_plain = words(written).is_ok_and(
+                |words| matches!(&words[..], [word] if !looks_like_an_option(word) && !word.starts_with('@')),
+            );
+            text.push(' ');
+            text.push_str(if is_plain { written } else { PLACEHOLDER });
+        }
+        text
+    }
+
+    /// The child of the whole that a node is in.
+    fn statement_of(&self, node: usize) -> usize {
+        self.tree.path_up(node).find(|at| self.tree.parent(*at) == Some(0)).unwrap_or(node)
+    }
+
+    /// The variable that the code has for the value of a call, or a new one.
+    fn name_of(&mut self, found: &Use) -> String {
+        if let Some(target) = self.target_of(found.node) {
+            return target.to_owned();
+        }
+        if let Some(name) = self.proposed.get(&found.node) {
+            return name.clone();
+        }
+        let last = found.name.rsplit('_').next().unwrap_or(&found.name);
+        let name = match is_name(last) && last != found.name {
+            true => self.free(last),
+            false => self.free(&format!("{}_value", found.name)),
+        };
+        self.taken.insert(name.clone());
+        self.proposed.insert(found.node, name.clone());
+        name
+    }
+
+    /// The variable whose whole value is the substitution of this command.
+    fn target_of(&self, command: usize) -> Option<&'a str> {
+        let substitution = self.substitution_of(command)?;
+        let mut above = self.tree.path_up(command).skip(2).take(2);
+        let assignment = above.find(|at| self.tree.kind(*at) == "variable_assignment")?;
+        let (target, value) = self.source.text[self.tree.nodes[assignment].range.clone()].split_once('=')?;
+        let is_whole = value.trim_matches('"') == &self.source.text[substitution];
+        (is_whole && is_name(target) && !target.starts_with(RESERVED_PREFIX)).then_some(target)
+    }
+
+    /// The line with another name in place of this one.
+    fn renamed(&self, found: &Use) -> String {
+        let line = self.source.line_around(found.range.start);
+        let name = match found.kind {
+            UseKind::Reserved => self.free("value"),
+            _ => self.free(&format!("my_{}", found.name)),
+        };
+        let here = found.range.start - line.start..found.range.end - line.start;
+        replaced(&self.source.text[line], &[(here, name)]).trim().to_owned()
+    }
+
+    fn free(&self, name: &str) -> String {
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
+        candidates.find(|candidate| !self.taken.contains(candidate)).expect("the numbers do not end")
+    }
+}

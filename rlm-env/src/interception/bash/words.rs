@@ -1,0 +1,86 @@
+//! Plain words: what bash takes as it stands, without expanding anything.
+
+/// Characters that mean nothing to bash, wherever in an unquoted word they stand.
+const BARE: &str = "-_./:,%+=@";
+
+/// Why a text is no list of plain words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotPlain {
+    /// What is in it.
+    pub(super) found: &'static str,
+    /// Where.
+    pub(super) at: usize,
+    /// In which word, from 0.
+    pub(super) word: usize,
+}
+
+/// The words of a command on one line; blanks part them, and quoted and bare pieces without a blank between are one word.
+pub(super) fn words(text: &str) -> Result<Vec<String>, NotPlain> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut rest = text.char_indices();
+    while let Some((at, char)) = rest.next() {
+        match char {
+            ' ' | '\t' => words.extend(word.take()),
+            '\'' | '"' => {
+                let piece = word.get_or_insert_default();
+                loop {
+                    match rest.next() {
+                        Some((_, end)) if end == char => break,
+                        Some((at, inner)) => piece.push(quoted(char, inner).map_err(|found| NotPlain {
+                            found,
+                            at,
+                            word: words.len(),
+                        })?),
+                        None => return Err(NotPlain { found: "an open quote", at, word: words.len() }),
+                    }
+                }
+            }
+            _ => word.get_or_insert_default().push(bare(char).map_err(|found| NotPlain {
+                found,
+                at,
+                word: words.len(),
+            })?),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+fn quoted(quote: char, char: char) -> Result<char, &'static str> {
+    match char {
+        '$' if quote == '"' => Err("an expansion ($)"),
+        '`' if quote == '"' => Err("a command substitution"),
+        '\\' if quote == '"' => Err("a backslash in double quotes"),
+        '\n' | '\r' => Err("a line end"),
+        char if char.is_control() && char != '\t' => Err("a control character"),
+        char => Ok(char),
+    }
+}
+
+fn bare(char: char) -> Result<char, &'static str> {
+    match char {
+        '$' => Err("an expansion ($)"),
+        '`' => Err("a command substitution"),
+        '\\' => Err("a backslash"),
+        '*' | '?' | '[' | ']' | '{' | '}' | '~' | '!' | '^' | '#' => {
+            Err("an unquoted pattern or special character")
+        }
+        '<' | '>' => Err("a redirection"),
+        ';' | '&' | '|' | '(' | ')' => Err("an unquoted operator"),
+        '\n' | '\r' => Err("a line end"),
+        char if char.is_ascii_alphanumeric() || BARE.contains(char) => Ok(char),
+        _ => Err("an unquoted character that is not ASCII"),
+    }
+}
+
+/// Whether it is the name of a variable.
+pub(super) fn is_name(text: &str) -> bool {
+    text.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
+        && text.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
+}
+
+/// Whether nothing or a comment is in the text, which stands after a word.
+pub(super) fn is_blank_or_comment(text: &str) -> bool {
+    let rest = text.trim_start_matches([' ', '\t']);
+    rest.is_empty() || rest.len() < text.len() && rest.starts_with('#') && !rest.contains('\r')
+}

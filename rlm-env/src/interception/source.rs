@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Longest preview of a call's arguments, in characters.
 const MAX_PREVIEW_CHARS: usize = 80;
 
-/// A piece of code with the starts of its lines, which end as Python ends them: `\n`, `\r\n` or `\r`.
+/// A piece of code with the starts of its lines.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
@@ -13,7 +13,8 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    /// Lines end as Python ends them: by `\n`, `\r\n` or `\r`.
+    pub(super) fn of_python(text: &'a str) -> Self {
         let bytes = text.as_bytes();
         let ends = bytes.iter().enumerate().filter(|&(at, byte)| match byte {
             b'\n' => true,
@@ -24,6 +25,12 @@ impl<'a> Source<'a> {
         Self { text, starts }
     }
 
+    /// Lines end by `\n`, as bash ends them.
+    pub(super) fn of_bash(text: &'a str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { text, starts }
+    }
+
     /// Line and column of an offset, both from 1, the column in characters.
     pub(super) fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.starts.partition_point(|start| *start <= offset);
@@ -31,7 +38,7 @@ impl<'a> Source<'a> {
         (line, self.text[start..offset].chars().count() + 1)
     }
 
-    /// The line that holds an offset, without its end.
+    /// The line that holds an offset, without its end and CR before it.
     pub(super) fn line_around(&self, offset: usize) -> Range<usize> {
         let (line, _) = self.position(offset);
         let end = self.starts.get(line).copied().unwrap_or(self.text.len());

@@ -32,7 +32,7 @@ struct Served {
 }
 
 pub(super) fn plan(code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
-    let source = Source::new(code);
+    let source = Source::of_bash(code);
     let suspects = uses::suspects(code, tools);
     if suspects.is_empty() {
         return Plan::Untouched;

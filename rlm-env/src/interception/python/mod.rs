@@ -1,8 +1,8 @@
 //! Python cells.
 //!
 //! The parser accepts what any current Python accepts. What it does not accept runs as it is, so that Python itself says
-//! what is wrong. What Python finds wrong only after parsing (`return` outside a function) it says when the code runs, after
-//! the calls.
+//! what is wrong. The rest of what Python finds wrong only after parsing (a late `from __future__`) it says when the code
+//! runs, after the calls.
 
 mod fixed;
 mod levels;
@@ -61,10 +61,10 @@ fn plan_parsed(code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
     }
     let Mod::Module(module) = parsed.syntax() else { return Plan::Untouched };
     let uses = Uses::of(&module.body, tools);
-    if uses.list.is_empty() {
+    if uses.list.is_empty() || uses.has_misplaced {
         return Plan::Untouched;
     }
-    let source = Source::new(code);
+    let source = Source::of_python(code);
     let mut calls = Vec::new();
     let mut faults = Vec::new();
     for found in &uses.list {

@@ -16,6 +16,8 @@ pub(super) struct Uses<'a> {
     pub(super) list: Vec<Use<'a>>,
     /// How many times each name is bound or deleted, in any scope.
     pub(super) bindings: HashMap<&'a str, usize>,
+    /// Whether a statement stands where Python has a syntax error for it: `return` outside a function.
+    pub(super) has_misplaced: bool,
 }
 
 /// A tool's name, or a reserved one.
@@ -49,7 +51,7 @@ pub(super) struct CallSite<'a> {
 
 impl<'a> Uses<'a> {
     pub(super) fn of(body: &'a [Stmt], tools: &[&str]) -> Self {
-        let mut uses = Self { list: Vec::new(), bindings: HashMap::new() };
+        let mut uses = Self { list: Vec::new(), bindings: HashMap::new(), has_misplaced: false };
         for statement in body {
             let mut collector = Collector { tools, statement, path: Vec::new(), uses: &mut uses };
             collector.visit_stmt(statement);
@@ -82,6 +84,7 @@ impl<'a> SourceOrderVisitor<'a> for Collector<'a, '_> {
         if let AnyNodeRef::ExprName(name) = node {
             self.name(name);
         }
+        self.uses.has_misplaced |= is_misplaced(node, &self.path);
         self.path.push(node);
         TraversalSignal::Traverse
     }
@@ -151,6 +154,27 @@ impl<'a> Collector<'a, '_> {
         let above = &self.path[..self.path.len() - 1];
         let place = above.iter().rev().find_map(|node| place(node, call));
         CallSite { call, place, parent: above.last().copied() }
+    }
+}
+
+/// Whether Python refuses the node below these, after parsing, for what it is in.
+fn is_misplaced(node: AnyNodeRef<'_>, path: &[AnyNodeRef<'_>]) -> bool {
+    let is_scope = |above: &&AnyNodeRef<'_>| {
+        matches!(
+            above,
+            AnyNodeRef::StmtFunctionDef(_) | AnyNodeRef::StmtClassDef(_) | AnyNodeRef::ExprLambda(_)
+        )
+    };
+    let is_loop = |above: &AnyNodeRef<'_>| matches!(above, AnyNodeRef::StmtFor(_) | AnyNodeRef::StmtWhile(_));
+    match node {
+        AnyNodeRef::StmtReturn(_) | AnyNodeRef::ExprYield(_) | AnyNodeRef::ExprYieldFrom(_) => {
+            matches!(path.iter().rev().find(is_scope), None | Some(AnyNodeRef::StmtClassDef(_)))
+        }
+        AnyNodeRef::StmtBreak(_) | AnyNodeRef::StmtContinue(_) => {
+            !path.iter().rev().take_while(|above| !is_scope(above)).any(is_loop)
+        }
+        AnyNodeRef::StmtNonlocal(_) => !path.iter().any(|above| is_scope(&above)),
+        _ => false,
     }
 }
 

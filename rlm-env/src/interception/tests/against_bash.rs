@@ -215,6 +215,9 @@ fn line() -> impl Strategy<Value = &'static str> {
         "echo a;",
         ": &",
         "wait",
+        "\rx=1",
+        "\r",
+        "\x0c",
         "&& echo b",
         "| cat",
         ";",
@@ -266,8 +269,8 @@ const CASES: u32 = 300;
 
 #[test]
 fn bash_calls_what_the_table_plans() {
-    let served = bash_table::ACCEPTED.iter().map(|(code, _)| check(code).unwrap());
-    assert!(served.fold(true, |all, one| all && one));
+    let served = bash_table::ACCEPTED.iter().filter(|(code, _)| check(code).unwrap());
+    assert_eq!(served.count(), bash_table::ACCEPTED.len());
     for (code, _) in bash_table::UNTOUCHED {
         assert!(!check(code).unwrap());
     }

@@ -273,6 +273,11 @@ const REJECTED: &[(&str, &[&str])] = &[
         "    info=$(nav_info)",
         "    x=${info}# c",
     ]),
+    ("\rx=$(nav_info)\n", &[
+        "line 1, column 6: nav_info is called on a line that is not just `name=$(…)`",
+        "  write instead:",
+        "    x=$(nav_info)",
+    ]),
     ("x=$(nav_info)\r\n", &[
         "line 1, column 5: nav_info is called on a line that is not just `name=$(…)`",
         "  write instead:",

@@ -187,6 +187,10 @@ pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
         "1:5 llm_batch(['p']) -> $1",
         "a = $1\n",
     ]),
+    ("def f():\n    for i in (1, 2):\n        if i: break\n        yield i\n    return 1\nwhile True: break\na = nav_info()\n", &[
+        "7:5 nav_info() -> $1",
+        "def f():\n    for i in (1, 2):\n        if i: break\n        yield i\n    return 1\nwhile True: break\na = $1\n",
+    ]),
     ("from m import *\na = nav_info()\n", &[
         "2:5 nav_info() -> $1",
         "from m import *\na = $1\n",
@@ -230,6 +234,18 @@ const UNTOUCHED: &[(&str, &[&str])] = &[
         "untouched",
     ]),
     ("x = nav_info()\0\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nreturn x\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nif x: break\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nclass A:\n    yield 1\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nnonlocal x\n", &[
         "untouched",
     ]),
     ("x = nav_infos()\n", &[

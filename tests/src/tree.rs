@@ -45,7 +45,7 @@ fn text(number: usize) -> String {
         )
         .expect("a String takes all");
     }
-    if number % 500 == 0 {
+    if number.is_multiple_of(500) {
         writeln!(text, "# needle_{number}").expect("a String takes all");
     }
     text

@@ -147,7 +147,7 @@ struct Lead {
 impl<'a> Finder<'a> {
     fn find(mut self, limit: &Limit<'_>) -> Result<Vec<Symbol>, Unparsed> {
         for visited in 0_usize.. {
-            if visited % 4096 == 0 {
+            if visited.is_multiple_of(4096) {
                 limit.check()?;
             }
             let inner = self.visit();

@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use super::cursor::Identity;
 
 /// The file's name in the working directory.
-pub(super) const MESSAGES: &str = ".messages";
+pub(super) const MESSAGES: &str = rlm_rootd::nav::TRANSCRIPT;
 
 /// What may wait for room on the disk, in bytes.
 const MAX_PENDING: usize = 64 << 20;

@@ -36,6 +36,7 @@ use self::context::Context;
 use self::definitions::Operation;
 pub use self::definitions::{NAV_INFO, NAV_LS, NAV_OUTLINE, NAV_READ, NAV_SEARCH};
 use self::tool::{NavigationTool, Shared};
+pub use self::walk::TRANSCRIPT;
 use crate::tool::Tool;
 
 /// The names of the tools, in the order of [`Navigation::tools`].

@@ -1,8 +1,8 @@
 //! The files below a directory, in order.
 //!
 //! A directory is listed through its descriptor, its names are taken in order of their bytes, and no link is followed. What
-//! `.gitignore` files of the context say is left out, and so is what version control keeps. Rules from elsewhere
-//! (the host's, those of directories above the context) do not count.
+//! `.gitignore` files of the context say is left out, and so are what version control keeps and a rollout's
+//! conversation. Rules from elsewhere (the host's, those of directories above the context) do not count.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -19,6 +19,9 @@ use super::stop::{Stop, Stopped};
 
 /// What version control keeps: a directory, or a file that names one. Its files are not those of the project.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
+
+/// The conversation of a rollout, which its host writes into the directory: no part of the context.
+pub const TRANSCRIPT: &str = ".messages";
 
 const GITIGNORE: &str = ".gitignore";
 
@@ -139,6 +142,9 @@ pub(super) fn rules_of(context: &Context, directory: &Directory, path: &Path) ->
 
 /// Whether a walk leaves something out.
 pub(super) fn is_left_out(rules: Option<&Rules>, path: &Path, is_directory: bool) -> bool {
+    if path.as_os_str() == TRANSCRIPT && !is_directory {
+        return true;
+    }
     if path.file_name().is_some_and(|name| VERSION_CONTROL.iter().any(|held| name == *held)) {
         return true;
     }

@@ -116,14 +116,17 @@ async fn the_values_of_calls_are_there_when_the_code_runs() {
     config.context = a_file(files.path());
     let result = stage.run(config).await;
     assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("1")));
+    let mut outputs = seen.outputs();
+    // How long it took is in it.
+    let replies = outputs.remove(4);
+    assert!(replies.starts_with("llm_batch: 2 calls in ") && replies.ends_with("s\nyes no\n"), "{replies}");
     assert_eq!(
-        seen.outputs(),
+        outputs,
         [
             "(no output)",
             "1 dict\n",
             "a [1, -2.5, None, True]\nb xy\n",
             "6\n",
-            "yes no\n",
             "[]\n",
             "['a', 'answer', 'b', 'c', 'echoed', 'extra_data', 'fs_metadata', 'info', 'key', 'os', 'replies'] []\n",
             "(no output)",
@@ -144,6 +147,44 @@ async fn the_values_of_calls_are_there_when_the_code_runs() {
         _ => None,
     });
     assert_eq!(started, Some(Callbacks::Intercept));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn in_bash_a_value_is_what_the_command_would_print() {
+    let codes = [
+        "info=$(nav_info)",
+        "echo \"$info\" | tr ',' '\\n' | head -n 1; echo $?",
+        "n=$(echo_value 5)\necho $((n + 1))\nlist=$(echo_value '[1, \"a b\"]') # and more\necho \"$list\"",
+        "said=$(echo_value 'two words'); echo never",
+        "said=$(echo_value 'two words')\necho \"$said\"\nreplies=$(llm_batch 'judge: a' 'judge: b')\necho \"$replies\"",
+        "before=1\nx=$(echo_value fail)",
+        "echo ${before-unset} ${x-unset} $n; env | grep -c ^RLM_ROOT; compgen -v | grep -c __rlm_icpt",
+        "type echo_value",
+        "RLM_CONTENT=$said RLM_READY=1",
+    ];
+    let mut rules = vec![Rule::on("judge: a").reply("yes"), Rule::on("judge: b").reply("no")];
+    rules.extend(codes.map(bash));
+    let stage = Stage::new(rules).await;
+    let (mut config, seen, calls) = intercepted(&stage);
+    config.language = ReplLanguage::Bash;
+    let result = stage.run(config).await;
+    assert_eq!(
+        (result.stop_reason, result.answer.as_deref()),
+        (StopReason::Answered, Some("said\ntwo words"))
+    );
+    let outputs = seen.outputs();
+    assert_eq!(outputs[..3], ["(no output)", "{\"files\": 0\n0\n", "6\n[1, \"a b\"]\n"]);
+    assert!(outputs[3].starts_with("Nothing was run and no function was called."), "{}", outputs[3]);
+    assert_eq!(outputs[4], "said\ntwo words\nyes\nno\n");
+    assert!(outputs[5].contains("`echo_value fail`") && outputs[5].contains("line 2"), "{}", outputs[5]);
+    assert_eq!(outputs[6], "unset unset 5\n0\n0\n[exit status 1]");
+    assert!(outputs[7].contains("type: echo_value: not found"), "{}", outputs[7]);
+    assert_eq!(calls.load(SeqCst), 4);
+    let prompt = &seen.texts(MessageKind::System)[0];
+    for taught in ["info=$(nav_info)", "`echo_value ", "replies=$(llm_batch 'first prompt'"] {
+        assert!(prompt.contains(taught), "{taught} is not in {prompt}");
+    }
     stage.end().await;
 }
 

@@ -180,6 +180,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::callbacks::Callbacks;
     use crate::trajectory::{Message, MessageKind};
 
     /// The example of the documentation.
@@ -224,6 +225,17 @@ mod tests {
         ] {
             assert!(events.iter().any(|seen| seen == event), "the example has no {event}");
         }
+    }
+
+    #[test]
+    fn a_rollout_of_an_older_version_called_tools_over_the_network() {
+        let line = r#"{"rollout": "r", "time": 1.5, "event": "rollout_started", "version": 1, "question": "q",
+            "language": "bash", "model": "m", "sub_model": null, "root_tools": [], "tools": [],
+            "context_files": 0, "context_bytes": 0}"#;
+        let read = lines(&line.replace('\n', ""));
+        let [Line::Entry(entry)] = &read[..] else { panic!("{read:?}") };
+        let Event::RolloutStarted(started) = &entry.event else { panic!("{entry:?}") };
+        assert_eq!((started.callbacks, started.final_functions), (Callbacks::Network, false));
     }
 
     #[test]

@@ -48,12 +48,33 @@ fn model(tool: &str, codes: &[&str]) -> ScriptedModel {
     }))
 }
 
+/// What the same work takes in a session that cannot call anything. One is rejected, and one fails.
+const INTERCEPTED_BASH: [&str; 5] = [
+    "info=$(nav_info)\nback=$(echo_back 1 'a b')\necho \"$info $back\"",
+    "echo_back 1 | wc -l",
+    "x=$(fails)",
+    "x=$(llm_batch one two)\necho \"$x\"",
+    "RLM_CONTENT=$back RLM_READY=1",
+];
+const INTERCEPTED_PYTHON: [&str; 5] = [
+    "info = nav_info()\nback = echo_back(1, 'a b', k=[1, 2.5])\nprint(info, back)",
+    "print(echo_back(1))",
+    "x = fails()",
+    "x = llm_batch(['one', 'two']); 1 / 0",
+    "FINAL(back['args'])",
+];
+
 /// A rollout whose directory and trajectory are kept.
 fn rollout(place: &Place, python: bool) -> ScriptedModel {
+    rollout_of(place, python, if python { &PYTHON } else { &BASH }, &[])
+}
+
+/// One of these calls.
+fn rollout_of(place: &Place, python: bool, codes: &[&str], flags: &[&str]) -> ScriptedModel {
     place.write("tools.toml", TOOLS);
-    let (tool, codes) = if python { ("call_python_repl", PYTHON) } else { ("call_bash_repl", BASH) };
+    let tool = if python { "call_python_repl" } else { "call_bash_repl" };
     // The root model and the sub-LLM are told apart by their servers.
-    let root = model(tool, &codes);
+    let root = model(tool, codes);
     let sub = ScriptedModel::start([Rule::any()]);
     let mut command = command(place, &rlm_tests::program("rlm"));
     command
@@ -69,7 +90,8 @@ fn rollout(place: &Place, python: bool) -> ScriptedModel {
             "Why?",
         ])
         .args(["--base-url", &root.base_url(), "--model", "root", "--sub-base-url", &sub.base_url()])
-        .args(["--sub-model", "small", "--language", if python { "python" } else { "bash" }]);
+        .args(["--sub-model", "small", "--language", if python { "python" } else { "bash" }])
+        .args(flags);
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     drop(root.finish());
@@ -130,6 +152,33 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
     }
 }
 
+#[test]
+fn a_session_without_a_way_to_the_host_is_replayed_as_it_was() {
+    for python in [false, true] {
+        let place = Place::new();
+        let codes = if python { INTERCEPTED_PYTHON } else { INTERCEPTED_BASH };
+        let flags = ["--callbacks", "intercept", "--final-functions", if python { "true" } else { "false" }];
+        let sub = rollout_of(&place, python, &codes, &flags);
+        let trajectory = place.file("t.jsonl");
+        let sub_url = sub.base_url();
+        let tools = ["--tools", "tools.toml", "--sub-base-url", &sub_url, "--sub-model", "small"];
+        let live = replay(&place, &trajectory, &[&tools[..], &["--record", "r.jsonl"]].concat());
+        assert_eq!(shown(&live), ("equal: 5 calls\n", "", Some(0)));
+        drop(sub.finish());
+        fs::remove_file(place.file("tools.toml")).unwrap();
+        let recorded = replay(&place, &trajectory, &["--recorded", "r.jsonl"]);
+        assert_eq!(shown(&recorded), ("equal: 5 calls\n", "", Some(0)));
+        // The history has what ran, and with it what the calls returned.
+        let of_history = replay(&place, &kept(&place), &[]);
+        let (stdout, stderr, status) = shown(&of_history);
+        assert_eq!((stderr, status), ("", Some(0)), "{stdout}");
+        let script = script_of(&place, &trajectory, &["--recorded", "r.jsonl"]);
+        let output = run(&place, &script);
+        assert_eq!(without_times(shown(&output).0), without_times(&printed(&trajectory)), "{output:?}");
+        place.assert_nothing_left();
+    }
+}
+
 /// What the calls of a trajectory printed, and the answer.
 fn printed(trajectory: &std::path::Path) -> String {
     let text = fs::read_to_string(trajectory).unwrap();
@@ -138,9 +187,12 @@ fn printed(trajectory: &std::path::Path) -> String {
     let mut answer = String::new();
     for output in entries.filter(|entry| entry["event"] == "call_ended").map(|entry| entry["output"].clone())
     {
-        printed += output["stdout"].as_str().unwrap();
-        if let Some(result) = output["result"].as_str() {
-            printed += &format!("{result}\n");
+        // A script leaves out what failed.
+        if output["outcome"] == "ok" {
+            printed += output["stdout"].as_str().unwrap();
+            if let Some(result) = output["result"].as_str() {
+                printed += &format!("{result}\n");
+            }
         }
         answer = output["answer"].as_str().unwrap().to_owned();
     }

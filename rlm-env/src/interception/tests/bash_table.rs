@@ -1,8 +1,5 @@
 //! Bash snippets, and exactly what comes out of each.
 
-use super::{planned, shown};
-use crate::session::ReplLanguage;
-
 #[rustfmt::skip] // one line of output on a line
 pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
     ("echo a \\\n\nx=$(nav_info)\n", &[
@@ -127,7 +124,7 @@ pub(super) const UNTOUCHED: &[(&str, &[&str])] = &[
 ];
 
 #[rustfmt::skip] // one line of output on a line
-const REJECTED: &[(&str, &[&str])] = &[
+pub(super) const REJECTED: &[(&str, &[&str])] = &[
     ("echo a \\\nx=$(nav_info)\n", &[
         "line 2, column 5: nav_info is called inside another expression or statement",
         "  write before line 1, at the top level, and use the name:",
@@ -523,24 +520,3 @@ const REJECTED: &[(&str, &[&str])] = &[
         "    info_2=$(nav_info <literal>)",
     ]),
 ];
-
-fn check(table: &[(&str, &[&str])]) {
-    for (code, expected) in table {
-        assert_eq!(shown(&planned(ReplLanguage::Bash, code)), *expected, "{code}");
-    }
-}
-
-#[test]
-fn statements_with_literals_are_accepted() {
-    check(ACCEPTED);
-}
-
-#[test]
-fn what_calls_no_tool_or_has_a_syntax_error_is_untouched() {
-    check(UNTOUCHED);
-}
-
-#[test]
-fn everything_else_is_rejected_with_what_to_write_instead() {
-    check(REJECTED);
-}

@@ -42,3 +42,30 @@ fn shown(plan: &Plan) -> Vec<String> {
         Plan::Rejected(rejections) => rejections.to_string().lines().map(str::to_owned).collect(),
     }
 }
+
+/// Code, and what [`shown`] gives for its plan.
+type Table = &'static [(&'static str, &'static [&'static str])];
+
+#[track_caller]
+fn check(tables: [(ReplLanguage, Table); 2]) {
+    for (language, table) in tables {
+        for (code, expected) in table {
+            assert_eq!(shown(&planned(language, code)), *expected, "{language}: {code}");
+        }
+    }
+}
+
+#[test]
+fn statements_with_literals_are_accepted() {
+    check([(ReplLanguage::Bash, bash_table::ACCEPTED), (ReplLanguage::Python, python_table::ACCEPTED)]);
+}
+
+#[test]
+fn what_calls_no_tool_or_has_a_syntax_error_is_untouched() {
+    check([(ReplLanguage::Bash, bash_table::UNTOUCHED), (ReplLanguage::Python, python_table::UNTOUCHED)]);
+}
+
+#[test]
+fn everything_else_is_rejected_with_what_to_write_instead() {
+    check([(ReplLanguage::Bash, bash_table::REJECTED), (ReplLanguage::Python, python_table::REJECTED)]);
+}

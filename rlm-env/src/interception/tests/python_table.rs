@@ -1,8 +1,5 @@
 //! Python snippets, and exactly what comes out of each.
 
-use super::{planned, shown};
-use crate::session::ReplLanguage;
-
 #[rustfmt::skip] // one line of output on a line
 pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
     ("info = nav_info()\n", &[
@@ -202,7 +199,7 @@ pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
 ];
 
 #[rustfmt::skip] // one line of output on a line
-const UNTOUCHED: &[(&str, &[&str])] = &[
+pub(super) const UNTOUCHED: &[(&str, &[&str])] = &[
     ("", &[
         "untouched",
     ]),
@@ -257,7 +254,7 @@ const UNTOUCHED: &[(&str, &[&str])] = &[
 ];
 
 #[rustfmt::skip] // one line of output on a line
-const REJECTED: &[(&str, &[&str])] = &[
+pub(super) const REJECTED: &[(&str, &[&str])] = &[
     ("nav_info()\n", &[
         "line 1, column 1: nav_info is called, but its value gets no name",
         "  write instead:",
@@ -835,24 +832,3 @@ const REJECTED: &[(&str, &[&str])] = &[
         "    )",
     ]),
 ];
-
-fn check(table: &[(&str, &[&str])]) {
-    for (code, expected) in table {
-        assert_eq!(shown(&planned(ReplLanguage::Python, code)), *expected, "{code}");
-    }
-}
-
-#[test]
-fn statements_with_literals_are_accepted() {
-    check(ACCEPTED);
-}
-
-#[test]
-fn what_calls_no_tool_or_has_a_syntax_error_is_untouched() {
-    check(UNTOUCHED);
-}
-
-#[test]
-fn everything_else_is_rejected_with_what_to_write_instead() {
-    check(REJECTED);
-}

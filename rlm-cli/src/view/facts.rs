@@ -1,6 +1,7 @@
 //! What there is to say of the parts of a rollout, in words: the same in the terminal and on a page.
 
 use rlm_core::protocol::{Outcome, State};
+use rlm_env::Callbacks;
 use rlm_env::trajectory::MessageKind;
 
 use super::quantity::{bytes, count, counted, seconds};
@@ -25,6 +26,9 @@ pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
 
 pub(super) fn of_start(start: &Start) -> Vec<String> {
     let mut facts = vec![start.language.clone(), start.model.clone()];
+    if start.callbacks == Callbacks::Intercept {
+        facts.insert(1, "calls intercepted".to_owned());
+    }
     facts.extend(start.sub_model.as_ref().map(|model| format!("sub-LLM {model}")));
     facts.push(format!("{}, {}", counted(start.context_files, "file"), bytes(start.context_bytes)));
     for (kind, names) in [("tools", &start.tools), ("root tools", &start.root_tools)] {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use rlm_core::protocol::{Outcome, State};
+use rlm_env::Callbacks;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 
@@ -53,6 +54,7 @@ pub(super) struct Rollout {
 pub(super) struct Start {
     pub(super) question: Text,
     pub(super) language: String,
+    pub(super) callbacks: Callbacks,
     pub(super) model: String,
     pub(super) sub_model: Option<String>,
     pub(super) root_tools: Vec<String>,
@@ -431,6 +433,7 @@ impl Start {
         Self {
             question: Text::new(&started.question, lengths.text),
             language: word(&started.language),
+            callbacks: started.callbacks,
             model: word(&started.model),
             sub_model: started.sub_model.as_deref().map(word),
             root_tools: words(&started.root_tools),

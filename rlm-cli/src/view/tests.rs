@@ -7,7 +7,8 @@ use super::*;
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
 /// Strings that are of a fixed set, or names of fields' values that others refer to.
-const FIXED: [&str; 8] = ["event", "kind", "role", "type", "outcome", "state", "stop_reason", "language"];
+const FIXED: [&str; 9] =
+    ["event", "kind", "role", "type", "outcome", "state", "stop_reason", "language", "callbacks"];
 
 /// What nobody may see unescaped.
 const HOSTILE: &str =
@@ -31,6 +32,17 @@ fn page(input: &str, lengths: Lengths) -> String {
     let mut output = Vec::new();
     html::write(&mut output, "run.jsonl", &rollouts(input, lengths)).unwrap();
     String::from_utf8(output).unwrap()
+}
+
+#[test]
+fn calls_that_the_host_made_are_told_of() {
+    let intercepted = EXAMPLE.replace(r#""callbacks":"network""#, r#""callbacks":"intercept""#);
+    assert!(!short_tree(EXAMPLE).contains("calls intercepted"));
+    assert!(
+        short_tree(&intercepted).contains("bash · calls intercepted · large-1"),
+        "{}",
+        short_tree(&intercepted)
+    );
 }
 
 /// The example with each of its entries changed.

@@ -64,6 +64,15 @@ pub enum InterceptorError {
     Prompt(#[from] PromptError),
 }
 
+/// Why a call came to nothing.
+#[derive(Debug)]
+enum NoReply {
+    /// The time of the whole call was over.
+    Late,
+    /// The tool failed; its words.
+    Failed(String),
+}
+
 /// What the calls of a piece of code came to.
 #[derive(Debug, Default)]
 struct Served {
@@ -98,7 +107,10 @@ impl Interceptor {
         let mut stop = pin!(stop);
         let tools: Vec<_> = self.config.tools.iter().map(String::as_str).collect();
         let (calls, code) = match plan(self.config.language, &call.code, &tools, &mut self.names) {
-            Plan::Untouched => return Ok(session.execute_until(call, stop).await?),
+            Plan::Untouched => {
+                let response = session.execute_until(call, stop).await?;
+                return Ok(self.explained(response));
+            }
             Plan::Rejected(rejections) => return self.rejected(session, &rejections),
             Plan::Intercepted { calls, code } => (calls, code),
         };
@@ -106,7 +118,7 @@ impl Interceptor {
         let served = tokio::select! {
             biased;
             () = stop.as_mut() => Err(Response { outcome: Outcome::Interrupted, ..session.unasked() }),
-            served = self.serve(session, &calls, deadline) => served?,
+            served = self.serve(session, &calls, call.timeout, deadline) => served?,
         };
         let served = match served {
             Ok(served) => served,
@@ -114,9 +126,15 @@ impl Interceptor {
                 return Ok(Response { execution_time: started.elapsed().as_secs_f64(), ..response });
             }
         };
-        let timeout = call.timeout.map(|limit| limit.saturating_sub(started.elapsed()).max(MIN_TIMEOUT));
+        let limit = call.timeout;
+        let timeout = limit.map(|limit| limit.saturating_sub(started.elapsed()).max(MIN_TIMEOUT));
         let call = Call { source: Some(call.code), code, timeout, ..call };
-        self.run(session, call, served, started, stop).await
+        let mut response = self.run(session, call, served, started, stop).await?;
+        if let (Some(limit), Some(timeout), Some(hint)) = (limit, timeout, &mut response.hint) {
+            // The worker knows of what was left of it.
+            *hint = hint.replacen(&in_seconds(timeout), &in_seconds(limit), 1);
+        }
+        Ok(response)
     }
 
     /// Makes the calls one after another. The inner error: one of them fails.
@@ -124,18 +142,21 @@ impl Interceptor {
         &self,
         session: &Session,
         calls: &[InterceptedCall],
+        limit: Option<Duration>,
         deadline: Option<Instant>,
     ) -> Result<Result<Served, Response>, InterceptorError> {
         let mut served = Served::default();
         for (at, call) in calls.iter().enumerate() {
             let replied = match self.reply(call, deadline).await {
                 Ok(reply) => Variable::of(&call.call.tool, &reply, self.config.language)
-                    .map(|variable| (reply, variable)),
-                Err(words) => Err(words),
+                    .map(|variable| (reply, variable))
+                    .map_err(NoReply::Failed),
+                Err(none) => Err(none),
             };
             let (reply, variable) = match replied {
                 Ok(replied) => replied,
-                Err(words) => return Ok(Err(self.failed(session, call, at, &words)?)),
+                Err(NoReply::Failed(words)) => return Ok(Err(self.failed(session, call, at, &words)?)),
+                Err(NoReply::Late) => return Ok(Err(self.late(session, call, limit.unwrap_or_default()))),
             };
             if variable.is_cut {
                 served.cut.push(self.shown(call));
@@ -152,16 +173,16 @@ impl Interceptor {
         Ok(Ok(served))
     }
 
-    async fn reply(&self, call: &InterceptedCall, deadline: Option<Instant>) -> Result<Reply, String> {
+    async fn reply(&self, call: &InterceptedCall, deadline: Option<Instant>) -> Result<Reply, NoReply> {
         let calling = self.config.rootd.call(&self.config.rollout, call.call.clone());
         let replied = match deadline {
             None => calling.await,
             Some(deadline) => match timeout_at(deadline.into(), calling).await {
                 Ok(replied) => replied,
-                Err(_late) => return Err("the time of this call of the REPL was over".to_owned()),
+                Err(_late) => return Err(NoReply::Late),
             },
         };
-        replied.map_err(|error: CallError| error.to_string())
+        replied.map_err(|error: CallError| NoReply::Failed(error.to_string()))
     }
 
     /// Gives the session the values, and runs the code.
@@ -216,6 +237,37 @@ impl Interceptor {
         Ok(self.nothing_ran(session, text, TOOL_FAILED, error.to_owned()))
     }
 
+    /// The time of the whole call was over while a tool ran.
+    fn late(&self, session: &Session, call: &InterceptedCall, limit: Duration) -> Response {
+        let (call, limit) = (self.shown(call), in_seconds(limit));
+        let hint = format!(
+            "the call was stopped after its time limit of {limit} while `{call}` ran, before its code; nothing of the \
+             code was run, and the session's state is kept"
+        );
+        Response { outcome: Outcome::TimedOut, hint: Some(hint), ..session.unasked() }
+    }
+
+    /// Code that called a tool where the host does not find calls, in a string for instance: the session knows of none.
+    fn explained(&self, response: Response) -> Response {
+        let is_unknown = |exception: &Exception| {
+            exception.kind == "NameError"
+                && self
+                    .config
+                    .tools
+                    .iter()
+                    .any(|tool| exception.message == format!("name '{tool}' is not defined"))
+        };
+        let hint = match &response.exception {
+            Some(exception) if response.hint.is_none() && is_unknown(exception) => Some(
+                "functions of the host are called before the code runs, where a call is a statement of its own: \
+                 name = function(literals)"
+                    .to_owned(),
+            ),
+            _ => return response,
+        };
+        Response { hint, ..response }
+    }
+
     /// The call as it is written, in short.
     fn shown(&self, call: &InterceptedCall) -> String {
         let (tool, arguments) = (&call.call.tool, &call.preview);
@@ -237,6 +289,10 @@ impl Interceptor {
             },
         }
     }
+}
+
+fn in_seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
 }
 
 /// Values by the request that they fit into.

@@ -123,6 +123,37 @@ fn what_is_rejected_or_fails_runs_nothing_and_is_data() {
 }
 
 #[test]
+fn the_time_limit_is_that_of_tools_and_code_together() {
+    let place = Place::new();
+    let tool = "[[tool]]\nname = 'wait'\ndescription = 'Waits.'\ncommand = ['sleep', '1000']\n";
+    let tools = place.write("tools.toml", tool);
+    let codes =
+        ["x = wait()", "info = nav_info()\nwhile True: pass", "'x' in globals(), 'info' in globals()"];
+    let flags = ["--json", "--timeout", "0.4", "--tools", tools.to_str().unwrap()];
+    let output = python(&place, "intercept", &[&flags[..], &codes].concat());
+    let responses = responses(&output);
+    let outcome = |at: usize| (responses[at].outcome, responses[at].state);
+    assert_eq!(outcome(0), (Outcome::TimedOut, State::Kept));
+    let hint = responses[0].hint.as_deref().unwrap();
+    assert!(hint.contains("its time limit of 0.4 s while `wait()` ran"), "{hint}");
+    assert_eq!(outcome(1), (Outcome::TimedOut, State::Kept));
+    let hint = responses[1].hint.as_deref().unwrap();
+    assert_eq!(hint, "the call was stopped after its time limit of 0.4 s; the session's state is kept");
+    assert_eq!(responses[2].result.as_deref(), Some("(False, True)"));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn a_call_that_the_host_does_not_see_is_explained() {
+    let place = Place::new();
+    let output = python(&place, "intercept", &["--json", "exec('x = nav_info()')", "undefined"]);
+    let responses = responses(&output);
+    let hint = responses[0].hint.as_deref().unwrap();
+    assert!(hint.contains("name = function(literals)"), "{hint}");
+    assert_eq!(responses[1].hint, None);
+}
+
+#[test]
 fn models_are_asked_with_prompts_that_are_written_out() {
     let place = Place::new();
     let model = ScriptedModel::start([Rule::on("first").reply("one"), Rule::on("second").reply("two")]);

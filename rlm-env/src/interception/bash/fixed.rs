@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::Fixed;
 use super::tree::Tree;
 use super::uses::{Use, UseKind, Uses, looks_like_an_option};
-use super::words::{is_name, words};
+use super::words::{is_name, requoted, words};
 use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
@@ -35,6 +35,14 @@ pub(super) struct Fixer<'a> {
     proposed: HashMap<usize, String>,
 }
 
+/// A word that the tools' helper takes for text, in quotes.
+fn requoted_argument(written: &str) -> Option<String> {
+    requoted(written).filter(|quoted| {
+        let text = quoted.trim_matches('\'');
+        !looks_like_an_option(text) && !text.starts_with('@')
+    })
+}
+
 impl<'a> Fixer<'a> {
     pub(super) fn new(source: &'a Source<'a>, tree: &'a Tree, uses: &'a Uses, tools: &[&str]) -> Self {
         let words = source.text.split(|char: char| !char.is_alphanumeric() && char != '_');
@@ -54,6 +62,11 @@ impl<'a> Fixer<'a> {
         let statement = self.statement_of(found.node);
         let range = self.tree.nodes[statement].range.clone();
         let is_one_line = !self.source.text[range.clone()].contains('\n');
+        if *fault == Fault::SharesLine
+            && let Some(apart) = self.apart(range.start)
+        {
+            return (apart, None);
+        }
         let stands_alone = matches!(fault, Fault::SharesLine | Fault::Uncertain(_) | Fault::Argument { .. });
         if stands_alone || BLOCKS.contains(&self.tree.kind(statement)) || !is_one_line {
             let line = self.source.position(range.start).0;
@@ -61,6 +74,26 @@ impl<'a> Fixer<'a> {
             return (fixed, (!stands_alone).then_some(line));
         }
         (self.taken_out(range), None)
+    }
+
+    /// The statements of a line, each on a line of its own. None where more than `;` stands between them.
+    fn apart(&self, offset: usize) -> Option<String> {
+        let line = self.source.line_around(offset);
+        let (mut lines, mut end) = (Vec::new(), line.start);
+        for statement in self.tree.named_children(0) {
+            let range = self.tree.nodes[statement].range.clone();
+            if range.start < line.start || range.start >= line.end {
+                continue;
+            }
+            let between = self.source.text.get(end..range.start)?;
+            lines.push(self.source.text[range.clone()].trim_end());
+            end = range.end;
+            if end > line.end || !between.chars().all(|char| matches!(char, ' ' | '\t' | ';')) {
+                return None;
+            }
+        }
+        let rest = self.source.text.get(end..line.end)?.trim_matches([' ', '\t', ';']);
+        (rest.is_empty() && lines.len() > 1).then(|| lines.join("\n"))
     }
 
     /// The statement with its calls before it, each on a line of its own.
@@ -106,7 +139,10 @@ impl<'a> Fixer<'a> {
                 |words| matches!(&words[..], [word] if !looks_like_an_option(word) && !word.starts_with('@')),
             );
             text.push(' ');
-            text.push_str(if is_plain { written } else { PLACEHOLDER });
+            match is_plain {
+                true => text.push_str(written),
+                false => text.push_str(&requoted_argument(written).unwrap_or_else(|| PLACEHOLDER.to_owned())),
+            }
         }
         text
     }

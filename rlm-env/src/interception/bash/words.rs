@@ -73,6 +73,39 @@ fn bare(char: char) -> Result<char, &'static str> {
     }
 }
 
+/// A word in single quotes for one that is not plain, where it is meant as text: a pattern, a backslash that bash would leave
+/// where it is. None where bash puts something else in its place.
+pub(super) fn requoted(written: &str) -> Option<String> {
+    let text = match written.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(inside) => unescaped(inside)?,
+        None => {
+            (!written.contains(['$', '`', '\\', '"', '{', '~', ' ', '\t'])).then(|| written.to_owned())?
+        }
+    };
+    let has_none = |char: char| char == '\'' || char.is_control() && char != '\t';
+    (!text.is_empty() && !text.contains(has_none)).then(|| format!("'{text}'"))
+}
+
+/// The value of a text in double quotes, where nothing in it is expanded.
+fn unescaped(inside: &str) -> Option<String> {
+    let mut text = String::with_capacity(inside.len());
+    let mut rest = inside.chars().peekable();
+    while let Some(char) = rest.next() {
+        match char {
+            '"' | '`' => return None,
+            '$' if rest
+                .peek()
+                .is_some_and(|next| next.is_alphanumeric() || "_{([@*#?-!$".contains(*next)) =>
+            {
+                return None;
+            }
+            '\\' if rest.peek().is_some_and(|next| "$`\"\\".contains(*next)) => text.extend(rest.next()),
+            other => text.push(other),
+        }
+    }
+    Some(text)
+}
+
 /// Whether it is the name of a variable.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')

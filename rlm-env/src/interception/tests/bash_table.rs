@@ -246,6 +246,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "line 1, column 5: nav_info is called on a line that is not just `name=$(…)`",
         "  write instead:",
         "    x=$(nav_info)",
+        "    echo $x",
     ]),
     ("x=$(nav_info) && echo $x\n", &[
         "line 1, column 5: nav_info is called inside another expression or statement",
@@ -303,7 +304,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
     ("x=$(nav_read *.py)\n", &[
         "line 1, column 14: nav_read is called with argument 1 that is no literal (an unquoted pattern or special character)",
         "  write instead:",
-        "    x=$(nav_read <literal>)",
+        "    x=$(nav_read '*.py')",
     ]),
     ("x=$(nav_read ~/a)\n", &[
         "line 1, column 14: nav_read is called with argument 1 that is no literal (an unquoted pattern or special character)",
@@ -323,7 +324,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
     ("x=$(nav_read \"a\\\"b\")\n", &[
         "line 1, column 16: nav_read is called with argument 1 that is no literal (a backslash in double quotes)",
         "  write instead:",
-        "    x=$(nav_read <literal>)",
+        "    x=$(nav_read 'a\"b')",
     ]),
     ("x=$(nav_read $'a')\n", &[
         "line 1, column 14: nav_read is called with argument 1 that is no literal (an expansion ($))",
@@ -518,5 +519,18 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "line 2, column 6: nav_info is used as a value; a tool can only be called",
         "  write instead:",
         "    info_2=$(nav_info <literal>)",
+    ]),
+    ("x=$(nav_read 1); y=$(nav_info); echo \"$x$y\"\n", &[
+        "line 1, column 5: nav_read is called on a line that is not just `name=$(…)`",
+        "line 1, column 22: nav_info is called on a line that is not just `name=$(…)`",
+        "  write instead:",
+        "    x=$(nav_read 1)",
+        "    y=$(nav_info)",
+        "    echo \"$x$y\"",
+    ]),
+    ("x=$(nav_read \"a\\(b$\" ^def \"\\$1\" \"$1\" @f)\n", &[
+        "line 1, column 16: nav_read is called with argument 1 that is no literal (a backslash in double quotes)",
+        "  write instead:",
+        "    x=$(nav_read 'a\\(b$' '^def' '$1' <literal> <literal>)",
     ]),
 ];

@@ -40,7 +40,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     let mut config = worker::session_config(&options.session)?;
     let tools = tools(options, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let mut ends = Ends::catch()?;
         let tools = match tools {
             Some((tools, callbacks)) => {
@@ -55,7 +55,10 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
             ran = run_calls(config, tools, &calls, options) => ran,
             status = ends.come() => Ok(ExitCode::from(status)),
         }
-    })
+    });
+    // What a tool still reads does not hold us up.
+    runtime.shutdown_background();
+    ended
 }
 
 /// What the code can call, and how. None: nothing but what its environment says already.

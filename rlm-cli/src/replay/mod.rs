@@ -78,6 +78,8 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         }
     });
+    // What a tool still reads does not hold us up.
+    runtime.shutdown_background();
     if let Some(recorder) = recorder {
         recorder.check()?;
     }

@@ -23,17 +23,16 @@ pub(super) enum Levels {
 /// What a bracket, or a statement outside all brackets, holds.
 #[derive(Clone, Copy, Default)]
 struct Open {
-    /// Tokens since the last comma: in `a.b.c` and `- - -1` each is a level at most.
+    /// Operators since the last comma, pairs of brackets among them: in `a.b().c` and `- - -1` each is a level at most.
     chain: usize,
     /// Lambdas, whose parameters have commas too.
     lambdas: usize,
 }
 
-/// An upper bound: each token adds one level at most, and what a comma parts is side by side.
+/// An upper bound: each operator adds one level at most, an operand none, and what a comma parts is side by side.
 pub(super) fn of(code: &str) -> Levels {
     let mut lexer = lexer::lex(code, Mode::Module);
     let (mut open, mut indents, mut outer) = (vec![Open::default()], 0usize, 0);
-    let mut previous = TokenKind::Newline;
     loop {
         let kind = lexer.next_token();
         let last = open.len() - 1;
@@ -58,10 +57,9 @@ pub(super) fn of(code: &str) -> Levels {
             }
             TokenKind::Comma => open[last].chain = 0,
             TokenKind::Lambda => open[last].lambdas += 1,
-            TokenKind::String if previous == TokenKind::String => {}
+            _ if is_operand(kind) => {}
             _ => open[last].chain += 1,
         }
-        previous = kind;
         if open.len() - 1 > MAX_BRACKETS || indents >= MAX_INDENTS {
             return Levels::RefusedByPython;
         }
@@ -70,4 +68,28 @@ pub(super) fn of(code: &str) -> Levels {
             return Levels::TooMany;
         }
     }
+}
+
+/// What is between operators, or belongs to one that is counted: `else` to `if`.
+fn is_operand(kind: TokenKind) -> bool {
+    matches!(
+        kind,
+        TokenKind::Name
+            | TokenKind::Int
+            | TokenKind::Float
+            | TokenKind::Complex
+            | TokenKind::String
+            | TokenKind::FStringStart
+            | TokenKind::FStringMiddle
+            | TokenKind::FStringEnd
+            | TokenKind::TStringStart
+            | TokenKind::TStringMiddle
+            | TokenKind::TStringEnd
+            | TokenKind::Ellipsis
+            | TokenKind::None
+            | TokenKind::True
+            | TokenKind::False
+            | TokenKind::Else
+            | TokenKind::Colon
+    )
 }

@@ -11,7 +11,7 @@ use ruff_text_size::{Ranged, TextRange};
 
 use crate::interception::rejection::ArgumentFault;
 
-/// Digits of a decimal literal that Python takes.
+/// Digits of a decimal literal that Python takes, less the zeros at its beginning.
 const MAX_DIGITS: usize = 4300;
 
 /// Why an expression has no value here.
@@ -90,8 +90,12 @@ fn int(text: &str) -> Option<BigInt> {
         Some("0x") => (16, &digits[2..]),
         Some("0o") => (8, &digits[2..]),
         Some("0b") => (2, &digits[2..]),
-        _ if digits.len() > MAX_DIGITS => return None,
-        _ => (10, &*digits),
+        // Only 0 can begin with 0.
+        _ => match digits.trim_start_matches('0') {
+            "" => return Some(BigInt::ZERO),
+            digits if digits.len() > MAX_DIGITS => return None,
+            digits => (10, digits),
+        },
     };
     BigInt::parse_bytes(digits.as_bytes(), radix)
 }

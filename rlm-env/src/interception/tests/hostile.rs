@@ -51,22 +51,25 @@ fn code_of_any_depth_costs_no_stack() {
 
 #[test]
 fn the_deepest_code_that_is_parsed_fits_the_stack() {
-    // (what it begins with, what is repeated, what it ends with, tokens that are repeated)
-    for (start, piece, end, tokens) in [
+    // (what it begins with, what is repeated, what it ends with, operators that are repeated)
+    for (start, piece, end, operators) in [
         ("", "-", "1", 1),
         ("", "not ", "1", 1),
-        ("x", ".x", "", 2),
-        ("1", "+1", "", 2),
-        ("1", "**1", "", 2),
-        ("", "lambda: ", "1", 2),
-        ("", "lambda a, b: ", "1", 4),
-        ("", "1 if 1 else ", "1", 4),
+        ("x", ".x", "", 1),
+        ("1", "+1", "", 1),
+        ("1", "**1", "", 1),
+        ("", "lambda: ", "1", 1),
+        ("", "lambda a, b: ", "1", 1),
+        ("", "1 if 1 else ", "1", 1),
         ("f", "()", "", 1),
         ("x", "[0]", "", 1),
-        ("1", " < 1", "", 2),
-        ("x", " or x", "", 2),
+        ("1", " < 1", "", 1),
+        ("x", " or x", "", 1),
+        ("'a'", " + 'a'", "", 1),
+        ("x", ".x()", "", 2),
+        ("f''", " f'{x}'", "", 1),
     ] {
-        for count in [190, 1990 / tokens] {
+        for count in [190, 1990 / operators] {
             let code = format!("x = nav_info()\ny = {start}{}{end}\n", piece.repeat(count));
             assert_eq!(outcome(&code), "1:5 nav_info() -> $1", "{count} {piece}");
         }
@@ -104,6 +107,8 @@ fn large_code_is_planned() {
     let digits = format!("x = nav_ls(0x{})\n", "f".repeat(SIZE));
     assert!(matches!(planned(Python, &digits), Plan::Intercepted { .. }));
     assert_eq!(planned(Python, &format!("x = nav_ls({})\n", "1".repeat(4301))), Plan::Untouched);
+    let zeros = format!("x = nav_ls({}, {}_0)\n", "0".repeat(5000), "0".repeat(5000));
+    assert_eq!(outcome(&zeros), "1:5 nav_ls(0, 0) -> $1");
     let signs = format!("x = nav_ls({}1)\n", "-".repeat(1900));
     assert_eq!(outcome(&signs), "1:5 nav_ls(1) -> $1");
 }

@@ -12,7 +12,7 @@ use rlm_rootd::{CallError, Rootd};
 use tokio::time::timeout_at;
 
 use super::value::Variable;
-use crate::interception::{InterceptedCall, Plan, Rejections, VariableNames, plan};
+use crate::interception::{InterceptedCall, Plan, Planner, Rejections, VariableNames};
 use crate::prompts::{CallFailed, CallsRejected, PromptError, Prompts, ResultsCut};
 use crate::session::{Call, ReplLanguage, Session, SessionError};
 
@@ -51,6 +51,8 @@ pub struct InterceptorConfig {
 pub struct Interceptor {
     config: InterceptorConfig,
     names: VariableNames,
+    /// The session's Python, once it is known.
+    python: Option<(u8, u8)>,
 }
 
 /// Why code cannot be run with its calls made.
@@ -89,7 +91,7 @@ impl Interceptor {
     /// # Errors
     /// The system gives no random number, of which the names of variables are made.
     pub fn new(config: InterceptorConfig) -> std::io::Result<Self> {
-        Ok(Self { config, names: VariableNames::new(getrandom::u32()?) })
+        Ok(Self { config, names: VariableNames::new(getrandom::u32()?), python: None })
     }
 
     /// Makes the calls in the code, in their order, and then runs it. The limit of the call's time is that of all of it. When
@@ -105,8 +107,12 @@ impl Interceptor {
     ) -> Result<Response, InterceptorError> {
         let (call, started) = (call.into(), Instant::now());
         let mut stop = pin!(stop);
+        if self.config.language == ReplLanguage::Python && self.python.is_none() {
+            self.python = python_version(session).await?;
+        }
         let tools: Vec<_> = self.config.tools.iter().map(String::as_str).collect();
-        let (calls, code) = match plan(self.config.language, &call.code, &tools, &mut self.names) {
+        let planner = Planner { language: self.config.language, python: self.python, tools: &tools };
+        let (calls, code) = match planner.plan(&call.code, &mut self.names) {
             Plan::Untouched => {
                 let response = session.execute_until(call, stop).await?;
                 return Ok(self.explained(response));
@@ -289,6 +295,17 @@ impl Interceptor {
             },
         }
     }
+}
+
+/// The version of the session's Python: it says what is a syntax error. None: the session cannot tell.
+async fn python_version(session: &mut Session) -> Result<Option<(u8, u8)>, SessionError> {
+    let version = match session.info().await {
+        Ok(info) => info.version,
+        Err(SessionError::Protocol(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut numbers = version.split('.').map_while(|number| number.parse().ok());
+    Ok(numbers.next().zip(numbers.next()))
 }
 
 fn in_seconds(time: Duration) -> String {

@@ -1,6 +1,6 @@
 //! Tool calls that are served without a way from the session to the host.
 //!
-//! Code in a sandbox without a network cannot call a tool. So the host looks for the calls before the code runs: [`plan`]
+//! Code in a sandbox without a network cannot call a tool. So the host looks for the calls before the code runs: [`Planner::plan`]
 //! finds the statements `name = tool(literal, …)`, says which calls they are, and gives the same code back with each call's
 //! text replaced by a variable. The host makes the calls in their order, sets the variables in the session, and runs that
 //! code. Nothing is guessed: what cannot be served this way is a [`Rejection`] that says where, why, and what to write
@@ -55,13 +55,27 @@ pub struct InterceptedCall {
     pub preview: String,
 }
 
-/// Finds the calls of these tools in a piece of code.
-///
-/// Names are taken only for calls that are intercepted.
-#[must_use]
-pub fn plan(language: ReplLanguage, code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
-    match language {
-        ReplLanguage::Python => python::plan(code, tools, names),
-        ReplLanguage::Bash => bash::plan(code, tools, names),
+/// Finds the calls of tools in a session's code.
+#[derive(Clone, Copy, Debug)]
+pub struct Planner<'a> {
+    /// The session's language.
+    pub language: ReplLanguage,
+    /// Major and minor version of the session's Python; the newest where it is not known. What that version does not accept
+    /// is [`Plan::Untouched`].
+    pub python: Option<(u8, u8)>,
+    /// Names of the tools.
+    pub tools: &'a [&'a str],
+}
+
+impl Planner<'_> {
+    /// What is to be done with a piece of code.
+    ///
+    /// Names are taken only for calls that are intercepted.
+    #[must_use]
+    pub fn plan(&self, code: &str, names: &mut VariableNames) -> Plan {
+        match self.language {
+            ReplLanguage::Python => python::plan(code, self.python, self.tools, names),
+            ReplLanguage::Bash => bash::plan(code, self.tools, names),
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::{
     repl_tool_name,
 };
 use crate::callbacks::Callbacks;
-use crate::interception::{self, Plan, VariableNames};
+use crate::interception::{Plan, Planner, VariableNames};
 use crate::rollout::{Limits, Verbosity};
 use crate::session::ReplLanguage;
 use crate::tool::{Cut, ToolFault};
@@ -227,7 +227,7 @@ fn interception(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) ->
         ReplLanguage::Bash => "x=1\nsearch 'a b' | wc -l\nfor i in 1 2; do\n  y=$(search \"$i\")\ndone\n",
         ReplLanguage::Python => "x = 1\nprint(len(search('a b')))\nfor i in range(2):\n    y = search(i)\n",
     };
-    let plan = interception::plan(language, code, &["search"], &mut VariableNames::new(7));
+    let plan = Planner { language, python: None, tools: &["search"] }.plan(code, &mut VariableNames::new(7));
     if let Plan::Rejected(rejections) = &plan {
         lines.push(CallsRejected { language, rejections }.render(prompts)?);
     }

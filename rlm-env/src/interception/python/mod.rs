@@ -1,16 +1,16 @@
 //! Python cells.
 //!
-//! The parser accepts what any current Python accepts. What it does not accept runs as it is, so that Python itself says
-//! what is wrong. The rest of what Python finds wrong only after parsing (a late `from __future__`) it says when the code
-//! runs, after the calls.
+//! What the session's Python does not accept runs as it is, so that Python itself says what is wrong: what does not parse,
+//! what a later version has, and most of what Python finds wrong only after parsing (a late `from __future__`).
 
 mod fixed;
 mod levels;
 mod literal;
 mod rules;
+mod semantics;
 mod uses;
 
-use ruff_python_ast::{Mod, Stmt};
+use ruff_python_ast::{AnyNodeRef, Mod, PythonVersion, Stmt};
 use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
 use ruff_text_size::{Ranged, TextRange};
 use unicode_normalization::UnicodeNormalization;
@@ -27,19 +27,37 @@ use uses::{UseKind, Uses};
 /// Stack for parsing and walking code of [`levels::MAX_LEVELS`] levels, several times over, in an unoptimised build.
 const STACK_BYTES: usize = 64 << 20;
 
-pub(super) fn plan(code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
+/// The byte order mark, one of which may be at the start of a cell.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Finds the calls in code for Python of this version; without one it is the newest.
+pub(super) fn plan(code: &str, version: Option<(u8, u8)>, tools: &[&str], names: &mut VariableNames) -> Plan {
+    let Some(marked) = code.strip_prefix(BYTE_ORDER_MARK) else {
+        return plan_unmarked(code, version, tools, names);
+    };
+    match plan_unmarked(marked, version, tools, names) {
+        Plan::Intercepted { calls, mut code } => {
+            code.insert(0, BYTE_ORDER_MARK);
+            Plan::Intercepted { calls, code }
+        }
+        other => other,
+    }
+}
+
+fn plan_unmarked(code: &str, version: Option<(u8, u8)>, tools: &[&str], names: &mut VariableNames) -> Plan {
     let Some(mentioned) = mentioned(code, tools) else { return Plan::Untouched };
+    let version = version.map_or_else(PythonVersion::latest_preview, PythonVersion::from);
     match levels::of(code) {
         Levels::RefusedByPython => Plan::Untouched,
         Levels::TooMany => Plan::Rejected(too_deep(mentioned)),
-        Levels::Few => stacker::grow(STACK_BYTES, || plan_parsed(code, tools, names)),
+        Levels::Few => stacker::grow(STACK_BYTES, || plan_parsed(code, version, tools, names)),
     }
 }
 
 /// A tool's name or the reserved prefix, if it occurs in the code at all, be it in a comment.
 fn mentioned<'a>(code: &str, tools: &[&'a str]) -> Option<&'a str> {
     // Python takes neither, and offsets in the tree are of 32 bits.
-    if code.starts_with('\u{feff}') || code.contains('\0') || u32::try_from(code.len()).is_err() {
+    if code.starts_with(BYTE_ORDER_MARK) || code.contains('\0') || u32::try_from(code.len()).is_err() {
         return None;
     }
     let normal: String = if code.is_ascii() { String::new() } else { code.nfkc().collect() };
@@ -54,14 +72,15 @@ fn too_deep(name: &str) -> Rejections {
     Rejections { listed: vec![rejection], more: 0 }
 }
 
-fn plan_parsed(code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
-    let parsed = parse_unchecked(code, ParseOptions::from(Mode::Module));
-    if !parsed.has_valid_syntax() {
+fn plan_parsed(code: &str, version: PythonVersion, tools: &[&str], names: &mut VariableNames) -> Plan {
+    let options = ParseOptions::from(Mode::Module).with_target_version(version);
+    let parsed = parse_unchecked(code, options);
+    if parsed.has_syntax_errors() {
         return Plan::Untouched;
     }
     let Mod::Module(module) = parsed.syntax() else { return Plan::Untouched };
     let uses = Uses::of(&module.body, tools);
-    if uses.list.is_empty() || uses.has_misplaced {
+    if uses.list.is_empty() || semantics::are_refused(&module.body, code, version) {
         return Plan::Untouched;
     }
     let source = Source::of_python(code);
@@ -92,9 +111,22 @@ fn plan_parsed(code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
 
 /// Whether statements can be in it.
 fn is_block(statement: &Stmt) -> bool {
-    uses::block_keyword(statement).is_some()
-        || statement.is_function_def_stmt()
-        || statement.is_class_def_stmt()
+    has_body(AnyNodeRef::from(statement))
+}
+
+/// Whether it is a statement that statements can be in.
+fn has_body(node: AnyNodeRef<'_>) -> bool {
+    matches!(
+        node,
+        AnyNodeRef::StmtIf(_)
+            | AnyNodeRef::StmtFor(_)
+            | AnyNodeRef::StmtWhile(_)
+            | AnyNodeRef::StmtWith(_)
+            | AnyNodeRef::StmtTry(_)
+            | AnyNodeRef::StmtMatch(_)
+            | AnyNodeRef::StmtFunctionDef(_)
+            | AnyNodeRef::StmtClassDef(_)
+    )
 }
 
 fn intercepted(

@@ -14,10 +14,8 @@ use crate::interception::rejection::Place;
 pub(super) struct Uses<'a> {
     /// In the order of the source.
     pub(super) list: Vec<Use<'a>>,
-    /// How many times each name is bound or deleted, in any scope.
+    /// How many times each name is bound, deleted or declared, in any scope; `*` for an import of all names.
     pub(super) bindings: HashMap<&'a str, usize>,
-    /// Whether a statement stands where Python has a syntax error for it: `return` outside a function.
-    pub(super) has_misplaced: bool,
 }
 
 /// A tool's name, or a reserved one.
@@ -28,6 +26,8 @@ pub(super) struct Use<'a> {
     pub(super) kind: UseKind<'a>,
     /// The statement of the module that it is in.
     pub(super) statement: &'a Stmt,
+    /// The innermost statement that it is in.
+    pub(super) innermost: AnyNodeRef<'a>,
 }
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(super) struct CallSite<'a> {
 
 impl<'a> Uses<'a> {
     pub(super) fn of(body: &'a [Stmt], tools: &[&str]) -> Self {
-        let mut uses = Self { list: Vec::new(), bindings: HashMap::new(), has_misplaced: false };
+        let mut uses = Self { list: Vec::new(), bindings: HashMap::new() };
         for statement in body {
             let mut collector = Collector { tools, statement, path: Vec::new(), uses: &mut uses };
             collector.visit_stmt(statement);
@@ -84,7 +84,6 @@ impl<'a> SourceOrderVisitor<'a> for Collector<'a, '_> {
         if let AnyNodeRef::ExprName(name) = node {
             self.name(name);
         }
-        self.uses.has_misplaced |= is_misplaced(node, &self.path);
         self.path.push(node);
         TraversalSignal::Traverse
     }
@@ -147,34 +146,15 @@ impl<'a> Collector<'a, '_> {
     }
 
     fn push(&mut self, name: &'a str, range: TextRange, kind: UseKind<'a>) {
-        self.uses.list.push(Use { name, range, kind, statement: self.statement });
+        let innermost = self.path.iter().rev().find(|node| node.is_statement()).copied();
+        let innermost = innermost.unwrap_or(AnyNodeRef::from(self.statement));
+        self.uses.list.push(Use { name, range, kind, statement: self.statement, innermost });
     }
 
     fn call_site(&self, call: &'a ExprCall) -> CallSite<'a> {
         let above = &self.path[..self.path.len() - 1];
         let place = above.iter().rev().find_map(|node| place(node, call));
         CallSite { call, place, parent: above.last().copied() }
-    }
-}
-
-/// Whether Python refuses the node below these, after parsing, for what it is in.
-fn is_misplaced(node: AnyNodeRef<'_>, path: &[AnyNodeRef<'_>]) -> bool {
-    let is_scope = |above: &&AnyNodeRef<'_>| {
-        matches!(
-            above,
-            AnyNodeRef::StmtFunctionDef(_) | AnyNodeRef::StmtClassDef(_) | AnyNodeRef::ExprLambda(_)
-        )
-    };
-    let is_loop = |above: &AnyNodeRef<'_>| matches!(above, AnyNodeRef::StmtFor(_) | AnyNodeRef::StmtWhile(_));
-    match node {
-        AnyNodeRef::StmtReturn(_) | AnyNodeRef::ExprYield(_) | AnyNodeRef::ExprYieldFrom(_) => {
-            matches!(path.iter().rev().find(is_scope), None | Some(AnyNodeRef::StmtClassDef(_)))
-        }
-        AnyNodeRef::StmtBreak(_) | AnyNodeRef::StmtContinue(_) => {
-            !path.iter().rev().take_while(|above| !is_scope(above)).any(is_loop)
-        }
-        AnyNodeRef::StmtNonlocal(_) => !path.iter().any(|above| is_scope(&above)),
-        _ => false,
     }
 }
 
@@ -203,19 +183,6 @@ fn place(node: &AnyNodeRef<'_>, call: &ExprCall) -> Option<Place> {
         AnyNodeRef::StmtWith(_) => Place::Block("with"),
         AnyNodeRef::StmtTry(_) => Place::Block("try"),
         AnyNodeRef::StmtMatch(_) => Place::Block("match"),
-        _ => return None,
-    })
-}
-
-/// The keyword of a statement with a body that is neither a function nor a class.
-pub(super) fn block_keyword(statement: &Stmt) -> Option<&'static str> {
-    Some(match statement {
-        Stmt::If(_) => "if",
-        Stmt::For(_) => "for",
-        Stmt::While(_) => "while",
-        Stmt::With(_) => "with",
-        Stmt::Try(_) => "try",
-        Stmt::Match(_) => "match",
         _ => return None,
     })
 }

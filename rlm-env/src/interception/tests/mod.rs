@@ -6,15 +6,16 @@ mod bash_table;
 mod hostile;
 mod properties;
 mod python_table;
+mod versions;
 
-use super::{Plan, VariableNames, plan};
+use super::{Plan, Planner, VariableNames};
 use crate::session::ReplLanguage;
 
 /// The tools that the tests' code calls.
 const TOOLS: [&str; 5] = ["nav_info", "nav_ls", "nav_read", "llm_batch", "budget"];
 
 fn planned(language: ReplLanguage, code: &str) -> Plan {
-    plan(language, code, &TOOLS, &mut VariableNames::new(0x2a))
+    Planner { language, python: None, tools: &TOOLS }.plan(code, &mut VariableNames::new(0x2a))
 }
 
 /// A plan as lines: `untouched`; or each call, its variable as `$1`, and the code; or each rejection and its fixed lines.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use ruff_python_parser::parse_module;
 
-use super::{Plan, TOOLS, VariableNames, plan, planned};
+use super::{Plan, Planner, TOOLS, VariableNames, planned};
 use crate::session::ReplLanguage::{self, Bash, Python};
 
 /// A literal, and whether it is on one line.
@@ -205,10 +205,11 @@ proptest! {
 
 #[test]
 fn no_name_comes_twice() {
+    let planner = Planner { language: Python, python: None, tools: &TOOLS };
     let mut names = VariableNames::new(0xdead_beef);
     let mut variables = Vec::new();
     for code in ["a = budget()\nb = budget()\n", "budget()\n", "c = budget()\n"] {
-        match plan(Python, code, &TOOLS, &mut names) {
+        match planner.plan(code, &mut names) {
             Plan::Intercepted { calls, .. } => variables.extend(calls.into_iter().map(|call| call.variable)),
             other => assert!(matches!(other, Plan::Rejected(_))),
         }

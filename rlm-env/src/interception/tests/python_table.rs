@@ -196,6 +196,30 @@ pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
         "3:5 nav_info() -> $1",
         "class C:\n  x: int = 1\nc = $1\n",
     ]),
+    ("\u{feff}x = nav_info()\n", &[
+        "1:5 nav_info() -> $1",
+        "\u{feff}x = $1\n",
+    ]),
+    ("def f():\n    class A((yield), m=(yield)): pass\n    @(yield)\n    def g(x=(yield)): pass\na = nav_info()\n", &[
+        "5:5 nav_info() -> $1",
+        "def f():\n    class A((yield), m=(yield)): pass\n    @(yield)\n    def g(x=(yield)): pass\na = $1\n",
+    ]),
+    ("def f():\n    global a, b\n    a = [a for b in [b]]\n    try: pass\n    except E: pass\n    except: pass\na = nav_info()\n", &[
+        "7:5 nav_info() -> $1",
+        "def f():\n    global a, b\n    a = [a for b in [b]]\n    try: pass\n    except E: pass\n    except: pass\na = $1\n",
+    ]),
+    ("x = [await i async for i in f()]; y = (await i for i in x)\na = nav_info()\n", &[
+        "2:5 nav_info() -> $1",
+        "x = [await i async for i in f()]; y = (await i for i in x)\na = $1\n",
+    ]),
+    ("async def f():\n    async with x as y: return [i async for i in y]\nlambda: (yield)\na = nav_info()\n", &[
+        "4:5 nav_info() -> $1",
+        "async def f():\n    async with x as y: return [i async for i in y]\nlambda: (yield)\na = $1\n",
+    ]),
+    ("from __future__ import annotations\na = nav_info()\n", &[
+        "2:5 nav_info() -> $1",
+        "from __future__ import annotations\na = $1\n",
+    ]),
 ];
 
 #[rustfmt::skip] // one line of output on a line
@@ -227,7 +251,7 @@ pub(super) const UNTOUCHED: &[(&str, &[&str])] = &[
     ("x.nav_info = f(budget=1)\n", &[
         "untouched",
     ]),
-    ("\u{feff}x = nav_info()\n", &[
+    ("\u{feff}\u{feff}x = nav_info()\n", &[
         "untouched",
     ]),
     ("x = nav_info()\0\n", &[
@@ -249,6 +273,93 @@ pub(super) const UNTOUCHED: &[(&str, &[&str])] = &[
         "untouched",
     ]),
     ("x = '\\N{NO SUCH NAME}'; y = nav_info()\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nx: int = 1; global x\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f(a, a): pass\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ntry: pass\nexcept: pass\nexcept E: pass\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\n*x = [1]\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f(): await g()\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nclass A:\n    await g()\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nlambda: await g()\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nx = 1\nfrom __future__ import annotations\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nfrom __future__ import braces\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nmatch x:\n    case _: pass\n    case 1: pass\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\n[*i for i in ()] = 1\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f():\n    y = 1\n    global y\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nfor i in (): pass\nelse: break\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nwhile x: pass\nelse: continue\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\n@(yield)\ndef f(): pass\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nclass A((yield)): pass\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f(x=(yield)): pass\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nfor i in ():\n    def f(): break\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f(): return [(yield) for i in ()]\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nf(a=1, a=2)\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f(a):\n    global a\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nasync def f(): yield from x\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f():\n    from m import *\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nclass A:\n    x = [(y := 1) for i in ()]\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\n[(i := 1) for i in ()]\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\n__debug__ = 1\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nfor i in ():\n    class A:\n        continue\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f(): return [i async for i in x]\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\na, *b, *c = x\n", &[
         "untouched",
     ]),
 ];

@@ -6,10 +6,10 @@ use std::ops::Range;
 use ruff_python_ast::{AnyNodeRef, Expr, ExprCall, Stmt};
 use ruff_text_size::{Ranged, TextRange, TextSize};
 
-use super::is_block;
 use super::literal;
 use super::rules::structure_fault;
 use super::uses::{CallSite, Use, UseKind, Uses};
+use super::{has_body, is_block};
 use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
@@ -61,7 +61,7 @@ impl<'a, 'u> Fixer<'a, 'u> {
             return format!("{name} = {}", self.call_text(found, site.call));
         }
         match (fault, found.statement) {
-            (Fault::Argument { .. }, statement) => {
+            (Fault::Argument { .. }, statement) if self.uses.calls_in(statement).count() == 1 => {
                 let (call, text) = (site.call.range(), self.call_text(found, site.call));
                 self.statement_with(statement, vec![(call, text)])
             }
@@ -94,7 +94,7 @@ impl<'a, 'u> Fixer<'a, 'u> {
                 Some(_) => {
                     let name = self.name_of(found, site);
                     lines.push(format!("{name} = {call}"));
-                    (replaceable(site), name)
+                    (self.replaceable(site), name)
                 }
             };
             pieces.retain(|(inner, _)| !range.contains_range(*inner));
@@ -150,7 +150,10 @@ impl<'a, 'u> Fixer<'a, 'u> {
     }
 
     fn known_literal(&self, argument: &Expr, statement: &Stmt) -> Option<String> {
-        let name = argument.as_name_expr().filter(|name| self.uses.bindings.get(&*name.id) == Some(&1))?;
+        let name = argument.as_name_expr().filter(|_| self.is_bound_once(argument))?;
+        if self.uses.bindings.contains_key("*") {
+            return None;
+        }
         let earlier = self.body.iter().take_while(|earlier| earlier.end() <= statement.start());
         let value =
             earlier.filter_map(Stmt::as_assign_stmt).find_map(|assign| match &assign.targets[..] {
@@ -159,7 +162,7 @@ impl<'a, 'u> Fixer<'a, 'u> {
             })?;
         let text = self.text(value.range());
         let is_short = text.len() <= MAX_LITERAL_BYTES && !text.contains(['\n', '\r', '\\']);
-        if !is_short || literal::value(value, self.source.text).is_err() {
+        if !is_short || !is_immutable(value) || literal::value(value, self.source.text).is_err() {
             return None;
         }
         match &**value {
@@ -168,9 +171,16 @@ impl<'a, 'u> Fixer<'a, 'u> {
         }
     }
 
-    /// The line with another name in place of this one.
+    /// The line with another name in place of this one, or the statement, where that is of more lines and has no body.
     fn renamed(&self, found: &Use<'a>) -> String {
-        let line = self.source.line_around(found.range.start().to_usize());
+        let statement = found.innermost.range().to_std_range();
+        let mut line = self.source.line_around(found.range.start().to_usize());
+        if !has_body(found.innermost)
+            && statement.len() <= MAX_STATEMENT_BYTES
+            && !(line.start <= statement.start && statement.end <= line.end)
+        {
+            line = statement;
+        }
         let name = match found.name.strip_prefix(RESERVED_PREFIX) {
             Some(_) => self.free("value".to_owned()),
             None => self.free(format!("my_{}", found.name)),
@@ -192,19 +202,21 @@ impl<'a, 'u> Fixer<'a, 'u> {
     /// The name that the code has for the value of a call, or a new one.
     fn name_of(&mut self, found: &Use<'a>, site: &CallSite<'a>) -> String {
         let target = match site.parent {
-            Some(AnyNodeRef::ExprNamed(named)) if replaceable(site) == named.range() => Some(&*named.target),
+            Some(AnyNodeRef::ExprNamed(named)) if self.replaceable(site) == named.range() => {
+                Some(&*named.target)
+            }
             Some(AnyNodeRef::StmtAnnAssign(assign)) => {
                 let is_value =
                     assign.value.as_deref().is_some_and(|value| value.range() == site.call.range());
-                is_value.then_some(&*assign.target)
+                Some(&*assign.target).filter(|target| is_value && self.is_bound_once(target))
             }
             Some(AnyNodeRef::StmtAssign(assign)) => match &assign.targets[..] {
-                [target] => Some(target),
+                [target] => Some(target).filter(|target| self.is_bound_once(target)),
                 _ => None,
             },
             Some(AnyNodeRef::ExprAwait(_)) => match found.statement {
                 Stmt::Assign(assign)
-                    if assign.value.range() == replaceable(site) && assign.targets.len() == 1 =>
+                    if assign.value.range() == self.replaceable(site) && assign.targets.len() == 1 =>
                 {
                     assign.targets.first()
                 }
@@ -223,6 +235,25 @@ impl<'a, 'u> Fixer<'a, 'u> {
                 }
             },
         }
+    }
+
+    /// What of the code the variable stands for: an `await` goes with the call, and so does `name :=` where the call is all
+    /// that the name stands for.
+    fn replaceable(&self, site: &CallSite<'_>) -> TextRange {
+        match site.parent {
+            Some(AnyNodeRef::ExprAwait(parent)) => parent.range(),
+            Some(AnyNodeRef::ExprNamed(parent))
+                if parent.value.range() == site.call.range() && self.is_bound_once(&parent.target) =>
+            {
+                parent.range()
+            }
+            _ => site.call.range(),
+        }
+    }
+
+    /// A name that nothing else in the code binds, so that its value can be bound elsewhere.
+    fn is_bound_once(&self, target: &Expr) -> bool {
+        target.as_name_expr().is_some_and(|name| self.uses.bindings.get(&*name.id) == Some(&1))
     }
 
     /// A new name for a tool's value: `info` of `nav_info`.
@@ -246,12 +277,12 @@ impl<'a, 'u> Fixer<'a, 'u> {
     }
 }
 
-/// What of the code the variable stands for: an `await` or `name :=` goes with the call.
-fn replaceable(site: &CallSite<'_>) -> TextRange {
-    match site.parent {
-        Some(AnyNodeRef::ExprAwait(parent)) => parent.range(),
-        Some(AnyNodeRef::ExprNamed(parent)) if parent.value.range() == site.call.range() => parent.range(),
-        _ => site.call.range(),
+/// Whether a literal's value stays what it is, whatever is done to it.
+fn is_immutable(literal: &Expr) -> bool {
+    match literal {
+        Expr::Tuple(tuple) => tuple.elts.iter().all(is_immutable),
+        Expr::List(_) | Expr::Set(_) | Expr::Dict(_) => false,
+        _ => true,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What Python refuses in code that parses: `return` outside a function, a parameter named twice.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 
 use ruff_python_ast::visitor::source_order::{
     SourceOrderVisitor, TraversalSignal, walk_body, walk_expr, walk_stmt,
@@ -64,9 +65,7 @@ impl<'a> SourceOrderVisitor<'a> for Visitor<'a> {
     fn visit_stmt(&mut self, statement: &'a Stmt) {
         self.context.at.set(statement.range());
         self.checker.visit_stmt(statement, &self.context);
-        if let Stmt::Try(statement) = statement
-            && has_early_bare_except(statement)
-        {
+        if self.context.refuses(statement) {
             self.context.is_refused.set(true);
         }
         walk_stmt(self, statement);
@@ -86,6 +85,36 @@ fn has_early_bare_except(statement: &StmtTry) -> bool {
 }
 
 impl<'a> Context<'a> {
+    /// What the checker does not know.
+    fn refuses(&self, statement: &Stmt) -> bool {
+        let is_used_before_global =
+            |name: &str| self.global(name).is_some_and(|global| statement.start() < global.start());
+        match statement {
+            Stmt::Try(statement) => has_early_bare_except(statement),
+            Stmt::Expr(statement) => statement.value.is_starred_expr(),
+            Stmt::FunctionDef(function) => is_used_before_global(&function.name),
+            Stmt::ClassDef(class) => is_used_before_global(&class.name),
+            Stmt::Return(_) => self.leaves_except_star(|_| false),
+            Stmt::Break(_) | Stmt::Continue(_) => {
+                self.leaves_except_star(|above| is_loop_of(above, self.at.get()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether an `except*` is between the statement and what it leaves.
+    fn leaves_except_star(&self, is_left: impl Fn(AnyNodeRef<'a>) -> bool) -> bool {
+        let at = self.at.get();
+        let inside =
+            self.path.iter().rev().take_while(|above| !is_scope_of(**above, at) && !is_left(**above));
+        inside.into_iter().any(|above| match above {
+            AnyNodeRef::StmtTry(statement) if statement.is_star => {
+                statement.handlers.iter().any(|handler| handler.range().contains_range(at))
+            }
+            _ => false,
+        })
+    }
+
     /// The nodes above that are scopes of what is looked at, the innermost first.
     fn scopes(&self) -> impl Iterator<Item = AnyNodeRef<'a>> {
         let at = self.at.get();
@@ -113,6 +142,15 @@ fn is_scope_of(above: AnyNodeRef<'_>, at: TextRange) -> bool {
 fn is_in(body: &[Stmt], at: TextRange) -> bool {
     let (first, last) = (body.first(), body.last());
     first.is_some_and(|first| first.start() <= at.start()) && last.is_some_and(|last| at.end() <= last.end())
+}
+
+/// Whether this is a loop with the place in it that runs again and again: `else` is not.
+fn is_loop_of(above: AnyNodeRef<'_>, at: TextRange) -> bool {
+    match above {
+        AnyNodeRef::StmtFor(statement) => is_in(&statement.body, at),
+        AnyNodeRef::StmtWhile(statement) => is_in(&statement.body, at),
+        _ => false,
+    }
 }
 
 fn is_comprehension(node: AnyNodeRef<'_>) -> bool {
@@ -154,6 +192,9 @@ impl SemanticSyntaxContext for Context<'_> {
     }
 
     fn global(&self, name: &str) -> Option<TextRange> {
+        if self.globals.iter().all(|globals| !globals.0.contains_key(name)) {
+            return None;
+        }
         let is_of_statements =
             |scope| matches!(scope, AnyNodeRef::StmtClassDef(_) | AnyNodeRef::StmtFunctionDef(_));
         // Lambdas and comprehensions have names of their own.
@@ -161,12 +202,12 @@ impl SemanticSyntaxContext for Context<'_> {
             return None;
         }
         let depth = self.scopes().filter(|scope| is_of_statements(*scope)).count();
-        self.globals.get(depth)?.0.iter().rev().find(|(global, _)| *global == name).map(|(_, range)| *range)
+        self.globals.get(depth)?.0.get(name).copied()
     }
 
-    /// What is bound around a function takes a symbol table to tell; it is Python that tells it.
+    /// Whether there can be one: which names a function around binds takes a symbol table to tell.
     fn has_nonlocal_binding(&self, _name: &str) -> bool {
-        true
+        self.scopes().skip(1).any(|scope| scope.is_stmt_function_def())
     }
 
     fn in_async_context(&self) -> bool {
@@ -178,7 +219,7 @@ impl SemanticSyntaxContext for Context<'_> {
     }
 
     fn in_await_allowed_context(&self) -> bool {
-        !matches!(self.block(), Some(AnyNodeRef::StmtClassDef(_)))
+        !matches!(self.scopes().next(), Some(AnyNodeRef::StmtClassDef(_)))
     }
 
     fn in_yield_allowed_context(&self) -> bool {
@@ -219,11 +260,7 @@ impl SemanticSyntaxContext for Context<'_> {
     fn in_loop_context(&self) -> bool {
         let at = self.at.get();
         let in_block = self.path.iter().rev().take_while(|above| !is_scope_of(**above, at));
-        in_block.into_iter().any(|above| match above {
-            AnyNodeRef::StmtFor(statement) => is_in(&statement.body, at),
-            AnyNodeRef::StmtWhile(statement) => is_in(&statement.body, at),
-            _ => false,
-        })
+        in_block.into_iter().any(|above| is_loop_of(*above, at))
     }
 
     fn is_bound_parameter(&self, name: &str) -> bool {
@@ -234,12 +271,12 @@ impl SemanticSyntaxContext for Context<'_> {
     }
 }
 
-/// The `global` statements of one scope.
-struct Globals<'a>(Vec<(&'a str, TextRange)>);
+/// The last `global` statement of each name in one scope.
+struct Globals<'a>(HashMap<&'a str, TextRange>);
 
 impl<'a> Globals<'a> {
     fn of(body: &'a [Stmt]) -> Self {
-        let mut found = Self(Vec::new());
+        let mut found = Self(HashMap::new());
         walk_body(&mut found, body);
         found
     }

@@ -220,6 +220,18 @@ pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
         "2:5 nav_info() -> $1",
         "from __future__ import annotations\na = $1\n",
     ]),
+    ("def f():\n    a = 1\n    def g():\n        nonlocal a\na = nav_info()\n", &[
+        "5:5 nav_info() -> $1",
+        "def f():\n    a = 1\n    def g():\n        nonlocal a\na = $1\n",
+    ]),
+    ("class A:\n    b = (await i for i in ())\na = nav_info()\n", &[
+        "3:5 nav_info() -> $1",
+        "class A:\n    b = (await i for i in ())\na = $1\n",
+    ]),
+    ("try: pass\nexcept* OSError:\n    for i in (): break\na = nav_info()\n", &[
+        "4:5 nav_info() -> $1",
+        "try: pass\nexcept* OSError:\n    for i in (): break\na = $1\n",
+    ]),
 ];
 
 #[rustfmt::skip] // one line of output on a line
@@ -360,6 +372,27 @@ pub(super) const UNTOUCHED: &[(&str, &[&str])] = &[
         "untouched",
     ]),
     ("x = nav_info()\na, *b, *c = x\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\n*x\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f():\n    nonlocal a\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nclass A:\n    nonlocal a\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef a(): pass\nglobal a\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f():\n    class a: pass\n    global a\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\nfor i in x:\n    try: pass\n    except* E:\n        break\n", &[
+        "untouched",
+    ]),
+    ("x = nav_info()\ndef f():\n    try: pass\n    except* E: return\n", &[
         "untouched",
     ]),
 ];
@@ -846,8 +879,8 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "  write instead:",
         "    global my_budget",
     ]),
-    ("def f():\n    nonlocal budget\n", &[
-        "line 2, column 14: budget is the name of a tool and cannot be bound or deleted",
+    ("def f():\n  def g():\n    nonlocal budget\n", &[
+        "line 3, column 14: budget is the name of a tool and cannot be bound or deleted",
         "  write instead:",
         "    nonlocal my_budget",
     ]),

@@ -2,13 +2,15 @@
 
 use std::str::Utf8Error;
 
-use pyo3::exceptions::{PyBaseException, PyKeyboardInterrupt, PyRecursionError, PySyntaxError};
+use pyo3::exceptions::{
+    PyBaseException, PyKeyboardInterrupt, PyMemoryError, PyRecursionError, PySyntaxError,
+};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlm_core::protocol::Exception;
 
-use crate::{signals, text, variables};
+use crate::{quiet, signals, text, variables};
 
 /// `ast.PyCF_ONLY_AST`.
 const ONLY_AST: i32 = 0x400;
@@ -25,6 +27,9 @@ const COROUTINE: i32 = 0x80;
 /// What some editors put before a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
+/// Up to so many bytes of code are compared with what was written: that takes as long as compiling the code, or longer.
+const MAX_COMPARED: usize = 256 * 1024;
+
 /// What runs cells: the namespace, and what was fetched of Python at the start.
 pub(crate) struct Cells {
     namespace: Py<PyDict>,
@@ -32,7 +37,7 @@ pub(crate) struct Cells {
     /// `_ast.Expr`, `_ast.Expression`.
     statement: Py<PyAny>,
     expression: Py<PyAny>,
-    parse_as_written: Py<PyAny>,
+    move_to_written: Py<PyAny>,
     sources: Py<PyAny>,
     add_source: Py<PyAny>,
     keep_source: Py<PyAny>,
@@ -62,6 +67,16 @@ impl<'a> Source<'a> {
         let written = (!written.is_empty()).then(|| text(written)).transpose()?;
         Ok(Self { code: text(code)?, written })
     }
+
+    fn is_compared(&self) -> bool {
+        self.written.is_some_and(|written| self.code.len().max(written.len()) <= MAX_COMPARED)
+    }
+
+    /// Whether the lines of what was written can stand for those of the code.
+    fn has_lines_of_written(&self) -> bool {
+        let lines = |text: &str| text.replace("\r\n", "\n").matches(['\n', '\r']).count();
+        self.written.is_some_and(|written| lines(self.code) == lines(written))
+    }
 }
 
 /// A cell's code: its statements, and an expression at its end.
@@ -90,7 +105,7 @@ impl Cells {
             compile: compile.unbind(),
             statement: ast.getattr("Expr")?.unbind(),
             expression: ast.getattr("Expression")?.unbind(),
-            parse_as_written: fetch("parse_as_written")?,
+            move_to_written: fetch("move_to_written")?,
             sources: fetch("sources")?,
             add_source: fetch("add_source")?,
             keep_source: fetch("keep_source")?,
@@ -129,12 +144,14 @@ impl Cells {
         let file_name = format!("<cell {cell}>");
         let written = source.written.unwrap_or(source.code);
         without_fail(py, self.add_source.bind(py).call1((&file_name, written)))?;
-        let tree = self.parse_as_written(py, source, &file_name);
-        let tree = tree.inspect_err(|_interrupt| self.drop_source(py, &file_name))?;
-        if source.written.is_some() && tree.is_none() {
-            without_fail(py, self.add_source.bind(py).call1((&file_name, source.code)))?;
-        }
-        let compiled = self.compile(py, source.code, tree, &file_name).inspect_err(|error| {
+        let compiled = self.parse_as_written(py, source, &file_name).and_then(|tree| {
+            let shows_written = tree.is_some() || (!source.is_compared() && source.has_lines_of_written());
+            if source.written.is_some() && !shows_written {
+                without_fail(py, self.add_source.bind(py).call1((&file_name, source.code)))?;
+            }
+            self.compile(py, source.code, tree, &file_name)
+        });
+        let compiled = compiled.inspect_err(|error| {
             // The error is no worse for a line that is missing.
             let _unusual = self.add_line.call1(py, (error.value(py), &file_name));
         });
@@ -176,16 +193,26 @@ impl Cells {
         let _broken = self.tidy.call0(py);
     }
 
-    /// The tree of the code at the places of what was written. None where that is the same, or another program.
+    /// The tree of the code at the places of what was written. None where that is the same, another program, or too long.
+    /// It fails where what was written is no program: that is what the cell's author is to be told.
     fn parse_as_written<'py>(
         &self,
         py: Python<'py>,
         source: &Source<'_>,
         file_name: &str,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(written) = source.written else { return Ok(None) };
+        let Some(written) = source.written.filter(|_| source.is_compared()) else { return Ok(None) };
         let flags = self.futures | TOP_LEVEL_AWAIT | ONLY_AST;
-        match self.parse_as_written.bind(py).call1((source.code, written, file_name, flags)) {
+        let parse = |text| self.compile.bind(py).call1((text, file_name, "exec", flags, true));
+        let tree_of_written = match parse(written) {
+            Ok(tree) => tree,
+            Err(error) if is_too_deep(py, &error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // What there is to warn of is told already, with the right place.
+        let tree = quiet::without_warnings(py, || parse(source.code));
+        let tree = tree.and_then(|tree| self.move_to_written.bind(py).call1((tree, tree_of_written)));
+        match tree {
             Ok(tree) => Ok((!tree.is_none()).then_some(tree)),
             Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Err(error),
             Err(_not_code) => Ok(None),
@@ -283,6 +310,11 @@ fn without_fail(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> PyResult<
         Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Whether the parser could not say what this is, for it is nested too deep.
+fn is_too_deep(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyRecursionError>(py) || error.is_instance_of::<PyMemoryError>(py)
 }
 
 /// Whether code awaits at top level: then running it only makes a coroutine.

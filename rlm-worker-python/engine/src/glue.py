@@ -43,41 +43,37 @@ MAX_FRAMES = 1500
 HEAD = "Traceback (most recent call last):\n"
 
 
-def parse_as_written(code, written, filename, flags):
-    """The tree of a cell's code, in which each node stands where it stands in what was written.
+def move_to_written(tree, tree_of_written):
+    """Moves each node of a cell's tree to where it stands in what was written. Returns the tree.
 
     The two are one program but for calls, which the host has made: in their place the code has names. None where they
-    are not.
+    are not; the tree is of no use then.
     """
-    from warnings import catch_warnings, simplefilter
-
-    tree_of_written = compile(written, filename, "exec", flags, True)
-    with catch_warnings():
-        # What there is to warn of is told already, with the right place.
-        simplefilter("ignore")
-        tree = compile(code, filename, "exec", flags, True)
     pairs = [(tree, tree_of_written)]
+    known = {}
     for node, origin in pairs:
-        if type(node) is not type(origin):
-            if type(node) is Name and type(origin) is Call:
-                continue
-            return None
-        for field in node._fields:
-            ours, theirs = getattr(node, field, None), getattr(origin, field, None)
-            if type(ours) is not list:
-                ours, theirs = [ours], [theirs]
-            elif type(theirs) is not list or len(ours) != len(theirs):
-                return None
-            for pair in zip(ours, theirs):
-                part, part_of_written = pair
-                if part is part_of_written:
-                    continue
-                if isinstance(part, AST) is not isinstance(part_of_written, AST):
+        kind = type(node)
+        of_kind = known.get(kind)
+        if of_kind is None:
+            of_kind = known[kind] = (kind._fields, kind._attributes) if issubclass(kind, AST) else ()
+        if kind is type(origin):
+            if not of_kind:
+                if node != origin:
                     return None
-                if isinstance(part, AST):
-                    pairs.append(pair)
-    for node, origin in pairs:
-        for attribute in node._attributes:
+                continue
+            for field in of_kind[0]:
+                ours, theirs = getattr(node, field, None), getattr(origin, field, None)
+                if ours is theirs:
+                    continue
+                if type(ours) is not list:
+                    pairs.append((ours, theirs))
+                elif type(theirs) is list and len(ours) == len(theirs):
+                    pairs += zip(ours, theirs)
+                else:
+                    return None
+        elif kind is not Name or type(origin) is not Call:
+            return None
+        for attribute in of_kind[1]:
             setattr(node, attribute, getattr(origin, attribute))
     return tree
 

@@ -5,7 +5,8 @@
 //! runs it holds no descriptor of ours beside 0, 1 and 2, and no name of ours in `__main__` but those that are documented.
 //!
 //! * `session`: the loop. Start reading there.
-//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of that which are Python.
+//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of that which are Python. `quiet`: no
+//!   warning told twice.
 //! * `answer`, `text`: what a cell leaves, as text, whatever it is.
 //! * `signals`: how a cell is interrupted, and why nothing else is. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
@@ -21,6 +22,7 @@ mod cell;
 mod final_functions;
 mod guard_rails;
 mod jail;
+mod quiet;
 mod session;
 mod signals;
 mod streams;

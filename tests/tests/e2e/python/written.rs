@@ -99,15 +99,22 @@ fn what_does_not_go_with_the_code_is_left_aside() {
     let mut worker = Worker::python();
     let deep = format!("x = {}1\n1 / 0", "1 + ".repeat(20_000));
     for (code, source) in [
-        ("x = 1; 1 / 0", "x = ("),
         ("x = 1; 1 / 0", "x = 1"),
         ("x = 1; 1 / 0", "x = 1; 1 / 0; 2"),
         ("x = 1; 1 / 0", "x = f(2); 1 / 0"),
         ("x = 1; 1 / 0", "x += 1; 1 / 0"),
-        ("x = 1; 1 / 0", "x = 1; 1 / \0"),
         ("x = 1; 1 / 0", "\u{feff}"),
         ("x = 1; 1 / 0", ""),
         ("x = [1]; 1 / 0", "x = [1, 2]; 1 / 0"),
+        ("x = 1; 1 / 0", "x = 1; 2 / 0"),
+        ("x = 1; 1 / 0", "x = 1; 1. / 0"),
+        ("x = 1; 1 / 0", "x = True; 1 / 0"),
+        ("x = 1; 1 / 0", "x = 1; 1 % 0"),
+        ("x = 1; 1 / 0", "y = 1; 1 / 0"),
+        ("x = 'a'; 1 / 0", "x = b'a'; 1 / 0"),
+        ("x = 1; del x; x = 'b'; x.a", "x = 1; del x; x = 'b'; x.b"),
+        ("x = 1; from . import a", "x = 1; from .. import a"),
+        ("x = 1; global y, z; 1 / 0", "x = 1; global y, x; 1 / 0"),
         (deep.as_str(), &deep.replacen("1", "f()", 1)),
     ] {
         let mut fresh = Worker::python();
@@ -123,6 +130,102 @@ fn what_does_not_go_with_the_code_is_left_aside() {
     assert_eq!(syntax.exception.unwrap().kind, "SyntaxError");
     let refused = worker.call_with("x", json!({"source": 1}));
     assert_eq!(refused.hint.as_deref(), Some("field `source` is the number 1, expected a string"));
+    worker.end();
+}
+
+/// What Python says of what was written, where that is no program: the host's parser may know another Python than this.
+#[test]
+fn what_was_written_and_is_no_program_is_told_of_and_nothing_runs() {
+    for python in pythons() {
+        let mut called = Setup::python_at(&python).start();
+        let mut worker = Setup::python_at(&python).start();
+        for worker in [&mut called, &mut worker] {
+            worker.output("x = 'as it was'");
+        }
+        for (written, calls) in [
+            ("x = f('a long call'); print(x", &["f('a long call')"][..]),
+            ("x = f('a long call'); a b", &["f('a long call')"]),
+            ("x = f(1,\n  2)\nd = {'k': 1}; x = f'{d['k'}'", &["f(1,\n  2)"]),
+            ("x = f('\\N{no such}')", &["f('\\N{no such}')"]),
+            ("x = f(\0)", &["f(\0)"]),
+        ] {
+            let expected = shown(called.call(written));
+            assert_eq!(expected.0, Outcome::Error, "{written}");
+            assert_eq!(shown(intercepted(&mut worker, written, calls)), expected, "{python:?}: {written}");
+            assert_eq!(worker.value("x"), "'as it was'", "{python:?}: {written}");
+            called.value("x");
+        }
+        called.end();
+        worker.end();
+    }
+}
+
+#[test]
+fn warnings_are_as_if_the_calls_had_run_in_every_python() {
+    for python in pythons() {
+        let mut called = Setup::python_at(&python).start();
+        let mut worker = Setup::python_at(&python).start();
+        called.output(&format!("def f(*args, **kwargs): return {VALUE}"));
+        worker.output("def f(*args, **kwargs): exit('it was called')");
+        let cells: &[(&str, &[&str])] = &[
+            ("a = f(); '\\d'; a is 1", &["f()"]),
+            ("a = f('\\d')", &["f('\\d')"]),
+            ("import sys\n'warnings' in sys.modules", &[]),
+            ("import warnings; warnings.simplefilter('once')", &[]),
+            ("warnings.warn('w', UserWarning)", &[]),
+            ("a = f('\\d'); b = '\\w'; a is 1", &["f('\\d')"]),
+            ("warnings.warn('w', UserWarning)", &[]),
+            ("warnings.simplefilter('default')\nfor _ in 1, 2: warnings.warn('w', UserWarning)", &[]),
+            ("def warn(): warnings.warn('of a function')\nwarn()", &[]),
+            ("a = f('\\d')\nwarn()", &["f('\\d')"]),
+            ("warn(); warnings.filters[:2]", &[]),
+            ("warnings.simplefilter('error')", &[]),
+            ("a = f('\\d')", &["f('\\d')"]),
+            ("a = f(); a is 1", &["f()"]),
+            ("a", &[]),
+            ("warnings.simplefilter('ignore')", &[]),
+            ("a = f('\\d'); '\\d'; len(a)", &["f('\\d')"]),
+            ("len(warnings.filters)", &[]),
+            ("warnings.filters = None", &[]),
+            ("a = f(); 1 / a['zero']", &["f()"]),
+        ];
+        for (written, calls) in cells {
+            let expected = shown(called.call(written));
+            let found = if calls.is_empty() {
+                worker.call(written)
+            } else {
+                intercepted(&mut worker, written, calls)
+            };
+            assert_eq!(shown(found), expected, "{python:?}: {written}");
+        }
+        called.end();
+        worker.end();
+    }
+}
+
+/// What is too long to be compared runs with its own places, and shows what was written where the lines are the same.
+#[test]
+fn what_was_written_is_compared_up_to_a_length() {
+    let mut worker = Worker::python();
+    let filler = "x = 1\n".repeat(50_000);
+    let shorter = "x = 1\n".repeat(5_000);
+    for (written, call, line, text) in [
+        (format!("{filler}a = f('é'); 1 / a['zero']"), "f('é')", 50_001, "a = f('é'); 1 / a['zero']"),
+        (
+            format!("{filler}a = f(\n); 1 / a['zero']"),
+            "f(\n)",
+            50_001,
+            "a = __rlm_icpt_0a1b2c3d_1; 1 / a['zero']",
+        ),
+        (format!("{shorter}a = f(\n); 1 / a['zero']"), "f(\n)", 5_002, "); 1 / a['zero']"),
+    ] {
+        let result = intercepted(&mut worker, &written, &[call]).result.unwrap();
+        assert!(result.contains(&format!("line {line}, in <module>\n    {text}\n")), "{result}");
+    }
+    // Far more to compare than to run.
+    let source = "1,\n".repeat(1_000_000);
+    let response = worker.call_with("1 / 0", json!({"source": source, "timeout": 20}));
+    assert!(response.result.unwrap().contains("\n    1 / 0\n"), "{:?}", response.outcome);
     worker.end();
 }
 

@@ -107,3 +107,33 @@ fn in_bash_they_go_without_a_trace() {
     }
     worker.end();
 }
+
+/// The user's DEBUG trap runs before the user's commands, and before none of the worker's.
+#[test]
+fn in_bash_a_debug_trap_sees_nothing_of_them() {
+    for setup in [
+        "trap 'echo dbg' DEBUG",
+        "trap 'echo dbg' DEBUG; set -o functrace",
+        "trap 'echo dbg; n=$((n + 1)); false' DEBUG; set -T",
+        "n=0; trap 'n=$((n + 1))' DEBUG; trap 'echo err' ERR",
+        "trap 'echo dbg >>\"$HOME/log\"' DEBUG; HOME=$PWD",
+        "set -o posix; trap 'echo dbg' DEBUG",
+        "builtin() { command builtin \"$@\"; }; trap 'echo dbg' DEBUG",
+        "exec() { command exec \"$@\"; }; trap 'echo dbg' DEBUG",
+        "PS1='p '; trap 'echo dbg' DEBUG; set -x",
+    ] {
+        let (mut plain, mut worker) = (Worker::bash(), Worker::bash());
+        plain.output(setup);
+        worker.output(setup);
+        for code in ["echo a", "(exit 3)", "echo $?", "declare -r x=1", "(echo b)", "echo $n; cat log"] {
+            set(
+                &worker,
+                json!({"__rlm_icpt_a_1": "1", "__rlm_icpt_a_2": ["2"], "__rlm_icpt_a_3": {"a": "b"}}),
+            );
+            let (found, expected) = (worker.call(code), plain.call(code));
+            assert_eq!((found.stdout, found.stderr), (expected.stdout, expected.stderr), "{setup}: {code}");
+        }
+        plain.end();
+        worker.end();
+    }
+}

@@ -253,6 +253,21 @@ async fn tracebacks_and_sources_are_those_of_what_was_written() {
 }
 
 #[tokio::test]
+async fn syntax_that_the_sessions_python_does_not_have_calls_nothing() {
+    // The newest takes the one, and none takes the other.
+    let newer = "d = {'k': 1}\nx = echo_value(1); print(f'{d['k']}')";
+    let (outputs, calls) = outputs(&[newer, "import sys; sys.version_info >= (3, 12)"]).await;
+    match outputs[1].as_str() {
+        "Out[2]: True" => assert_eq!((outputs[0].as_str(), calls), ("said\n1\n", 1)),
+        _ => {
+            assert_eq!(calls, 0);
+            assert!(outputs[0].contains("    x = echo_value(1); print(f'{d['k']}')\n"), "{}", outputs[0]);
+            assert!(outputs[0].contains("SyntaxError"), "{}", outputs[0]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_too_large_is_cut_and_the_reply_warns() {
     let (outputs, _) = outputs(&["x = echo_value('large')\nprint(len(x.encode()))", "len(x)"]).await;
     let (bytes, warning) = outputs[0].split_once('\n').unwrap();

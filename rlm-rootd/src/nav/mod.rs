@@ -17,6 +17,7 @@ mod language;
 mod list;
 mod near;
 mod outline;
+mod pattern;
 mod read;
 mod search;
 mod source;

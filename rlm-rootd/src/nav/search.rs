@@ -4,19 +4,18 @@
 //! result is the same on any number of threads, and all end once the files so far have more hits than are asked for.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use grep_matcher::{LineTerminator, Matcher as _};
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use rlm_core::pickle::Value;
 
 use super::context::{Context, OpenFile, is_gone, open_file, shown};
 use super::fault::Fault;
+use super::pattern::{Pattern, Stoppable, without_end};
 use super::source::{Target, nothing, target};
 use super::stop::{Stop, Stopped, is_stopped};
 use super::text::{BLOCK_BYTES, bytes, fill, is_binary};
@@ -34,9 +33,6 @@ const CHARS_BEFORE: usize = 100;
 
 /// Longest line that is searched, in bytes.
 const MAX_LINE_BYTES: usize = 32 << 20;
-
-/// Memory of a pattern, in bytes.
-const PATTERN_BYTES: usize = 10 << 20;
 
 /// Files that a thread takes at once.
 const FILES: usize = 16;
@@ -69,7 +65,7 @@ pub(super) fn search(
     path: &str,
     stop: &Stop,
 ) -> Result<Value, Fault> {
-    let matcher = matcher(pattern)?;
+    let matcher = Pattern::new(pattern)?;
     let searched = match target(context, path)? {
         Some(Target::Directory(path, directory)) => {
             let walk = Walk::new(context, directory, &path, stop)
@@ -94,22 +90,9 @@ pub(super) fn search(
     Ok(searched.into_value(max))
 }
 
-fn matcher(pattern: &str) -> Result<RegexMatcher, Fault> {
-    let refuse = |error: &dyn fmt::Display| {
-        let hint = "patterns are those of the Rust crate regex, within one line; \
-                    put \\ before a sign that means itself, as in \\(";
-        Fault::refused(format!("the pattern is no regular expression: {error}\nhint: {hint}"))
-    };
-    // The builder would show the pattern with more around it.
-    regex_syntax::parse(pattern).map_err(|error| refuse(&error))?;
-    let mut builder = RegexMatcherBuilder::new();
-    builder.multi_line(true).crlf(true).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
-    builder.build(pattern).map_err(|error| refuse(&error))
-}
-
 /// A search of many files.
 struct Search<'a> {
-    matcher: &'a RegexMatcher,
+    matcher: &'a Pattern,
     max: usize,
     stop: &'a Stop,
     source: Mutex<Source>,
@@ -140,7 +123,7 @@ struct Outcome {
 }
 
 impl<'a> Search<'a> {
-    fn new(matcher: &'a RegexMatcher, max: usize, stop: &'a Stop, walk: Walk) -> Self {
+    fn new(matcher: &'a Pattern, max: usize, stop: &'a Stop, walk: Walk) -> Self {
         let source = Source { walk, next: 0, is_over: false, is_stopped: false };
         Self { matcher, max, stop, source: Mutex::new(source), results: Mutex::default() }
     }
@@ -227,7 +210,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Searches one file after another.
 struct FileSearch<'a> {
-    matcher: &'a RegexMatcher,
+    matcher: Stoppable<'a>,
     searcher: Searcher,
     max: usize,
     stop: &'a Stop,
@@ -235,7 +218,7 @@ struct FileSearch<'a> {
 }
 
 impl<'a> FileSearch<'a> {
-    fn new(matcher: &'a RegexMatcher, max: usize, stop: &'a Stop) -> Self {
+    fn new(matcher: &'a Pattern, max: usize, stop: &'a Stop) -> Self {
         let searcher = SearcherBuilder::new()
             .binary_detection(BinaryDetection::none())
             .bom_sniffing(false)
@@ -243,7 +226,7 @@ impl<'a> FileSearch<'a> {
             .line_number(true)
             .line_terminator(LineTerminator::crlf())
             .build();
-        Self { matcher, searcher, max, stop, head: Vec::with_capacity(BLOCK_BYTES) }
+        Self { matcher: matcher.stoppable(stop), searcher, max, stop, head: Vec::with_capacity(BLOCK_BYTES) }
     }
 
     /// What is gone meanwhile is not there; what cannot be read is told of.
@@ -266,19 +249,26 @@ impl<'a> FileSearch<'a> {
         let mut reader = bytes(open, self.stop);
         self.head.clear();
         let filled = fill(&mut reader, &mut self.head, BLOCK_BYTES);
-        let mut sink = Hits { matcher: self.matcher, max: self.max, part };
+        let mut sink = Hits { matcher: &self.matcher, max: self.max, part };
         let searched = match filled {
             Ok(()) if is_binary(&self.head) => return Ok(false),
-            Ok(()) if is_small => self.searcher.search_slice(self.matcher, &self.head, &mut sink),
+            Ok(()) if is_small => self.searcher.search_slice(&self.matcher, &self.head, &mut sink),
             Ok(()) => {
                 let whole = io::Read::chain(self.head.as_slice(), reader);
-                self.searcher.search_reader(self.matcher, whole, &mut sink)
+                self.searcher.search_reader(&self.matcher, whole, &mut sink)
             }
             Err(error) => Err(error),
         };
+        if self.matcher.was_in_pieces() {
+            part.unsearched.push(format!(
+                "{}: a long line was searched in pieces, so no match longer than 4 KiB is found there",
+                shown(path)
+            ));
+        }
         match searched {
             Ok(()) => Ok(true),
-            Err(error) if is_stopped(&error) => Err(Stopped),
+            // What fails in the matcher comes as text.
+            Err(error) if is_stopped(&error) || self.stop.check().is_err() => Err(Stopped),
             Err(error) => {
                 part.unsearched.push(format!("{}: {error}", shown(path)));
                 Ok(true)
@@ -289,7 +279,7 @@ impl<'a> FileSearch<'a> {
 
 /// Takes the hits of a file.
 struct Hits<'a> {
-    matcher: &'a RegexMatcher,
+    matcher: &'a Stoppable<'a>,
     max: usize,
     part: &'a mut Part,
 }
@@ -305,11 +295,6 @@ impl Sink for Hits<'_> {
         self.part.hits.push(Hit { path, line: found.line_number().unwrap_or(0), text, is_cut });
         Ok(self.part.hits.len() <= self.max)
     }
-}
-
-fn without_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// The text of a line, and whether it is only the part around a match.

@@ -8,15 +8,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use rlm_core::beneath::{Directory, Kind};
 
 use super::fault::{Fault, quoted};
-
-/// What is larger is a large source, in bytes.
-const LARGE_SOURCE_BYTES: usize = 128 << 10;
 
 /// The context directory.
 #[derive(Debug)]
@@ -24,7 +21,6 @@ pub(super) struct Context {
     pub(super) root: Arc<Directory>,
     /// The path that it was opened by, absolute, and the one without symbolic links.
     paths: [PathBuf; 2],
-    parsing: Mutex<()>,
 }
 
 /// What lies at a path.
@@ -58,7 +54,7 @@ impl Context {
         let root = Arc::new(Directory::at_path(path)?);
         let absolute = std::path::absolute(path)?;
         let canonical = path.canonicalize()?;
-        Ok(Self { root, paths: [absolute, canonical], parsing: Mutex::default() })
+        Ok(Self { root, paths: [absolute, canonical] })
     }
 
     /// Whether the directory is still there.
@@ -70,11 +66,6 @@ impl Context {
             }
             Err(error) => Err(Fault::reading(&self.paths[0].display().to_string(), &error)),
         }
-    }
-
-    /// A turn at parsing so many bytes. Trees are many times as large as their source, so there is one large one at a time.
-    pub(super) fn parse_turn(&self, bytes: usize) -> Option<MutexGuard<'_, ()>> {
-        (bytes > LARGE_SOURCE_BYTES).then(|| self.parsing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The path below the directory that a text names: relative, or absolute within the directory. `..` goes up by name,

@@ -22,7 +22,7 @@ pub(super) const MAX_ENTRIES: usize = 5000;
 pub(super) fn list(context: &Context, scope: &str, stop: &Stop) -> Result<Value, Fault> {
     match target(context, scope)? {
         Some(Target::Directory(path, directory)) => of_directory(context, &directory, &path, stop),
-        Some(Target::File(path, open)) => match Content::read(context, &path, open, stop)? {
+        Some(Target::File(path, open)) => match Content::read(&path, open, stop)? {
             Content::Source(source) => Ok(members(&source, &shown(&path), "")),
             Content::Text { lines, reason } => Ok(Value::list([plain(&path, "text", lines, &reason)])),
             Content::Binary => {
@@ -30,7 +30,7 @@ pub(super) fn list(context: &Context, scope: &str, stop: &Stop) -> Result<Value,
             }
         },
         Some(Target::InFile(path, name, open)) => {
-            let source = Content::source(context, &path, open, stop)?;
+            let source = Content::source(&path, open, stop)?;
             source.definitions(&path, &name)?.for_each(drop);
             Ok(members(&source, &shown(&path), &name))
         }

@@ -25,6 +25,7 @@ mod stop;
 mod symbols;
 mod text;
 mod tool;
+mod turn;
 mod value;
 mod walk;
 

@@ -24,14 +24,14 @@ pub(super) fn outline(context: &Context, path: &str, stop: &Stop) -> Result<Valu
         Some(Target::Directory(path, directory)) => of_directory(context, &directory, &path, stop),
         Some(Target::File(path, open)) => {
             let file = shown(&path);
-            match Content::read(context, &path, open, stop)? {
+            match Content::read(&path, open, stop)? {
                 Content::Source(source) => Ok(of_source(&file, &path, &source, "")),
                 Content::Text { lines, reason } => Ok(format!("{file}: {lines} lines; {reason}\n").into()),
                 Content::Binary => Ok(format!("{file}: binary\n").into()),
             }
         }
         Some(Target::InFile(path, name, open)) => {
-            let source = Content::source(context, &path, open, stop)?;
+            let source = Content::source(&path, open, stop)?;
             source.definitions(&path, &name)?.for_each(drop);
             Ok(of_source(&format!("{}:{name}", shown(&path)), &path, &source, &name))
         }

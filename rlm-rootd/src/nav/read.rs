@@ -15,13 +15,18 @@ use super::stop::Stop;
 use super::text::{BLOCK_BYTES, Decoder, bytes, fill, is_binary};
 
 pub(super) fn read(context: &Context, what: &str, index: usize, stop: &Stop) -> Result<Value, Fault> {
+    if what.is_empty() {
+        return Err(Fault::refused(
+            "symbol_or_path is empty: name a file, file:first-last, file:symbol or a symbol",
+        ));
+    }
     match target(context, what)? {
-        Some(found) => of_target(context, found, index, stop),
+        Some(found) => of_target(found, index, stop),
         None => match bare_symbol(context, what, stop)? {
             Some((path, name)) => {
                 let whole = format!("{}:{name}", shown(&path));
                 match target(context, &whole)? {
-                    Some(found) => of_target(context, found, index, stop),
+                    Some(found) => of_target(found, index, stop),
                     None => Err(nothing(context, &whole, "file", stop)),
                 }
             }
@@ -30,7 +35,7 @@ pub(super) fn read(context: &Context, what: &str, index: usize, stop: &Stop) -> 
     }
 }
 
-fn of_target(context: &Context, found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
+fn of_target(found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
     match found {
         Target::Directory(path, _) => {
             let named = quoted(&shown(&path));
@@ -39,9 +44,22 @@ fn of_target(context: &Context, found: Target, index: usize, stop: &Stop) -> Res
         Target::File(path, open) => of_lines(&path, None, open, index, stop),
         Target::InFile(path, inner, open) => match line_range(&inner) {
             Some(lines) => of_lines(&path, Some(lines), open, index, stop),
-            None => of_symbol(context, &path, &inner, open, index, stop),
+            None if is_like_lines(&inner) => Err(Fault::refused(format!(
+                "{} names no lines of {}: lines are given as {}",
+                quoted(&inner),
+                quoted(&shown(&path)),
+                quoted(&format!("{}:10-40", shown(&path)))
+            ))),
+            None => of_symbol(&path, &inner, open, index, stop),
         },
     }
+}
+
+/// Whether a text that names no lines was meant to: no symbol is only digits and signs.
+fn is_like_lines(text: &str) -> bool {
+    let text = text.trim_start_matches(['L', 'l']);
+    let is_sign = |letter: char| letter.is_ascii_digit() || "-:.,+ Ll".contains(letter);
+    text.contains(|letter: char| letter.is_ascii_digit()) && text.chars().all(is_sign)
 }
 
 /// `10-40`, `10`, or `10-` to the end.
@@ -141,15 +159,8 @@ fn part_of<'a>(block: &'a [u8], before: usize, lines: &RangeInclusive<usize>) ->
     &block[start.min(end)..end]
 }
 
-fn of_symbol(
-    context: &Context,
-    path: &Path,
-    name: &str,
-    open: OpenFile,
-    index: usize,
-    stop: &Stop,
-) -> Result<Value, Fault> {
-    let source = Content::source(context, path, open, stop)?;
+fn of_symbol(path: &Path, name: &str, open: OpenFile, index: usize, stop: &Stop) -> Result<Value, Fault> {
+    let source = Content::source(path, open, stop)?;
     let mut chunker = Chunker::new(index);
     let mut end = 0;
     for symbol in source.definitions(path, name)? {

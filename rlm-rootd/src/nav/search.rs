@@ -83,7 +83,14 @@ pub(super) fn search(
                 Err(Stopped) => Outcome { parts: vec![part], is_complete: false, unread: 0 },
             }
         }
-        Some(Target::InFile(..)) | None => {
+        Some(Target::InFile(path, name, _)) => {
+            return Err(Fault::refused(format!(
+                "a search takes a file or a directory, and no symbol or lines of one: leave {:?} out of the path, as in {:?}",
+                format!(":{name}"),
+                shown(&path)
+            )));
+        }
+        None => {
             return Err(nothing(context, path, "file or directory", stop));
         }
     };

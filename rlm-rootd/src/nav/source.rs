@@ -14,6 +14,7 @@ use super::near::{Likely, nearest};
 use super::stop::Stop;
 use super::symbols::{MAX_PARSED_BYTES, Symbol, Unparsed, symbols};
 use super::text::{bytes, count_lines, fill, is_binary};
+use super::turn::parse_turn;
 use super::walk::Walk;
 
 /// Candidates that an error lists.
@@ -53,7 +54,7 @@ pub(super) enum Content {
 
 impl Content {
     /// Reads a file.
-    pub(super) fn read(context: &Context, path: &Path, open: OpenFile, stop: &Stop) -> Result<Self, Fault> {
+    pub(super) fn read(path: &Path, open: OpenFile, stop: &Stop) -> Result<Self, Fault> {
         let failed = |error| Fault::reading(&quoted(&shown(path)), &error);
         let Some(language) = Language::of(path) else {
             let reason = "there is no grammar for files of its kind".to_owned();
@@ -71,7 +72,7 @@ impl Content {
         let ends_open = content.last().is_some_and(|last| *last != b'\n');
         let lines = memchr_iter(b'\n', &content).count() + usize::from(ends_open);
         let text = |reason: String| Self::Text { lines: lines as u64, reason };
-        let _turn = context.parse_turn(content.len());
+        let _turn = parse_turn(content.len(), stop)?;
         match symbols(language, &content, stop) {
             Ok(symbols) if symbols.is_empty() => Ok(text(format!("{} without symbols", language.name))),
             Ok(symbols) => Ok(Self::Source(Source { bytes: content, lines, symbols })),
@@ -86,14 +87,9 @@ impl Content {
     }
 
     /// The symbols of a file, where they are asked for by name.
-    pub(super) fn source(
-        context: &Context,
-        path: &Path,
-        open: OpenFile,
-        stop: &Stop,
-    ) -> Result<Source, Fault> {
+    pub(super) fn source(path: &Path, open: OpenFile, stop: &Stop) -> Result<Source, Fault> {
         let named = quoted(&shown(path));
-        match Self::read(context, path, open, stop)? {
+        match Self::read(path, open, stop)? {
             Self::Source(source) => Ok(source),
             Self::Text { reason, .. } => {
                 Err(Fault::refused(format!("no symbols are known of {named}: {reason}")))
@@ -139,7 +135,9 @@ pub(super) fn target(context: &Context, text: &str) -> Result<Option<Target>, Fa
         Some(Place::File(open)) => return Ok(Some(Target::File(path, open))),
         None => {}
     }
-    for (colon, _) in text.match_indices(':').take(MAX_COLONS) {
+    let colons: Vec<_> = text.match_indices(':').map(|(colon, _)| colon).take(MAX_COLONS).collect();
+    // Of several paths that exist the longest is meant.
+    for colon in colons.into_iter().rev() {
         let (path, inner) = (&text[..colon], &text[colon + 1..]);
         if path.is_empty() {
             continue;
@@ -205,11 +203,11 @@ pub(super) fn bare_symbol(
         if finder.find(&content).is_none() || is_binary(&content) {
             continue;
         }
-        let _turn = context.parse_turn(content.len());
+        let _turn = parse_turn(content.len(), stop)?;
         let symbols = match symbols(language, &content, stop) {
             Ok(symbols) => symbols,
             Err(Unparsed::Stopped) => return Err(Fault::Stopped),
-            Err(Unparsed::TooSlow) => continue,
+            Err(Unparsed::TooSlow | Unparsed::TooLarge) => continue,
         };
         let mut named: Vec<String> = symbols.into_iter().map(|symbol| symbol.path).collect();
         named.retain(|path| is_named(path, &name));

@@ -12,11 +12,18 @@ use super::declared::{MAX_NAME_BYTES, is_of_function, line, names, signature, te
 use super::language::{Compiled, Language, Node};
 use super::stop::Stop;
 
-/// Largest file that is parsed, in bytes. A tree takes some 250 bytes for each of the file's at worst.
-pub(super) const MAX_PARSED_BYTES: u64 = 1 << 20;
+/// Largest file that is parsed, in bytes. What parsing takes at worst, with a file that is made for it, is hundreds of bytes
+/// for each of the file's.
+pub(super) const MAX_PARSED_BYTES: u64 = 512 << 10;
 
 /// Longest that a file is parsed and looked through.
 pub(super) const MAX_PARSE_TIME: Duration = Duration::from_secs(5);
+
+/// What the process may grow by while a file is parsed, in bytes.
+const MAX_GROWTH_BYTES: u64 = 160 << 20;
+
+/// Calls of the parser between two looks at the memory.
+const CALLS_PER_LOOK: u32 = 16;
 
 /// Symbols in a file; what is beyond is left out.
 const MAX_SYMBOLS: usize = 20_000;
@@ -69,6 +76,9 @@ pub(super) enum Unparsed {
     /// It takes too long.
     #[error("parsing it takes longer than {} s", MAX_PARSE_TIME.as_secs())]
     TooSlow,
+    /// Its tree takes too much memory.
+    #[error("parsing it takes more than {} MiB of memory", MAX_GROWTH_BYTES >> 20)]
+    TooLarge,
 }
 
 /// The symbols of a source, in the order of their lines.
@@ -99,14 +109,29 @@ impl Limit<'_> {
 fn parse(compiled: &Compiled, source: &[u8], limit: &Limit<'_>) -> Result<Tree, Unparsed> {
     let mut parser = Parser::new();
     parser.set_language(&compiled.grammar).expect("the grammars are made for this version of the library");
-    let mut go_on = |_: &tree_sitter::ParseState| match limit.check() {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
+    let (before, mut calls, mut is_too_large) = (resident_bytes(), 0_u32, false);
+    let mut go_on = |_: &tree_sitter::ParseState| {
+        calls = calls.wrapping_add(1);
+        is_too_large = calls.is_multiple_of(CALLS_PER_LOOK)
+            && resident_bytes().saturating_sub(before) > MAX_GROWTH_BYTES;
+        if is_too_large || limit.check().is_err() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let options = ParseOptions::new().progress_callback(&mut go_on);
     let mut read = |offset: usize, _| source.get(offset..).unwrap_or_default();
     let parsed = parser.parse_with_options(&mut read, None, Some(options));
-    parsed.ok_or_else(|| limit.check().err().unwrap_or(Unparsed::TooSlow))
+    let otherwise = if is_too_large { Unparsed::TooLarge } else { Unparsed::TooSlow };
+    parsed.ok_or_else(|| limit.check().err().unwrap_or(otherwise))
+}
+
+/// Memory that the process has; 0 where the system does not say.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or_default() * 4096
 }
 
 struct Finder<'a> {
@@ -244,8 +269,9 @@ impl<'a> Finder<'a> {
         if let Some(receiver) = syntax.child_by_field_name("receiver") {
             // Go: `(s *Server[T])`.
             let text = text(self.source, receiver);
-            let last = text.trim_end_matches(')').split_whitespace().last().unwrap_or_default();
-            let name_of_type = last.trim_start_matches(['*', '(']).split('[').next().unwrap_or_default();
+            let before = text.split('[').next().unwrap_or_default().trim_end_matches([')', ' ']);
+            let last = before.split_whitespace().last().unwrap_or_default();
+            let name_of_type = last.trim_start_matches(['*', '(']);
             let name = vec![name_of_type.to_owned(), name.join(".")];
             self.add(syntax, &name, "method", level, lead);
             return;

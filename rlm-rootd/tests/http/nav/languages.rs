@@ -557,3 +557,12 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
         &["text notes.txt 1-2"],
     ),
 ];
+
+#[tokio::test]
+async fn a_receiver_may_have_several_type_parameters() {
+    let text =
+        "package a\nfunc (s *S[T, U]) Method() {}\nfunc (p Plain) Other() {}\nfunc (*Bare) Third() {}\n";
+    let nav = Nav::of(&[("a.go", text)]);
+    let symbols = field(&nav.ok("nav_ls", json!(["a.go"])).await, "symbol");
+    assert_eq!(symbols, ["a.go:S.Method", "a.go:Plain.Other", "a.go:Bare.Third"]);
+}

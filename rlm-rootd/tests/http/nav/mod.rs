@@ -3,6 +3,7 @@
 mod hostile;
 mod http;
 mod languages;
+mod messages;
 mod patterns;
 mod program;
 mod properties;

@@ -257,7 +257,7 @@ async fn a_bad_pattern_is_told_in_the_words_of_the_crate() {
         "nav_search: the pattern is no regular expression: regex parse error:\n    a(b\n     ^\nerror: unclosed group\n\
          hint: patterns are those of the Rust crate regex, within one line; put \\ before a sign that means itself, as in \\("
     );
-    for pattern in ["(?=x)", "a\nb", "(a{1000}){1000}", &"(".repeat(10_000)] {
+    for pattern in ["(?=x)", "a\nb", &"(".repeat(10_000)] {
         let error = nav.error("nav_search", json!([pattern])).await;
         assert!(error.starts_with("nav_search: the pattern is no regular expression: "), "{error}");
     }

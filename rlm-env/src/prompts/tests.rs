@@ -216,6 +216,22 @@ fn prompts_name_the_tool_that_there_is() {
 }
 
 #[test]
+fn where_calls_are_intercepted_only_what_can_be_is_told_of() {
+    let texts = samples::render_all(&Prompts::new()).unwrap();
+    let text = |name: &str| &texts.iter().find(|(held, _)| held == name).unwrap().1;
+    for (language, with_models) in
+        [("bash", "replies=$(llm_batch 'first prompt'"), ("python", "replies = llm_batch([\"first prompt\"")]
+    {
+        assert!(text(&format!("{language}_system_intercepted")).contains(with_models));
+        let without = text(&format!("{language}_system_intercepted_without_models"));
+        assert!(without.contains("nav_info"), "{without}");
+        for other in ["llm_batch", "budget", "HTTP"] {
+            assert!(!without.contains(other), "{other} is in {without}");
+        }
+    }
+}
+
+#[test]
 fn rollouts_on_all_threads_share_the_templates() {
     let prompts = Prompts::new();
     let here = SubLlmPrompt::default().render(&prompts).unwrap();

@@ -476,6 +476,7 @@ async fn answer(
         gate.pass().await;
     }
     if !rule.delay.is_zero() {
+        // A slow model is what the rule asks for: there is no event to wait for.
         tokio::time::sleep(rule.delay).await;
     }
     let message = match rule.answer {
@@ -518,6 +519,7 @@ fn deliver(
             Body::from_stream(places.then(move |at| {
                 let (piece, _running) = (bytes.slice(at..=at), &running);
                 async move {
+                    // So is a slow delivery.
                     tokio::time::sleep(pause).await;
                     Ok::<_, io::Error>(piece)
                 }

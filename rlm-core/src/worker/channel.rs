@@ -4,13 +4,15 @@
 //! non-blocking and take "no reader" for a dead worker. After end of file a fresh reader is opened before the old one is
 //! closed; a fresh one does not poll as hung up until a writer has come and gone, so an idle worker sleeps.
 //!
-//! The response FIFO is opened for each response. A host that has not opened its end yet is waited for by a thread,
-//! since the kernel offers no other event for it, while the worker goes on seeing signals and the session's output.
+//! The response FIFO is opened when a response is ready, written and closed at once: the host gets all of it, the end of
+//! file included, in one wake. Where nobody has the FIFO open for reading, a thread waits for the host to open it, since
+//! the kernel offers no other event for that, while the worker goes on seeing signals and the session's output.
 //!
-//! A reader that is there already need not be the host: what a host with threads forks has a copy of the reader of the
-//! response before, until it executes its program. A response to such a reader alone would be gone with it. So where
-//! somebody has the FIFO open when the request comes, the writer is closed only once the response has been read, which the
-//! kernel tells by a signal (`O_ASYNC`). Where nobody has, whoever opens it came for this response.
+//! A reader that is there already need not be the host's. A process that a host with threads forks has a copy of the
+//! reader of the response before, until it executes its program, and a response to that copy alone would be gone with it.
+//! So the worker keeps a reader of its own, which holds the response in the FIFO until somebody has begun to read it
+//! ([`Unread`]). A response that does not fit into the FIFO needs no such care: it has been read in part before its writer
+//! is closed.
 //!
 //! Nothing of this is done with inotify: the kernel takes up to 25 ms to let go of a watch, and has 128 for each user.
 
@@ -42,8 +44,14 @@ const READ_BYTES: usize = 64 << 10;
 /// Size asked for the response FIFO when a response does not fit into the default 64 KiB.
 const LARGE_PIPE_BYTES: i32 = 1 << 20;
 
-/// How long a response that is being read is looked at before the worker sleeps: some times what it takes to wake a host.
+/// How long the worker stays awake for the host to read a response: several times what it takes to wake a host.
 const WAKEFUL_TIME: Duration = Duration::from_micros(100);
+
+/// How many responses it does not stay awake for after one that was not read in that time.
+const DROWSY_RESPONSES: u32 = 50;
+
+/// How long a response may lie unread before its writer is opened again.
+const REOPEN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Stack of the thread that waits for a host to open the response FIFO; it makes one system call.
 const OPENER_STACK_BYTES: usize = 64 << 10;
@@ -77,8 +85,10 @@ pub struct Channel {
     buffer: Vec<u8>,
     /// Tells of what is deleted in the control directory, as long as it is open. None where the system has no such thing.
     _directory: Option<OwnedFd>,
-    /// The writer for the response, where somebody had the FIFO open when the request came.
-    early_writer: Option<OwnedFd>,
+    /// The last response, until somebody has begun to read it.
+    unread: Option<Unread>,
+    /// Responses for which the worker does not stay awake.
+    drowsy: u32,
 }
 
 impl Channel {
@@ -99,7 +109,8 @@ impl Channel {
             decoder: Decoder::new(MAX_REQUEST_BYTES),
             buffer: vec![0; READ_BYTES],
             _directory: directory,
-            early_writer: None,
+            unread: None,
+            drowsy: 0,
         })
     }
 
@@ -109,8 +120,10 @@ impl Channel {
     /// [`Stop`] as soon as the worker has to end.
     pub fn next_frame(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
         let frame = self.receive(events, interpreter)?;
-        // What stands in the way of opening it stands there still when there is something to write.
-        self.early_writer = open_writer(&self.response_path, OFlag::O_NONBLOCK).ok();
+        // A host that has sent a request without reading the last response gets that one first.
+        while self.has_unread()? {
+            wait(Vec::new(), self.reopen_at(), events, interpreter)?;
+        }
         Ok(frame)
     }
 
@@ -140,16 +153,48 @@ impl Channel {
 
     fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Stop> {
         loop {
-            let mut fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
-            interpreter.watch(&mut fds);
+            let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             // An interrupt without a call to interrupt is nothing.
-            let Wake { interrupt: _, ready } = events.wait(fds, None)?;
+            let Wake { interrupt: _, ready } = wait(fds, self.reopen_at(), events, interpreter)?;
             self.find_removal(events)?;
-            interpreter.tend()?;
+            self.has_unread()?;
             if ready[0] {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether nobody has begun to read the last response.
+    fn has_unread(&mut self) -> Result<bool, Stop> {
+        if let Some(unread) = &mut self.unread
+            && !unread.keep(&self.response_path)?
+        {
+            self.unread = None;
+        }
+        Ok(self.unread.is_some())
+    }
+
+    /// Gives the host a moment to read the response: the next request then finds the worker awake. Not for a while after a
+    /// moment in vain, for the processors have other work then.
+    fn stay_awake(&mut self) -> Result<(), Stop> {
+        if let Some(left) = self.drowsy.checked_sub(1) {
+            self.drowsy = left;
+            return Ok(());
+        }
+        let asleep_at = Instant::now() + WAKEFUL_TIME;
+        while self.has_unread()? {
+            if Instant::now() >= asleep_at {
+                self.drowsy = DROWSY_RESPONSES;
+                break;
+            }
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// When to look again whether the last response is read.
+    fn reopen_at(&self) -> Option<Instant> {
+        self.unread.as_ref().and_then(Unread::reopen_at)
     }
 
     /// Stops where the command FIFO is gone. It is looked for only after something in its directory was deleted.
@@ -180,7 +225,7 @@ impl Channel {
         }
     }
 
-    /// Writes one response: open, write, close. Its text is never in memory as a whole.
+    /// Delivers one response: open, write, close. Its text is never in memory as a whole.
     ///
     /// # Errors
     /// [`Stop`] as soon as the worker has to end.
@@ -190,11 +235,12 @@ impl Channel {
         events: &Events,
         interpreter: &mut impl Interpreter,
     ) -> Result<Delivery, Stop> {
-        let early = self.early_writer.take();
-        let reader_came = early.is_none();
-        let fifo = match early {
-            Some(fifo) => fifo,
-            None => self.open_for_response(events, interpreter)?,
+        let (fifo, reader_came) = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
+            Ok(fifo) => (fifo, false),
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                (self.wait_for_reader(events, interpreter)?, true)
+            }
+            Err(error) => return Err(failed("open", &self.response_path, error)),
         };
         // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
         while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
@@ -217,25 +263,11 @@ impl Channel {
         // What is left in it has nobody to read it.
         drop(writer.into_parts());
         match (delivery.fault.take(), written) {
-            (None, Ok(())) => delivery.until_it_is_safe_to_close(),
+            (None, Ok(())) => delivery.close().map(|()| Delivery::Done),
             (Some(Fault::Stop(stop)), _) => Err(stop),
             (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
             (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
             (None, Err(error)) => Err(Stop::failed(error)),
-        }
-    }
-
-    fn open_for_response(
-        &mut self,
-        events: &Events,
-        interpreter: &mut impl Interpreter,
-    ) -> Result<OwnedFd, Stop> {
-        match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
-            Ok(fifo) => Ok(fifo),
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                self.wait_for_reader(events, interpreter)
-            }
-            Err(error) => Err(failed("open", &self.response_path, error)),
         }
     }
 
@@ -267,10 +299,7 @@ impl Channel {
             if self.decoder.in_reported_garbage() {
                 fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
             }
-            interpreter.watch(&mut fds);
-            let wake = events.wait(fds, None)?;
-            interpreter.tend()?;
-            if wake.ready[0] {
+            if wait(fds, None, events, interpreter)?.ready[0] {
                 break;
             }
             if self.decoder.in_reported_garbage() {
@@ -312,10 +341,8 @@ enum Fault {
 
 impl<I: Interpreter> ResponseWriter<'_, I> {
     fn wait_for_room(&mut self) -> Result<(), Stop> {
-        let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
-        self.interpreter.watch(&mut fds);
-        self.events.wait(fds, None)?;
-        self.interpreter.tend()
+        let fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
+        wait(fds, None, self.events, self.interpreter).map(drop)
     }
 
     /// The reader that has gone was not one that came for this response, and it has read nothing.
@@ -330,35 +357,57 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
         Ok(())
     }
 
-    /// Waits until the reader is known to be the host's: it came for this response, or has read it.
-    fn until_it_is_safe_to_close(&mut self) -> Result<Delivery, Stop> {
-        if self.reader_came {
-            return Ok(Delivery::Done);
+    /// Closes the writer, and keeps the response where nobody has begun to read it.
+    fn close(self) -> Result<(), Stop> {
+        let Self { fifo, reader_came, channel, written, .. } = self;
+        let bytes = waiting_bytes(&fifo)?;
+        if reader_came || bytes < written {
+            return Ok(());
         }
-        // Most hosts wait for it, and have read it before this process could sleep and be woken.
-        let asleep_at = Instant::now() + WAKEFUL_TIME;
-        while Instant::now() < asleep_at {
-            if waiting_bytes(&self.fifo)? == 0 {
-                return Ok(Delivery::Done);
-            }
-            thread::yield_now();
+        let keeper = open_reader(&channel.response_path)?;
+        drop(fifo);
+        let reopen_at = Instant::now() + REOPEN_PAUSE;
+        channel.unread = Some(Unread { keeper, bytes, reopen_at, writer: None });
+        channel.stay_awake()?;
+        Ok(())
+    }
+}
+
+/// A response that lies in the FIFO, closed, until somebody has begun to read it: its reader is then the host's, and the
+/// rest stays in the FIFO for it.
+///
+/// A host that opens the FIFO without O_NONBLOCK waits there for a writer, so after a while there is one again.
+#[derive(Debug)]
+struct Unread {
+    /// Keeps the response in the FIFO.
+    keeper: OwnedFd,
+    /// Bytes that lie there as long as nobody has read any.
+    bytes: usize,
+    /// When the writer is opened again.
+    reopen_at: Instant,
+    /// The writer, opened again.
+    writer: Option<OwnedFd>,
+}
+
+impl Unread {
+    /// Whether the response still has to be kept.
+    fn keep(&mut self, path: &Path) -> Result<bool, Stop> {
+        if waiting_bytes(&self.keeper)? < self.bytes {
+            return Ok(false);
         }
-        events::tell_of_reads(&self.fifo)?;
-        while !self.reader_came && waiting_bytes(&self.fifo)? > 0 {
-            // Without any reader the FIFO polls as broken.
-            let mut fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::empty())];
-            self.interpreter.watch(&mut fds);
-            let wake = self.events.wait(fds, None)?;
-            self.interpreter.tend()?;
-            if wake.ready[0] && !self.may_be_read_yet() {
-                // It was read in the meantime, or its reader has gone in the middle of it.
-                return Ok(if waiting_bytes(&self.fifo)? > 0 { Delivery::GivenUp } else { Delivery::Done });
-            }
-            if wake.ready[0] {
-                self.wait_for_another_reader()?;
-            }
+        if self.writer.is_none() && Instant::now() >= self.reopen_at {
+            let writer = open_writer(path, OFlag::O_NONBLOCK).map_err(|source| failed("open", path, source))?;
+            events::tell_of_reads(&writer)?;
+            self.writer = Some(writer);
+            // It may have been read before the worker was to be told of it.
+            return self.keep(path);
         }
-        Ok(Delivery::Done)
+        Ok(true)
+    }
+
+    /// When the writer has to be opened again.
+    fn reopen_at(&self) -> Option<Instant> {
+        self.writer.is_none().then_some(self.reopen_at)
     }
 }
 
@@ -393,6 +442,20 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Waits until one of these descriptors is ready or the deadline has passed, while the interpreter is attended to.
+fn wait(
+    fds: Vec<PollFd<'_>>,
+    deadline: Option<Instant>,
+    events: &Events,
+    interpreter: &mut impl Interpreter,
+) -> Result<Wake, Stop> {
+    let mut fds = fds;
+    interpreter.watch(&mut fds);
+    let wake = events.wait(fds, deadline)?;
+    interpreter.tend()?;
+    Ok(wake)
 }
 
 enum Read {

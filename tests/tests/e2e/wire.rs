@@ -266,6 +266,24 @@ fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
     worker.end();
 }
 
+/// Such a host waits for a writer, and the one that wrote the response has closed it.
+#[test]
+fn a_host_that_opens_the_fifo_to_wait_gets_a_response_that_was_written_before() {
+    let mut worker = Worker::bash();
+    for is_copy_kept in [true, false] {
+        let copy = worker.open_responses();
+        let seq = worker.send_call("echo late", json!({}));
+        wait_until("the response comes", || waiting_bytes(&copy).unwrap() > 0);
+        let copy = is_copy_kept.then_some(copy);
+        let opened = std::fs::File::open(worker.control.response_fifo()).unwrap();
+        let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&opened)).unwrap();
+        assert_eq!((response.seq, response.stdout.as_str()), (seq, "late\n"));
+        drop(copy);
+    }
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
 /// The system has 128 of them for a user, and takes milliseconds to let go of one: more workers must be no worse.
 #[test]
 fn no_worker_takes_an_inotify_instance() {

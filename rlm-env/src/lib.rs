@@ -18,25 +18,26 @@
 
 pub mod callbacks;
 mod endpoint;
-pub mod host;
 pub mod interception;
 pub mod metrics;
-pub mod model;
 pub mod prompts;
 pub mod render;
 pub mod replay;
 pub mod rollout;
 pub mod session;
+pub mod terms;
 pub mod tool;
 pub mod trajectory;
 pub mod workspace;
 
-pub use callbacks::Callbacks;
-pub use host::{Host, HostConfig, HostError, RootLlm};
 pub use metrics::Metrics;
-pub use model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
 pub use prompts::{PromptError, Prompts};
-pub use rollout::{Control, Limits, RolloutConfig, RolloutResult, Sink, StopReason, Verbosity};
-pub use session::{Call, Interrupter, ReplLanguage, Session, SessionConfig, SessionError};
+pub use rlm_rootd::{
+    ChatReply, ChatRequest, HttpModel, ModelError, ModelErrorKind, ModelFuture, RootModel, Usage,
+};
+pub use rollout::{Control, Host, HostConfig, HostError, RolloutConfig, RolloutResult};
+pub use session::{Call, Interrupter, Session, SessionConfig, SessionError};
+pub use terms::{CallForm, Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
 pub use tool::{SessionTool, SessionToolConfig};
+pub use trajectory::Sink;
 pub use workspace::Context;

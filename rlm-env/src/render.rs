@@ -9,7 +9,7 @@ use unicode_segmentation::GraphemeCursor;
 
 use crate::prompts::output::{OutputCut, note};
 use crate::prompts::{PromptError, Prompts};
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// What stands for an output that there is none of.
 const NO_OUTPUT: &str = "(no output)";
@@ -38,9 +38,7 @@ pub fn render(
             &composed
         }
     };
-    let dropped = response.truncated.unwrap_or_default();
-    let dropped_bytes = dropped.stdout + dropped.stderr + dropped.result;
-    let mut text = shortened(output, max_output_length, Some(language), dropped_bytes, prompts)?;
+    let mut text = shortened(output, max_output_length, Some(language), response.dropped_bytes(), prompts)?;
     if text.is_empty() {
         text.push_str(NO_OUTPUT);
     } else if text.trim().is_empty() {

@@ -34,9 +34,9 @@ pub use call::CallError;
 pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};
 pub use listener::Listener;
 pub use llm::{
-    BudgetTool, ChatError, ChatTools, Completion, Key, LlmBatch, Models, ModelsConfig, ModelsError, Prices,
-    Proxy, Recorder, Retries, RootLlm, RootMessage, RootReply, SubCallError, SubCallRecord, SubLlm,
-    SubLlmError, SubLlmOptions, check_sampling,
+    BudgetTool, ChatError, ChatReply, ChatRequest, ChatTools, Completion, HttpModel, Key, LlmBatch,
+    ModelError, ModelErrorKind, ModelFuture, Models, ModelsConfig, ModelsError, Prices, Proxy, Recorder,
+    Retries, RootModel, SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions, check_sampling,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use memory::free_large_values_at_once;

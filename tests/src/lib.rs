@@ -49,6 +49,15 @@ pub fn program(name: &str) -> PathBuf {
     })
 }
 
+/// The directory of the built programs.
+///
+/// # Panics
+/// They are not built.
+#[must_use]
+pub fn programs() -> PathBuf {
+    program("rlm-worker-bash").parent().expect("a program lies in a directory").to_owned()
+}
+
 /// How a worker is started.
 #[derive(Debug)]
 pub struct Setup {

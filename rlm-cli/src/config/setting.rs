@@ -159,17 +159,17 @@ pub(super) fn usd(text: &str) -> Result<f64, String> {
 
 /// A language of the REPL.
 pub(super) fn language(text: &str) -> Result<ReplLanguage, String> {
-    text.parse().map_err(|unknown: rlm_env::session::UnknownLanguage| unknown.to_string())
+    text.parse().map_err(|unknown: rlm_env::terms::UnknownLanguage| unknown.to_string())
 }
 
 /// How code calls root tools.
 pub(super) fn callbacks(text: &str) -> Result<Callbacks, String> {
-    text.parse().map_err(|unknown: rlm_env::callbacks::UnknownCallbacks| unknown.to_string())
+    text.parse().map_err(|unknown: rlm_env::terms::UnknownCallbacks| unknown.to_string())
 }
 
 /// How much the system prompt explains.
 pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
-    text.parse().map_err(|unknown: rlm_env::rollout::UnknownVerbosity| unknown.to_string())
+    text.parse().map_err(|unknown: rlm_env::terms::UnknownVerbosity| unknown.to_string())
 }
 
 /// Yes or no.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, RootLlm};
+use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, RootModel};
 use rlm_rootd::{Models, ModelsConfig};
 
 use self::corpus::Corpus;
@@ -111,9 +111,9 @@ async fn until_end(
     }
 }
 
-fn models(language: ReplLanguage, server: &Server) -> anyhow::Result<(RootLlm, Arc<Models>)> {
+fn models(language: ReplLanguage, server: &Server) -> anyhow::Result<(Arc<dyn RootModel>, Arc<Models>)> {
     let models = Models::new(ModelsConfig::new(server.base_url(), server::MODEL))?;
-    Ok((RootLlm::Other(Arc::new(Script::new(language))), Arc::new(models)))
+    Ok((Arc::new(Script::new(language)), Arc::new(models)))
 }
 
 fn introduce(show: &Show, corpus: &Corpus, language: ReplLanguage) {

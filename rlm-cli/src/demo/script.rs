@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rlm_env::{ChatReply, ChatRequest, ModelFuture, ReplLanguage, RootModel};
+use rlm_env::{ChatReply, ChatRequest, ModelFuture, ReplLanguage, RootModel, Usage};
 use serde_json::{Value as Json, json};
 
 /// The step that goes wrong.
@@ -112,14 +112,10 @@ impl RootModel for Script {
         let tokens = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX) / TOKEN_CHARS;
         let prompt_tokens = request.messages.iter().map(|message| tokens(&message.to_string())).sum();
         let finish_reason = if message.get("tool_calls").is_some() { "tool_calls" } else { "stop" };
-        let reply = ChatReply {
-            prompt_tokens,
-            completion_tokens: tokens(&message.to_string()),
-            message,
-            finish_reason: Some(finish_reason.to_owned()),
-            usage_estimated: true,
-            attempts: 1,
-        };
+        let completion_tokens = tokens(&message.to_string());
+        let mut reply =
+            ChatReply::new(message, Usage { prompt_tokens, completion_tokens, is_estimated: true });
+        reply.finish_reason = Some(finish_reason.to_owned());
         Box::pin(async { Ok(reply) })
     }
 }

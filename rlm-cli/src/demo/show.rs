@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, Output, SubCall};
+use rlm_core::protocol::Response;
+use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
 use rlm_env::{Metrics, Sink};
 
 use crate::run::{amount, counted};
@@ -151,8 +152,8 @@ impl SubCalls {
     }
 }
 
-/// What a session returned, as one text.
-fn text_of(output: &Output) -> String {
+/// The output of a call, as one text.
+fn text_of(output: &Response) -> String {
     let parts = [Some(output.stdout.as_str()), Some(output.stderr.as_str()), output.result.as_deref()];
     let mut text = String::new();
     for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {

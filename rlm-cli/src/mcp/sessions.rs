@@ -100,7 +100,7 @@ impl Sessions {
 
     /// A fault in the words that a model is given.
     pub(super) fn failure(&self, language: ReplLanguage, fault: &ToolFault) -> ToolFailure {
-        fault.failure(&self.limits.prompts, language)
+        ToolFailure::of(fault, &self.limits.prompts, language)
     }
 
     /// Ends all of them, side by side.

@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use rlm_core::error::with_causes;
 use rlm_env::prompts::SubLlmPrompt;
 use rlm_env::trajectory::Writer;
-use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootLlm, Sink};
+use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootModel, Sink};
 use rlm_rootd::{
-    Budget, BudgetTool, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, SubLlm, SubLlmOptions,
-    Tool, check_sampling, load_tools,
+    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, SubLlm,
+    SubLlmOptions, Tool, check_sampling, load_tools,
 };
 
 use crate::config::table::{
@@ -81,7 +81,7 @@ impl Setup {
         let host = HostConfig {
             prices,
             prompts: Arc::new(prompts),
-            ..host(environment, rollout.language, RootLlm::Http(servers.root), servers.sub)?
+            ..host(environment, rollout.language, Arc::new(HttpModel::new(servers.root)), servers.sub)?
         };
         Ok(Self { host, rollout })
     }
@@ -91,20 +91,15 @@ impl Setup {
 pub(crate) fn host(
     environment: &Environment,
     language: ReplLanguage,
-    root_llm: RootLlm,
+    root_model: Arc<dyn RootModel>,
     sub_models: Arc<Models>,
 ) -> anyhow::Result<HostConfig> {
-    // The worker of the other language may be missing.
-    let worker = |of| if of == language { worker::find(of) } else { Ok(of.worker_name().into()) };
+    let worker = worker::find(language)?;
     Ok(HostConfig {
-        bash_worker: worker(ReplLanguage::Bash)?,
-        python_worker: worker(ReplLanguage::Python)?,
         env: environment.to_list(),
         dir: environment.temp_dir(),
-        root_llm,
         sub_models: Some(sub_models),
-        prices: Prices::default(),
-        prompts: Arc::default(),
+        ..HostConfig::new(worker.parent().unwrap_or(Path::new(".")), root_model)
     })
 }
 

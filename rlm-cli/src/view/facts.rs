@@ -95,7 +95,7 @@ pub(super) fn of_call(call: &Call) -> Vec<String> {
 /// How a call of the REPL ended, where it is not simply well.
 pub(super) fn of_output(output: &Output) -> Vec<String> {
     let mut facts = Vec::new();
-    let outcome = match output.outcome {
+    let outcome = match output.response.outcome {
         Outcome::Ok => None,
         Outcome::Error => Some("error"),
         Outcome::TimedOut => Some("timed out"),
@@ -104,15 +104,17 @@ pub(super) fn of_output(output: &Output) -> Vec<String> {
         Outcome::Crashed => Some("the interpreter died"),
     };
     facts.extend(outcome.map(str::to_owned));
-    facts
-        .extend(output.exit_code.filter(|status| *status != 0).map(|status| format!("exit status {status}")));
-    match output.state {
+    facts.extend(
+        output.response.exit_code.filter(|status| *status != 0).map(|status| format!("exit status {status}")),
+    );
+    match output.response.state {
         State::Kept => {}
         State::Restored => facts.push("state restored".to_owned()),
         State::Reset => facts.push("state lost".to_owned()),
     }
-    if output.dropped_bytes > 0 {
-        facts.push(format!("{} of output dropped", bytes(output.dropped_bytes)));
+    let dropped_bytes = output.response.dropped_bytes();
+    if dropped_bytes > 0 {
+        facts.push(format!("{} of output dropped", bytes(dropped_bytes)));
     }
     facts
 }

@@ -216,7 +216,7 @@ impl Page<'_> {
         self.text("", &output.stdout)?;
         self.text("notice", &output.stderr)?;
         if let Some(result) = &output.result {
-            self.text(if output.outcome == Outcome::Error { "bad" } else { "" }, result)?;
+            self.text(if output.response.outcome == Outcome::Error { "bad" } else { "" }, result)?;
         }
         let facts = facts::of_output(output);
         if !facts.is_empty() {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rlm_core::protocol::{Outcome, State};
+use rlm_core::protocol::{Answer, Outcome, Response};
 use rlm_env::Callbacks;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
@@ -47,7 +47,7 @@ pub(super) struct Rollout {
     /// Of all models.
     pub(super) usage: Usage,
     /// The answer that was last shown.
-    answer: (String, bool),
+    answer: Answer,
 }
 
 #[derive(Debug)]
@@ -113,11 +113,9 @@ pub(super) struct Output {
     pub(super) stdout: Text,
     pub(super) stderr: Text,
     pub(super) result: Option<Text>,
-    pub(super) outcome: Outcome,
-    pub(super) state: State,
-    pub(super) exit_code: Option<i32>,
-    pub(super) dropped_bytes: u64,
     pub(super) hint: Option<Text>,
+    /// The rest of the response: its texts are above.
+    pub(super) response: Response,
     /// Where the call changed it: the answer, and whether it is final.
     pub(super) answer: Option<(Text, bool)>,
 }
@@ -192,7 +190,7 @@ impl Rollout {
             turns: Vec::new(),
             end: None,
             usage: Usage::default(),
-            answer: Default::default(),
+            answer: Answer::default(),
         }
     }
 
@@ -268,20 +266,23 @@ impl Rollout {
     }
 
     fn end_call(&mut self, time: f64, ended: trajectory::CallEnded, lengths: Lengths) {
-        let output = ended.output.map(|output| {
-            let answer = (output.answer, output.answer_ready);
+        let output = ended.output.map(|response| {
+            let Response { stdout, stderr, result, hint, answer, .. } = response;
             let is_changed = answer != self.answer;
-            let shown = is_changed.then(|| (Text::new(&answer.0, lengths.text), answer.1));
+            let shown = is_changed.then(|| (Text::new(&answer.content, lengths.text), answer.ready));
             self.answer = answer;
+            let text = |text: String| Text::new(&text, lengths.text);
+            let rest = Response {
+                exit_code: response.exit_code,
+                truncated: response.truncated,
+                ..Response::new(response.outcome, response.state)
+            };
             Output {
-                stdout: Text::new(&output.stdout, lengths.text),
-                stderr: Text::new(&output.stderr, lengths.text),
-                result: output.result.map(|result| Text::new(&result, lengths.text)),
-                outcome: output.outcome,
-                state: output.state,
-                exit_code: output.exit_code,
-                dropped_bytes: output.dropped_bytes,
-                hint: output.hint.map(|hint| Text::new(&hint, lengths.text)),
+                stdout: text(stdout),
+                stderr: text(stderr),
+                result: result.map(text),
+                hint: hint.map(text),
+                response: rest,
                 answer: shown,
             }
         });
@@ -417,7 +418,8 @@ impl Call {
 
     /// Whether it did not end as it should.
     pub(super) fn has_failed(&self) -> bool {
-        self.error.is_some() || self.output.as_ref().is_some_and(|output| output.outcome != Outcome::Ok)
+        self.error.is_some()
+            || self.output.as_ref().is_some_and(|output| output.response.outcome != Outcome::Ok)
     }
 }
 

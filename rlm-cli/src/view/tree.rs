@@ -137,13 +137,13 @@ impl Tree<'_> {
     }
 
     fn call_output(&mut self, output: &Output) -> io::Result<()> {
-        let has_failed = output.outcome == Outcome::Error;
+        let has_failed = output.response.outcome == Outcome::Error;
         self.text("│    ", PLAIN, &output.stdout)?;
         self.text("│    ", NOTICE, &output.stderr)?;
         if let Some(result) = &output.result {
             self.text("│    ", if has_failed { BAD } else { PLAIN }, result)?;
         }
-        let is_good = output.outcome == Outcome::Ok && output.state == State::Kept;
+        let is_good = output.response.outcome == Outcome::Ok && output.response.state == State::Kept;
         let facts = facts::of_output(output).join(" · ");
         self.wrapped("│    ", if is_good { FAINT } else { BAD }, &facts)?;
         if let Some(hint) = &output.hint {

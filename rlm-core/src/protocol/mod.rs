@@ -62,26 +62,32 @@ pub struct Response {
 }
 
 impl Response {
-    /// The response to a request that could not be understood or served. The session is untouched.
+    /// A response with nothing in it but how the call ended.
     #[must_use]
-    pub fn refused(seq: i64, fault: String) -> Self {
+    pub fn new(outcome: Outcome, state: State) -> Self {
         Self {
-            status: Status::Error,
+            status: outcome.status(),
             stdout: String::new(),
             stderr: String::new(),
             result: None,
             execution_count: 0,
-            seq,
+            seq: 0,
             answer: Answer::default(),
-            outcome: Outcome::Error,
-            state: State::Kept,
+            outcome,
+            state,
             execution_time: 0.0,
             exit_code: None,
             exception: None,
             truncated: None,
-            hint: Some(fault),
+            hint: None,
             protocol: PROTOCOL_VERSION,
         }
+    }
+
+    /// The response to a request that could not be understood or served. The session is untouched.
+    #[must_use]
+    pub fn refused(seq: i64, fault: String) -> Self {
+        Self { seq, hint: Some(fault), ..Self::new(Outcome::Error, State::Kept) }
     }
 
     /// The first 16 hexadecimal digits of the SHA-256 of `stdout`, `stderr` and, where it is not null, `result`, as they
@@ -95,6 +101,12 @@ impl Response {
             digest.update(part);
         }
         digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Bytes dropped from all streams together.
+    #[must_use]
+    pub fn dropped_bytes(&self) -> u64 {
+        self.truncated.unwrap_or_default().total()
     }
 
     /// Length of `stdout`, `stderr` and `result` together, in bytes of UTF-8.
@@ -181,6 +193,14 @@ pub struct Truncated {
     /// Bytes dropped from the middle of `result`.
     #[serde(default)]
     pub result: u64,
+}
+
+impl Truncated {
+    /// Bytes dropped from all streams.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.stdout + self.stderr + self.result
+    }
 }
 
 /// The document in `rlm_context.json`, written by the host before the worker starts.

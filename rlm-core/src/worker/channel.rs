@@ -396,7 +396,8 @@ impl Unread {
             return Ok(false);
         }
         if self.writer.is_none() && Instant::now() >= self.reopen_at {
-            let writer = open_writer(path, OFlag::O_NONBLOCK).map_err(|source| failed("open", path, source))?;
+            let writer =
+                open_writer(path, OFlag::O_NONBLOCK).map_err(|source| failed("open", path, source))?;
             events::tell_of_reads(&writer)?;
             self.writer = Some(writer);
             // It may have been read before the worker was to be told of it.

@@ -14,7 +14,8 @@ use tokio::time::timeout_at;
 use super::value::Variable;
 use crate::interception::{InterceptedCall, Plan, Planner, Rejections, VariableNames};
 use crate::prompts::{CallFailed, CallsRejected, PromptError, Prompts, ResultsCut};
-use crate::session::{Call, ReplLanguage, Session, SessionError};
+use crate::session::{Call, Session, SessionError};
+use crate::terms::ReplLanguage;
 
 /// The exception of code that is refused before it runs.
 const REFUSED: &str = "InterceptionError";

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use rlm_core::protocol::Response;
 use rlm_rootd::{RegisterError, Registration, Rootd, RootdConfig, Tool};
 
-use super::{Callbacks, Interceptor, InterceptorConfig, InterceptorError};
+use super::interceptor::{Interceptor, InterceptorConfig, InterceptorError};
 use crate::endpoint::{Endpoint, tool_variables};
 use crate::prompts::Prompts;
-use crate::session::{Call, ReplLanguage, Session};
+use crate::session::{Call, Session};
+use crate::terms::{Callbacks, ReplLanguage};
 
 /// The only rollout.
 const ID: &str = "session";

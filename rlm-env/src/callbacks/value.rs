@@ -6,7 +6,7 @@ use rlm_core::pickle::{Dict, Value, WriteError};
 use rlm_core::root_tool::print::{self, Output};
 use rlm_core::root_tool::{MAX_BODY_BYTES, Reply, ToolResult};
 
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// A value for `op: "set"`.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ pub use rejection::{ArgumentFault, Fault, MAX_LISTED, Place, Rejection, Rejectio
 
 use rlm_core::root_tool::Call;
 
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// What is to be done with a piece of code.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,9 +2,9 @@
 
 use minijinja::context;
 
-use super::{PromptError, Prompts};
+use super::templates::{PromptError, Prompts};
 use crate::interception::Rejections;
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// Code was not run, since tools are called in it as they cannot be.
 #[derive(Clone, Copy, Debug)]

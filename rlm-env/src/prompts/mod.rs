@@ -7,22 +7,24 @@ mod format;
 mod interception;
 mod notices;
 pub(crate) mod output;
+mod overrides;
 mod samples;
 mod system;
 mod templates;
 mod tool;
+mod tool_fault;
 mod tools;
 
-pub(crate) use interception::{CallFailed, CallsRejected, ResultsCut};
-pub use notices::{
-    CallFault, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, SessionReset, Summary,
-    SummaryRequest,
+pub(crate) use self::interception::{CallFailed, CallsRejected, ResultsCut};
+pub use self::notices::{
+    CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, SessionReset, Summary, SummaryRequest,
 };
-pub use system::{CallForm, ReplTool, SubLlmPrompt, SystemPrompt, repl_tool_name};
-pub use templates::{PromptError, Prompts};
-pub use tool::{McpDoc, McpText};
-pub(crate) use tool::{StateLost, ToolFailureText, ToolOutputCut};
-pub use tools::{RootToolsDoc, ToolDoc};
+pub use self::system::{ReplTool, SubLlmPrompt, SystemPrompt};
+pub use self::templates::{PromptError, Prompts};
+pub use self::tool::{McpDoc, McpText};
+pub(crate) use self::tool::{StateLost, ToolFailureText, ToolOutputCut};
+pub use self::tool_fault::ToolFault;
+pub use self::tools::{RootToolsDoc, ToolDoc};
 
 #[cfg(test)]
 mod tests;

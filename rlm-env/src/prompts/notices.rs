@@ -4,8 +4,8 @@ use minijinja::context;
 use serde_json::json;
 
 use super::format::count;
-use super::{CallForm, PromptError, Prompts, repl_tool_name};
-use crate::session::ReplLanguage;
+use super::templates::{PromptError, Prompts};
+use crate::terms::{CallForm, ReplLanguage, StopReason};
 
 /// Few tokens are left in the conversation.
 #[derive(Clone, Copy, Debug)]
@@ -33,19 +33,6 @@ impl ContextLow {
     }
 }
 
-/// Why a turn is the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastTurnReason {
-    /// No more turns.
-    Turns,
-    /// No more budget.
-    Budget,
-    /// No more time.
-    Time,
-    /// No more room in the conversation.
-    Context,
-}
-
 /// This turn is the last one.
 #[derive(Clone, Copy, Debug)]
 pub struct LastTurn {
@@ -53,8 +40,8 @@ pub struct LastTurn {
     pub language: ReplLanguage,
     /// How code is run.
     pub call_form: CallForm,
-    /// Why.
-    pub reason: LastTurnReason,
+    /// The limit that is reached.
+    pub reason: StopReason,
 }
 
 impl LastTurn {
@@ -64,10 +51,10 @@ impl LastTurn {
     /// [`PromptError`].
     pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let reason = match self.reason {
-            LastTurnReason::Turns => "turns",
-            LastTurnReason::Budget => "budget",
-            LastTurnReason::Time => "time",
-            LastTurnReason::Context => "context",
+            StopReason::TimedOut => "time",
+            StopReason::BudgetExhausted => "budget",
+            StopReason::ContextFull => "context",
+            _ => "turns",
         };
         let variables = context! {
             language => self.language.to_string(),
@@ -195,7 +182,7 @@ impl MalformedCall<'_> {
             fault => fault,
             tool => self.tool,
             tools => self.tools.join(", "),
-            is_repl => self.tool == repl_tool_name(self.language),
+            is_repl => self.tool == self.language.tool_name(),
         };
         let data = json!({
             "ok": false,

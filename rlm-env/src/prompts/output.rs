@@ -4,8 +4,8 @@ use minijinja::context;
 use rlm_core::protocol::{Outcome, Response, State};
 
 use super::format::count;
-use super::{PromptError, Prompts};
-use crate::session::ReplLanguage;
+use super::templates::{PromptError, Prompts};
+use crate::terms::ReplLanguage;
 
 /// The line in the place of what was cut out of an output.
 pub(crate) struct OutputCut {

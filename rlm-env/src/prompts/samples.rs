@@ -9,17 +9,18 @@ use rlm_core::protocol::{Outcome, Response, State};
 use rlm_rootd::Budget;
 use serde_json::{Value as Json, json};
 
-use super::{
-    CallFailed, CallFault, CallForm, CallsRejected, ContextLow, LastTurn, LastTurnReason, MalformedCall,
-    McpDoc, McpText, NoToolCall, PromptError, Prompts, ReplTool, ResultsCut, SessionReset, StateLost,
-    SubLlmPrompt, Summary, SummaryRequest, SystemPrompt, ToolDoc, ToolFailureText, ToolOutputCut, output,
-    repl_tool_name,
+use super::interception::{CallFailed, CallsRejected, ResultsCut};
+use super::notices::{
+    CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, SessionReset, Summary, SummaryRequest,
 };
-use crate::callbacks::Callbacks;
+use super::output;
+use super::system::{ReplTool, SubLlmPrompt, SystemPrompt};
+use super::templates::{PromptError, Prompts};
+use super::tool::{McpDoc, McpText, StateLost, ToolFailureText, ToolOutputCut};
+use super::tool_fault::ToolFault;
+use super::tools::ToolDoc;
 use crate::interception::{Plan, Planner, VariableNames};
-use crate::rollout::{Limits, Verbosity};
-use crate::session::ReplLanguage;
-use crate::tool::{Cut, ToolFault};
+use crate::terms::{CallForm, Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
 
 static SEARCH: LazyLock<Json> = LazyLock::new(|| {
     json!({
@@ -138,10 +139,10 @@ fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     for call_form in [CallForm::Tool, CallForm::Fenced] {
         let form = if call_form == CallForm::Tool { "tool" } else { "fenced" };
         for (reason, name) in [
-            (LastTurnReason::Turns, "turns"),
-            (LastTurnReason::Budget, "budget"),
-            (LastTurnReason::Time, "time"),
-            (LastTurnReason::Context, "context"),
+            (StopReason::MaxTurns, "turns"),
+            (StopReason::BudgetExhausted, "budget"),
+            (StopReason::TimedOut, "time"),
+            (StopReason::ContextFull, "context"),
         ] {
             let text = LastTurn { language, call_form, reason }.render(prompts)?;
             texts.push((format!("{language}_last_turn_{form}_{name}"), text));
@@ -168,7 +169,7 @@ fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
 
 /// One text with a line for each fault.
 fn faults(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
-    let repl = repl_tool_name(language);
+    let repl = language.tool_name();
     let cases = [
         ("call_shell", CallFault::UnknownTool),
         (repl, CallFault::NotJson("EOF while parsing a string at line 1 column 12".to_owned())),
@@ -268,9 +269,8 @@ fn tool(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<
     for state in [State::Restored, State::Reset] {
         lines.push(StateLost { language, state, reason: &why() }.render(prompts)?);
     }
-    for (lost_bytes, file) in [(0, Some("/tmp/outputs/3-stdout.txt".to_owned())), (4096, None)] {
-        let cut = Cut { omitted_bytes: 1_000_000, lost_bytes, file };
-        lines.push(ToolOutputCut { language, cut: &cut }.render(prompts)?);
+    for (lost_bytes, file) in [(0, Some("/tmp/outputs/3-stdout.txt")), (4096, None)] {
+        lines.push(ToolOutputCut { language, omitted_bytes: 1_000_000, lost_bytes, file }.render(prompts)?);
     }
     texts.push((format!("{language}_tool"), lines.join("\n")));
     Ok(())

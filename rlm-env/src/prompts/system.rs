@@ -6,29 +6,9 @@ use minijinja::context;
 use serde_json::{Value as Json, json};
 
 use super::format::{budget, count, duration};
-use super::{PromptError, Prompts, RootToolsDoc, ToolDoc};
-use crate::callbacks::Callbacks;
-use crate::rollout::{Limits, Verbosity};
-use crate::session::ReplLanguage;
-
-/// The name of the tool that runs code of a language.
-#[must_use]
-pub fn repl_tool_name(language: ReplLanguage) -> &'static str {
-    match language {
-        ReplLanguage::Bash => "call_bash_repl",
-        ReplLanguage::Python => "call_python_repl",
-    }
-}
-
-/// How a root model has its code run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallForm {
-    /// It calls a tool.
-    #[default]
-    Tool,
-    /// It writes a block of code, for it knows no tools.
-    Fenced,
-}
+use super::templates::{PromptError, Prompts};
+use super::tools::{RootToolsDoc, ToolDoc};
+use crate::terms::{CallForm, Callbacks, Limits, ReplLanguage, Verbosity};
 
 /// The system prompt of a root model.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +109,7 @@ impl ReplTool {
         Ok(json!({
             "type": "function",
             "function": {
-                "name": repl_tool_name(self.language),
+                "name": self.language.tool_name(),
                 "description": self.render(prompts)?,
                 "parameters": {
                     "type": "object",

@@ -1,13 +1,11 @@
 //! The templates: built in, or from a directory, and checked against what they are given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-
-use super::samples;
 
 macro_rules! built_in {
     ($($name:literal),* $(,)?) => {
@@ -57,9 +55,6 @@ built_in![
     "tool/state_lost.md",
     "tool_output_cut.md",
 ];
-
-/// A file in a directory of templates that is none.
-const README: &str = "README.md";
 
 /// A prompt that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -136,32 +131,15 @@ impl Prompts {
         prompts
     }
 
-    /// The built-in templates, and in their place those of a directory that have the same name: `bash/system.md`, …
-    ///
-    /// Each of them is rendered once in every form that it has, so that a mistake is told now and not in a rollout.
-    ///
-    /// # Errors
-    /// [`PromptError`] names the file, and the line where there is one.
-    pub fn with_overrides(dir: &Path) -> Result<Self, PromptError> {
-        let mut prompts = Self::new();
-        for path in files(dir)? {
-            let name = path.strip_prefix(dir).expect("it was found there").to_string_lossy().into_owned();
-            if name == README {
-                continue;
-            }
-            if !BUILT_IN.iter().any(|(known, _)| *known == name) {
-                return Err(PromptError::UnknownFile {
-                    path,
-                    known: listed(BUILT_IN.iter().map(|(name, _)| *name)),
-                });
-            }
-            let source = std::fs::read_to_string(&path)
-                .map_err(|source| PromptError::Read { path: path.clone(), source })?;
-            prompts.origins.insert(name.clone(), path);
-            prompts.put(&name, source)?;
-        }
-        samples::render_all(&prompts)?;
-        Ok(prompts)
+    /// Takes a template of a file in the place of the built-in one.
+    pub(super) fn replace(&mut self, name: &str, source: String, file: PathBuf) -> Result<(), PromptError> {
+        self.origins.insert(name.to_owned(), file);
+        self.put(name, source)
+    }
+
+    /// The names of all templates.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.variables.keys().map(String::as_str)
     }
 
     fn put(&mut self, name: &str, source: String) -> Result<(), PromptError> {
@@ -231,26 +209,6 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// The files in a directory and the directories in it, in order; hidden ones are left out.
-fn files(dir: &Path) -> Result<Vec<PathBuf>, PromptError> {
-    let cannot_read = |source| PromptError::Read { path: dir.to_owned(), source };
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(cannot_read)? {
-        let entry = entry.map_err(cannot_read)?;
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let path = entry.path();
-        if path.is_dir() {
-            found.append(&mut files(&path)?);
-        } else {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 /// The first line on which a tag has a name.
 fn line_of(source: &str, name: &str) -> usize {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -268,7 +226,7 @@ fn line_of(source: &str, name: &str) -> usize {
     1
 }
 
-fn listed(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+pub(super) fn listed(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let names: Vec<_> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
     names.join(", ")
 }

@@ -6,9 +6,9 @@ use minijinja::context;
 use serde_json::json;
 
 use super::*;
-use crate::callbacks::Callbacks;
-use crate::rollout::{Limits, Verbosity};
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
+use crate::terms::{CallForm, Callbacks};
+use crate::terms::{Limits, Verbosity};
 
 #[test]
 fn every_text_is_as_it_was_reviewed() {
@@ -206,10 +206,10 @@ fn prompts_name_the_tool_that_there_is() {
         let other = if language == ReplLanguage::Bash { ReplLanguage::Python } else { ReplLanguage::Bash };
         for (name, text) in samples::render_all(&Prompts::new()).unwrap() {
             if name.starts_with(&format!("{language}_")) {
-                assert!(!text.contains(repl_tool_name(other)), "{name} names the other language's tool");
+                assert!(!text.contains(other.tool_name()), "{name} names the other language's tool");
             }
             if name.starts_with(&format!("{language}_system")) && !name.ends_with("bare") {
-                assert!(text.contains(repl_tool_name(language)), "{name}");
+                assert!(text.contains(language.tool_name()), "{name}");
             }
         }
     }

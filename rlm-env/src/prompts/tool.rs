@@ -7,9 +7,9 @@ use minijinja::context;
 use rlm_core::protocol::State;
 
 use super::format::{count, duration};
-use super::{PromptError, Prompts};
-use crate::session::ReplLanguage;
-use crate::tool::{Cut, ToolFault};
+use super::templates::{PromptError, Prompts};
+use super::tool_fault::ToolFault;
+use crate::terms::ReplLanguage;
 
 /// A fault, and what to do about it.
 #[derive(Clone, Copy, Debug)]
@@ -98,16 +98,21 @@ impl StateLost<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolOutputCut<'a> {
     pub(crate) language: ReplLanguage,
-    pub(crate) cut: &'a Cut,
+    /// Bytes that are left out.
+    pub(crate) omitted_bytes: u64,
+    /// Bytes that were too many even for the session.
+    pub(crate) lost_bytes: u64,
+    /// The file with the whole text.
+    pub(crate) file: Option<&'a str>,
 }
 
 impl ToolOutputCut<'_> {
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
-            omitted => count(self.cut.omitted_bytes),
-            lost => (self.cut.lost_bytes > 0).then(|| count(self.cut.lost_bytes)),
-            file => self.cut.file.as_deref(),
+            omitted => count(self.omitted_bytes),
+            lost => (self.lost_bytes > 0).then(|| count(self.lost_bytes)),
+            file => self.file,
         };
         prompts.render("tool/output_cut.md", variables)
     }

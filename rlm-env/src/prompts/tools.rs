@@ -6,9 +6,9 @@ use rlm_core::root_tool::LLM_BATCH;
 use rlm_rootd::Tool;
 use serde_json::Value as Json;
 
-use super::{PromptError, Prompts};
-use crate::callbacks::Callbacks;
-use crate::session::ReplLanguage;
+use super::templates::{PromptError, Prompts};
+use crate::terms::Callbacks;
+use crate::terms::ReplLanguage;
 
 /// Longest default value that a signature shows, in bytes.
 const SHOWN_DEFAULT_BYTES: usize = 60;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rlm_core::protocol::{Answer, Outcome, Response, State};
 
-use super::past::{PastCall, Printed, Ran};
+use super::past::{Known, PastCall};
 
 /// What stands for the session's directory in a text that is compared.
 const DIRECTORY: &str = "/…/rlm_fs";
@@ -103,55 +103,61 @@ impl Directories {
     }
 }
 
-/// What a call that was run again differs in.
-pub(super) fn differences(ran: &Ran, now: &Response, directories: &Directories) -> Vec<Difference> {
+/// The differences between a call's response and that of the same call now.
+pub(super) fn differences(
+    was: &Response,
+    known: &Known,
+    is: &Response,
+    directories: &Directories,
+) -> Vec<Difference> {
     let mut found = Vec::new();
-    if ran.outcome != now.outcome {
-        found.push(Difference::Outcome { was: ran.outcome, is: now.outcome });
+    if was.outcome != is.outcome {
+        found.push(Difference::Outcome { was: was.outcome, is: is.outcome });
     }
-    if matches!(ran.outcome, Outcome::TimedOut | Outcome::Interrupted) {
+    if matches!(was.outcome, Outcome::TimedOut | Outcome::Interrupted) {
         // How far it came until then is chance.
         return found;
     }
-    if ran.state != now.state {
-        found.push(Difference::State { was: ran.state, is: now.state });
+    if was.state != is.state {
+        found.push(Difference::State { was: was.state, is: is.state });
     }
-    if ran.exit_code != now.exit_code {
-        found.push(Difference::ExitCode { was: ran.exit_code, is: now.exit_code });
+    if was.exit_code != is.exit_code {
+        found.push(Difference::ExitCode { was: was.exit_code, is: is.exit_code });
     }
-    found.extend(of_output(&ran.printed, now, directories));
-    if let Some(answer) = &ran.answer {
-        found.extend(of_answer(answer, &now.answer, directories));
+    match known {
+        Known::Nothing => {}
+        Known::Digest { digest, bytes, .. } => found.extend(of_digest(digest, *bytes, is, directories)),
+        Known::All => {
+            found.extend(of_output(was, is, directories));
+            found.extend(of_answer(&was.answer, &is.answer, directories));
+        }
     }
     found
 }
 
-fn of_output(printed: &Printed, now: &Response, directories: &Directories) -> Vec<Difference> {
-    match printed {
-        Printed::Unknown => Vec::new(),
-        Printed::Digest { digest, bytes, .. } => {
-            let translated = Response {
-                stdout: directories.translated(&now.stdout).into_owned(),
-                stderr: directories.translated(&now.stderr).into_owned(),
-                result: now.result.as_deref().map(|result| directories.translated(result).into_owned()),
-                ..now.clone()
-            };
-            if [now, &translated].iter().any(|response| response.output_digest() == *digest) {
-                return Vec::new();
-            }
-            let result = translated.result.as_deref().unwrap_or_default();
-            let is = [translated.stdout.as_str(), translated.stderr.as_str(), result].concat();
-            vec![Difference::Output { was_bytes: *bytes, is_bytes: translated.output_bytes(), is }]
-        }
-        Printed::Text { stdout, stderr, result } => {
-            let texts = [
-                ("stdout", stdout.as_str(), now.stdout.as_str()),
-                ("stderr", stderr, &now.stderr),
-                ("result", result.as_deref().unwrap_or_default(), now.result.as_deref().unwrap_or_default()),
-            ];
-            texts.into_iter().filter_map(|(what, was, is)| of_text(what, was, is, directories)).collect()
-        }
+/// The difference between an output of which the digest is known and that of now.
+fn of_digest(digest: &str, bytes: u64, is: &Response, directories: &Directories) -> Option<Difference> {
+    let translated = Response {
+        stdout: directories.translated(&is.stdout).into_owned(),
+        stderr: directories.translated(&is.stderr).into_owned(),
+        result: is.result.as_deref().map(|result| directories.translated(result).into_owned()),
+        ..is.clone()
+    };
+    if [is, &translated].iter().any(|response| response.output_digest() == digest) {
+        return None;
     }
+    let result = translated.result.as_deref().unwrap_or_default();
+    let is = [translated.stdout.as_str(), translated.stderr.as_str(), result].concat();
+    Some(Difference::Output { was_bytes: bytes, is_bytes: translated.output_bytes(), is })
+}
+
+fn of_output(was: &Response, is: &Response, directories: &Directories) -> Vec<Difference> {
+    let texts = [
+        ("stdout", was.stdout.as_str(), is.stdout.as_str()),
+        ("stderr", &was.stderr, &is.stderr),
+        ("result", was.result.as_deref().unwrap_or_default(), is.result.as_deref().unwrap_or_default()),
+    ];
+    texts.into_iter().filter_map(|(what, was, is)| of_text(what, was, is, directories)).collect()
 }
 
 /// What two answers differ in.
@@ -222,14 +228,13 @@ mod tests {
         let printed =
             |stdout: &str| Response { stdout: stdout.to_owned(), ..Response::refused(1, String::new()) };
         let then = printed("/old/a\n");
-        let digest =
-            Printed::Digest { digest: then.output_digest(), bytes: then.output_bytes(), has_result: false };
+        let (digest, bytes) = (then.output_digest(), then.output_bytes());
         let directories = Directories { then: Some("/old".to_owned()), now: "/tmp/new".to_owned() };
-        assert_eq!(of_output(&digest, &printed("/tmp/new/a\n"), &directories), []);
-        assert_eq!(of_output(&digest, &printed("/old/a\n"), &directories), []);
+        assert_eq!(of_digest(&digest, bytes, &printed("/tmp/new/a\n"), &directories), None);
+        assert_eq!(of_digest(&digest, bytes, &printed("/old/a\n"), &directories), None);
         assert_eq!(
-            of_output(&digest, &printed("/tmp/new/bc\n"), &directories),
-            [Difference::Output { was_bytes: 7, is_bytes: 8, is: "/old/bc\n".to_owned() }]
+            of_digest(&digest, bytes, &printed("/tmp/new/bc\n"), &directories),
+            Some(Difference::Output { was_bytes: 7, is_bytes: 8, is: "/old/bc\n".to_owned() })
         );
     }
 }

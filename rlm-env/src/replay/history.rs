@@ -3,12 +3,12 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome};
+use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome, Response};
 
-use super::past::{End, PastCall, PastSession, Printed, Ran, Task};
-use super::source::{SourceError, SourceOptions, at};
-use crate::callbacks::Callbacks;
-use crate::session::ReplLanguage;
+use super::past::{End, Known, PastCall, PastSession, Task};
+use super::source_error::{SourceError, SourceOptions, at, reason};
+use crate::terms::Callbacks;
+use crate::terms::ReplLanguage;
 
 /// Reads a history. A last line that is being written, or was cut off, is remarked on.
 pub(super) fn read(
@@ -65,14 +65,6 @@ fn entries(mut input: impl BufRead, path: &Path) -> Result<(Vec<HistoryEntry>, V
     Ok((entries, remarks))
 }
 
-/// What is wrong with a line, without the number that it has for the parser.
-pub(super) fn reason(error: &serde_json::Error, text: &[u8]) -> String {
-    if error.is_eof() && text.contains(&0) {
-        return "it holds NUL bytes".to_owned();
-    }
-    error.to_string().replacen(" at line 1 column", " at column", 1)
-}
-
 /// What the history tells, or what its calls do: only bash has exit codes, and it has one for each call that ended.
 fn language(
     entries: &[HistoryEntry],
@@ -101,17 +93,15 @@ fn language(
 }
 
 fn call(number: usize, entry: HistoryEntry) -> PastCall {
-    let printed = match entry.output_digest {
-        None => Printed::Unknown,
-        Some(digest) => Printed::Digest { digest, bytes: entry.output_bytes, has_result: entry.has_result },
+    let known = match entry.output_digest {
+        None => Known::Nothing,
+        Some(digest) => Known::Digest { digest, bytes: entry.output_bytes, has_result: entry.has_result },
     };
-    let ran = Ran {
-        outcome: entry.outcome,
-        state: entry.state,
+    let response = Response {
+        seq: entry.seq,
         exit_code: entry.exit_code,
         execution_time: entry.execution_time,
-        printed,
-        answer: None,
+        ..Response::new(entry.outcome, entry.state)
     };
     let task = match entry.op {
         Operation::Execute => Task::Run(entry.code),
@@ -122,7 +112,7 @@ fn call(number: usize, entry: HistoryEntry) -> PastCall {
         }
     };
     let is_first = number > 1 && entry.session.is_some();
-    PastCall { number, task, source: entry.source, end: End::Ran(ran), is_first }
+    PastCall { number, task, source: entry.source, end: End::Responded(Box::new(response)), known, is_first }
 }
 
 #[cfg(test)]

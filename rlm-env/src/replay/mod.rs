@@ -14,11 +14,12 @@ mod recording;
 mod run;
 mod script;
 mod source;
+mod source_error;
 mod trajectory;
 
 pub use compare::{Compared, Difference};
-pub use past::{End, PastCall, PastSession, Printed, Ran, Task};
+pub use past::{End, Known, PastCall, PastSession, Task};
 pub use recording::{Recorder, Recording, RecordingError};
 pub use run::{Place, ReplayConfig, ReplayError, Replayed, Tools, replay};
 pub use script::{ScriptOptions, script};
-pub use source::{SourceError, SourceOptions};
+pub use source_error::{SourceError, SourceOptions};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rlm_core::json::JsonText;
-use rlm_core::protocol::{Answer, Outcome, State};
+use rlm_core::protocol::{Answer, Outcome, Response};
 use serde_json::Value as Json;
 
-use crate::callbacks::Callbacks;
-use crate::session::ReplLanguage;
+use crate::terms::Callbacks;
+use crate::terms::ReplLanguage;
 
 /// A session that was, with its calls in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,8 @@ pub struct PastCall {
     pub source: Option<String>,
     /// How it ended.
     pub end: End,
+    /// What its response tells.
+    pub known: Known,
     /// Whether a worker began with it, so that nothing is left of the calls before but files.
     pub is_first: bool,
 }
@@ -67,57 +69,33 @@ pub enum Task {
     },
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The session returned.
-    Ran(Ran),
-    /// The worker did not live to return; why.
+    /// The session responded. The source may not have all of the response: see [`PastCall::known`].
+    Responded(Box<Response>),
+    /// The worker did not live to respond; why.
     Failed(String),
     /// The source ends before the call does.
     Missing,
 }
 
-/// What a session returned.
+/// The part of a response that a source has, beside how the call ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ran {
-    /// How the call ended.
-    pub outcome: Outcome,
-    /// What was left of the session.
-    pub state: State,
-    /// Bash: the status of the last command.
-    pub exit_code: Option<i32>,
-    /// How long it took, in seconds.
-    pub execution_time: f64,
-    /// What it printed.
-    pub printed: Printed,
-    /// The answer after it, where it is known.
-    pub answer: Option<Answer>,
-}
-
-/// What a call printed, as far as it is known.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Printed {
-    /// Nothing is known: the history was written by an old worker.
-    Unknown,
-    /// [`rlm_core::protocol::Response::output_digest`] and the size of it.
+pub enum Known {
+    /// No more: the history was written by an old worker.
+    Nothing,
+    /// A digest of the output.
     Digest {
-        /// The digest.
+        /// [`Response::output_digest`].
         digest: String,
         /// Bytes of output.
         bytes: u64,
         /// Whether there was a `result`.
         has_result: bool,
     },
-    /// All of it.
-    Text {
-        /// Standard output.
-        stdout: String,
-        /// Standard error.
-        stderr: String,
-        /// Python: the value of a last expression, or a traceback.
-        result: Option<String>,
-    },
+    /// The output and the answer.
+    All,
 }
 
 impl PastCall {
@@ -130,24 +108,30 @@ impl PastCall {
         }
     }
 
-    /// What the session returned, if it did.
+    /// The session's response, if there was one.
     #[must_use]
-    pub fn ran(&self) -> Option<&Ran> {
+    pub fn response(&self) -> Option<&Response> {
         match &self.end {
-            End::Ran(ran) => Some(ran),
+            End::Responded(response) => Some(response),
             End::Failed(_) | End::Missing => None,
         }
+    }
+
+    /// The answer after the call, where it is known.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Answer> {
+        self.response().filter(|_| self.known == Known::All).map(|response| &response.answer)
     }
 
     /// Why it did not run to its end. None: it did.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        let ran = match &self.end {
-            End::Ran(ran) => ran,
+        let response = match &self.end {
+            End::Responded(response) => response,
             End::Failed(why) => return Some(format!("could not be made: {why}")),
             End::Missing => return Some("has no end in the source".to_owned()),
         };
-        let words = match (ran.outcome, &self.task) {
+        let words = match (response.outcome, &self.task) {
             (Outcome::Ok, _) => return None,
             (Outcome::Error, Task::Run(_)) => "raised an exception",
             (Outcome::Error, _) => "was refused",
@@ -156,8 +140,8 @@ impl PastCall {
             (Outcome::Exited, _) => "ended the shell",
             (Outcome::Crashed, _) => "ended the interpreter",
         };
-        match &ran.printed {
-            Printed::Text { result: Some(traceback), .. } if ran.outcome == Outcome::Error => {
+        match &response.result {
+            Some(traceback) if response.outcome == Outcome::Error => {
                 let last = traceback.trim_end().lines().last().unwrap_or_default();
                 Some(format!("{words}: {last}"))
             }

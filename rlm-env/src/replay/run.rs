@@ -13,7 +13,7 @@ use rlm_rootd::{DefinitionError, Tool};
 use tokio_util::sync::CancellationToken;
 
 use super::compare::{self, Compared, Difference, Directories};
-use super::past::{End, PastCall, PastSession, Task};
+use super::past::{PastCall, PastSession, Task};
 use super::recording::{AnsweringTool, Answers, MissingTool, RecordedTool, Recorder, Recording};
 use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
 use crate::endpoint::host_variables;
@@ -206,8 +206,7 @@ pub async fn replay<'a>(
     if let Ok(Err(error)) = removing {
         tracing::warn!(%error, "the directory of a replay is left behind");
     }
-    let is_told_by_calls =
-        calls.iter().any(|compared| compared.call.ran().is_some_and(|ran| ran.answer.is_some()));
+    let is_told_by_calls = calls.iter().any(|compared| compared.call.answer().is_some());
     let answer = match (&past.answer, last) {
         (Some(was), Some(last)) if !is_told_by_calls => compare::of_answer(was, &last.answer, &directories),
         _ => Vec::new(),
@@ -235,26 +234,23 @@ impl Rerun {
         if call.is_first {
             self.session.restart().await?;
         }
-        let ran = match &call.end {
-            End::Ran(ran) => ran,
-            End::Failed(_) | End::Missing => {
-                return Ok(Compared { call, differences: Vec::new(), skipped: call.fault() });
-            }
+        let Some(was) = call.response() else {
+            return Ok(Compared { call, differences: Vec::new(), skipped: call.fault() });
         };
         let response = match &call.task {
             Task::Reset => self.session.reset().await?,
             Task::Set { variables, .. } => self.session.set(variables.clone()).await?,
             Task::Run(code) => {
-                let took = Duration::try_from_secs_f64(ran.execution_time).unwrap_or_default().min(MAX_TIME);
+                let took = Duration::try_from_secs_f64(was.execution_time).unwrap_or_default().min(MAX_TIME);
                 let stop = took.max(MIN_STOP);
-                let limit = match ran.outcome {
+                let limit = match was.outcome {
                     Outcome::TimedOut => self.timeout.unwrap_or(stop),
                     _ => self.timeout.unwrap_or_else(|| took.saturating_mul(TIMES).max(MIN_LIMIT)),
                 };
                 let source = call.source.clone();
                 let run = Call { source, timeout: Some(limit), ..Call::from(code.as_str()) };
                 let stopped = async {
-                    match ran.outcome {
+                    match was.outcome {
                         Outcome::Interrupted => tokio::time::sleep(stop).await,
                         _ => std::future::pending().await,
                     }
@@ -262,7 +258,7 @@ impl Rerun {
                 self.tools.execute_until(&mut self.session, run, stopped).await?
             }
         };
-        let differences = compare::differences(ran, &response, &self.directories);
+        let differences = compare::differences(was, &call.known, &response, &self.directories);
         self.last = Some(response);
         Ok(Compared { call, differences, skipped: None })
     }

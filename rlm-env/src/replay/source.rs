@@ -3,16 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::libc;
 use rlm_core::control::ControlDir;
 use serde::de::DeserializeOwned;
 
 use super::past::PastSession;
+use super::source_error::{SourceError, SourceOptions, at, reason};
 use super::{history, trajectory};
-use crate::session::ReplLanguage;
-use crate::trajectory::ReadError;
 
 /// Largest history that is read, in bytes.
 pub(super) const MAX_HISTORY_BYTES: u64 = 256 << 20;
@@ -25,127 +24,6 @@ const MAX_FIRST_LINE_BYTES: u64 = 64 << 20;
 
 /// The control directory of a kept rollout.
 const CONTROL: &str = "rlm_control";
-
-/// What is taken from a source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceOptions {
-    /// Which rollout of a trajectory; may be left out where there is one.
-    pub rollout: Option<String>,
-    /// The language, for a history that does not tell it.
-    pub language: Option<ReplLanguage>,
-}
-
-/// A source that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// A file or directory cannot be read.
-    #[error("cannot read {}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// It is something else than a file.
-    #[error("{} is no regular file", .0.display())]
-    NotAFile(PathBuf),
-    /// It is too large.
-    #[error("{} has {bytes} bytes, more than the limit of {limit}", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// A directory without a history.
-    #[error(
-        "{} holds neither rlm_history.jsonl nor rlm_control/rlm_history.jsonl: expected a control directory, a kept rollout, a history or a trajectory",
-        .0.display()
-    )]
-    NoHistory(PathBuf),
-    /// A file of another kind.
-    #[error("{} is neither a history nor a trajectory: line 1: {reason}", path.display())]
-    Unknown {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with its first line.
-        reason: String,
-    },
-    /// A line of a history that is none.
-    #[error("{}: line {line} is no entry of a history: {reason}", path.display())]
-    BadLine {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: u64,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A trajectory that cannot be read.
-    #[error("cannot read the trajectory {}", path.display())]
-    Trajectory {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: ReadError,
-    },
-    /// A trajectory without the rollout that was asked for.
-    #[error("{} has no rollout `{asked}`: it has {}", path.display(), listed(there))]
-    NoRollout {
-        /// The file.
-        path: PathBuf,
-        /// The rollout.
-        asked: String,
-        /// What it has.
-        there: Vec<String>,
-    },
-    /// A trajectory of several rollouts, and none was named.
-    #[error("{} has several rollouts: name one with --rollout, of {}", path.display(), listed(there))]
-    SeveralRollouts {
-        /// The file.
-        path: PathBuf,
-        /// What it has.
-        there: Vec<String>,
-    },
-    /// A rollout was named, and there are none.
-    #[error("{} is a history, which has no rollouts: leave --rollout out", .0.display())]
-    RolloutOfHistory(PathBuf),
-    /// Nothing was done.
-    #[error("{} holds no calls", .0.display())]
-    Empty(PathBuf),
-    /// The language is not to be found.
-    #[error("{} does not tell the language of its session: name it with --repl-language", .0.display())]
-    NoLanguage(PathBuf),
-    /// Another language was named.
-    #[error("{} is of a {found} session, not of {asked}", path.display())]
-    OtherLanguage {
-        /// The file.
-        path: PathBuf,
-        /// The language.
-        found: String,
-        /// What was named.
-        asked: ReplLanguage,
-    },
-}
-
-impl SourceError {
-    /// Whether what was asked for does not fit what is there.
-    #[must_use]
-    pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            Self::NoRollout { .. }
-                | Self::SeveralRollouts { .. }
-                | Self::RolloutOfHistory(_)
-                | Self::NoLanguage(_)
-                | Self::OtherLanguage { .. }
-        )
-    }
-}
 
 impl PastSession {
     /// Reads a control directory, the directory of a kept rollout, a history or a trajectory.
@@ -247,28 +125,12 @@ fn is_trajectory(file: &mut File, path: &Path) -> Result<bool, SourceError> {
         }
     }
     file.rewind().map_err(at(path))?;
-    let entry: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&line)
-        .map_err(|error| unknown(crate::replay::history::reason(&error, &line)))?;
+    let entry: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&line).map_err(|error| unknown(reason(&error, &line)))?;
     match (entry.contains_key("event"), entry.contains_key("code")) {
         (true, _) => Ok(true),
         (_, true) => Ok(false),
         _ => Err(unknown("it has neither `event` nor `code`".to_owned())),
-    }
-}
-
-pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> SourceError {
-    move |source| SourceError::Io { path: path.to_owned(), source }
-}
-
-/// Ids, as many as one can read.
-fn listed(ids: &[String]) -> String {
-    const MOST: usize = 20;
-    let more = ids.len().saturating_sub(MOST);
-    let shown = ids.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match (ids.len(), more) {
-        (0, _) => "none".to_owned(),
-        (_, 0) => shown,
-        _ => format!("{shown} and {more} more"),
     }
 }
 

@@ -4,13 +4,12 @@ use std::collections::HashSet;
 use std::io::BufRead;
 use std::path::Path;
 
-use rlm_core::protocol::Answer;
+use rlm_core::protocol::Response;
 
-use super::past::{End, PastCall, PastSession, Printed, Ran, Task};
-use super::source::{SourceError, SourceOptions};
-use crate::prompts::repl_tool_name;
-use crate::session::ReplLanguage;
-use crate::trajectory::{self, Event, Line, Output, RolloutStarted};
+use super::past::{End, Known, PastCall, PastSession, Task};
+use super::source_error::{SourceError, SourceOptions};
+use crate::terms::ReplLanguage;
+use crate::trajectory::{self, Event, Line, RolloutStarted};
 
 /// Reads one rollout of a trajectory. A last line that is being written, or was cut off, is remarked on.
 pub(super) fn read(
@@ -58,7 +57,7 @@ pub(super) fn read(
         Ok(found) if options.language.is_none_or(|asked| asked == found) => found,
         _ => return Err(SourceError::OtherLanguage { path, found: started.language, asked }),
     };
-    let answer = rollout.calls.iter().rev().find_map(|call| call.ran()?.answer.clone());
+    let answer = rollout.calls.iter().rev().find_map(|call| call.answer().cloned());
     Ok(PastSession {
         language: found,
         version: None,
@@ -92,15 +91,24 @@ impl Rollout {
                 let is_first = matches!(self.calls.last(), Some(PastCall { end: End::Failed(_), .. }));
                 let number = self.calls.len() + 1;
                 let task = Task::Run(code);
-                self.calls.push(PastCall { number, task, source: None, end: End::Missing, is_first });
+                self.calls.push(PastCall {
+                    number,
+                    task,
+                    source: None,
+                    end: End::Missing,
+                    known: Known::All,
+                    is_first,
+                });
                 self.ids.push((call.turn, call.call_id));
             }
             Event::CallEnded(ended) => {
                 let is_it = |(turn, id): &(u32, String)| *turn == ended.turn && *id == ended.call_id;
                 let Some(at) = self.ids.iter().rposition(is_it) else { return };
-                self.calls[at].end = match (ended.output, ended.error) {
-                    (Some(output), _) => End::Ran(ran(output, ended.seconds)),
-                    (None, error) => End::Failed(error.unwrap_or_default()),
+                self.calls[at].end = match ended.output {
+                    Some(response) => {
+                        End::Responded(Box::new(Response { execution_time: ended.seconds, ..response }))
+                    }
+                    None => End::Failed(ended.error.unwrap_or_default()),
                 };
             }
             _ => {}
@@ -108,20 +116,8 @@ impl Rollout {
     }
 
     fn is_repl(&self, tool: &str) -> bool {
-        let language = self.started.as_ref().and_then(|started| started.language.parse().ok());
-        language.is_some_and(|language| repl_tool_name(language) == tool)
-    }
-}
-
-fn ran(output: Output, seconds: f64) -> Ran {
-    let Output { stdout, stderr, result, outcome, state, exit_code, answer, answer_ready, .. } = output;
-    Ran {
-        outcome,
-        state,
-        exit_code,
-        execution_time: seconds,
-        printed: Printed::Text { stdout, stderr, result },
-        answer: Some(Answer { ready: answer_ready, content: answer }),
+        let language = self.started.as_ref().map(|started| started.language.parse::<ReplLanguage>());
+        matches!(language, Some(Ok(language)) if language.tool_name() == tool)
     }
 }
 

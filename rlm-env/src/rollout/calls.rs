@@ -1,12 +1,12 @@
-//! What the root model wants to be run.
+//! The calls in replies of the root model.
 
 use std::collections::HashSet;
 
 use rlm_rootd::Tool;
 use serde_json::{Map, Value as Json, json};
 
-use crate::prompts::{CallFault, repl_tool_name};
-use crate::session::ReplLanguage;
+use crate::prompts::CallFault;
+use crate::terms::ReplLanguage;
 
 /// The argument of the REPL.
 const CODE: &str = "code";
@@ -17,9 +17,9 @@ const MAX_CODE_BYTES: usize = 1 << 20;
 /// Longest quotation of a model's words in an error, in characters.
 const QUOTED_CHARS: usize = 200;
 
-/// What a reply asks for.
+/// A reply of the root model, and the calls in it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct ParsedReply {
     /// The reply as it goes into the conversation: each call has an id and arguments that are JSON.
     pub(super) message: Json,
     /// The calls, in their order.
@@ -32,12 +32,12 @@ pub(super) struct Call {
     pub(super) id: String,
     /// Whether the model named it as a call of a tool; else its code stood in the text.
     pub(super) is_tool_call: bool,
-    pub(super) what: What,
+    pub(super) target: CallTarget,
 }
 
-/// What is to be run.
+/// What a call runs.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum What {
+pub(super) enum CallTarget {
     /// Code.
     Code(String),
     /// A standard tool: the call in OpenAI's form.
@@ -59,12 +59,14 @@ pub(super) struct Callable {
 impl Callable {
     pub(super) fn new(language: ReplLanguage, tools: &[Tool]) -> Self {
         let tools = tools.iter().map(|tool| tool.name().to_owned()).collect();
-        Self { language, repl: repl_tool_name(language), tools }
+        Self { language, repl: language.tool_name(), tools }
     }
 
     /// Reads a reply. `turn` makes ids for calls that have none.
-    pub(super) fn read(&self, reply: Json, turn: u32) -> Asked {
-        let Json::Object(mut message) = reply else { return Asked { message: reply, calls: Vec::new() } };
+    pub(super) fn read(&self, reply: Json, turn: u32) -> ParsedReply {
+        let Json::Object(mut message) = reply else {
+            return ParsedReply { message: reply, calls: Vec::new() };
+        };
         message.insert("role".to_owned(), "assistant".into());
         // Some servers refuse the reasoning that they put into a message, and all want a content.
         message.retain(|field, _| matches!(field.as_str(), "role" | "content" | "tool_calls"));
@@ -76,13 +78,13 @@ impl Callable {
         if listed.is_empty() {
             message.shift_remove("tool_calls");
             let calls = self.in_text(text(&message).as_str(), turn);
-            return Asked { message: message.into(), calls };
+            return ParsedReply { message: message.into(), calls };
         }
         let mut ids = HashSet::new();
         let (listed, calls) =
             listed.into_iter().enumerate().map(|(at, call)| self.listed(call, turn, at, &mut ids)).unzip();
         message.insert("tool_calls".to_owned(), Json::Array(listed));
-        Asked { message: message.into(), calls }
+        ParsedReply { message: message.into(), calls }
     }
 
     /// One call, with an id that is none of `ids`.
@@ -101,17 +103,17 @@ impl Callable {
             "type": "function",
             "function": {"name": name, "arguments": Json::Object(sound).to_string()},
         });
-        let malformed = |fault| What::Malformed { tool: shortened(&name), fault };
-        let what = match arguments {
+        let malformed = |fault| CallTarget::Malformed { tool: shortened(&name), fault };
+        let target = match arguments {
             _ if !self.names().contains(&name.as_str()) => malformed(CallFault::UnknownTool),
             Err(fault) => malformed(fault),
             Ok(arguments) if name == self.repl => self.code(&arguments),
-            Ok(_) => What::Tool { name, call: listed.clone() },
+            Ok(_) => CallTarget::Tool { name, call: listed.clone() },
         };
-        (listed, Call { id, is_tool_call: true, what })
+        (listed, Call { id, is_tool_call: true, target })
     }
 
-    fn code(&self, arguments: &Map<String, Json>) -> What {
+    fn code(&self, arguments: &Map<String, Json>) -> CallTarget {
         match arguments.get(CODE) {
             Some(Json::String(code)) => self.sized(code.clone()),
             Some(_) => self.malformed(CallFault::NotAString(CODE.to_owned())),
@@ -119,15 +121,15 @@ impl Callable {
         }
     }
 
-    fn sized(&self, code: String) -> What {
+    fn sized(&self, code: String) -> CallTarget {
         if code.len() <= MAX_CODE_BYTES {
-            return What::Code(code);
+            return CallTarget::Code(code);
         }
         self.malformed(CallFault::TooLarge { bytes: code.len() as u64, limit: MAX_CODE_BYTES as u64 })
     }
 
-    fn malformed(&self, fault: CallFault) -> What {
-        What::Malformed { tool: self.repl.to_owned(), fault }
+    fn malformed(&self, fault: CallFault) -> CallTarget {
+        CallTarget::Malformed { tool: self.repl.to_owned(), fault }
     }
 
     /// All names, the REPL first.
@@ -141,12 +143,12 @@ impl Callable {
             ReplLanguage::Bash => &["bash", "sh", "shell", "repl"],
             ReplLanguage::Python => &["python", "py", "python3", "repl"],
         };
-        let what = match fenced(text, tags) {
+        let target = match fenced(text, tags) {
             Fenced::Nothing => return Vec::new(),
             Fenced::Code(code) => self.sized(code),
             Fenced::Open => self.malformed(CallFault::OpenBlock),
         };
-        vec![Call { id: format!("text-{turn}"), is_tool_call: false, what }]
+        vec![Call { id: format!("text-{turn}"), is_tool_call: false, target }]
     }
 }
 
@@ -241,23 +243,23 @@ mod tests {
     }
 
     #[track_caller]
-    fn one(call: Json) -> What {
+    fn one(call: Json) -> CallTarget {
         let asked = bash().read(reply(json!([call])), 1);
         assert_eq!(asked.calls.len(), 1);
-        asked.calls[0].what.clone()
+        asked.calls[0].target.clone()
     }
 
     #[track_caller]
     fn fault(call: Json) -> CallFault {
         match one(call) {
-            What::Malformed { fault, .. } => fault,
+            CallTarget::Malformed { fault, .. } => fault,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn code_comes_as_json_text_or_as_json() {
-        let code = What::Code("ls\n".to_owned());
+        let code = CallTarget::Code("ls\n".to_owned());
         assert_eq!(one(function("call_bash_repl", r#"{"code": "ls\n"}"#.into())), code);
         assert_eq!(one(function("call_bash_repl", json!({"code": "ls\n", "why": 1}))), code);
     }
@@ -295,7 +297,7 @@ mod tests {
         let twice = bash().read(reply(json!([function("look", json!({})), function("look", json!({}))])), 7);
         assert_eq!([twice.calls[0].id.as_str(), twice.calls[1].id.as_str()], ["a", "call-7-1"]);
         assert_eq!(asked.message["tool_calls"][1]["id"], "call-7-1");
-        assert!(matches!(&asked.calls[0].what, What::Tool { name, .. } if name == "look"));
+        assert!(matches!(&asked.calls[0].target, CallTarget::Tool { name, .. } if name == "look"));
     }
 
     #[test]
@@ -311,14 +313,14 @@ mod tests {
             [Call {
                 id: "text-2".to_owned(),
                 is_tool_call: false,
-                what: What::Code("ls\necho '```'\n```\n".to_owned())
+                target: CallTarget::Code("ls\necho '```'\n```\n".to_owned())
             }]
         );
-        let lines_of_windows = What::Code("ls\n".to_owned());
-        assert_eq!(read("```bash\r\nls\r\n```\r\n")[0].what, lines_of_windows);
+        let lines_of_windows = CallTarget::Code("ls\n".to_owned());
+        assert_eq!(read("```bash\r\nls\r\n```\r\n")[0].target, lines_of_windows);
         assert_eq!(read("no code, and `ls` alone"), []);
         assert_eq!(read("```\nls\n```"), []);
-        assert!(matches!(&read("```repl\nls\n```\n```repl\nls")[0].what, What::Malformed { .. }));
+        assert!(matches!(&read("```repl\nls\n```\n```repl\nls")[0].target, CallTarget::Malformed { .. }));
     }
 
     #[test]
@@ -327,6 +329,6 @@ mod tests {
         said["content"] = "```bash\nb\n```".into();
         let asked = bash().read(said, 1);
         assert_eq!(asked.calls.len(), 1);
-        assert_eq!(asked.calls[0].what, What::Code("a".to_owned()));
+        assert_eq!(asked.calls[0].target, CallTarget::Code("a".to_owned()));
     }
 }

@@ -1,21 +1,17 @@
 //! What a rollout is given, and what it comes to.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rlm_rootd::{Budget, SubLlmOptions, Tool};
+use rlm_rootd::{SubLlmOptions, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 
-use crate::callbacks::Callbacks;
 use crate::metrics::Metrics;
-use crate::session::ReplLanguage;
-use crate::trajectory::Entry;
+use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
+use crate::trajectory::Sink;
 use crate::workspace::Context;
 
 /// A rollout to be run by a [`Host`](crate::Host).
@@ -89,91 +85,6 @@ impl RolloutConfig {
     }
 }
 
-/// Where a rollout ends at the latest.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Turns of the root model; 50 by default. The last one is announced to it.
-    pub max_turns: u32,
-    /// Time of the whole rollout, from its first turn on; none by default.
-    pub timeout: Option<Duration>,
-    /// Time of one call of the REPL; 120 s by default. What is left of `timeout` is a limit too.
-    pub call_timeout: Duration,
-    /// What it may spend, root model and sub-LLMs together; no limit by default. Enough for one last turn is set aside.
-    pub budget: Budget,
-    /// Tokens that the root model takes, prompt and completion together. None: it is not known, and not warned of.
-    pub context_tokens: Option<u64>,
-    /// Tokens of one completion of the root model; the model's own limit when None, 4096 where a budget needs a bound.
-    pub max_completion_tokens: Option<u64>,
-    /// Characters of a call's output that the root model gets; 8192 by default.
-    pub max_output_length: usize,
-    /// How often a dead worker is replaced; twice by default.
-    pub max_restarts: u32,
-    /// Bytes of the context; 1 GB by default.
-    pub max_context_bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_turns: 50,
-            timeout: None,
-            call_timeout: Duration::from_secs(120),
-            budget: Budget::default(),
-            context_tokens: None,
-            max_completion_tokens: None,
-            max_output_length: 8192,
-            max_restarts: 2,
-            max_context_bytes: 1_000_000_000,
-        }
-    }
-}
-
-/// How much the system prompt explains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verbosity {
-    /// The rules alone, for models that were trained on them.
-    Light,
-    /// Rules with reasons.
-    #[default]
-    Medium,
-    /// Rules with reasons and worked examples.
-    Heavy,
-}
-
-impl fmt::Display for Verbosity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Light => "light",
-            Self::Medium => "medium",
-            Self::Heavy => "heavy",
-        })
-    }
-}
-
-/// A verbosity that there is none of.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown verbosity `{0}`: expected `light`, `medium` or `heavy`")]
-pub struct UnknownVerbosity(String);
-
-impl FromStr for Verbosity {
-    type Err = UnknownVerbosity;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "light" => Ok(Self::Light),
-            "medium" => Ok(Self::Medium),
-            "heavy" => Ok(Self::Heavy),
-            other => Err(UnknownVerbosity(other.to_owned())),
-        }
-    }
-}
-
-/// Takes the entries of a trajectory.
-pub trait Sink: fmt::Debug + Send + Sync {
-    /// Something happened. Called in the order of the entries, from tasks of the rollout: must not block for long.
-    fn entry(&self, entry: &Entry);
-}
-
 /// Ends a rollout from outside. A clone is the same control.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
@@ -241,32 +152,4 @@ pub struct RolloutResult {
     /// The rollout's directory, where it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
-}
-
-/// Why a rollout ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopReason {
-    /// The model declared its answer final.
-    Answered,
-    /// [`Limits::max_turns`].
-    MaxTurns,
-    /// [`Limits::timeout`].
-    TimedOut,
-    /// [`Limits::budget`].
-    BudgetExhausted,
-    /// The conversation grew longer than the root model takes.
-    ContextFull,
-    /// The root model called no tool, and went on so when it was told.
-    NoToolCall,
-    /// [`Control::stop`].
-    Stopped,
-    /// [`Control::cancel`].
-    Cancelled,
-    /// The root model's endpoint failed.
-    ModelFailed,
-    /// The worker died more often than [`Limits::max_restarts`].
-    WorkerFailed,
-    /// The rollout could not be set up, or a prompt of its own could not be rendered.
-    SetupFailed,
 }

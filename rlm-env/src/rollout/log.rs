@@ -11,8 +11,7 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_rootd::{Prices, Recorder, RolloutMetrics, SubCallRecord};
 
 use crate::metrics::Metrics;
-use crate::rollout::Sink;
-use crate::trajectory::{Entry, Event, MessageKind, SubCall};
+use crate::trajectory::{Entry, Event, MessageKind, Sink, SubCall};
 
 /// The log of a rollout.
 #[derive(Debug)]

@@ -8,17 +8,16 @@
 //! and waits for it, at most [`rlm_core::limits::SHUTDOWN_LIMIT`] and a little; [`Session::close`] does the same without
 //! blocking and reports how it went.
 
+mod error;
 mod process;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
-use rlm_core::control::{ControlDir, ControlError};
+use rlm_core::control::ControlDir;
 use rlm_core::env;
 use rlm_core::json::JsonText;
 use rlm_core::limits::OPERATION_LIMIT;
@@ -26,59 +25,14 @@ use rlm_core::protocol::{Answer, Context, Info, Outcome, Response, State};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-pub use process::Interrupter;
-use process::WorkerProcess;
-use wire::Wire;
+pub use self::error::SessionError;
+use self::error::io_error;
+pub use self::process::Interrupter;
+use self::process::WorkerProcess;
+use self::wire::Wire;
 
 /// How often an interrupt is repeated until the call has ended.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(250);
-
-/// The language of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReplLanguage {
-    /// A bash session on a terminal.
-    #[default]
-    Bash,
-    /// A Python namespace.
-    Python,
-}
-
-impl ReplLanguage {
-    /// The name of the worker program for this language.
-    #[must_use]
-    pub fn worker_name(self) -> &'static str {
-        match self {
-            Self::Bash => "rlm-worker-bash",
-            Self::Python => "rlm-worker-python",
-        }
-    }
-}
-
-impl fmt::Display for ReplLanguage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bash => "bash",
-            Self::Python => "python",
-        })
-    }
-}
-
-/// A language that there is no worker for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown REPL language `{0}`: expected `bash` or `python`")]
-pub struct UnknownLanguage(String);
-
-impl FromStr for ReplLanguage {
-    type Err = UnknownLanguage;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "bash" => Ok(Self::Bash),
-            "python" => Ok(Self::Python),
-            other => Err(UnknownLanguage(other.to_owned())),
-        }
-    }
-}
 
 /// How a session is set up.
 #[derive(Clone, Debug)]
@@ -139,54 +93,6 @@ impl From<&str> for Call {
     fn from(code: &str) -> Self {
         Self { code: code.to_owned(), ..Self::default() }
     }
-}
-
-/// Why a session cannot do what it was asked. Code that fails is no error: see [`Response`].
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The worker program cannot be started. Nothing is left behind.
-    #[error("cannot start the worker {}", worker.display())]
-    Spawn {
-        /// The program.
-        worker: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The worker ended before it was ready. Nothing is left behind.
-    #[error("the worker ended before it was ready ({status}): {words}")]
-    NotReady {
-        /// Its exit status.
-        status: String,
-        /// What it said.
-        words: String,
-    },
-    /// The worker was not ready in time and was killed. Nothing is left behind.
-    #[error("the worker was not ready within {} s", .0.as_secs_f64())]
-    StartTimedOut(Duration),
-    /// The worker is dead, and so is all that it had started. [`Session::restart`] starts a new one.
-    #[error("the worker died ({status}){}", last_words(log_tail))]
-    Died {
-        /// Its exit status.
-        status: String,
-        /// The end of its log.
-        log_tail: String,
-    },
-    /// The worker answered with something that is no response. It lives; restart it to be sure of its state.
-    #[error("the worker broke the protocol: {0}")]
-    Protocol(String),
-    /// The control directory cannot be used.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// A descriptor cannot be used: the system is out of them, or the control directory was taken away.
-    #[error("cannot {operation}")]
-    Io {
-        /// What was tried.
-        operation: &'static str,
-        /// Why it failed.
-        #[source]
-        source: std::io::Error,
-    },
 }
 
 /// One worker.
@@ -516,12 +422,4 @@ async fn start_worker(
         WorkerProcess::start(&config.worker, control.path(), &variables, config.start_limit).await?;
     let wire = Wire::open(control)?;
     Ok((process, wire))
-}
-
-fn last_words(log_tail: &str) -> String {
-    if log_tail.is_empty() { String::new() } else { format!("; its log ends with: {log_tail}") }
-}
-
-fn io_error(operation: &'static str) -> impl FnOnce(std::io::Error) -> SessionError {
-    move |source| SessionError::Io { operation, source }
 }

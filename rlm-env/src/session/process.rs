@@ -23,7 +23,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-use super::{SessionError, io_error};
+use super::error::{SessionError, io_error};
 
 /// How much of the end of a log is told.
 const LOG_TAIL_BYTES: u64 = 2048;

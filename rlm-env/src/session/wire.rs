@@ -16,8 +16,8 @@ use rlm_core::frame::{Decoder, Frame};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::error::{SessionError, io_error};
 use super::process::watch_fd;
-use super::{SessionError, io_error};
 
 /// Largest response in bytes: twice 16 MiB of output, each byte of it escaped, would still pass.
 const MAX_RESPONSE_BYTES: usize = 1 << 30;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::stat::{fstat, lstat};
@@ -15,10 +15,10 @@ use rlm_core::protocol::{Outcome, Response, State};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::config::SessionToolConfig;
 use super::output::Outputs;
-use super::result::{CallValue, ResetValue, ToolReply, ToolResult};
-use super::{PrivateDir, SessionToolConfig, ToolFault};
-use crate::prompts::StateLost;
+use super::result::{CallValue, Cuts, ResetValue, ToolFailure, ToolReply, ToolResult};
+use crate::prompts::{StateLost, ToolFault};
 use crate::render::render;
 use crate::session::{Call, Session, SessionConfig, SessionError};
 use crate::workspace::HostDir;
@@ -34,6 +34,9 @@ const START_ATTEMPTS: u32 = 2;
 
 /// A reset that was done, or took the worker along and brought another one.
 const RESET: [Outcome; 2] = [Outcome::Ok, Outcome::TimedOut];
+
+/// The tool's private directory, from the first start of the worker to its end.
+pub(super) type PrivateDir = Arc<Mutex<Option<HostDir>>>;
 
 /// Something to do. `cancelled` completes when nobody waits for the reply any more.
 #[derive(Debug)]
@@ -136,12 +139,8 @@ impl Actor {
         match work {
             // A reply that nobody waits for any more is dropped.
             Work::Execute { code, limit, reply, cancelled } => {
-                let replied = match self.execute(code, limit, &cancelled).await {
-                    Ok(replied) => replied,
-                    Err(fault) => {
-                        ToolReply::failed(fault.failure(&self.config.prompts, self.config.language))
-                    }
-                };
+                let replied = self.execute(code, limit, &cancelled).await;
+                let replied = replied.unwrap_or_else(|fault| self.failed_reply(&fault));
                 let _nobody_waits = reply.send(replied);
             }
             Work::Reset { reply, cancelled } => {
@@ -264,18 +263,20 @@ impl Actor {
                 self.shaped(response, cuts)
             }
             // The runtime is going.
-            Err(_cancelled) => {
-                ToolReply::failed(ToolFault::Closed.failure(&self.config.prompts, self.config.language))
-            }
+            Err(_cancelled) => self.failed_reply(&ToolFault::Closed),
         }
     }
 
-    fn shaped(&self, response: Response, cuts: Option<super::Cuts>) -> ToolReply {
+    fn shaped(&self, response: Response, cuts: Option<Cuts>) -> ToolReply {
         let text = render(&response, self.config.language, usize::MAX, &self.config.prompts);
         ToolReply {
             text: text.unwrap_or_else(|error| with_causes(&error)),
             result: ToolResult::Ok(CallValue::new(response, cuts)),
         }
+    }
+
+    fn failed_reply(&self, fault: &ToolFault) -> ToolReply {
+        ToolReply::failed(ToolFailure::of(fault, &self.config.prompts, self.config.language))
     }
 
     /// What is told of an error, and what becomes of the session.

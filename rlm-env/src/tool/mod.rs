@@ -29,12 +29,11 @@
 //! ```
 
 mod actor;
-mod fault;
+mod config;
 mod output;
 mod result;
 mod script;
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -46,55 +45,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use fault::ToolFault;
-pub use result::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolReply, ToolResult};
-pub use script::session_script;
-
-use crate::prompts::Prompts;
-use crate::session::{ReplLanguage, SessionConfig};
-use crate::workspace::HostDir;
-use actor::{Actor, Place, Work};
-
-/// How a [`SessionTool`] is set up.
-#[derive(Clone, Debug)]
-pub struct SessionToolConfig {
-    /// The session's language.
-    pub language: ReplLanguage,
-    /// The session. Its control directory is the tool's own, whatever is named here.
-    pub session: SessionConfig,
-    /// Where the tool makes its private directory.
-    pub dir: PathBuf,
-    /// Time limit of calls that bring none. Default 30 s.
-    pub timeout: Duration,
-    /// Largest code of one call, in bytes. Default 1 MiB.
-    pub max_code_bytes: usize,
-    /// Most output that a call gives back, in bytes: its streams, its result and the answer together. Default 512 KiB.
-    pub max_output_bytes: usize,
-    /// Most bytes of whole outputs that are kept in files; the oldest go first. Default 64 MiB.
-    pub max_kept_bytes: u64,
-    /// How many calls may wait for the one that runs. Default 128.
-    pub max_waiting: usize,
-    /// What models are told.
-    pub prompts: Arc<Prompts>,
-}
-
-impl SessionToolConfig {
-    /// The defaults, for a language and a session; private directories are made in `dir`.
-    #[must_use]
-    pub fn new(language: ReplLanguage, session: SessionConfig, dir: impl Into<PathBuf>) -> Self {
-        Self {
-            language,
-            session,
-            dir: dir.into(),
-            timeout: Duration::from_secs(30),
-            max_code_bytes: 1 << 20,
-            max_output_bytes: 512 << 10,
-            max_kept_bytes: 64 << 20,
-            max_waiting: 128,
-            prompts: Arc::default(),
-        }
-    }
-}
+use self::actor::{Actor, Place, PrivateDir, Work};
+pub use self::config::SessionToolConfig;
+pub use self::result::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolReply, ToolResult};
+pub use self::script::session_script;
+pub use crate::prompts::ToolFault;
 
 /// One call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,9 +77,6 @@ pub enum WhenBusy {
     /// It is refused.
     Refuse,
 }
-
-/// The tool's private directory, from the first start of the worker to its end.
-type PrivateDir = Arc<Mutex<Option<HostDir>>>;
 
 /// One session, as a tool. Its methods may be called from several tasks at once.
 ///
@@ -214,7 +166,7 @@ impl SessionTool {
     /// A fault in the words that a model is given.
     #[must_use]
     pub fn failure(&self, fault: &ToolFault) -> ToolFailure {
-        fault.failure(&self.config.prompts, self.config.language)
+        ToolFailure::of(fault, &self.config.prompts, self.config.language)
     }
 
     fn failed(&self, fault: &ToolFault) -> ToolReply {

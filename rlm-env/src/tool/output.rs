@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Response, Truncated};
 
-use super::SessionToolConfig;
+use super::config::SessionToolConfig;
 use super::result::{Cut, Cuts};
 use crate::prompts::ToolOutputCut;
 
@@ -74,7 +74,12 @@ impl Outputs {
             lost_bytes,
             file: file.map(|path| path.to_string_lossy().into_owned()),
         };
-        let note = ToolOutputCut { language: config.language, cut: &cut };
+        let note = ToolOutputCut {
+            language: config.language,
+            omitted_bytes: cut.omitted_bytes,
+            lost_bytes,
+            file: cut.file.as_deref(),
+        };
         let note = note.render(&config.prompts).unwrap_or_else(|error| with_causes(&error));
         let line_break = if head == 0 || text[..head].ends_with('\n') { "" } else { "\n" };
         *text = format!("{}{line_break}{note}\n{}", &text[..head], &text[tail..]);
@@ -141,7 +146,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::session::{ReplLanguage, SessionConfig};
+    use crate::session::SessionConfig;
+    use crate::terms::ReplLanguage;
 
     fn config(max_output_bytes: usize) -> SessionToolConfig {
         let session = SessionConfig::new("worker", "/");

@@ -1,8 +1,12 @@
 //! What a tool gives back. These types are a promise to programs in other languages: fields are only ever added.
 
+use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Exception, Outcome, Response, State};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::prompts::{Prompts, ToolFailureText, ToolFault};
+use crate::terms::ReplLanguage;
 
 /// What something came to: `{"ok": true, "value": …}`, or `{"ok": false, "error": "…", "hint": "…"}`.
 ///
@@ -29,6 +33,17 @@ pub struct ToolFailure {
     pub error: String,
     /// What to do about it.
     pub hint: String,
+}
+
+impl ToolFailure {
+    /// A fault in the words that a model is given.
+    #[must_use]
+    pub fn of(fault: &ToolFault, prompts: &Prompts, language: ReplLanguage) -> Self {
+        let text = ToolFailureText { language, fault };
+        // Templates are rendered once when they are loaded; should one fail all the same, that is what there is to say.
+        let said = |rendered: Result<String, _>| rendered.unwrap_or_else(|error| with_causes(&error));
+        Self { error: said(text.render_error(prompts)), hint: said(text.render_hint(prompts)) }
+    }
 }
 
 /// What one call came to.

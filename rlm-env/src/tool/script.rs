@@ -5,7 +5,7 @@ use std::io;
 use rlm_core::control::ControlDir;
 
 use crate::replay::{PastSession, ScriptOptions, SourceError, SourceOptions, script};
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// The calls in a control directory's history, in order, as one script (see [`crate::replay`]). Those that did not run to
 /// their end stand in it as comments, with the reason. Empty where nothing was run.

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read as _};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Entry, Event, VERSION};
+use super::entry::{Entry, Event, VERSION};
 
 /// Longest line that is read, in bytes. The largest entries that are written are outputs, some 16 MiB of text.
 const MAX_LINE_BYTES: u64 = 512 << 20;
@@ -180,7 +180,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::callbacks::Callbacks;
+    use crate::terms::Callbacks;
     use crate::trajectory::{Message, MessageKind};
 
     /// The example of the documentation.

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{major, minor};
 
-use crate::rollout::Sink;
-use crate::trajectory::Entry;
+use super::entry::Entry;
+use super::sink::Sink;
 
 /// How an entry begins.
 const BEGINNING: &[u8] = b"{\"rollout\":";

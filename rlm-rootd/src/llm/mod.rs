@@ -2,7 +2,7 @@
 //!
 //! [`Models`] is one per process: the client, the model and how many requests run at once. [`SubLlm`] is one per rollout:
 //! batches of prompts and the proxy, within the rollout's [`Ledger`](crate::Ledger). [`LlmBatch`] and [`BudgetTool`] offer
-//! both to the session. [`RootLlm`] is the model above them, which leads the rollout.
+//! both to the session. [`RootModel`] is the model above them, which leads the rollout; [`HttpModel`] is one over HTTP.
 //!
 //! A request is sent up to [`Retries::max`] times more: on 429, 408 and 5xx, where no connection is made, where it breaks
 //! and on a time-out, after a pause that grows, or the one that the server asks for. A reply that cannot be used is asked
@@ -18,6 +18,7 @@ mod chat;
 mod error;
 mod estimate;
 mod exchange;
+mod http_model;
 mod key;
 mod models;
 pub(crate) mod prices;
@@ -25,7 +26,7 @@ mod proxy;
 mod record;
 mod reply;
 mod retry;
-mod root_llm;
+mod root_model;
 mod sub_llm;
 mod tool_loop;
 
@@ -33,12 +34,13 @@ pub use batch_tool::LlmBatch;
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
 pub use error::SubCallError;
+pub use http_model::HttpModel;
 pub use key::Key;
 pub use models::{Models, ModelsConfig, ModelsError};
 pub use prices::{Price, Prices, PricesError};
 pub use proxy::Proxy;
 pub use record::{Recorder, SubCallRecord};
 pub use retry::Retries;
-pub use root_llm::{RootLlm, RootMessage, RootReply};
+pub use root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
 pub use sub_llm::{Completion, SubLlm, SubLlmError, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;

@@ -230,32 +230,37 @@ impl SubLlm {
     pub(super) fn request<'a>(
         &self,
         (batch_id, index, turn, id): (&'a str, usize, u32, String),
-        mut body: Map<String, Json>,
+        fields: Map<String, Json>,
         messages: &'a [Json],
     ) -> Request<'a> {
+        let mut fields = self.fields(fields);
+        let estimate = self.estimate(&fields, messages);
+        fields.insert("model".to_owned(), (*self.model).into());
+        let body = serde_json::to_vec(&Body { messages, rest: &fields }).expect("JSON can be written").into();
+        Request { batch_id, index, turn, id, estimate, messages, body }
+    }
+
+    /// These fields, the sampling parameters, and the bound that the budget needs.
+    pub(super) fn fields(&self, mut fields: Map<String, Json>) -> Map<String, Json> {
         for (name, value) in &self.options.sampling {
-            if !body.contains_key(name) {
-                body.insert(name.clone(), value.clone());
+            if !fields.contains_key(name) {
+                fields.insert(name.clone(), value.clone());
             }
         }
-        // Servers that know both fields take one of them.
-        let bound = |body: &Map<String, Json>| {
-            let fields = ["max_completion_tokens", "max_tokens"];
-            fields.iter().filter_map(|field| body.get(*field)?.as_u64()).max()
-        };
-        if bound(&body).is_none() && self.sender.ledger.budget().bounds_completions() {
-            body.insert("max_tokens".to_owned(), self.options.default_max_tokens.into());
+        if bound(&fields).is_none() && self.sender.ledger.budget().bounds_completions() {
+            fields.insert("max_tokens".to_owned(), self.options.default_max_tokens.into());
         }
-        let choices = body.get("n").and_then(Json::as_u64).unwrap_or(1);
-        let estimate = Estimate {
+        fields
+    }
+
+    /// The most that a request may cost.
+    pub(super) fn estimate(&self, fields: &Map<String, Json>, messages: &[Json]) -> Estimate {
+        let choices = fields.get("n").and_then(Json::as_u64).unwrap_or(1);
+        Estimate {
             model: Arc::clone(&self.model),
-            prompt_tokens: prompt_tokens(messages, &body),
-            completion_tokens: bound(&body).unwrap_or(0).saturating_mul(choices),
-        };
-        body.insert("model".to_owned(), (*self.model).into());
-        let body = Body { messages, rest: &body };
-        let body = serde_json::to_vec(&body).expect("JSON can be written").into();
-        Request { batch_id, index, turn, id, estimate, messages, body }
+            prompt_tokens: prompt_tokens(messages, fields),
+            completion_tokens: bound(fields).unwrap_or(0).saturating_mul(choices),
+        }
     }
 
     fn answer(&self, text: String) -> String {
@@ -264,6 +269,12 @@ impl SubLlm {
             None => text,
         }
     }
+}
+
+/// The bound on a completion. Servers that know both fields take one of them.
+fn bound(fields: &Map<String, Json>) -> Option<u64> {
+    let names = ["max_completion_tokens", "max_tokens"];
+    names.iter().filter_map(|name| fields.get(*name)?.as_u64()).max()
 }
 
 /// The body of a request, written without a copy of the messages.

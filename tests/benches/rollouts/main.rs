@@ -9,13 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use rlm_env::prompts::repl_tool_name;
 use rlm_env::trajectory::Writer;
 use rlm_env::{
-    ChatReply, ChatRequest, Control, Host, HostConfig, ModelFuture, ReplLanguage, RolloutConfig, RootLlm,
-    RootModel, Session, SessionConfig, StopReason,
+    ChatReply, ChatRequest, Control, Host, HostConfig, ModelFuture, ReplLanguage, RolloutConfig, RootModel,
+    Session, SessionConfig, StopReason, Usage,
 };
-use rlm_rootd::Prices;
 use rlm_tests::program;
 use serde_json::json;
 
@@ -41,16 +39,11 @@ impl RootModel for AtOnce {
         let code = code(turn);
         Box::pin(async move {
             let arguments = json!({"code": code}).to_string();
-            let function = json!({"name": repl_tool_name(ReplLanguage::Bash), "arguments": arguments});
+            let function = json!({"name": ReplLanguage::Bash.tool_name(), "arguments": arguments});
             let call = json!({"id": format!("c{turn}"), "type": "function", "function": function});
-            Ok(ChatReply {
-                message: json!({"role": "assistant", "content": null, "tool_calls": [call]}),
-                finish_reason: None,
-                prompt_tokens: 100,
-                completion_tokens: 10,
-                usage_estimated: false,
-                attempts: 1,
-            })
+            let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+            let usage = Usage { prompt_tokens: 100, completion_tokens: 10, is_estimated: false };
+            Ok(ChatReply::new(message, usage))
         })
     }
 }
@@ -138,14 +131,9 @@ async fn rollouts() -> Duration {
 
 async fn host(dir: &Path) -> Host {
     let config = HostConfig {
-        bash_worker: program("rlm-worker-bash"),
-        python_worker: program("rlm-worker-python"),
         env: std::env::vars_os().collect(),
         dir: dir.to_owned(),
-        root_llm: RootLlm::Other(Arc::new(AtOnce)),
-        sub_models: None,
-        prices: Prices::default(),
-        prompts: Arc::default(),
+        ..HostConfig::new(rlm_tests::programs(), Arc::new(AtOnce))
     };
     Host::start(config).await.unwrap()
 }

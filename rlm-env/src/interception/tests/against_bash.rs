@@ -8,7 +8,7 @@ use proptest::sample::select;
 use rlm_core::pickle::{Limits, Value};
 
 use super::{Plan, TOOLS, bash_table, planned};
-use crate::session::ReplLanguage::Bash;
+use crate::terms::ReplLanguage::Bash;
 
 /// Each tool writes its name and arguments to the log, and prints a line that tells the calls apart.
 const TOOL: &str = r#"() { local IFS=' '; printf '%s\0' "$FUNCNAME" $# "$@" >>"$ICPT_LOG"; printf '%s\n' "$FUNCNAME  of [$*]"; }

@@ -5,7 +5,7 @@ use std::process::Command;
 use rlm_core::pickle::Value;
 
 use super::{Plan, TOOLS, planned, python_table};
-use crate::session::ReplLanguage::Python;
+use crate::terms::ReplLanguage::Python;
 
 /// Runs each snippet twice: with the tools as functions that note their arguments, and rewritten with the variables set.
 const COMPARE: &str = r#"

@@ -1,7 +1,7 @@
 //! Code that is made to break the host.
 
 use super::{Plan, planned, shown};
-use crate::session::ReplLanguage::{Bash, Python};
+use crate::terms::ReplLanguage::{Bash, Python};
 
 const SIZE: usize = 1 << 20;
 

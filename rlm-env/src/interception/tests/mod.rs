@@ -9,7 +9,7 @@ mod python_table;
 mod versions;
 
 use super::{Plan, Planner, VariableNames};
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// The tools that the tests' code calls.
 const TOOLS: [&str; 5] = ["nav_info", "nav_ls", "nav_read", "llm_batch", "budget"];

@@ -5,7 +5,7 @@ use proptest::sample::select;
 use ruff_python_parser::parse_module;
 
 use super::{Plan, Planner, TOOLS, VariableNames, planned};
-use crate::session::ReplLanguage::{self, Bash, Python};
+use crate::terms::ReplLanguage::{self, Bash, Python};
 
 /// A literal, and whether it is on one line.
 fn literal() -> impl Strategy<Value = String> {

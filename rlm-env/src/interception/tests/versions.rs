@@ -1,7 +1,7 @@
 //! What one Python has and another has not.
 
 use super::{Plan, Planner, TOOLS, VariableNames};
-use crate::session::ReplLanguage::Python;
+use crate::terms::ReplLanguage::Python;
 
 fn is_intercepted(python: Option<(u8, u8)>, syntax: &str) -> bool {
     let code = format!("x = nav_info()\n{syntax}\n");

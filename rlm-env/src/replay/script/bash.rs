@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rlm_core::json::{JsonText, Part, Wtf8};
 use rlm_core::pickle::Value;
-use rlm_core::protocol::State;
+use rlm_core::protocol::{Outcome, Response, State};
 use rlm_core::root_tool::print::{self, Output};
 use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES};
 
@@ -15,7 +15,7 @@ use super::shell::{here_document, quoted, stands_alone};
 use super::{
     ScriptOptions, ended_the_shell, header, is_left_out, push_comment, push_title, root_tools, title,
 };
-use crate::replay::past::{PastCall, PastSession, Ran, Task};
+use crate::replay::past::{PastCall, PastSession, Task};
 use crate::replay::recording::{Recorded, Recording};
 
 /// The functions that answer calls of root tools.
@@ -123,7 +123,7 @@ fn push_call(
         Task::Set { .. } => {}
         Task::Run(code) if is_left_out(call, options) => {
             push_comment(script, call.source.as_ref().unwrap_or(code));
-            if call.ran().is_some_and(|ran| ran.state == State::Restored) {
+            if call.response().is_some_and(|response| response.state == State::Restored) {
                 script.push_str("set +e # as in the shell that came after it\n");
             }
         }
@@ -131,7 +131,7 @@ fn push_call(
             script.push_str("# In a shell of its own, which it ends.\n");
             script.push_str(&format!("(\\builtin eval {})\n", quoted(code)));
         }
-        Task::Run(code) if !has_aliases && call.ran().is_some_and(ended_well) && stands_alone(code) => {
+        Task::Run(code) if !has_aliases && call.response().is_some_and(ended_well) && stands_alone(code) => {
             script.push_str(code);
             if !code.ends_with('\n') {
                 script.push('\n');
@@ -142,8 +142,8 @@ fn push_call(
 }
 
 /// Whether the code is no syntax error: that has another status.
-fn ended_well(ran: &Ran) -> bool {
-    ran.outcome == rlm_core::protocol::Outcome::Ok && ran.exit_code == Some(0)
+fn ended_well(response: &Response) -> bool {
+    response.outcome == Outcome::Ok && response.exit_code == Some(0)
 }
 
 /// Assignments. `kinds` says which names are arrays.

@@ -9,7 +9,7 @@ use rlm_core::protocol::Outcome;
 
 use super::past::{PastCall, PastSession, Task};
 use super::recording::Recording;
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 
 /// What a script has in it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,5 +137,5 @@ fn is_left_out(call: &PastCall, options: ScriptOptions<'_>) -> bool {
 
 /// Whether the call's shell ended.
 fn ended_the_shell(call: &PastCall) -> bool {
-    call.ran().is_some_and(|ran| ran.outcome == Outcome::Exited)
+    call.response().is_some_and(|response| response.outcome == Outcome::Exited)
 }

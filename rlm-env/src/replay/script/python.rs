@@ -9,7 +9,7 @@ use rlm_core::root_tool::{MAX_BODY_BYTES, Reply, ToolResult};
 
 use super::literal;
 use super::{ScriptOptions, has_word, header, is_left_out, push_comment, push_title, root_tools, title};
-use crate::replay::past::{PastCall, PastSession, Printed, Task};
+use crate::replay::past::{Known, PastCall, PastSession, Task};
 use crate::replay::recording::{Recorded, Recording, key};
 
 const BEGIN: &str = include_str!("begin.py");
@@ -130,11 +130,11 @@ fn push_assignment(script: &mut String, name: &str, value: &str) {
 
 /// Whether code that ran to its end would mean something else in a file.
 fn is_more_in_a_session(call: &PastCall, code: &str) -> bool {
-    let shows_a_value = match call.ran().map(|ran| &ran.printed) {
-        Some(Printed::Digest { has_result, .. }) => *has_result,
-        Some(Printed::Text { result, .. }) => result.is_some(),
+    let shows_a_value = match (call.response(), &call.known) {
+        (Some(_), Known::Digest { has_result, .. }) => *has_result,
+        (Some(response), Known::All) => response.result.is_some(),
         // It may.
-        Some(Printed::Unknown) | None => true,
+        (Some(_), Known::Nothing) | (None, _) => true,
     };
     // `async for` and `async with` are meant, and `async def` is taken for one.
     let awaits = has_word(code, "await") || has_word(code, "async");

@@ -50,7 +50,7 @@ impl CopyLimits {
 
 impl Default for CopyLimits {
     fn default() -> Self {
-        Self::of_bytes(crate::rollout::Limits::default().max_context_bytes)
+        Self::of_bytes(crate::terms::Limits::default().max_context_bytes)
     }
 }
 

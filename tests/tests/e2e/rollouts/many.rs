@@ -1,7 +1,9 @@
 //! Many rollouts at once.
 
 use futures_util::{StreamExt as _, stream};
-use rlm_env::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel, StopReason};
+use rlm_env::{
+    ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel, StopReason, Usage,
+};
 
 use super::*;
 
@@ -31,13 +33,7 @@ impl RootModel for Script {
         };
         Box::pin(async move {
             if turn == 1 && fault == "fails" {
-                return Err(ModelError {
-                    kind: ModelErrorKind::Failed,
-                    message: "no model".to_owned(),
-                    prompt_tokens: 0,
-                    completion_tokens: 0,
-                    attempts: 1,
-                });
+                return Err(ModelError::new(ModelErrorKind::Failed, "no model"));
             }
             if turn == 1 && fault == "babbles" {
                 return Ok(reply(json!({"role": "assistant", "tool_calls": [1, null, "x"]})));
@@ -48,14 +44,7 @@ impl RootModel for Script {
 }
 
 fn reply(message: Value) -> ChatReply {
-    ChatReply {
-        message,
-        finish_reason: None,
-        prompt_tokens: 10,
-        completion_tokens: 5,
-        usage_estimated: false,
-        attempts: 1,
-    }
+    ChatReply::new(message, Usage { prompt_tokens: 10, completion_tokens: 5, is_estimated: false })
 }
 
 const FAULTS: [&str; 8] = ["dies", "hangs", "exits", "floods", "closes", "wipes", "fails", "babbles"];
@@ -76,14 +65,9 @@ async fn a_hundred_rollouts() {
     let dir = tempfile::tempdir().unwrap();
     let mark = format!("many-{}", std::process::id());
     let host = Host::start(HostConfig {
-        bash_worker: program("rlm-worker-bash"),
-        python_worker: program("rlm-worker-python"),
         env: std::env::vars_os().collect(),
         dir: dir.path().to_owned(),
-        root_llm: RootLlm::Other(Arc::new(Script)),
-        sub_models: None,
-        prices: Prices::default(),
-        prompts: Arc::default(),
+        ..HostConfig::new(rlm_tests::programs(), Arc::new(Script))
     })
     .await
     .unwrap();

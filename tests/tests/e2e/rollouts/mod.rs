@@ -13,14 +13,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rlm_env::prompts::repl_tool_name;
 use rlm_env::trajectory::{Entry, Event, MessageKind};
 use rlm_env::{
-    Context, Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult, RootLlm, Sink,
+    Context, Control, Host, HostConfig, HttpModel, ReplLanguage, RolloutConfig, RolloutResult, Sink,
 };
 use rlm_rootd::{Models, ModelsConfig, Prices, Retries};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use rlm_tests::{PATIENCE, assert_no_marked_process, default_python, program};
+use rlm_tests::{PATIENCE, assert_no_marked_process, default_python};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -53,14 +52,11 @@ impl Stage {
             Arc::new(Models::new(config).unwrap())
         };
         let host = Host::start(HostConfig {
-            bash_worker: program("rlm-worker-bash"),
-            python_worker: program("rlm-worker-python"),
             env: std::env::vars_os().collect(),
             dir: dir.path().to_owned(),
-            root_llm: RootLlm::Http(models("root")),
             sub_models: Some(models("sub")),
             prices: Prices::from_toml(PRICES).unwrap(),
-            prompts: Arc::default(),
+            ..HostConfig::new(rlm_tests::programs(), Arc::new(HttpModel::new(models("root"))))
         })
         .await
         .unwrap();
@@ -164,7 +160,7 @@ fn calling(language: ReplLanguage, code: &str) -> Value {
     let arguments = json!({"code": code}).to_string();
     json!({"role": "assistant", "content": null, "tool_calls": [
         {"id": format!("call-{}", code.len()), "type": "function",
-         "function": {"name": repl_tool_name(language), "arguments": arguments}},
+         "function": {"name": language.tool_name(), "arguments": arguments}},
     ]})
 }
 

@@ -1,12 +1,6 @@
-//! What can go wrong with a tool on our side, and what a model is told of it.
+//! What can go wrong on our side with a session that is a tool.
 
-use rlm_core::error::with_causes;
-
-use super::result::ToolFailure;
-use crate::prompts::{Prompts, ToolFailureText};
-use crate::session::ReplLanguage;
-
-/// What is wrong.
+/// A fault that a model is told, in the words of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolFault {
     /// The code is too large. It did not run.
@@ -54,15 +48,4 @@ pub enum ToolFault {
     },
     /// The arguments of a call cannot be used: why.
     BadArguments(String),
-}
-
-impl ToolFault {
-    /// The fault in the words that a model is given.
-    #[must_use]
-    pub fn failure(&self, prompts: &Prompts, language: ReplLanguage) -> ToolFailure {
-        let text = ToolFailureText { language, fault: self };
-        // Templates are rendered once when they are loaded; should one fail all the same, that is what there is to say.
-        let said = |rendered: Result<String, _>| rendered.unwrap_or_else(|error| with_causes(&error));
-        ToolFailure { error: said(text.render_error(prompts)), hint: said(text.render_hint(prompts)) }
-    }
 }

@@ -10,23 +10,25 @@ use std::time::{Duration, Instant};
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Response};
-use rlm_rootd::ChatTools;
+use rlm_rootd::{ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RootModel, Usage};
 use serde_json::{Value as Json, json};
 
-use super::calls::{Asked, Call, Callable, What, text};
+use super::calls::{Call, CallTarget, Callable, ParsedReply, text};
 use super::clock::Clock;
+use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::log::Log;
-use super::{Control, RolloutConfig, StopReason};
+use super::registration::RegisteredRollout;
 use crate::callbacks::{Interceptor, InterceptorError};
-use crate::model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, RootModel};
 use crate::prompts::{
-    CallFault, CallForm, ContextLow, LastTurn, LastTurnReason, MalformedCall, NoToolCall, PromptError,
-    Prompts, SessionReset, Summary, SummaryRequest,
+    CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, PromptError, Prompts, SessionReset, Summary,
+    SummaryRequest,
 };
 use crate::render;
 use crate::session::{self, Session, SessionError};
-use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall, Output};
+use crate::terms::{CallForm, StopReason};
+use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall};
+use crate::workspace::Workspace;
 
 /// Replies without a call, one after the other, that are borne.
 const MAX_IDLE_TURNS: u32 = 3;
@@ -50,9 +52,9 @@ const SUMMARY_WORDS: u32 = 500;
 /// How long a cancelled call may take to end by itself.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why the root loop ended, and with what.
+/// The end of a rollout.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct End {
     pub(super) reason: StopReason,
     pub(super) answer: Option<String>,
     pub(super) is_ready: bool,
@@ -61,19 +63,32 @@ pub(super) struct Ended {
     pub(super) dir: Option<PathBuf>,
 }
 
-/// What a step of the loop says.
+impl From<StopReason> for End {
+    fn from(reason: StopReason) -> Self {
+        Self { reason, answer: None, is_ready: false, error: None, dir: None }
+    }
+}
+
+impl End {
+    /// The end of a rollout that could not be set up.
+    pub(super) fn setup_failed(error: String) -> Self {
+        Self { error: Some(error), ..Self::from(StopReason::SetupFailed) }
+    }
+}
+
+/// The result of a step of the loop.
 type Step<T = ()> = Result<T, Stop>;
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
-struct Ran {
-    /// What the model gets to read.
+struct CallResult {
+    /// The text for the model.
     text: String,
     /// Where the rollout ends with this call.
     stop: Option<Stop>,
 }
 
-impl From<String> for Ran {
+impl From<String> for CallResult {
     fn from(text: String) -> Self {
         Self { text, stop: None }
     }
@@ -98,45 +113,67 @@ impl From<StopReason> for Stop {
     }
 }
 
-/// A rollout under way.
+/// A rollout under way. Its parts end in this order when it is dropped: the worker first, the directory last.
 #[derive(Debug)]
-pub(super) struct Lead<'a> {
+pub(super) struct RolloutDriver<'a> {
     pub(super) config: &'a RolloutConfig,
     pub(super) control: &'a Control,
     pub(super) log: Arc<Log>,
     pub(super) prompts: &'a Prompts,
-    pub(super) model: Arc<dyn RootModel>,
+    pub(super) model: &'a dyn RootModel,
     pub(super) session: Session,
     /// None: code in the session calls root tools itself.
     pub(super) interceptor: Option<Interceptor>,
+    pub(super) registered: RegisteredRollout,
     pub(super) conversation: Conversation,
+    pub(super) workspace: Workspace,
     pub(super) clock: Clock,
     pub(super) callable: Callable,
     pub(super) tools: ChatTools,
-    /// What the model may call, in OpenAI's form.
+    /// The tools of the model, in OpenAI's form.
     pub(super) definitions: Vec<Json>,
-    pub(super) answer: Answer,
-    /// What the model said last without a call.
-    pub(super) last_words: Option<String>,
-    pub(super) restarts: u32,
-    pub(super) idle_turns: u32,
-    pub(super) is_warned: bool,
-    /// Turns by which the next summary is put off.
-    pub(super) put_off: usize,
+    pub(super) progress: Progress,
 }
 
-impl Lead<'_> {
-    /// Leads the rollout to its end.
-    pub(super) async fn run(&mut self) -> Ended {
-        let Stop { reason, error } = match self.turns().await {
-            Err(stop) => stop,
-            Ok(never) => match never {},
-        };
-        self.model.take_back();
-        let content = std::mem::take(&mut self.answer.content);
-        let is_ready = self.answer.ready;
-        let answer = if content.is_empty() && !is_ready { self.last_words.take() } else { Some(content) };
-        Ended { reason, answer, is_ready, error, dir: None }
+/// What has come of a rollout so far.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    answer: Answer,
+    /// The model's last text without a call.
+    last_words: Option<String>,
+    restarts: u32,
+    /// Replies without a call, one after the other.
+    idle_turns: u32,
+    is_warned: bool,
+    /// Turns by which the next summary is deferred.
+    deferred_turns: usize,
+}
+
+impl RolloutDriver<'_> {
+    /// Leads the rollout to its end, and takes it down.
+    pub(super) async fn run(mut self) -> End {
+        let Err(Stop { reason, error }) = self.turns().await;
+        self.registered.ledger.set_aside(None);
+        let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
+        let answer =
+            if content.is_empty() && !ready { self.progress.last_words.take() } else { Some(content) };
+        let dir = self.workspace.is_kept().then(|| self.workspace.path().to_owned());
+        self.take_down().await;
+        End { reason, answer, is_ready: ready, error, dir }
+    }
+
+    /// Ends the worker, then the calls of root tools, then removes the directory.
+    async fn take_down(self) {
+        // The rollout has ended, however its worker does.
+        if let Err(error) = self.session.close().await {
+            tracing::debug!(rollout = self.config.id, %error, "the worker did not end well");
+        }
+        if let Some(seen) = self.registered.end().await {
+            self.log.add_root_tools(&seen);
+        }
+        // It has a file open in the directory.
+        drop(self.conversation);
+        remove_directory(&self.config.id, self.workspace).await;
     }
 
     async fn turns(&mut self) -> Step<std::convert::Infallible> {
@@ -147,7 +184,7 @@ impl Lead<'_> {
             self.summarise().await?;
             self.warn()?;
             match self.ask().await? {
-                Ok(asked) => self.follow(asked).await?,
+                Ok(reply) => self.follow(reply).await?,
                 Err(limit) => return Err(self.last_turn(limit.reason).await),
             }
         }
@@ -178,15 +215,11 @@ impl Lead<'_> {
             if reason == StopReason::ContextFull || !self.set_aside(0) {
                 self.conversation.shorten(TURNS_AT_THE_END);
             }
-            self.model.take_back();
-            let last = LastTurn {
-                language: self.config.language,
-                call_form: self.call_form(),
-                reason: last_turn_reason(reason),
-            };
+            self.registered.ledger.set_aside(None);
+            let last = LastTurn { language: self.config.language, call_form: self.call_form(), reason };
             self.notice(&last.render(self.prompts)?);
             match self.ask().await? {
-                Ok(asked) => self.follow(asked).await?,
+                Ok(reply) => self.follow(reply).await?,
                 Err(limit) => return Err(limit),
             }
             Err(Stop::from(reason))
@@ -202,22 +235,23 @@ impl Lead<'_> {
     }
 
     /// Asks the model. The inner error: a limit was reached, and there may be a last turn.
-    async fn ask(&mut self) -> Step<Result<Asked, Stop>> {
+    async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
         self.go_on()?;
         let request = self.request(self.max_tokens());
         match self.complete(request, false).await? {
             Ok(reply) => {
-                let asked = self.callable.read(reply.message, self.conversation.turn() + 1);
-                self.conversation.reply(asked.message.clone());
-                self.conversation.counted(reply.prompt_tokens.saturating_add(reply.completion_tokens));
-                Ok(Ok(asked))
+                let tokens = reply.usage.prompt_tokens.saturating_add(reply.usage.completion_tokens);
+                let reply = self.callable.read(reply.message, self.conversation.turn() + 1);
+                self.conversation.reply(reply.message.clone());
+                self.conversation.counted(tokens);
+                Ok(Ok(reply))
             }
             Err(error) => {
                 let reason = match error.kind {
                     ModelErrorKind::TooLong => StopReason::ContextFull,
                     ModelErrorKind::Budget => StopReason::BudgetExhausted,
                     ModelErrorKind::TimedOut => StopReason::TimedOut,
-                    ModelErrorKind::Failed => StopReason::ModelFailed,
+                    _ => StopReason::ModelFailed,
                 };
                 let stop = Stop { reason, error: Some(error.message) };
                 if error.kind == ModelErrorKind::Failed { Err(stop) } else { Ok(Err(stop)) }
@@ -247,20 +281,20 @@ impl Lead<'_> {
             () = self.control.stopped() => None,
             replied = asking => Some(replied),
         };
-        let (prompt_tokens, completion_tokens, attempts) = match &replied {
-            None => (0, 0, 1),
-            Some(Ok(reply)) => (reply.prompt_tokens, reply.completion_tokens, reply.attempts),
-            Some(Err(error)) => (error.prompt_tokens, error.completion_tokens, error.attempts),
+        let (usage, attempts) = match &replied {
+            None => (Usage::default(), 1),
+            Some(Ok(reply)) => (reply.usage, reply.attempts),
+            Some(Err(error)) => (error.usage, error.attempts),
         };
         let model = self.model.name().to_owned();
         self.log.add(Event::ModelCall(ModelCall {
             turn: self.conversation.turn() + 1,
             is_summary,
-            cost_usd: self.log.cost(&model, prompt_tokens, completion_tokens),
+            cost_usd: self.log.cost(&model, usage.prompt_tokens, usage.completion_tokens),
             model,
-            prompt_tokens,
-            completion_tokens,
-            usage_estimated: matches!(&replied, Some(Ok(reply)) if reply.usage_estimated),
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            usage_estimated: matches!(&replied, Some(Ok(reply)) if reply.usage.is_estimated),
             attempts,
             seconds: started.elapsed().as_secs_f64(),
             error: match &replied {
@@ -273,12 +307,12 @@ impl Lead<'_> {
     }
 
     fn request(&self, max_tokens: Option<u64>) -> ChatRequest<'_> {
-        ChatRequest {
-            messages: self.conversation.messages(),
-            tools: &self.definitions,
-            max_tokens,
-            deadline: self.clock.model_deadline(),
-        }
+        let messages = self.conversation.messages();
+        let mut request = ChatRequest::new(messages, self.clock.model_deadline(), &self.registered.ledger);
+        request.tools = &self.definitions;
+        request.sampling = &self.config.sampling;
+        request.max_tokens = max_tokens;
+        request
     }
 
     /// What a completion is limited to. The last turn has no more than was kept for it.
@@ -293,7 +327,8 @@ impl Lead<'_> {
     /// Keeps what the last turn costs from all else, with so many tokens for what the conversation grows by until then.
     /// Returns whether there is so much.
     fn set_aside(&self, growth: u64) -> bool {
-        self.model.set_aside(self.request(Some(self.last_turn_tokens() + growth)))
+        let request = self.request(Some(self.last_turn_tokens() + growth));
+        self.model.estimate(request).is_none_or(|estimate| self.registered.ledger.set_aside(Some(&estimate)))
     }
 
     fn last_turn_tokens(&self) -> u64 {
@@ -301,19 +336,19 @@ impl Lead<'_> {
     }
 
     /// Runs what a reply asks for.
-    async fn follow(&mut self, asked: Asked) -> Step {
-        if asked.calls.is_empty() {
-            return self.remind(&asked.message);
+    async fn follow(&mut self, reply: ParsedReply) -> Step {
+        if reply.calls.is_empty() {
+            return self.remind(&reply.message);
         }
-        self.idle_turns = 0;
-        for call in &asked.calls {
+        self.progress.idle_turns = 0;
+        for call in &reply.calls {
             self.go_on()?;
             let ran = self.call(call).await?;
             self.conversation.output(&call.id, call.is_tool_call, &ran.text);
             if let Some(stop) = ran.stop {
                 return Err(stop);
             }
-            if self.answer.ready {
+            if self.progress.answer.ready {
                 return Err(StopReason::Answered.into());
             }
         }
@@ -324,46 +359,52 @@ impl Lead<'_> {
     fn remind(&mut self, message: &Json) -> Step {
         let words = message.as_object().map(text).unwrap_or_default();
         if !words.trim().is_empty() {
-            self.last_words = Some(words);
+            self.progress.last_words = Some(words);
         }
-        self.idle_turns += 1;
-        if self.idle_turns >= MAX_IDLE_TURNS {
+        self.progress.idle_turns += 1;
+        if self.progress.idle_turns >= MAX_IDLE_TURNS {
             return Err(StopReason::NoToolCall.into());
         }
         let reminder = NoToolCall {
             language: self.config.language,
             call_form: self.call_form(),
-            is_last_warning: self.idle_turns + 1 >= MAX_IDLE_TURNS,
+            is_last_warning: self.progress.idle_turns + 1 >= MAX_IDLE_TURNS,
         };
         self.notice(&reminder.render(self.prompts)?);
         Ok(())
     }
 
     /// Runs one call, and gives what the model gets to read.
-    async fn call(&mut self, call: &Call) -> Step<Ran> {
+    async fn call(&mut self, call: &Call) -> Step<CallResult> {
         let started = Instant::now();
-        match &call.what {
-            What::Malformed { tool, fault } => {
+        match &call.target {
+            CallTarget::Malformed { tool, fault } => {
                 let text = self.failed_call(tool, fault)?;
                 self.ended(call, started, None, Some(text.clone()));
                 Ok(text.into())
             }
-            What::Tool { name, call: asked } => {
-                let arguments = asked.pointer("/function/arguments").and_then(Json::as_str);
+            CallTarget::Tool { name, call: as_written } => {
+                let arguments = as_written.pointer("/function/arguments").and_then(Json::as_str);
                 let arguments = arguments.and_then(|text| serde_json::from_str(text).ok());
                 self.started(call, name, None, arguments);
-                self.use_tool(call, name, asked, started).await
+                self.use_tool(call, name, as_written, started).await
             }
-            What::Code(code) => {
+            CallTarget::Code(code) => {
                 self.started(call, self.callable.repl, Some(code.clone()), None);
                 self.execute(call, code, started).await
             }
         }
     }
 
-    async fn use_tool(&mut self, call: &Call, name: &str, asked: &Json, started: Instant) -> Step<Ran> {
+    async fn use_tool(
+        &mut self,
+        call: &Call,
+        name: &str,
+        as_written: &Json,
+        started: Instant,
+    ) -> Step<CallResult> {
         let limit = self.clock.limit(self.config.limits.call_timeout);
-        let running = self.tools.call(asked, started + limit);
+        let running = self.tools.call(as_written, started + limit);
         let ran = tokio::select! {
             biased;
             () = self.control.cancelled() => return Ok(self.cancelled(call, started)),
@@ -378,7 +419,7 @@ impl Lead<'_> {
         })
     }
 
-    async fn execute(&mut self, call: &Call, code: &str, started: Instant) -> Step<Ran> {
+    async fn execute(&mut self, call: &Call, code: &str, started: Instant) -> Step<CallResult> {
         let limit = self.clock.limit(self.config.limits.call_timeout).max(Duration::from_millis(1));
         let request =
             session::Call { code: code.to_owned(), timeout: Some(limit), ..session::Call::default() };
@@ -396,22 +437,23 @@ impl Lead<'_> {
                 let words = "the worker did not answer by the end of the rollout's time".to_owned();
                 self.ended(call, started, None, Some(words.clone()));
                 let stop = Stop { reason: StopReason::TimedOut, error: Some(words.clone()) };
-                return Ok(Ran { text: words, stop: Some(stop) });
+                return Ok(CallResult { text: words, stop: Some(stop) });
             }
         };
-        self.restarts = self.restarts.saturating_add(self.session.replacements() - replacements);
+        self.progress.restarts =
+            self.progress.restarts.saturating_add(self.session.replacements() - replacements);
         match executed {
             Ok(response) => {
                 let limit = self.config.limits.max_output_length;
                 let text = render::render(&response, self.config.language, limit, self.prompts)?;
                 if response.answer.ready || !response.answer.content.is_empty() {
-                    self.answer = response.answer.clone();
+                    self.progress.answer = response.answer.clone();
                 }
-                self.ended(call, started, Some(output(response)), None);
-                let too_often = self.restarts > self.config.limits.max_restarts;
-                let words = || format!("the worker was replaced {} times", self.restarts);
+                self.ended(call, started, Some(response), None);
+                let too_often = self.progress.restarts > self.config.limits.max_restarts;
+                let words = || format!("the worker was replaced {} times", self.progress.restarts);
                 let stop = too_often.then(|| Stop { reason: StopReason::WorkerFailed, error: Some(words()) });
-                Ok(Ran { text, stop })
+                Ok(CallResult { text, stop })
             }
             Err(InterceptorError::Session(error)) => self.recover(call, started, &error).await,
             Err(InterceptorError::Prompt(error)) => {
@@ -422,16 +464,16 @@ impl Lead<'_> {
     }
 
     /// Replaces a worker that died.
-    async fn recover(&mut self, call: &Call, started: Instant, error: &SessionError) -> Step<Ran> {
+    async fn recover(&mut self, call: &Call, started: Instant, error: &SessionError) -> Step<CallResult> {
         let mut words = with_causes(error);
         self.ended(call, started, None, Some(words.clone()));
-        let has_answer = !self.answer.content.is_empty();
+        let has_answer = !self.progress.answer.content.is_empty();
         let reset = SessionReset { language: self.config.language, reason: &words, has_answer };
         let text = reset.render(self.prompts)?;
-        if self.restarts >= self.config.limits.max_restarts {
-            words.push_str(&format!("; it was replaced {} times before", self.restarts));
+        if self.progress.restarts >= self.config.limits.max_restarts {
+            words.push_str(&format!("; it was replaced {} times before", self.progress.restarts));
         } else {
-            self.restarts += 1;
+            self.progress.restarts += 1;
             let overdue = self.clock.overdue();
             tokio::select! {
                 restarted = self.session.restart() => match restarted {
@@ -439,22 +481,22 @@ impl Lead<'_> {
                     Err(error) => words.push_str(&format!("; no other starts: {}", with_causes(&error))),
                 },
                 () = self.control.cancelled() => {
-                    return Ok(Ran { text, stop: Some(StopReason::Cancelled.into()) });
+                    return Ok(CallResult { text, stop: Some(StopReason::Cancelled.into()) });
                 }
                 () = overdue => {
                     words.push_str("; no other starts by the end of the rollout's time");
-                    return Ok(Ran { text, stop: Some(Stop { reason: StopReason::TimedOut, error: Some(words) }) });
+                    return Ok(CallResult { text, stop: Some(Stop { reason: StopReason::TimedOut, error: Some(words) }) });
                 }
             }
         }
         let stop = Stop { reason: StopReason::WorkerFailed, error: Some(words) };
-        Ok(Ran { text, stop: Some(stop) })
+        Ok(CallResult { text, stop: Some(stop) })
     }
 
-    fn cancelled(&self, call: &Call, started: Instant) -> Ran {
+    fn cancelled(&self, call: &Call, started: Instant) -> CallResult {
         let text = "cancelled".to_owned();
         self.ended(call, started, None, Some(text.clone()));
-        Ran { text, stop: Some(StopReason::Cancelled.into()) }
+        CallResult { text, stop: Some(StopReason::Cancelled.into()) }
     }
 
     fn failed_call(&self, tool: &str, fault: &CallFault) -> Step<String> {
@@ -473,7 +515,7 @@ impl Lead<'_> {
         }));
     }
 
-    fn ended(&self, call: &Call, started: Instant, output: Option<Output>, error: Option<String>) {
+    fn ended(&self, call: &Call, started: Instant, output: Option<Response>, error: Option<String>) {
         self.log.add(Event::CallEnded(CallEnded {
             turn: self.conversation.turn(),
             call_id: call.id.clone(),
@@ -487,10 +529,10 @@ impl Lead<'_> {
     fn warn(&mut self) -> Step {
         let Some(total_tokens) = self.config.limits.context_tokens else { return Ok(()) };
         let used = self.conversation.tokens();
-        if self.is_warned || !is_part(used, total_tokens, WARN_PERCENT) {
+        if self.progress.is_warned || !is_part(used, total_tokens, WARN_PERCENT) {
             return Ok(());
         }
-        self.is_warned = true;
+        self.progress.is_warned = true;
         let left_tokens = total_tokens.saturating_sub(used);
         let low = ContextLow { language: self.config.language, left_tokens, total_tokens };
         self.notice(&low.render(self.prompts)?);
@@ -502,7 +544,7 @@ impl Lead<'_> {
         let Some(newest) = self.config.summarize_turns.map(|turns| turns.max(1) as usize) else {
             return Ok(());
         };
-        if self.conversation.whole_turns() < 2 * newest + self.put_off {
+        if self.conversation.whole_turns() < 2 * newest + self.progress.deferred_turns {
             return Ok(());
         }
         let Some(older) = self.conversation.older_than(newest) else { return Ok(()) };
@@ -513,12 +555,13 @@ impl Lead<'_> {
             has_summary: self.conversation.summarised_turns() > 0,
         };
         messages.push(json!({"role": "user", "content": asking.render(self.prompts)?}));
-        let request = self.request(self.config.limits.max_completion_tokens);
-        let replied = self.complete(ChatRequest { messages: &messages, ..request }, true).await?;
+        let mut request = self.request(self.config.limits.max_completion_tokens);
+        request.messages = &messages;
+        let replied = self.complete(request, true).await?;
         let summary = replied.ok().and_then(|reply| reply.message.as_object().map(text)).unwrap_or_default();
         if summary.trim().is_empty() {
             // The turns stay as they are, and it is tried again when there are as many more.
-            self.put_off += newest;
+            self.progress.deferred_turns += newest;
         } else {
             let turns = self.conversation.turn() - u32::try_from(newest).unwrap_or(0);
             let text = Summary { turns, summary: &summary }.render(self.prompts)?;
@@ -533,6 +576,14 @@ impl Lead<'_> {
 
     fn call_form(&self) -> CallForm {
         if self.config.tool_calls { CallForm::Tool } else { CallForm::Fenced }
+    }
+}
+
+/// Removes the directory, however large it is.
+pub(super) async fn remove_directory(rollout: &str, workspace: Workspace) {
+    let removing = tokio::task::spawn_blocking(move || workspace.remove()).await;
+    if let Ok(Err(error)) = removing {
+        tracing::warn!(rollout, %error, "the directory of a rollout is left behind");
     }
 }
 
@@ -552,29 +603,4 @@ async fn run(
 /// Whether that is so many percent of the whole, or more.
 fn is_part(tokens: u64, whole: u64, percent: u128) -> bool {
     u128::from(tokens) * 100 >= u128::from(whole) * percent
-}
-
-fn last_turn_reason(reason: StopReason) -> LastTurnReason {
-    match reason {
-        StopReason::TimedOut => LastTurnReason::Time,
-        StopReason::BudgetExhausted => LastTurnReason::Budget,
-        StopReason::ContextFull => LastTurnReason::Context,
-        _ => LastTurnReason::Turns,
-    }
-}
-
-fn output(response: Response) -> Output {
-    let dropped = response.truncated.unwrap_or_default();
-    Output {
-        dropped_bytes: dropped.stdout + dropped.stderr + dropped.result,
-        stdout: response.stdout,
-        stderr: response.stderr,
-        result: response.result,
-        outcome: response.outcome,
-        state: response.state,
-        exit_code: response.exit_code,
-        hint: response.hint,
-        answer: response.answer.content,
-        answer_ready: response.answer.ready,
-    }
 }

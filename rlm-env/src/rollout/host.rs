@@ -4,28 +4,25 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rlm_rootd::{Models, Prices, RootdConfig};
+use rlm_rootd::{Models, Prices, RootModel, RootdConfig};
 
 use crate::endpoint::Endpoint;
-use crate::model::RootModel;
 use crate::prompts::Prompts;
-use crate::rollout::{self, Control, RolloutConfig, RolloutResult};
-use crate::session::ReplLanguage;
+use crate::terms::ReplLanguage;
 use crate::workspace::HostDir;
 
 /// What the rollouts of a host share.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// The program `rlm-worker-bash`; `rlm-root-tool` lies beside it.
-    pub bash_worker: PathBuf,
-    /// The program `rlm-worker-python`; the cell engine lies beside it.
-    pub python_worker: PathBuf,
+    /// The directory with the programs of workers: `rlm-worker-bash` and `rlm-root-tool`, `rlm-worker-python` and the cell
+    /// engine. Those of a language that no rollout has may be missing.
+    pub programs: PathBuf,
     /// The host's environment, of which workers get what [`rlm_core::env::for_workers`] lets through: no keys.
     pub env: Vec<(OsString, OsString)>,
     /// Where private directories are made; the system's directory for temporary files.
     pub dir: PathBuf,
-    /// Who leads rollouts.
-    pub root_llm: RootLlm,
+    /// The model that leads rollouts.
+    pub root_model: Arc<dyn RootModel>,
     /// The models of sub-LLMs; without them there is no `llm_batch`.
     pub sub_models: Option<Arc<Models>>,
     /// What models cost.
@@ -34,21 +31,18 @@ pub struct HostConfig {
     pub prompts: Arc<Prompts>,
 }
 
-/// Who leads rollouts.
-#[derive(Clone, Debug)]
-pub enum RootLlm {
-    /// A model over HTTP. What it costs is charged to the rollout's budget.
-    Http(Arc<Models>),
-    /// Something else, such as a script.
-    Other(Arc<dyn RootModel>),
-}
-
-impl RootLlm {
-    /// The model's name.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Http(models) => models.model(),
-            Self::Other(model) => model.name(),
+impl HostConfig {
+    /// A host without sub-LLMs, with an empty environment and the built-in prompts.
+    #[must_use]
+    pub fn new(programs: impl Into<PathBuf>, root_model: Arc<dyn RootModel>) -> Self {
+        Self {
+            programs: programs.into(),
+            env: Vec::new(),
+            dir: std::env::temp_dir(),
+            root_model,
+            sub_models: None,
+            prices: Prices::default(),
+            prompts: Arc::default(),
         }
     }
 }
@@ -74,9 +68,9 @@ pub enum HostError {
 /// theirs lie in. Dropping it, or [`Host::close`], removes all of that.
 #[derive(Debug)]
 pub struct Host {
-    pub(crate) config: HostConfig,
-    pub(crate) endpoint: Endpoint,
-    pub(crate) dir: HostDir,
+    pub(super) config: HostConfig,
+    pub(super) endpoint: Endpoint,
+    pub(super) dir: HostDir,
 }
 
 impl Host {
@@ -95,13 +89,6 @@ impl Host {
         Ok(Self { config, endpoint: endpoint.map_err(HostError::Listen)?, dir })
     }
 
-    /// Runs a rollout to its end. Whatever happens is in the result.
-    ///
-    /// Dropping the future ends the rollout at once and removes what is left of it.
-    pub async fn run(&self, config: RolloutConfig, control: &Control) -> RolloutResult {
-        rollout::run(self, &config, control).await
-    }
-
     /// Ends the endpoint and removes the host's directory.
     ///
     /// # Errors
@@ -112,10 +99,8 @@ impl Host {
         tokio::task::spawn_blocking(move || dir.remove()).await?
     }
 
-    pub(crate) fn worker(&self, language: ReplLanguage) -> &PathBuf {
-        match language {
-            ReplLanguage::Bash => &self.config.bash_worker,
-            ReplLanguage::Python => &self.config.python_worker,
-        }
+    /// The worker program of a language.
+    pub(super) fn worker(&self, language: ReplLanguage) -> PathBuf {
+        self.config.programs.join(language.worker_name())
     }
 }

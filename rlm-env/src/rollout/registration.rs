@@ -1,0 +1,49 @@
+//! A rollout at the endpoint for root tools.
+
+use std::sync::Arc;
+
+use rlm_rootd::{Ledger, Registration, RolloutMetrics, Rootd};
+
+use crate::endpoint::Endpoint;
+
+/// A rollout that is registered at the endpoint. Dropping it removes it there.
+#[derive(Debug)]
+pub(super) struct RegisteredRollout {
+    pub(super) rootd: Rootd,
+    pub(super) registration: Registration,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) tools_url: String,
+    pub(super) chat_url: String,
+}
+
+impl RegisteredRollout {
+    /// Registers a rollout.
+    ///
+    /// # Errors
+    /// A sentence: its tools cannot be registered together, or its id is taken.
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        id: &str,
+        config: rlm_rootd::RolloutConfig,
+    ) -> Result<Self, String> {
+        let rootd = endpoint.rootd.clone();
+        let registration =
+            rootd.register(id, config).map_err(|error| rlm_core::error::with_causes(&error))?;
+        let ledger = rootd.ledger(id).ok_or("the rollout was removed from its endpoint")?;
+        let (tools_url, chat_url) =
+            (registration.tools_url(&endpoint.base_url), registration.chat_url(&endpoint.base_url));
+        Ok(Self { rootd, registration, ledger, tools_url, chat_url })
+    }
+
+    /// Ends the calls that still run, waits for them, and returns the counts of all calls.
+    pub(super) async fn end(&self) -> Option<RolloutMetrics> {
+        self.rootd.end(&self.registration.id).await
+    }
+}
+
+impl Drop for RegisteredRollout {
+    fn drop(&mut self) {
+        // None: it has ended already.
+        let _metrics = self.rootd.unregister(&self.registration.id);
+    }
+}

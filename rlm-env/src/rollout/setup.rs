@@ -1,0 +1,306 @@
+//! Everything that a rollout needs before its first turn.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlm_core::env;
+use rlm_core::error::with_causes;
+use rlm_rootd::nav::Navigation;
+use rlm_rootd::{ChatTools, MAX_TOOL_TIME_LIMIT, SubLlmOptions, Tool};
+use serde_json::Value as Json;
+
+use super::calls::Callable;
+use super::clock::Clock;
+use super::config::{Control, RolloutConfig};
+use super::conversation::Conversation;
+use super::driver::{End, Progress, RolloutDriver, remove_directory};
+use super::host::Host;
+use super::log::Log;
+use super::registration::RegisteredRollout;
+use crate::callbacks::{Interceptor, InterceptorConfig};
+use crate::endpoint::{host_variables, tool_variables};
+use crate::prompts::{PromptError, ReplTool, SubLlmPrompt, SystemPrompt, ToolDoc};
+use crate::session::{Session, SessionConfig};
+use crate::terms::{CallForm, Callbacks, Limits, StopReason};
+use crate::trajectory::{self, Event, MessageKind, RolloutStarted};
+use crate::workspace::{CopyLimits, Summary, Transcript, Workspace};
+
+/// The part of a call's time that calls of root tools get, so that a batch which is too slow returns what it has.
+const TOOL_TIME_PART: f64 = 0.95;
+
+/// What a rollout is set up from.
+pub(super) struct Setup<'a> {
+    pub(super) host: &'a Host,
+    pub(super) config: &'a RolloutConfig,
+    pub(super) control: &'a Control,
+    pub(super) log: &'a Arc<Log>,
+}
+
+/// A rollout's directory, with the context in it.
+struct Directory {
+    workspace: Workspace,
+    files: Summary,
+    transcript: Transcript,
+}
+
+impl Directory {
+    /// Where it stays, if it does.
+    fn kept(&self) -> Option<PathBuf> {
+        self.workspace.is_kept().then(|| self.workspace.path().to_owned())
+    }
+}
+
+impl<'a> Setup<'a> {
+    /// Sets the rollout up.
+    ///
+    /// # Errors
+    /// The end of the rollout: it was stopped from outside, or something that it needs cannot be had.
+    pub(super) async fn prepare(&self) -> Result<RolloutDriver<'a>, End> {
+        let tools = self.standard_tools().map_err(End::setup_failed)?;
+        let directory = match self.make_directory().await {
+            Ok(directory) => directory,
+            Err(_) if self.control.is_stopped() => return Err(self.stopped()),
+            Err(error) => return Err(End::setup_failed(error)),
+        };
+        let dir = directory.kept();
+        let prepared = tokio::select! {
+            biased;
+            () = self.control.stopped() => Err(self.stopped()),
+            equipped = self.equip(tools, directory) => equipped.map_err(End::setup_failed),
+        };
+        prepared.map_err(|end| End { dir, ..end })
+    }
+
+    /// The first entry of the rollout's trajectory.
+    pub(super) fn started(
+        &self,
+        root_tools: Vec<String>,
+        context_files: u64,
+        context_bytes: u64,
+    ) -> RolloutStarted {
+        let config = self.config;
+        let callable = Callable::new(config.language, &config.standard_tools);
+        RolloutStarted {
+            version: trajectory::VERSION,
+            question: config.question.clone(),
+            language: config.language.to_string(),
+            callbacks: config.callbacks,
+            final_functions: config.final_functions,
+            model: self.host.config.root_model.name().to_owned(),
+            sub_model: self.sub_model().map(str::to_owned),
+            root_tools,
+            tools: callable.names().into_iter().map(str::to_owned).collect(),
+            context_files,
+            context_bytes,
+        }
+    }
+
+    /// The end of a rollout that was stopped from outside.
+    fn stopped(&self) -> End {
+        let reason = if self.control.is_cancelled() { StopReason::Cancelled } else { StopReason::Stopped };
+        End::from(reason)
+    }
+
+    /// The tools that the root model calls beside the REPL.
+    fn standard_tools(&self) -> Result<ChatTools, String> {
+        let (tools, repl) = (&self.config.standard_tools, self.config.language.tool_name());
+        let is_taken = |(at, tool): &(usize, &Tool)| {
+            tool.name() == repl || tools[..*at].iter().any(|other| other.name() == tool.name())
+        };
+        if let Some((_, tool)) = tools.iter().enumerate().find(is_taken) {
+            return Err(format!("the standard tool {} has a name that another tool has", tool.name()));
+        }
+        let inner: Vec<_> = tools.iter().map(Tool::inner).collect();
+        ChatTools::new(&inner).map_err(|error| error.to_string())
+    }
+
+    /// Makes the directory and copies the context into it. A copy under way is stopped and waited for, since it would
+    /// outlive the rollout.
+    async fn make_directory(&self) -> Result<Directory, String> {
+        let config = self.config;
+        let workspace = Workspace::create(&self.host.dir, &config.id, config.keep.as_deref());
+        let workspace = workspace.map_err(|error| with_causes(&error))?;
+        let limits = CopyLimits::of_bytes(config.limits.max_context_bytes);
+        let files = match workspace.fill(config.context.clone(), limits, self.control.stopping()).await {
+            Ok(files) => files,
+            Err(error) => {
+                remove_directory(&config.id, workspace).await;
+                return Err(with_causes(&error));
+            }
+        };
+        let transcript =
+            workspace.transcript().map_err(|error| format!("cannot begin .messages: {error}"))?;
+        Ok(Directory { workspace, files, transcript })
+    }
+
+    /// Starts everything that works in the directory.
+    async fn equip(&self, tools: ChatTools, directory: Directory) -> Result<RolloutDriver<'a>, String> {
+        let (host, config) = (self.host, self.config);
+        let Directory { workspace, files, .. } = &directory;
+        let root_tools = self.root_tools(workspace)?;
+        let registered = self.register(root_tools.clone())?;
+        host.config.root_model.check(&config.sampling, &registered.ledger)?;
+        let definitions = self.definitions(&tools).map_err(|error| error.to_string())?;
+        let system_prompt = self.system_prompt(&root_tools, files).map_err(|error| error.to_string())?;
+        let session = SessionConfig {
+            control_dir: Some(workspace.control_path().to_owned()),
+            fs_metadata: files.to_json(),
+            env: self.worker_env(&registered),
+            exec_timeout: Some(config.limits.call_timeout),
+            ..SessionConfig::new(host.worker(config.language), workspace.fs_path())
+        };
+        let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
+        let interceptor = self.interceptor(&registered).map_err(|error| with_causes(&error))?;
+        let started = self.started(registered.registration.tools.clone(), files.files(), files.bytes());
+        self.log.add(Event::RolloutStarted(started));
+        let Directory { workspace, transcript, .. } = directory;
+        let mut conversation = Conversation::new(self.log.clone(), transcript);
+        conversation.say(MessageKind::System, "system", &system_prompt);
+        conversation.say(MessageKind::Question, "user", &config.question);
+        Ok(RolloutDriver {
+            config,
+            control: self.control,
+            log: self.log.clone(),
+            prompts: &host.config.prompts,
+            model: &*host.config.root_model,
+            session,
+            interceptor,
+            registered,
+            conversation,
+            workspace,
+            clock: Clock::start(config.limits.timeout),
+            callable: Callable::new(config.language, &config.standard_tools),
+            tools,
+            definitions,
+            progress: Progress::default(),
+        })
+    }
+
+    /// What code in the session can call beside `llm_batch` and `budget`.
+    fn root_tools(&self, workspace: &Workspace) -> Result<Vec<Tool>, String> {
+        let mut tools = self.config.root_tools.clone();
+        if self.config.navigation.unwrap_or(self.config.callbacks == Callbacks::Intercept) {
+            let navigation = Navigation::new(workspace.fs_path()).map_err(|error| with_causes(&error))?;
+            tools.extend(navigation.tools());
+        }
+        Ok(tools)
+    }
+
+    /// Registers the rollout at the endpoint for root tools.
+    fn register(&self, tools: Vec<Tool>) -> Result<RegisteredRollout, String> {
+        let sub_llm = SubLlmOptions {
+            recorder: Some(self.log.clone()),
+            system_prompt: self.sub_llm_prompt().map_err(|error| error.to_string())?,
+            ..self.config.sub_llm.clone()
+        };
+        let config = rlm_rootd::RolloutConfig {
+            tools,
+            tool_time_limit: self.tool_time_limit(),
+            budget: self.config.limits.budget,
+            sub_llm,
+            ..rlm_rootd::RolloutConfig::default()
+        };
+        RegisteredRollout::new(&self.host.endpoint, &self.config.id, config)
+    }
+
+    fn tool_time_limit(&self) -> Duration {
+        self.config.limits.call_timeout.mul_f64(TOOL_TIME_PART).min(MAX_TOOL_TIME_LIMIT)
+    }
+
+    /// What makes the calls of a session that cannot. None: it can.
+    fn interceptor(&self, registered: &RegisteredRollout) -> std::io::Result<Option<Interceptor>> {
+        if self.config.callbacks == Callbacks::Network {
+            return Ok(None);
+        }
+        Interceptor::new(InterceptorConfig {
+            rootd: registered.rootd.clone(),
+            rollout: registered.registration.id.clone(),
+            tools: registered.registration.tools.clone(),
+            language: self.config.language,
+            prompts: self.host.config.prompts.clone(),
+        })
+        .map(Some)
+    }
+
+    /// The worker's environment.
+    fn worker_env(&self, registered: &RegisteredRollout) -> Vec<(OsString, OsString)> {
+        let mut variables = host_variables(&self.host.config.env);
+        if self.config.callbacks == Callbacks::Network {
+            variables.extend(self.endpoint_variables(registered));
+        }
+        variables.retain(|(name, _)| name != env::FINAL_FUNCTIONS);
+        if self.config.final_functions {
+            variables.push((env::FINAL_FUNCTIONS.into(), "1".into()));
+        }
+        for (name, value) in &self.config.env {
+            variables.retain(|(held, _)| held != name);
+            variables.push((name.clone(), value.clone()));
+        }
+        variables
+    }
+
+    /// The variables by which the worker finds the endpoint.
+    fn endpoint_variables(&self, registered: &RegisteredRollout) -> Vec<(OsString, OsString)> {
+        let mut variables = tool_variables(&registered.registration, &registered.tools_url).to_vec();
+        let mut set = |name: &str, value: &str| variables.push((name.into(), value.into()));
+        set(env::SUB_LLM_TIMEOUT, &self.tool_time_limit().as_secs_f64().to_string());
+        if let Some(model) = self.sub_model() {
+            set(env::INTERCEPTION_URL, &registered.chat_url);
+            set(env::SUB_MODEL, model);
+            set(env::MAX_SUB_LLM_PARALLELISM, &self.config.sub_llm.parallelism.to_string());
+        }
+        variables
+    }
+
+    /// The model of the rollout's sub-LLM.
+    fn sub_model(&self) -> Option<&str> {
+        let models = self.host.config.sub_models.as_ref()?;
+        Some(self.config.sub_llm.model.as_deref().unwrap_or(models.model()))
+    }
+
+    /// The tools of the root model, in OpenAI's form.
+    fn definitions(&self, tools: &ChatTools) -> Result<Vec<Json>, PromptError> {
+        if !self.config.tool_calls {
+            return Ok(Vec::new());
+        }
+        let Limits { call_timeout, max_output_length, .. } = self.config.limits;
+        let repl = ReplTool { language: self.config.language, call_timeout, max_output_length };
+        let others = tools.definitions().as_array().cloned().unwrap_or_default();
+        Ok(std::iter::once(repl.definition(&self.host.config.prompts)?).chain(others).collect())
+    }
+
+    /// The system prompt of sub-LLMs: the rollout's, or ours where it brings none.
+    fn sub_llm_prompt(&self) -> Result<Option<String>, PromptError> {
+        match &self.config.sub_llm.system_prompt {
+            Some(own) if own.is_empty() => Ok(None),
+            Some(own) => Ok(Some(own.clone())),
+            None => {
+                let SubLlmOptions { boxed, tools, .. } = &self.config.sub_llm;
+                let prompt = SubLlmPrompt { boxed: *boxed, has_tools: !tools.is_empty() };
+                prompt.render(&self.host.config.prompts).map(Some)
+            }
+        }
+    }
+
+    /// The system prompt of the root model.
+    fn system_prompt(&self, root_tools: &[Tool], files: &Summary) -> Result<String, PromptError> {
+        let config = self.config;
+        let root_tools: Vec<_> = root_tools.iter().map(ToolDoc::from).collect();
+        let has_models = self.host.config.sub_models.is_some();
+        let prompt = SystemPrompt {
+            language: config.language,
+            verbosity: config.verbosity,
+            callbacks: config.callbacks,
+            call_form: if config.tool_calls { CallForm::Tool } else { CallForm::Fenced },
+            root_tools: &root_tools,
+            sub_llm_parallelism: has_models.then_some(config.sub_llm.parallelism),
+            has_budget: has_models,
+            has_final_functions: config.final_functions,
+            limits: &config.limits,
+            files: &files.text(),
+        };
+        prompt.render(&self.host.config.prompts)
+    }
+}

@@ -1,0 +1,62 @@
+//! The ways in which a session fails.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rlm_core::control::ControlError;
+
+/// Why a session cannot do what it was asked. Code that fails is no error: see [`Response`](rlm_core::protocol::Response).
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The worker program cannot be started. Nothing is left behind.
+    #[error("cannot start the worker {}", worker.display())]
+    Spawn {
+        /// The program.
+        worker: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The worker ended before it was ready. Nothing is left behind.
+    #[error("the worker ended before it was ready ({status}): {words}")]
+    NotReady {
+        /// Its exit status.
+        status: String,
+        /// What it said.
+        words: String,
+    },
+    /// The worker was not ready in time and was killed. Nothing is left behind.
+    #[error("the worker was not ready within {} s", .0.as_secs_f64())]
+    StartTimedOut(Duration),
+    /// The worker is dead, and so is all that it had started. [`Session::restart`](super::Session::restart) starts a new one.
+    #[error("the worker died ({status}){}", last_words(log_tail))]
+    Died {
+        /// Its exit status.
+        status: String,
+        /// The end of its log.
+        log_tail: String,
+    },
+    /// The worker answered with something that is no response. It lives; restart it to be sure of its state.
+    #[error("the worker broke the protocol: {0}")]
+    Protocol(String),
+    /// The control directory cannot be used.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A descriptor cannot be used: the system is out of them, or the control directory was taken away.
+    #[error("cannot {operation}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+fn last_words(log_tail: &str) -> String {
+    if log_tail.is_empty() { String::new() } else { format!("; its log ends with: {log_tail}") }
+}
+
+pub(super) fn io_error(operation: &'static str) -> impl FnOnce(std::io::Error) -> SessionError {
+    move |source| SessionError::Io { operation, source }
+}

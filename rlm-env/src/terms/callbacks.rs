@@ -1,0 +1,17 @@
+//! The ways in which code in a session calls root tools.
+
+use serde::{Deserialize, Serialize};
+
+/// How code in a session calls root tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Callbacks {
+    /// Over HTTP, from anywhere in the code.
+    #[default]
+    Network,
+    /// Not at all: the host finds the calls in the code before it runs, makes them, and puts the values in their places.
+    /// Such a call is a statement of its own, `name = tool(literals)`. See `docs/interception.md`.
+    Intercept,
+}
+
+named!(Callbacks, UnknownCallbacks, "callbacks", { Network = "network", Intercept = "intercept" });

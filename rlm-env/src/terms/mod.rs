@@ -1,0 +1,19 @@
+//! The vocabulary of rollouts: what the rest of the crate, trajectories and settings name by the same word.
+//!
+//! Nothing here imports another module of the crate.
+
+#[macro_use]
+mod named;
+mod call_form;
+mod callbacks;
+mod language;
+mod limits;
+mod stop_reason;
+mod verbosity;
+
+pub use self::call_form::CallForm;
+pub use self::callbacks::{Callbacks, UnknownCallbacks};
+pub use self::language::{ReplLanguage, UnknownLanguage};
+pub use self::limits::Limits;
+pub use self::stop_reason::StopReason;
+pub use self::verbosity::{UnknownVerbosity, Verbosity};

@@ -1,0 +1,31 @@
+//! The ways in which rollouts end.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a rollout ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The model declared its answer final.
+    Answered,
+    /// [`Limits::max_turns`](crate::Limits::max_turns).
+    MaxTurns,
+    /// [`Limits::timeout`](crate::Limits::timeout).
+    TimedOut,
+    /// [`Limits::budget`](crate::Limits::budget).
+    BudgetExhausted,
+    /// The conversation grew longer than the root model takes.
+    ContextFull,
+    /// The root model called no tool, and went on so when it was told.
+    NoToolCall,
+    /// [`Control::stop`](crate::Control::stop).
+    Stopped,
+    /// [`Control::cancel`](crate::Control::cancel).
+    Cancelled,
+    /// The root model's endpoint failed.
+    ModelFailed,
+    /// The worker died more often than [`Limits::max_restarts`](crate::Limits::max_restarts).
+    WorkerFailed,
+    /// The rollout could not be set up, or a prompt of its own could not be rendered.
+    SetupFailed,
+}

@@ -1,0 +1,123 @@
+//! A root model over HTTP: it spends from the same ledger as the sub-LLMs that its code calls.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value as Json};
+
+use super::error::SubCallError;
+use super::models::Models;
+use super::reply::Reply;
+use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
+use super::sub_llm::{SubLlm, SubLlmError, SubLlmOptions, new_id};
+use crate::ledger::{Estimate, Ledger};
+
+/// What servers write where a conversation is too long for their model. Gathered from the error texts of OpenAI, vLLM,
+/// llama.cpp, Anthropic, TGI and SGLang.
+const TOO_LONG: [&str; 8] = [
+    "context length",
+    "context_length",
+    "context size",
+    "context window",
+    "maximum context",
+    "too long",
+    "too many tokens",
+    "input tokens",
+];
+
+/// A deadline that is as near as this has passed.
+const NEARLY: Duration = Duration::from_millis(20);
+
+/// A root model over HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpModel {
+    models: Arc<Models>,
+}
+
+impl HttpModel {
+    /// The model of a server.
+    #[must_use]
+    pub fn new(models: Arc<Models>) -> Self {
+        Self { models }
+    }
+
+    /// What sends the requests of a rollout.
+    fn sender(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<SubLlm, SubLlmError> {
+        let options = SubLlmOptions { sampling: sampling.clone(), ..SubLlmOptions::default() };
+        SubLlm::new(self.models.clone(), ledger.clone(), options)
+    }
+
+    async fn exchange(&self, request: ChatRequest<'_>) -> Result<ChatReply, ModelError> {
+        let ChatRequest { messages, sampling, deadline, ledger, .. } = request;
+        let llm = self
+            .sender(sampling, ledger)
+            .map_err(|error| ModelError::new(ModelErrorKind::Failed, error.to_string()))?;
+        let batch_id = new_id();
+        let id = format!("{batch_id}-0-0");
+        let sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
+        let check = |reply: &Reply| {
+            let message = reply.message()?.clone();
+            let reason = reply.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);
+            Ok((message, reason.map(str::to_owned)))
+        };
+        let (result, usage, attempts) = llm.sender.exchange(&sent, deadline, check).await;
+        match result {
+            Ok((message, finish_reason)) => Ok(ChatReply { message, finish_reason, usage, attempts }),
+            Err(error) => {
+                let (kind, message) = (kind(&error, deadline), error.to_string());
+                Err(ModelError { kind, message, usage, attempts })
+            }
+        }
+    }
+}
+
+impl RootModel for HttpModel {
+    fn name(&self) -> &str {
+        self.models.model()
+    }
+
+    fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a> {
+        Box::pin(self.exchange(request))
+    }
+
+    fn estimate(&self, request: ChatRequest<'_>) -> Option<Estimate> {
+        let llm = self.sender(request.sampling, request.ledger).ok()?;
+        Some(llm.estimate(&llm.fields(fields(request)), request.messages))
+    }
+
+    fn check(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<(), String> {
+        self.sender(sampling, ledger).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// The fields that a request has beside its messages.
+fn fields(request: ChatRequest<'_>) -> Map<String, Json> {
+    let mut fields = Map::new();
+    if !request.tools.is_empty() {
+        fields.insert("tools".to_owned(), request.tools.to_vec().into());
+        fields.insert("tool_choice".to_owned(), "auto".into());
+    }
+    if let Some(bound) = request.max_tokens {
+        fields.insert("max_tokens".to_owned(), bound.into());
+    }
+    fields
+}
+
+fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
+    match error {
+        SubCallError::Exhausted(_) => ModelErrorKind::Budget,
+        SubCallError::Status { status: 413, .. } => ModelErrorKind::TooLong,
+        SubCallError::Status { status: 400 | 422, message } if is_too_long(message) => {
+            ModelErrorKind::TooLong
+        }
+        SubCallError::NotSent | SubCallError::TimedOut { .. } if Instant::now() + NEARLY >= deadline => {
+            ModelErrorKind::TimedOut
+        }
+        _ => ModelErrorKind::Failed,
+    }
+}
+
+fn is_too_long(message: &str) -> bool {
+    let message = message.to_lowercase();
+    TOO_LONG.iter().any(|words| message.contains(words))
+}

@@ -1,0 +1,123 @@
+//! The model that leads a rollout, as its driver sees it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Map, Value as Json};
+
+use crate::ledger::{Estimate, Ledger, Usage};
+
+/// A request under way. Dropping the future cancels it.
+pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatReply, ModelError>> + Send + 'a>>;
+
+/// A model that leads rollouts: over HTTP ([`HttpModel`](super::HttpModel)), or a script.
+pub trait RootModel: fmt::Debug + Send + Sync {
+    /// The model's name, by which its price is known.
+    fn name(&self) -> &str;
+
+    /// Asks for the next message of a conversation.
+    fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a>;
+
+    /// The most that a request may cost: enough for the last turn is kept from all other requests. None, the default: it
+    /// costs nothing.
+    fn estimate(&self, _request: ChatRequest<'_>) -> Option<Estimate> {
+        None
+    }
+
+    /// Checks that the model can serve a rollout with these sampling parameters and this budget.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong.
+    fn check(&self, _sampling: &Map<String, Json>, _ledger: &Arc<Ledger>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A request to a root model.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ChatRequest<'a> {
+    /// The conversation so far, in OpenAI's form.
+    pub messages: &'a [Json],
+    /// The tools that the model may call, in OpenAI's form; may be empty.
+    pub tools: &'a [Json],
+    /// Fields of each request of the rollout, such as `temperature`.
+    pub sampling: &'a Map<String, Json>,
+    /// The most tokens of the completion. None: the model's own limit.
+    pub max_tokens: Option<u64>,
+    /// When the reply is of no use any more.
+    pub deadline: Instant,
+    /// What the rollout spends.
+    pub ledger: &'a Arc<Ledger>,
+}
+
+impl<'a> ChatRequest<'a> {
+    /// A request without tools, sampling parameters or a limit of tokens.
+    #[must_use]
+    pub fn new(messages: &'a [Json], deadline: Instant, ledger: &'a Arc<Ledger>) -> Self {
+        static NO_SAMPLING: std::sync::LazyLock<Map<String, Json>> = std::sync::LazyLock::new(Map::new);
+        Self { messages, tools: &[], sampling: &NO_SAMPLING, max_tokens: None, deadline, ledger }
+    }
+}
+
+/// The reply of a root model.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ChatReply {
+    /// The message, in OpenAI's form: `content`, `tool_calls`.
+    pub message: Json,
+    /// Why it ended: `stop`, `tool_calls`, `length`, …
+    pub finish_reason: Option<String>,
+    /// Tokens that the ledger was charged, failed attempts included.
+    pub usage: Usage,
+    /// How often the request was sent.
+    pub attempts: u32,
+}
+
+impl ChatReply {
+    /// A reply to a request that was sent once.
+    #[must_use]
+    pub fn new(message: Json, usage: Usage) -> Self {
+        Self { message, finish_reason: None, usage, attempts: 1 }
+    }
+}
+
+/// A request that gave no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+#[non_exhaustive]
+pub struct ModelError {
+    /// What the driver can do about it.
+    pub kind: ModelErrorKind,
+    /// What happened.
+    pub message: String,
+    /// Tokens that the ledger was charged all the same.
+    pub usage: Usage,
+    /// How often the request was sent.
+    pub attempts: u32,
+}
+
+impl ModelError {
+    /// An error of a request that was sent once and charged nothing.
+    #[must_use]
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), usage: Usage::default(), attempts: 1 }
+    }
+}
+
+/// Kinds of [`ModelError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// The conversation is longer than the model takes.
+    TooLong,
+    /// The budget does not allow the request.
+    Budget,
+    /// The deadline passed.
+    TimedOut,
+    /// The endpoint failed, retries included.
+    Failed,
+}

@@ -1,40 +1,43 @@
-//! Calls of root tools, whoever makes them: how they end, and those from this process.
+//! One call of a root tool, from its arguments to its result. Calls over HTTP and calls from this process both come here.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use rlm_core::root_tool::{Call, Reply};
+use rlm_core::root_tool::{Call, Reply, ToolResult};
 use tokio::time::timeout_at;
 
-use crate::metrics::Outcome;
-use crate::rollout::{Counted, Held, Rollout};
-use crate::rootd::Rootd;
+use crate::metrics::{Metrics, Outcome};
+use crate::offload::{ShuttingDown, written_bytes};
+use crate::rollout::{Rollout, RolloutTool};
+use crate::rootd::{Rootd, Shared};
 use crate::signature::shortened;
 use crate::tool::ToolError;
 
-/// A call that came to nothing.
+/// A call without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
-    /// There is no such rollout.
+    /// No rollout has this id.
     #[error("Rollout not found")]
     NoRollout,
-    /// The rollout has no such tool.
+    /// The rollout has no tool of this name.
     #[error("Tool '{tool}' not found; tools: {tools}")]
     NoTool {
-        /// The name that was called.
+        /// The name in the call.
         tool: String,
-        /// The names that there are.
+        /// The names of the rollout's tools.
         tools: String,
     },
     /// Too many calls of the rollout wait already.
     #[error("too many calls of this rollout wait")]
     Busy,
-    /// The arguments are not those that the tool takes.
+    /// The arguments do not fit the tool's schema, or cannot be read.
     #[error("{0}")]
     Arguments(String),
-    /// The tool failed.
+    /// The tool failed, or its result cannot be sent.
     #[error("{0}")]
     Failed(String),
-    /// The time limit of calls.
+    /// The call reached the rollout's time limit.
     #[error("Tool '{tool}' timed out after {seconds} s")]
     TimedOut {
         /// The tool.
@@ -42,83 +45,79 @@ pub enum CallError {
         /// The limit.
         seconds: String,
     },
-    /// The rollout has ended, and the call with it.
+    /// The rollout ended during the call.
     #[error("Rollout has ended")]
     Ended,
-}
-
-impl CallError {
-    /// How a call that was begun is counted. None: as cancelled.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        match self {
-            Self::Arguments(_) => Some(Outcome::Arguments),
-            Self::Failed(_) => Some(Outcome::Failed),
-            Self::TimedOut { .. } => Some(Outcome::TimedOut),
-            Self::NoRollout | Self::NoTool { .. } | Self::Busy | Self::Ended => None,
-        }
-    }
-}
-
-impl From<ToolError> for CallError {
-    fn from(error: ToolError) -> Self {
-        match error {
-            ToolError::Arguments(fault) => Self::Arguments(fault),
-            ToolError::Failed(fault) => Self::Failed(fault),
-        }
-    }
+    /// The process ends.
+    #[error("the server is shutting down")]
+    ShuttingDown,
 }
 
 impl Rootd {
-    /// Calls a tool of a rollout from this process, as code in its session would over HTTP: in its turn, checked, counted,
-    /// within the time limit, and not beyond the rollout's end. Dropping the future cancels the call.
+    /// Calls a tool of a rollout from this process, as code in its session would over HTTP: it waits for a place among the
+    /// rollout's calls, the arguments are checked, the call is counted, and it ends at the time limit or with the rollout.
+    /// Dropping the future cancels the call.
     ///
     /// # Errors
-    /// [`CallError`], with the words that code in the session would get.
+    /// [`CallError`], in the words that code in the session would get.
     pub async fn call(&self, id: &str, call: Call) -> Result<Reply, CallError> {
         let rollout = self.0.rollout(id).ok_or(CallError::NoRollout)?;
-        let held = rollout.held(&call.tool)?;
-        let _place = tokio::select! {
-            biased;
-            () = rollout.ended.cancelled() => return Err(CallError::Ended),
-            place = rollout.place() => place.ok_or(CallError::Busy)?,
-        };
-        let counted = Counted::begin(&rollout, held, &self.0.metrics);
-        let deadline = Instant::now() + rollout.tool_time_limit;
-        let replied = match held.tool.check(&call) {
-            Ok(()) => rollout.run(held, call, deadline).await,
-            Err(fault) => Err(CallError::Arguments(fault)),
-        };
-        match &replied {
-            Ok(_) => counted.end(Outcome::Ok),
-            Err(error) => counted.fail(error),
-        }
-        replied
+        let tool = rollout.tool(&call.tool)?;
+        let _place = rollout.place().await?;
+        // Nothing is decoded or encoded here.
+        rollout.call(&self.0, tool, 0, || Ok(call), Ok).await
     }
 }
 
 impl Rollout {
-    /// The tool of a name.
-    pub(crate) fn held(&self, name: &str) -> Result<&Held, CallError> {
-        self.tools.iter().find(|held| held.tool.name() == name).ok_or_else(|| {
-            let names: Vec<_> = self.tools.iter().map(|held| held.tool.name()).collect();
+    /// The tool of this name.
+    pub(crate) fn tool(&self, name: &str) -> Result<&RolloutTool, CallError> {
+        self.tools.iter().find(|entry| entry.tool.name() == name).ok_or_else(|| {
+            let names: Vec<_> = self.tools.iter().map(|entry| entry.tool.name()).collect();
             let tools = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             CallError::NoTool { tool: shortened(name), tools }
         })
     }
 
-    /// Runs a tool, whose arguments are checked, until its deadline or the rollout's end.
-    pub(crate) async fn run(&self, held: &Held, call: Call, deadline: Instant) -> Result<Reply, CallError> {
-        let replied = tokio::select! {
-            biased;
-            () = self.ended.cancelled() => return Err(CallError::Ended),
-            replied = timeout_at(deadline.into(), held.tool.call(call, deadline)) => replied,
+    /// Decodes a call from a request of this many bytes, checks it, runs the tool and encodes the reply. The call is
+    /// counted, and ends at the time limit or with the rollout. The caller holds a [place](Self::place).
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        shared: &Shared,
+        entry: &RolloutTool,
+        request_bytes: usize,
+        decode: impl FnOnce() -> Result<Call, CallError> + Send + 'static,
+        encode: impl FnOnce(Reply) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let count = CallCount::begin(self, entry, &shared.metrics);
+        let deadline = Instant::now() + self.tool_time_limit;
+        let steps = async {
+            let tool = entry.tool.clone();
+            let decode_and_check = move || {
+                let call = decode()?;
+                tool.check(&call).map(|()| call).map_err(CallError::Arguments)
+            };
+            let call = shared.large_work.run(request_bytes, decode_and_check).await??;
+            let reply = self.run(entry, call, deadline).await?;
+            shared.large_work.run(reply_bytes(&reply), move || encode(reply)).await?
         };
-        let tool = held.tool.name();
-        match replied {
+        let result = tokio::select! {
+            biased;
+            () = self.ended.cancelled() => Err(CallError::Ended),
+            result = steps => result,
+        };
+        count.end(result.as_ref().err());
+        result
+    }
+
+    /// Runs a tool with arguments that are checked, until the deadline.
+    async fn run(&self, entry: &RolloutTool, call: Call, deadline: Instant) -> Result<Reply, CallError> {
+        let tool = entry.tool.name();
+        match timeout_at(deadline.into(), entry.tool.call(call, deadline)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 let error = CallError::from(error);
-                // What it says is text of the tool's, and of its arguments.
+                // The error's text comes from the tool and its arguments, which do not belong in the log.
                 tracing::debug!(tool, outcome = ?error.outcome(), "tool failed");
                 Err(error)
             }
@@ -130,12 +129,67 @@ impl Rollout {
     }
 }
 
-impl Counted<'_> {
-    /// Counts a call that came to nothing.
-    pub(crate) fn fail(self, error: &CallError) {
-        // What is not ended is counted as cancelled.
-        if let Some(outcome) = error.outcome() {
-            self.end(outcome);
+impl CallError {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Arguments(_) => Outcome::Arguments,
+            Self::Failed(_) => Outcome::Failed,
+            Self::TimedOut { .. } => Outcome::TimedOut,
+            Self::NoRollout | Self::NoTool { .. } | Self::Busy | Self::Ended | Self::ShuttingDown => {
+                Outcome::Cancelled
+            }
         }
+    }
+}
+
+impl From<ToolError> for CallError {
+    fn from(error: ToolError) -> Self {
+        match error {
+            ToolError::Arguments(reason) => Self::Arguments(reason),
+            ToolError::Failed(reason) => Self::Failed(reason),
+        }
+    }
+}
+
+impl From<ShuttingDown> for CallError {
+    fn from(_: ShuttingDown) -> Self {
+        Self::ShuttingDown
+    }
+}
+
+/// About how many bytes the reply takes when it is written.
+fn reply_bytes(reply: &Reply) -> usize {
+    let result = match &reply.result {
+        ToolResult::Value(value) => written_bytes([value]),
+        ToolResult::Repr(text) => text.len(),
+    };
+    result + reply.print_lines.iter().map(String::len).sum::<usize>()
+}
+
+/// Counts a call when it ends: as cancelled where it is dropped before [`Self::end`].
+struct CallCount<'a> {
+    rollout: &'a Rollout,
+    entry: &'a RolloutTool,
+    metrics: &'a Arc<Metrics>,
+    began: Instant,
+    outcome: Outcome,
+}
+
+impl<'a> CallCount<'a> {
+    fn begin(rollout: &'a Rollout, entry: &'a RolloutTool, metrics: &'a Arc<Metrics>) -> Self {
+        rollout.count_begin();
+        Self { rollout, entry, metrics, began: Instant::now(), outcome: Outcome::Cancelled }
+    }
+
+    fn end(mut self, error: Option<&CallError>) {
+        self.outcome = error.map_or(Outcome::Ok, CallError::outcome);
+    }
+}
+
+impl Drop for CallCount<'_> {
+    fn drop(&mut self) {
+        self.rollout.count_end();
+        self.entry.calls.add(self.outcome);
+        self.metrics.call(self.outcome, self.began.elapsed());
     }
 }

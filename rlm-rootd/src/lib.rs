@@ -9,7 +9,6 @@
 //! Every response that is no success is `{"error": "…"}`. A hostile request costs its sender an error and others nothing.
 
 mod call;
-mod connections;
 mod http;
 pub mod ledger;
 mod listener;
@@ -24,10 +23,7 @@ mod rollout;
 mod rootd;
 mod secret;
 mod server;
-mod share;
 mod signature;
-mod stall;
-mod stream;
 pub mod tool;
 
 pub use call::CallError;

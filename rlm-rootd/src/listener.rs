@@ -1,12 +1,16 @@
 //! Where an endpoint listens.
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+/// Characters of a socket's path that a URL cannot hold in place of a host.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A bound listener, TCP or Unix.
 #[derive(Debug)]
@@ -58,7 +62,7 @@ impl Listener {
         let mut permissions = metadata.permissions();
         permissions.set_mode(0o600);
         std::fs::set_permissions(&path, permissions)?;
-        let base_url = format!("http+unix://{}", percent_encoded(path.as_os_str().as_bytes()));
+        let base_url = format!("http+unix://{}", percent_encode(path.as_os_str().as_bytes(), RESERVED));
         let file = SocketFile { path, device: metadata.dev(), inode: metadata.ino() };
         Ok(Self { kind: Kind::Unix(listener, file), base_url })
     }
@@ -70,7 +74,7 @@ impl Listener {
     }
 }
 
-/// A socket's path, removed on drop where it still is that socket.
+/// The path of a socket. It is removed on drop, if it still is that socket.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -82,7 +86,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == (self.device, self.inode);
         if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            // Who removed it first has done the work.
+            // Somebody else may remove it first.
             let _gone_already = std::fs::remove_file(&self.path);
         }
     }
@@ -92,18 +96,6 @@ fn is_abandoned(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     is_socket
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-fn percent_encoded(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() + 16);
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            write!(text, "%{byte:02X}").expect("a String takes everything");
-        }
-    }
-    text
 }
 
 #[cfg(test)]

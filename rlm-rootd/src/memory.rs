@@ -1,11 +1,12 @@
-//! What the allocator keeps of memory that was freed.
+//! Freed memory that the allocator keeps.
 
-use crate::share::FREE_BYTES;
+/// Blocks from this size on go back to the system as soon as they are freed, in bytes.
+const LARGE_BLOCK_BYTES: usize = 1 << 20;
 
 /// Makes large values go back to the system as soon as they are freed, in the whole process: for a `main` that serves. A
-/// server that holds a few at once, on one thread after another, would keep a multiple of them else.
+/// server that holds a few at once, on one thread after another, would otherwise keep several times as much.
 pub fn free_large_values_at_once() {
-    rlm_core::memory::free_blocks_at_once(FREE_BYTES);
+    rlm_core::memory::free_blocks_at_once(LARGE_BLOCK_BYTES);
 }
 
 /// Gives back what the arenas of all threads hold and do not use. It takes milliseconds.

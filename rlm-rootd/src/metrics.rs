@@ -59,9 +59,9 @@ impl Outcome {
 
 /// Tool calls by how they ended.
 #[derive(Debug, Default)]
-pub(crate) struct Calls([AtomicU64; Outcome::ALL.len()]);
+pub(crate) struct CallCounters([AtomicU64; Outcome::ALL.len()]);
 
-impl Calls {
+impl CallCounters {
     pub(crate) fn add(&self, outcome: Outcome) {
         self.0[outcome as usize].fetch_add(1, Relaxed);
     }
@@ -136,10 +136,10 @@ fn add(counter: &AtomicU64, more: u64) {
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<(Route, u16), u64>>,
-    pub(crate) request_seconds: Histogram,
-    pub(crate) calls: Calls,
-    pub(crate) call_seconds: Histogram,
-    pub(crate) sub_calls: SubCalls,
+    request_seconds: Histogram,
+    calls: CallCounters,
+    call_seconds: Histogram,
+    sub_calls: SubCalls,
 }
 
 /// Requests to models.
@@ -157,19 +157,19 @@ pub(crate) struct SubCalls {
 
 /// Counts the requests of a rollout to models, and hands their records on.
 #[derive(Debug)]
-pub(crate) struct Counting {
+pub(crate) struct MetricsRecorder {
     metrics: Arc<Metrics>,
     prices: Prices,
     next: Option<Arc<dyn Recorder>>,
 }
 
-impl Counting {
+impl MetricsRecorder {
     pub(crate) fn new(metrics: Arc<Metrics>, prices: Prices, next: Option<Arc<dyn Recorder>>) -> Self {
         Self { metrics, prices, next }
     }
 }
 
-impl Recorder for Counting {
+impl Recorder for MetricsRecorder {
     fn sub_call(&self, record: &SubCallRecord<'_>) {
         let SubCalls { answered, failed, attempts, prompt_tokens, completion_tokens, cost, seconds } =
             &self.metrics.sub_calls;
@@ -197,6 +197,11 @@ impl Metrics {
         *requests.entry((route, status)).or_default() += 1;
         drop(requests);
         self.request_seconds.add(took);
+    }
+
+    pub(crate) fn call(&self, outcome: Outcome, took: Duration) {
+        self.calls.add(outcome);
+        self.call_seconds.add(took);
     }
 
     /// All of them as text.

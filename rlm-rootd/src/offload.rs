@@ -1,73 +1,69 @@
-//! Work on large bodies, off the threads that serve.
+//! Work on large values, on threads other than those that serve.
 
 use std::sync::Arc;
 
+use rlm_core::pickle::Value;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use crate::share;
-
-/// What is larger is worked on elsewhere, in bytes: some 100 µs of decoding.
+/// Larger work runs on a thread of its own, in bytes: some 100 µs of decoding.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
 
-/// The work was given up, as the runtime ends.
+/// The runtime ended before the work did.
 #[derive(Debug, thiserror::Error)]
 #[error("the server is shutting down")]
 pub(crate) struct ShuttingDown;
 
-/// Runs work on so many bytes: here, or on a thread for such work when they are many. At most as many large ones at
-/// once as there are permits, and one of each rollout.
-pub(crate) async fn offload<T: Send + 'static>(
-    permits: &Arc<Semaphore>,
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ShuttingDown> {
-    if bytes <= LARGE_BYTES {
-        return Ok(work());
+/// Threads for large work: one per core, since each piece takes a multiple of its bytes in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct LargeWork(Arc<Semaphore>);
+
+impl LargeWork {
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self(Arc::new(Semaphore::new(cores)))
     }
-    let turn = share::turn(bytes).await;
-    let permit = permits.clone().acquire_owned().await.map_err(|_closed| ShuttingDown)?;
-    // The work goes on where the request is dropped, and so does its permit.
-    let permitted = move || {
-        let done = work();
-        drop((permit, turn));
-        done
-    };
-    spawn_blocking(permitted).await.map_err(|_ended| ShuttingDown)
+
+    /// Runs work on this many bytes: here, or on another thread where they are many. Once begun, work goes on to its end,
+    /// even if this future is dropped.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ShuttingDown> {
+        if bytes <= LARGE_BYTES {
+            return Ok(work());
+        }
+        let permit = self.0.clone().acquire_owned().await.map_err(|_closed| ShuttingDown)?;
+        let permitted = move || {
+            let done = work();
+            drop(permit);
+            done
+        };
+        spawn_blocking(permitted).await.map_err(|_cancelled| ShuttingDown)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-    use std::sync::mpsc::channel;
+/// About how many bytes these values take when they are written. Counting stops above [`LARGE_BYTES`].
+pub(crate) fn written_bytes<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
+    sum(&mut values.into_iter())
+}
 
-    use super::*;
-    use crate::share::{Share, Shares};
-
-    #[tokio::test]
-    async fn a_rollout_waits_for_one_piece_of_work_of_another_and_not_for_all() {
-        let (permits, done) = (Arc::new(Semaphore::new(1)), Arc::new(Mutex::new(Vec::new())));
-        let (one, other) = (Arc::new(Shares::default()), Arc::new(Shares::default()));
-        let work = |shares: &Arc<Shares>, name: &'static str, wait: Option<std::sync::mpsc::Receiver<()>>| {
-            let done = done.clone();
-            let work = move || {
-                if let Some(wait) = wait {
-                    wait.recv().unwrap();
-                }
-                done.lock().unwrap().push(name);
-            };
-            let permits = permits.clone();
-            Share::of(shares).during(async move { offload(&permits, usize::MAX, work).await.unwrap() })
+fn sum<'a>(values: &mut dyn Iterator<Item = &'a Value>) -> usize {
+    let mut bytes = 0;
+    for value in values {
+        bytes += size_of::<Value>();
+        bytes += match value {
+            Value::Str(text) => text.len(),
+            Value::Bytes(bytes) | Value::ByteArray(bytes) => bytes.len(),
+            Value::Tuple(items) | Value::List(items) => sum(&mut items.iter()),
+            Value::Set(set) | Value::FrozenSet(set) => sum(&mut set.iter()),
+            Value::Dict(dict) => sum(&mut dict.iter().flat_map(|(key, value)| [key, value])),
+            _ => 0,
         };
-        let (release, wait) = channel();
-        // Each waits for its turn before the next comes.
-        tokio::join!(
-            work(&one, "one 1", Some(wait)),
-            work(&one, "one 2", None),
-            work(&one, "one 3", None),
-            work(&other, "other 1", None),
-            async { release.send(()).unwrap() },
-        );
-        assert_eq!(done.lock().unwrap()[..], ["one 1", "other 1", "one 2", "one 3"]);
+        if bytes > LARGE_BYTES {
+            break;
+        }
     }
+    bytes
 }

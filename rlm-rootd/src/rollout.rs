@@ -10,11 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::call::CallError;
 use crate::ledger::{Budget, Ledger, LedgerSnapshot};
 use crate::llm::{BudgetTool, LlmBatch, Models, Prices, SubLlm, SubLlmError, SubLlmOptions};
-use crate::metrics::{CallCounts, Calls, Metrics, Outcome};
+use crate::metrics::{CallCounters, CallCounts};
 use crate::secret::Secret;
-use crate::share::Shares;
 use crate::tool::Tool;
 
 /// Time limit of a root-tool call by default.
@@ -133,7 +133,7 @@ pub struct RolloutMetrics {
 #[derive(Debug)]
 pub(crate) struct Rollout {
     pub(crate) id: String,
-    pub(crate) tools: Vec<Held>,
+    pub(crate) tools: Vec<RolloutTool>,
     pub(crate) tool_time_limit: Duration,
     /// Cancelled when the rollout is unregistered.
     pub(crate) ended: CancellationToken,
@@ -148,16 +148,15 @@ pub(crate) struct Rollout {
     max_running: u32,
     /// One permit per request that waits for a place.
     queue: Semaphore,
-    /// Memory for large bodies: one permit per KiB.
-    pub(crate) room: Semaphore,
-    pub(crate) shares: Arc<Shares>,
+    /// One permit per KiB of large bodies in flight: from before a body is read until its response is sent.
+    pub(crate) body_kib: Arc<Semaphore>,
 }
 
 /// A tool of a rollout, and its counters.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct RolloutTool {
     pub(crate) tool: Tool,
-    calls: Calls,
+    pub(crate) calls: CallCounters,
 }
 
 impl Rollout {
@@ -193,7 +192,10 @@ impl Rollout {
         let max_running = u32::try_from(config.max_running).unwrap_or(u32::MAX).clamp(1, 1 << 20);
         Ok(Self {
             id: id.to_owned(),
-            tools: tools.into_iter().map(|tool| Held { tool, calls: Calls::default() }).collect(),
+            tools: tools
+                .into_iter()
+                .map(|tool| RolloutTool { tool, calls: CallCounters::default() })
+                .collect(),
             tool_time_limit: limit,
             ended: CancellationToken::new(),
             sub_llm,
@@ -205,13 +207,12 @@ impl Rollout {
             max_running,
             queue: Semaphore::new(config.max_waiting.min(Semaphore::MAX_PERMITS)),
             // Two of the largest bodies.
-            room: Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize)),
-            shares: Arc::default(),
+            body_kib: Arc::new(Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize))),
         })
     }
 
     pub(crate) fn registration(&self) -> Registration {
-        let tools = self.tools.iter().map(|held| held.tool.name().to_owned()).collect();
+        let tools = self.tools.iter().map(|entry| entry.tool.name().to_owned()).collect();
         Registration { id: self.id.clone(), secret: self.secret.clone(), tools }
     }
 
@@ -219,13 +220,28 @@ impl Rollout {
         self.secret.is(presented)
     }
 
-    /// A place among the requests that are worked on. None: too many wait for one already.
-    pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a place among the requests that are worked on.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`] where too many requests wait already, [`CallError::Ended`] with the rollout.
+    pub(crate) async fn place(&self) -> Result<OwnedSemaphorePermit, CallError> {
         if let Ok(place) = self.places.clone().try_acquire_owned() {
-            return Some(place);
+            return Ok(place);
         }
-        let _waiting = self.queue.try_acquire().ok()?;
-        self.places.clone().acquire_owned().await.ok()
+        let _waiting = self.queue.try_acquire().map_err(|_full| CallError::Busy)?;
+        tokio::select! {
+            biased;
+            () = self.ended.cancelled() => Err(CallError::Ended),
+            place = self.places.clone().acquire_owned() => place.map_err(|_closed| CallError::Ended),
+        }
+    }
+
+    pub(crate) fn count_begin(&self) {
+        self.running.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_end(&self) {
+        self.running.fetch_sub(1, Relaxed);
     }
 
     /// Waits until no request is worked on, nor a response on its way, for 5 s at most. For a rollout that has ended.
@@ -235,7 +251,7 @@ impl Rollout {
     }
 
     pub(crate) fn metrics(&self) -> RolloutMetrics {
-        let counts = |held: &Held| (held.tool.name().to_owned(), held.calls.counts());
+        let counts = |entry: &RolloutTool| (entry.tool.name().to_owned(), entry.calls.counts());
         RolloutMetrics {
             id: self.id.clone(),
             age: self.began.elapsed().as_secs_f64(),
@@ -243,35 +259,5 @@ impl Rollout {
             tools: self.tools.iter().map(counts).collect(),
             spent: self.ledger.snapshot(),
         }
-    }
-}
-
-/// Counts a call when it ends: as cancelled, unless [`Self::end`] says otherwise.
-#[derive(Debug)]
-pub(crate) struct Counted<'a> {
-    rollout: &'a Rollout,
-    held: &'a Held,
-    metrics: &'a Metrics,
-    began: Instant,
-    outcome: Outcome,
-}
-
-impl<'a> Counted<'a> {
-    pub(crate) fn begin(rollout: &'a Rollout, held: &'a Held, metrics: &'a Metrics) -> Self {
-        rollout.running.fetch_add(1, Relaxed);
-        Self { rollout, held, metrics, began: Instant::now(), outcome: Outcome::Cancelled }
-    }
-
-    pub(crate) fn end(mut self, outcome: Outcome) {
-        self.outcome = outcome;
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.rollout.running.fetch_sub(1, Relaxed);
-        self.held.calls.add(self.outcome);
-        self.metrics.calls.add(self.outcome);
-        self.metrics.call_seconds.add(self.began.elapsed());
     }
 }

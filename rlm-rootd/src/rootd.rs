@@ -9,10 +9,10 @@ use rlm_core::pickle::Limits;
 use rlm_core::root_tool::MAX_BODY_BYTES;
 use tokio::sync::Semaphore;
 
-use crate::connections::Connections;
 use crate::ledger::Ledger;
 use crate::llm::{Models, Prices};
-use crate::metrics::{Counting, Metrics};
+use crate::metrics::{Metrics, MetricsRecorder};
+use crate::offload::LargeWork;
 use crate::rollout::{RegisterError, Registration, Rollout, RolloutConfig, RolloutMetrics};
 use crate::secret::Secret;
 use crate::tool::Tool;
@@ -68,11 +68,11 @@ pub struct Rootd(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) config: RootdConfig,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) connections: Arc<Connections>,
-    /// Of what a body may hold.
+    /// One permit per connection that may be open.
+    pub(crate) connections: Arc<Semaphore>,
+    /// Limits on the values in a body.
     pub(crate) limits: Limits,
-    /// One permit per large body that is read or written at the moment.
-    pub(crate) large: Arc<Semaphore>,
+    pub(crate) large_work: LargeWork,
     rollouts: RwLock<HashMap<String, Arc<Rollout>>>,
 }
 
@@ -80,16 +80,15 @@ impl Rootd {
     /// An endpoint without rollouts.
     #[must_use]
     pub fn new(config: RootdConfig) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Base64 takes four bytes for three.
         let payload_bytes = config.max_body_bytes / 4 * 3;
         let limits = Limits { payload_bytes, expanded_bytes: config.max_body_bytes, ..Limits::default() };
         Self(Arc::new(Shared {
-            config,
             metrics: Arc::default(),
-            connections: Arc::default(),
+            connections: Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS))),
             limits,
-            large: Arc::new(Semaphore::new(cores)),
+            large_work: LargeWork::new(),
+            config,
             rollouts: RwLock::default(),
         }))
     }
@@ -101,7 +100,7 @@ impl Rootd {
     pub fn register(&self, id: &str, mut config: RolloutConfig) -> Result<Registration, RegisterError> {
         let Shared { config: settings, metrics, .. } = &*self.0;
         let counting =
-            Counting::new(metrics.clone(), settings.prices.clone(), config.sub_llm.recorder.take());
+            MetricsRecorder::new(metrics.clone(), settings.prices.clone(), config.sub_llm.recorder.take());
         config.sub_llm.recorder = Some(Arc::new(counting));
         let rollout = Arc::new(Rollout::new(
             id,
@@ -167,6 +166,7 @@ impl Shared {
 
     pub(crate) fn metrics_text(&self) -> String {
         let rollouts = self.rollouts.read().unwrap_or_else(PoisonError::into_inner).len();
-        self.metrics.text(rollouts, self.connections.count())
+        let connections = self.config.max_connections.saturating_sub(self.connections.available_permits());
+        self.metrics.text(rollouts, connections)
     }
 }

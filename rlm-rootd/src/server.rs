@@ -1,7 +1,7 @@
 //! Connections: accepting, time limits, the end.
 //!
-//! A connection is a task. The handler's future is dropped when its caller closes the connection, and with it whatever runs
-//! for the request. Nothing here waits for one connection while others do.
+//! Each connection is a task. hyper drops the handler's future when its caller closes the connection, and with it whatever
+//! runs for the request. It does not notice a caller that has sent bytes after its request: such a call runs to its end.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,33 +11,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connections::Connection;
-use crate::http::{Service, keeping};
+use crate::http::Service;
 use crate::listener::{Kind, Listener, SocketFile};
 use crate::rootd::{Rootd, RootdConfig, Shared};
-use crate::stall::WriteLimited;
-use crate::stream::Stream;
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 32 << 10;
 
-/// How long accepting rests after an error that is the system's: no descriptors left, say.
-const REST: Duration = Duration::from_millis(50);
+/// Pause after an error of accepting that lies with the system: no descriptors left, for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Rootd {
-    /// Serves until `shutdown` is ready. Then nothing more is accepted, and what runs may go on for
-    /// [`RootdConfig::shutdown_time_limit`]; what runs longer is dropped. Dropping this future drops everything at once.
+    /// Serves until `shutdown` is ready. Then nothing more is accepted, and running calls may go on for
+    /// [`RootdConfig::shutdown_time_limit`]; those that run longer are dropped. Dropping this future drops everything at
+    /// once.
     ///
     /// # Errors
     /// The listener cannot be used.
@@ -47,12 +45,11 @@ impl Rootd {
         let server = Server {
             service: Service::new(self.0.clone(), base_url),
             shared: self.0.clone(),
-            places: Arc::new(Semaphore::new(self.0.config.max_connections)),
             closing: CancellationToken::new(),
-            tasks: TaskTracker::new(),
             dropped: CancellationToken::new(),
+            tasks: TaskTracker::new(),
         };
-        // Also where this future is dropped.
+        // Connections also end where this future is dropped.
         let dropped = server.dropped.clone().drop_guard();
         tokio::select! {
             biased;
@@ -65,7 +62,7 @@ impl Rootd {
         if timeout(self.0.config.shutdown_time_limit, server.tasks.wait()).await.is_err() {
             tracing::warn!(
                 connections = server.tasks.len(),
-                "calls still run after the shutdown's time limit"
+                "connections are still open after the shutdown's time limit"
             );
         }
         drop(dropped);
@@ -77,11 +74,9 @@ impl Rootd {
 struct Server {
     service: Service,
     shared: Arc<Shared>,
-    /// One permit per connection.
-    places: Arc<Semaphore>,
-    /// Connections end when they are idle.
+    /// Cancelled when connections are to end after their current request.
     closing: CancellationToken,
-    /// Connections end.
+    /// Cancelled when connections are to end at once.
     dropped: CancellationToken,
     tasks: TaskTracker,
 }
@@ -91,35 +86,18 @@ impl Server {
         loop {
             match acceptor.accept().await {
                 Ok(stream) => {
-                    let place = self.place().await;
+                    let permit = self.shared.connections.clone().acquire_owned().await;
                     let connection = self.connection(stream);
                     self.tasks.spawn(async move {
                         connection.await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Err(error) if is_the_peers(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted");
-                    if is_for_descriptors(&error) {
-                        self.shared.connections.evict_one();
-                    }
-                    sleep(REST).await;
+                    sleep(ACCEPT_PAUSE).await;
                 }
-            }
-        }
-    }
-
-    /// A place for a connection: a free one, or that of the connection which has been idle for longest.
-    async fn place(&self) -> OwnedSemaphorePermit {
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
-            return place;
-        }
-        loop {
-            self.shared.connections.evict_one();
-            // Where none was idle, one may be soon.
-            if let Ok(place) = timeout(REST, self.places.clone().acquire_owned()).await {
-                return place.expect("nobody closes it");
             }
         }
     }
@@ -127,17 +105,10 @@ impl Server {
     fn connection(&self, stream: Stream) -> impl Future<Output = ()> + Send + 'static {
         let (service, shared) = (self.service.clone(), self.shared.clone());
         let (closing, dropped) = (self.closing.clone(), self.dropped.clone());
-        let connection = self.shared.connections.add();
         async move {
-            let evicted = connection.evicted.clone();
-            let served = serve(stream, &shared.config, service, connection, closing);
-            tokio::select! {
-                biased;
-                () = dropped.cancelled() => {}
-                () = evicted.cancelled() => {}
-                ended = served => if let Err(error) = ended {
-                    tracing::debug!(%error, "connection ended");
-                },
+            let served = serve(stream, &shared.config, service, closing);
+            if let Some(Err(error)) = dropped.run_until_cancelled(served).await {
+                tracing::debug!(%error, "connection ended");
             }
         }
     }
@@ -147,44 +118,26 @@ async fn serve(
     stream: Stream,
     config: &RootdConfig,
     service: Service,
-    connection: Arc<Connection>,
     closing: CancellationToken,
 ) -> Result<(), hyper::Error> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(config.write_time_limit));
     let answer = service_fn(|request: Request<Incoming>| {
-        let (service, connection, stream) = (service.clone(), connection.clone(), stream.clone());
-        async move {
-            let busy = Arc::new(connection.busy());
-            // hyper too looks for the end, but not once there are bytes after the request.
-            let response = tokio::select! {
-                biased;
-                response = service.answer(request) => response,
-                () = stream.closed() => return Err(CallerGone),
-            };
-            Ok(response.map(|body| {
-                body.map_frame(move |frame| frame.map_data(|bytes| keeping(bytes, busy.clone())))
-            }))
-        }
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
-    let io = TokioIo::new(WriteLimited::new(stream.clone(), config.write_time_limit));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(config.head_time_limit).max_header_size(HEAD_BYTES);
-    let mut serving = pin!(builder.serve_connection(io, answer));
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(Box::pin(stream)), answer));
     tokio::select! {
         ended = serving.as_mut() => return ended,
         () = closing.cancelled() => {}
-    }
-    if connection.is_idle() {
-        // Part of a head may have come, and the rest of it never.
-        return Ok(());
     }
     serving.as_mut().graceful_shutdown();
     serving.await
 }
 
-/// The caller closed its connection before it was answered.
-#[derive(Debug, thiserror::Error)]
-#[error("the caller closed the connection")]
-struct CallerGone;
+type Stream = Either<TcpStream, UnixStream>;
 
 /// A connection that ended before it was accepted: the next one may be fine.
 fn is_the_peers(error: &io::Error) -> bool {
@@ -192,17 +145,9 @@ fn is_the_peers(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The process, or the system, has no descriptor left.
-fn is_for_descriptors(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(nix::libc::EMFILE | nix::libc::ENFILE))
-}
-
 enum Acceptor {
     Tcp(TcpListener),
-    Unix(
-        UnixListener,
-        #[expect(dead_code, reason = "removes the socket's file when it is dropped")] SocketFile,
-    ),
+    Unix(UnixListener, #[expect(dead_code, reason = "removes the socket's file on drop")] SocketFile),
 }
 
 impl Acceptor {
@@ -224,9 +169,9 @@ impl Acceptor {
             Self::Tcp(listener) => {
                 let (stream, _peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(stream.into())
+                Ok(Either::Left(stream))
             }
-            Self::Unix(listener, _) => Ok(listener.accept().await?.0.into()),
+            Self::Unix(listener, _) => Ok(Either::Right(listener.accept().await?.0)),
         }
     }
 }

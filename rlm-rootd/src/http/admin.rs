@@ -9,8 +9,10 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use super::admission::read_body;
+use super::context::{Context, bearer, id, record};
 use super::error::{HttpError, json};
-use super::{Context, bearer, body, id, record};
+use crate::call::CallError;
 use crate::ledger::Budget;
 use crate::llm::SubLlmOptions;
 use crate::metrics::Route;
@@ -134,13 +136,13 @@ pub(super) async fn register(
     request: Request,
 ) -> Result<Response, HttpError> {
     let settings = &context.shared.config;
-    let bytes = body::read(request, settings.max_body_bytes, settings.body_time_limit).await?;
-    let asked: RolloutRequest = if bytes.trim_ascii().is_empty() {
+    let bytes = read_body(request, settings.max_body_bytes, settings.body_time_limit).await?;
+    let request: RolloutRequest = if bytes.trim_ascii().is_empty() {
         RolloutRequest::default()
     } else {
         read(&bytes).map_err(|error| HttpError::bad_request(format!("Invalid JSON: {error}")))?
     };
-    let config = asked.into_config(&settings.tools)?;
+    let config = request.into_config(&settings.tools)?;
     let rootd = Rootd(context.shared.clone());
     let registration = rootd.register(&id, config).map_err(|error| match error {
         RegisterError::Taken(_) => HttpError::new(StatusCode::CONFLICT, error.to_string()),
@@ -165,7 +167,7 @@ pub(super) async fn metrics(
     State(context): State<Context>,
     Admin { id }: Admin,
 ) -> Result<Response, HttpError> {
-    let rollout = context.shared.rollout(&id).ok_or_else(HttpError::no_rollout)?;
+    let rollout = context.shared.rollout(&id).ok_or(CallError::NoRollout)?;
     Ok(json(StatusCode::OK, &rollout.metrics()))
 }
 
@@ -174,7 +176,7 @@ pub(super) async fn unregister(
     State(context): State<Context>,
     Admin { id }: Admin,
 ) -> Result<Response, HttpError> {
-    let metrics = Rootd(context.shared.clone()).unregister(&id).ok_or_else(HttpError::no_rollout)?;
+    let metrics = Rootd(context.shared.clone()).unregister(&id).ok_or(CallError::NoRollout)?;
     Ok(json(StatusCode::OK, &metrics))
 }
 

@@ -1,64 +1,107 @@
-//! What a request of a rollout passes before anything runs for it.
+//! Admission of a request: its body is read, and it has a place among the rollout's requests.
 //!
-//! A rollout has room for two of the largest bodies: a further one waits unread, and small ones need none. Then it has so
-//! many places for requests that are worked on, and further ones wait. What one session sends costs others neither memory
-//! nor time, and a slow body holds up no small one.
+//! A rollout holds two of the largest bodies at once: a further large body waits unread, and small ones need not wait. Then
+//! the rollout works on a fixed number of requests at once, and further ones wait.
 
-use axum::body::{Bytes, HttpBody as _};
+use std::time::Duration;
+
+use axum::body::HttpBody as _;
 use axum::extract::Request;
-use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
+use axum::http::StatusCode;
+use http_body_util::BodyExt as _;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 
-use super::body;
 use super::error::HttpError;
-use crate::call::CallError;
 use crate::offload::LARGE_BYTES;
 use crate::rollout::Rollout;
 use crate::rootd::RootdConfig;
 
-/// A request that has its place.
-#[derive(Debug)]
-pub(super) struct Admitted<'a> {
-    pub(super) body: Bytes,
-    /// Kept until the response is sent: one that nobody reads takes a place too.
-    pub(super) place: OwnedSemaphorePermit,
-    pub(super) room: Option<SemaphorePermit<'a>>,
+/// An admitted request.
+pub(super) struct Admission {
+    pub(super) body: Vec<u8>,
+    pub(super) permits: Permits,
 }
 
-/// Waits for room, reads the body, and waits for a place.
+/// A request's share of its rollout's limits, kept until the response is sent: one that nobody reads takes a place too.
+pub(super) struct Permits {
+    _place: OwnedSemaphorePermit,
+    _body_kib: Option<OwnedSemaphorePermit>,
+}
+
+/// Waits until the rollout may hold the body, reads it, and waits for a place.
 ///
 /// # Errors
-/// 429 where too many wait already, 410 where the rollout ends, and those of the body.
-pub(super) async fn admit<'a>(
+/// 413, 408 and 400 for the body, 429 where too many requests wait already, 410 where the rollout ends.
+pub(super) async fn admit(
     config: &RootdConfig,
-    rollout: &'a Rollout,
+    rollout: &Rollout,
     request: Request,
-) -> Result<Admitted<'a>, HttpError> {
-    tokio::select! {
+) -> Result<Admission, HttpError> {
+    let (body, _body_kib) = tokio::select! {
         biased;
-        () = rollout.ended.cancelled() => Err(HttpError::ended().closing()),
-        admitted = wait(config, rollout, request) => admitted,
-    }
+        () = rollout.ended.cancelled() => return Err(HttpError::ended().closing()),
+        body = bounded_body(config, rollout, request) => body?,
+    };
+    let _place = rollout.place().await?;
+    Ok(Admission { body, permits: Permits { _place, _body_kib } })
 }
 
-async fn wait<'a>(
+async fn bounded_body(
     config: &RootdConfig,
-    rollout: &'a Rollout,
+    rollout: &Rollout,
     request: Request,
-) -> Result<Admitted<'a>, HttpError> {
-    // What comes in chunks may be of any length.
+) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), HttpError> {
+    // A body in chunks may be of any length.
     let length = request.body().size_hint().upper().map_or(config.max_body_bytes, saturated);
-    let mut room = None;
-    // What is over the limit is refused unread.
+    let mut permit = None;
+    // A body over the limit is refused unread.
     if length > LARGE_BYTES && length <= config.max_body_bytes {
-        room = rollout.room.acquire_many(kib(length)).await.ok();
+        permit = rollout.body_kib.clone().acquire_many_owned(kib(length)).await.ok();
     }
-    let body = body::read(request, config.max_body_bytes, config.body_time_limit).await?;
-    if let Some(room) = &mut room {
+    let body = read_body(request, config.max_body_bytes, config.body_time_limit).await?;
+    if let Some(permit) = &mut permit {
         let surplus = kib(length).saturating_sub(kib(body.len()));
-        drop(room.split(surplus as usize));
+        drop(permit.split(surplus as usize));
     }
-    let place = rollout.place().await.ok_or(CallError::Busy)?;
-    Ok(Admitted { body, place, room })
+    Ok((body, permit))
+}
+
+/// Reads a body of at most `max_bytes`.
+///
+/// # Errors
+/// 413, 408, or 400 where the body does not end well.
+pub(super) async fn read_body(
+    request: Request,
+    max_bytes: usize,
+    limit: Duration,
+) -> Result<Vec<u8>, HttpError> {
+    let too_large = || {
+        let message = format!("the body is larger than {max_bytes} bytes");
+        Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message).closing())
+    };
+    let mut body = request.into_body();
+    let length = saturated(body.size_hint().lower());
+    if length > max_bytes {
+        return too_large();
+    }
+    let read = async {
+        let mut bytes = Vec::with_capacity(length);
+        while let Some(frame) = body.frame().await {
+            let invalid = |error| HttpError::bad_request(format!("Invalid body: {error}")).closing();
+            // Trailers are ignored.
+            let Ok(piece) = frame.map_err(invalid)?.into_data() else { continue };
+            if bytes.len() + piece.len() > max_bytes {
+                return too_large();
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    };
+    timeout(limit, read).await.unwrap_or_else(|_late| {
+        let message = format!("the body took longer than {} s", limit.as_secs_f64());
+        Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, message).closing())
+    })
 }
 
 fn saturated(length: u64) -> usize {

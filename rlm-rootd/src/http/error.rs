@@ -1,4 +1,4 @@
-//! Refusals: a status and `{"error": "…"}`.
+//! Responses: JSON, and refusals as `{"error": "…"}`.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,41 +8,37 @@ use serde::Serialize;
 
 use crate::call::CallError;
 
-/// A response that is no success.
+/// A refusal.
 #[derive(Debug)]
-pub(crate) struct HttpError {
+pub(super) struct HttpError {
     status: StatusCode,
     message: String,
     closes: bool,
 }
 
 impl HttpError {
-    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), closes: false }
     }
 
-    pub(crate) fn bad_request(message: impl ToString) -> Self {
+    pub(super) fn bad_request(message: impl ToString) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message.to_string())
     }
 
-    pub(crate) fn unauthorized() -> Self {
+    pub(super) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
     }
 
-    pub(crate) fn no_rollout() -> Self {
-        CallError::NoRollout.into()
-    }
-
-    pub(crate) fn ended() -> Self {
+    pub(super) fn ended() -> Self {
         CallError::Ended.into()
     }
 
-    pub(crate) fn failed(message: impl ToString) -> Self {
+    pub(super) fn failed(message: impl ToString) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message.to_string())
     }
 
-    /// The connection ends with this response: what is left of the request is not read.
-    pub(crate) fn closing(mut self) -> Self {
+    /// Closes the connection with this response, since the rest of the request is not read.
+    pub(super) fn closing(mut self) -> Self {
         self.closes = true;
         self
     }
@@ -56,6 +52,7 @@ impl From<CallError> for HttpError {
             CallError::Arguments(_) => StatusCode::BAD_REQUEST,
             CallError::Failed(_) | CallError::TimedOut { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             CallError::Ended => StatusCode::GONE,
+            CallError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())
     }
@@ -76,38 +73,33 @@ impl IntoResponse for HttpError {
 }
 
 /// A JSON response.
-pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_vec(body) {
         Ok(bytes) => json_bytes(status, bytes),
-        // Only types of ours come here, and they have str keys.
+        // Only our own types come here, and their keys are strings.
         Err(error) => HttpError::failed(error).into_response(),
     }
 }
 
-/// Bytes, and what is kept until they are sent or dropped.
-#[derive(Debug)]
-struct Until<B, K> {
-    bytes: B,
-    _kept: K,
+/// A buffer together with a guard that is dropped with it.
+struct Guarded<B, G> {
+    buffer: B,
+    _guard: G,
 }
 
-impl<B: AsRef<[u8]>, K> AsRef<[u8]> for Until<B, K> {
+impl<B: AsRef<[u8]>, G> AsRef<[u8]> for Guarded<B, G> {
     fn as_ref(&self) -> &[u8] {
-        self.bytes.as_ref()
+        self.buffer.as_ref()
     }
 }
 
-/// The bytes, which keep something until they are sent or dropped.
-pub(crate) fn keeping<B, K>(bytes: B, kept: K) -> Bytes
-where
-    B: AsRef<[u8]> + Send + 'static,
-    K: Send + 'static,
-{
-    Bytes::from_owner(Until { bytes, _kept: kept })
+/// The bytes of a body, which hold a guard until they are sent or dropped.
+pub(super) fn holding<G: Send + 'static>(bytes: Vec<u8>, guard: G) -> Bytes {
+    Bytes::from_owner(Guarded { buffer: bytes, _guard: guard })
 }
 
-/// A response of JSON that is written already.
-pub(crate) fn json_bytes(status: StatusCode, bytes: impl Into<Bytes>) -> Response {
+/// A response of JSON text.
+pub(super) fn json_bytes(status: StatusCode, bytes: impl Into<Bytes>) -> Response {
     let bytes = bytes.into();
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;

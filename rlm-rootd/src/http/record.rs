@@ -1,4 +1,4 @@
-//! One line in the log, and one count, for each request.
+//! One log line and one count for each request.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -7,24 +7,22 @@ use std::time::Instant;
 use crate::metrics::Route;
 use crate::rootd::Shared;
 
-/// The status that stands for a caller that went away.
+/// The status of a request whose caller went away.
 const CANCELLED: u16 = 499;
 
-/// What is known of a request. When it is dropped the request has ended; without [`Record::answered`], unanswered.
-pub(crate) struct Record {
+/// A request's line in the log. It is written, and the request counted, on drop; without a status, as [`CANCELLED`].
+pub(super) struct Record {
     shared: Arc<Shared>,
     id: u64,
     began: Instant,
-    pub(crate) route: OnceLock<Route>,
-    /// Only one that exists, and whose secret was presented: nothing that a stranger chose enters the log.
-    pub(crate) rollout: OnceLock<String>,
-    /// Only one that exists.
-    pub(crate) tool: OnceLock<String>,
+    route: OnceLock<Route>,
+    rollout: OnceLock<String>,
+    tool: OnceLock<String>,
     status: OnceLock<u16>,
 }
 
 impl Record {
-    pub(crate) fn begin(shared: Arc<Shared>) -> Self {
+    pub(super) fn begin(shared: Arc<Shared>) -> Self {
         static REQUESTS: AtomicU64 = AtomicU64::new(1);
         Self {
             shared,
@@ -37,7 +35,21 @@ impl Record {
         }
     }
 
-    pub(crate) fn answered(&self, status: u16) {
+    pub(super) fn set_route(&self, route: Route) {
+        self.route.get_or_init(|| route);
+    }
+
+    /// Names a rollout that exists and whose secret was presented: no text of a stranger's enters the log.
+    pub(super) fn set_rollout(&self, id: &str) {
+        self.rollout.get_or_init(|| id.to_owned());
+    }
+
+    /// Names a tool that exists.
+    pub(super) fn set_tool(&self, name: &str) {
+        self.tool.get_or_init(|| name.to_owned());
+    }
+
+    pub(super) fn set_status(&self, status: u16) {
         self.status.get_or_init(|| status);
     }
 }

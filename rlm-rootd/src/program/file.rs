@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use tokio::sync::Semaphore;
 
 use super::spawner::Spawner;
 use super::{Form, MAX_OUTPUT_BYTES, ProgramTool, Shared};
+use crate::offload::LargeWork;
 use crate::rollout::MAX_TOOL_TIME_LIMIT;
 use crate::tool::Tool;
 
@@ -73,10 +73,9 @@ pub fn load_tools(
     environment: &BTreeMap<OsString, OsString>,
 ) -> Result<Vec<Tool>, ToolsFileError> {
     let file: File = toml::from_str(text).map_err(|error| ToolsFileError::Toml(error.to_string()))?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let shared = Arc::new(Shared {
         spawner: Spawner::start().map_err(ToolsFileError::Spawner)?,
-        large: Arc::new(Semaphore::new(cores)),
+        large_work: LargeWork::new(),
     });
     let mut tools: Vec<Tool> = Vec::with_capacity(file.tool.len());
     for (at, table) in file.tool.into_iter().enumerate() {

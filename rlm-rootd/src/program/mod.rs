@@ -21,13 +21,11 @@ use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply};
 use serde::Deserialize;
 use serde_json::Value as Json;
-use tokio::sync::Semaphore;
 
 pub use self::file::{ToolsFileError, load_tools};
 use self::run::{Finished, run};
 use self::spawner::Spawner;
-use crate::offload::{LARGE_BYTES, offload};
-use crate::share::Size;
+use crate::offload::{LargeWork, written_bytes};
 use crate::signature;
 use crate::tool::{RootTool, ToolError, ToolFuture};
 
@@ -49,8 +47,7 @@ enum Form {
 #[derive(Debug)]
 struct Shared {
     spawner: Spawner,
-    /// One permit per large document that is read or written at the moment.
-    large: Arc<Semaphore>,
+    large_work: LargeWork,
 }
 
 #[derive(Debug)]
@@ -106,15 +103,14 @@ impl ProgramTool {
     /// The document that the program reads: an object of the arguments by name where the schema names them, else
     /// `{"args": […], "kwargs": {…}}`.
     async fn input(&self, call: Call) -> Result<Vec<u8>, ToolError> {
-        let values = call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value));
-        let size = Size::of(values, LARGE_BYTES);
+        let bytes = written_bytes(call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value)));
         let names = signature::names(&self.parameters);
         let tool = self.name.clone();
         let work = move || match names {
             Some(names) => named(&tool, &names, &call),
             None => unnamed(&tool, call),
         };
-        let written = offload(&self.shared.large, size.bytes(), work).await;
+        let written = self.shared.large_work.run(bytes, work).await;
         written.map_err(|error| ToolError::Failed(error.to_string()))?
     }
 
@@ -136,7 +132,7 @@ impl ProgramTool {
                 value.map(Reply::of).map_err(|error| error.to_string())
             }
         };
-        let read = offload(&self.shared.large, bytes, work).await;
+        let read = self.shared.large_work.run(bytes, work).await;
         let read = read.map_err(|error| ToolError::Failed(error.to_string()))?;
         read.map_err(|reason| self.failed(format!("printed no JSON: {reason}")))
     }

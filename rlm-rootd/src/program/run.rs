@@ -12,7 +12,6 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 use super::spawner::Spawner;
-use crate::share::hold_result;
 
 /// Kept of stderr: its last bytes.
 const ERROR_TAIL_BYTES: usize = 4 << 10;
@@ -40,7 +39,7 @@ pub(super) enum RunError {
 }
 
 /// Runs a program to its end. Its process group is killed when it has ended, when it writes more than `max_output` bytes,
-/// and when the future is dropped. Its output is read on only while the request may hold so much.
+/// and when the future is dropped.
 pub(super) async fn run(
     spawner: &Spawner,
     mut command: Command,
@@ -62,7 +61,6 @@ pub(super) async fn run(
             read = output.wait(), if !output.is_over => {
                 read?;
                 output.take()?;
-                hold_result(output.bytes.len()).await;
             }
             read = errors.wait(), if !errors.is_over => { read?; errors.take()?; }
         }

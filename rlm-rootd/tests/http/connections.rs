@@ -70,28 +70,7 @@ async fn a_caller_that_does_not_read_its_response_loses_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_too_many_takes_the_place_of_the_one_that_was_idle_for_longest() {
-    let endpoint = Endpoint::start(RootdConfig { max_connections: 3, ..RootdConfig::default() });
-    let (gate, mut keeper) = Gate::shut();
-    let r = endpoint.register("r", [echo_tool(), vec![gate]].concat());
-    let request = tool_request(&r, "echo", json!([]));
-    let mut busy = endpoint.client().await;
-    busy.send(&tool_request(&r, "gate", json!([]))).await;
-    keeper.began().await;
-    let (mut longest, mut later) = (endpoint.client().await, endpoint.client().await);
-    for client in [&mut longest, &mut later] {
-        assert_eq!(client.exchange(&request).await.status, 200);
-    }
-    let mut new = endpoint.client().await;
-    assert_eq!(new.exchange(&request).await.status, 200);
-    assert!(soon(longest.try_receive()).await.is_none());
-    assert_eq!(later.exchange(&request).await.status, 200);
-    keeper.open();
-    assert_eq!(busy.receive().await.result(), json!("through"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_too_many_waits_where_all_are_at_work() {
+async fn a_connection_too_many_waits_until_one_ends() {
     let endpoint = Endpoint::start(RootdConfig { max_connections: 1, ..RootdConfig::default() });
     let (gate, mut keeper) = Gate::shut();
     let r = endpoint.register("r", [echo_tool(), vec![gate]].concat());
@@ -102,8 +81,10 @@ async fn a_connection_too_many_waits_where_all_are_at_work() {
     new.send(&tool_request(&r, "echo", json!([]))).await;
     let early = tokio::time::timeout(Duration::from_millis(300), new.try_receive()).await;
     assert!(early.is_err(), "it waits");
+    assert_eq!(endpoint.metric("rlm_connections"), 1.0);
     keeper.open();
     assert_eq!(busy.receive().await.result(), json!("through"));
+    drop(busy);
     assert_eq!(new.receive().await.status, 200);
 }
 

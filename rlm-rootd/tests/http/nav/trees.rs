@@ -32,10 +32,10 @@ async fn the_symbols_of_this_project_are_right() {
                 .await;
         assert_eq!(found[0]["line"], entry["line"]);
     }
-    let read = ok("nav_read", json!(["WriteLimited.limited"])).await;
+    let read = ok("nav_read", json!(["LargeWork.run"])).await;
     let text = read.as_str().unwrap();
-    assert!(text.starts_with("[rlm-rootd/src/stall.rs:WriteLimited.limited, lines 25-"), "{text}");
-    assert!(text.contains("\n    fn limited<T>(&mut self, cx: &mut Context<'_>,"), "{text}");
+    assert!(text.starts_with("[rlm-rootd/src/offload.rs:LargeWork.run, lines 27-"), "{text}");
+    assert!(text.contains("\n    pub(crate) async fn run<T: Send + 'static>("), "{text}");
     let listed = ok("nav_ls", json!(["rlm-worker-python/engine/src/glue.py"])).await;
     assert!(listed.as_array().unwrap().iter().all(|entry| entry["line"].as_u64() > Some(0)), "{listed}");
 }

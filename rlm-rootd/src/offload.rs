@@ -49,7 +49,7 @@ pub(crate) fn written_bytes<'a>(values: impl IntoIterator<Item = &'a Value>) -> 
     sum(&mut values.into_iter())
 }
 
-fn sum<'a>(values: &mut dyn Iterator<Item = &'a Value>) -> usize {
+fn sum(values: &mut dyn Iterator<Item = &Value>) -> usize {
     let mut bytes = 0;
     for value in values {
         bytes += size_of::<Value>();

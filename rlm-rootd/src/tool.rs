@@ -1,7 +1,7 @@
-//! What a root tool is.
+//! Root tools: functions on the host that code in a session calls by name.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,22 +11,22 @@ use serde_json::Value as Json;
 
 use crate::signature::Signature;
 
-/// A call under way. Dropping the future is how a call is cancelled: when its caller goes away or its time is over.
+/// A running call. Dropping the future cancels the call: when its caller goes away or its time is over.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply, ToolError>> + Send + 'a>>;
 
-/// A function on the host that code in a session calls by name.
+/// A function on the host that code in a session calls by name. [`Tool::from_fn`] makes one from a closure.
 pub trait RootTool: fmt::Debug + Send + Sync {
-    /// Its name: an identifier.
+    /// The tool's name: an identifier.
     fn name(&self) -> &str;
 
-    /// What it does, for a model to read.
+    /// A sentence on what the tool does, for a model to read.
     fn description(&self) -> &str;
 
-    /// A JSON schema of its parameters, of type object. Arguments by position take the names of `properties` in their
+    /// A JSON schema of the parameters, of type object. Arguments by position take the names of `properties` in their
     /// order.
     fn parameters(&self) -> &Json;
 
-    /// Runs it. The arguments are checked against [`Self::parameters`] already.
+    /// Runs the tool. The arguments are checked against [`Self::parameters`] already.
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_>;
 }
 
@@ -48,10 +48,10 @@ impl<T: RootTool + ?Sized> RootTool for Arc<T> {
     }
 }
 
-/// A call that failed.
+/// A call that failed. A text becomes [`Self::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
-    /// The arguments are not those that the tool takes.
+    /// The arguments do not fit the tool.
     #[error("{0}")]
     Arguments(String),
     /// The tool itself failed.
@@ -59,21 +59,33 @@ pub enum ToolError {
     Failed(String),
 }
 
+impl From<String> for ToolError {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl From<&str> for ToolError {
+    fn from(reason: &str) -> Self {
+        Self::Failed(reason.to_owned())
+    }
+}
+
 /// A root tool with its schema compiled. A clone is the same tool.
 #[derive(Clone, Debug)]
-pub struct Tool(Arc<Parts>);
+pub struct Tool(Arc<Inner>);
 
 #[derive(Debug)]
-struct Parts {
+struct Inner {
     tool: Arc<dyn RootTool>,
     signature: Signature,
 }
 
 impl Tool {
-    /// Takes a tool whose name is an identifier and whose schema is one.
+    /// Takes a tool.
     ///
     /// # Errors
-    /// [`DefinitionError`] names the tool.
+    /// [`DefinitionError`] where the name is not an identifier or the schema is not valid.
     pub fn new(tool: impl RootTool + 'static) -> Result<Self, DefinitionError> {
         let name = tool.name();
         if !is_identifier(name) {
@@ -82,37 +94,104 @@ impl Tool {
         }
         let signature = Signature::new(name, tool.parameters())
             .map_err(|reason| DefinitionError { tool: name.to_owned(), reason })?;
-        Ok(Self(Arc::new(Parts { tool: Arc::new(tool), signature })))
+        Ok(Self(Arc::new(Inner { tool: Arc::new(tool), signature })))
     }
 
-    /// Its name.
+    /// A tool from a closure, which runs on a thread that serves: it must not block. The description is for a model to read;
+    /// the JSON schema names and checks the parameters, and arguments by position take the names of `properties` in their
+    /// order. The result may be anything that becomes a [`Reply`]: a str, a number, a
+    /// [`Value`](rlm_core::pickle::Value).
+    ///
+    /// ```
+    /// use rlm_core::pickle::Value;
+    /// use rlm_rootd::Tool;
+    /// use serde_json::json;
+    ///
+    /// let shout = Tool::from_fn(
+    ///     "shout",
+    ///     "Returns a text in capitals.",
+    ///     json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
+    ///     |call| match call.argument(0, "text") {
+    ///         Some(Value::Str(text)) => Ok(text.to_uppercase()),
+    ///         _ => Err("text must be a str".into()),
+    ///     },
+    /// )?;
+    /// assert_eq!(shout.name(), "shout");
+    /// # Ok::<(), rlm_rootd::DefinitionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DefinitionError`], as of [`Self::new`].
+    pub fn from_fn<T: Into<Reply>>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        parameters: Json,
+        function: impl Fn(Call) -> Result<T, ToolError> + Send + Sync + 'static,
+    ) -> Result<Self, DefinitionError> {
+        let function = move |call| ready(function(call).map(Into::into));
+        Self::from_async_fn::<Reply, _>(name, description, parameters, function)
+    }
+
+    /// A tool from an async closure, as [`Self::from_fn`]. A call that is cancelled drops the closure's future.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rlm_rootd::Tool;
+    /// use serde_json::json;
+    ///
+    /// let parameters = json!({"type": "object", "properties": {}});
+    /// let nap = Tool::from_async_fn("nap", "Waits a second.", parameters, async |_call| {
+    ///     tokio::time::sleep(Duration::from_secs(1)).await;
+    ///     Ok("rested")
+    /// })?;
+    /// # Ok::<(), rlm_rootd::DefinitionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DefinitionError`], as of [`Self::new`].
+    pub fn from_async_fn<T: Into<Reply>, F: Future<Output = Result<T, ToolError>> + Send + 'static>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        parameters: Json,
+        function: impl Fn(Call) -> F + Send + Sync + 'static,
+    ) -> Result<Self, DefinitionError> {
+        let function = move |call| -> ToolFuture<'static> {
+            let result = function(call);
+            Box::pin(async move { result.await.map(Into::into) })
+        };
+        let (name, description) = (name.into(), description.into());
+        Self::new(FnTool { name, description, parameters, function: Box::new(function) })
+    }
+
+    /// The tool's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.tool.name()
     }
 
-    /// What it does.
+    /// A sentence on what the tool does.
     #[must_use]
     pub fn description(&self) -> &str {
         self.0.tool.description()
     }
 
-    /// Its schema.
+    /// The JSON schema of the parameters.
     #[must_use]
     pub fn parameters(&self) -> &Json {
         self.0.tool.parameters()
     }
 
-    /// The tool as it was given.
+    /// The tool as it was given to [`Self::new`].
     #[must_use]
     pub fn inner(&self) -> Arc<dyn RootTool> {
         self.0.tool.clone()
     }
 
-    /// Checks the arguments and runs it, as the endpoint does.
+    /// Checks the arguments and runs the tool, as the endpoint does.
     ///
     /// # Errors
-    /// [`ToolError`]; of kind `Arguments` where they do not fit the schema.
+    /// [`ToolError`]; `Arguments` where they do not fit the schema.
     pub async fn run(&self, call: Call, deadline: Instant) -> Result<Reply, ToolError> {
         self.check(&call).map_err(ToolError::Arguments)?;
         self.call(call, deadline).await
@@ -123,20 +202,52 @@ impl Tool {
         self.0.signature.check(call)
     }
 
-    /// Runs it.
+    /// Runs the tool with arguments that are checked.
     pub(crate) fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
         self.0.tool.call(call, deadline)
     }
 }
 
-/// A tool that cannot be taken.
+/// A tool that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("tool '{tool}': {reason}")]
 pub struct DefinitionError {
-    /// Its name.
+    /// The tool's name.
     pub tool: String,
-    /// Why not.
+    /// What is wrong with the name or the schema.
     pub reason: String,
+}
+
+/// A tool from a closure.
+struct FnTool {
+    name: String,
+    description: String,
+    parameters: Json,
+    function: Box<dyn Fn(Call) -> ToolFuture<'static> + Send + Sync>,
+}
+
+impl fmt::Debug for FnTool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("FnTool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl RootTool for FnTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn parameters(&self) -> &Json {
+        &self.parameters
+    }
+
+    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
+        (self.function)(call)
+    }
 }
 
 fn is_identifier(name: &str) -> bool {

@@ -250,6 +250,12 @@ impl Envelope {
 }
 
 impl Call {
+    /// The argument of a parameter, which may be given by position or by name.
+    #[must_use]
+    pub fn argument(&self, position: usize, name: &str) -> Option<&Value> {
+        self.args.get(position).or_else(|| self.kwargs.get(name))
+    }
+
     /// The body of a request.
     ///
     /// # Errors
@@ -263,6 +269,13 @@ impl Call {
         body.value("args", &args, serialization)?;
         body.value("kwargs", &kwargs, serialization)?;
         Ok(body.end())
+    }
+}
+
+/// A reply of a value alone.
+impl<T: Into<Value>> From<T> for Reply {
+    fn from(value: T) -> Self {
+        Self::of(value)
     }
 }
 

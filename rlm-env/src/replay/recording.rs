@@ -16,7 +16,7 @@ use nix::libc;
 use rlm_core::error::with_causes;
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
-use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
+use rlm_rootd::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -300,57 +300,16 @@ impl Answers {
 }
 
 /// A tool that answers from a recording.
-#[derive(Debug)]
-pub(super) struct AnsweringTool {
-    pub(super) name: String,
-    pub(super) answers: Arc<Answers>,
+pub(super) fn answering_tool(name: String, answers: Arc<Answers>) -> Result<Tool, DefinitionError> {
+    Tool::from_fn(name, "Answers from a recording.", ANY_ARGUMENTS.clone(), move |call| answers.take(&call))
 }
 
-impl RootTool for AnsweringTool {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn description(&self) -> &str {
-        "Answers from a recording."
-    }
-
-    fn parameters(&self) -> &Json {
-        &ANY_ARGUMENTS
-    }
-
-    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
-        Box::pin(async move { self.answers.take(&call) })
-    }
-}
-
-/// A tool that the session had and that is not there.
-#[derive(Debug)]
-pub(super) struct MissingTool {
-    pub(super) name: String,
-}
-
-impl RootTool for MissingTool {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn description(&self) -> &str {
-        "Refuses."
-    }
-
-    fn parameters(&self) -> &Json {
-        &ANY_ARGUMENTS
-    }
-
-    fn call(&self, _call: Call, _deadline: Instant) -> ToolFuture<'_> {
-        let name = &self.name;
-        Box::pin(async move {
-            Err(ToolError::Failed(format!(
-                "{name} is a root tool that this replay does not have: give its tools or its model, or a recording"
-            )))
-        })
-    }
+/// A tool that the session had and that this replay lacks.
+pub(super) fn missing_tool(name: String) -> Result<Tool, DefinitionError> {
+    let refusal = format!(
+        "{name} is a root tool that this replay does not have: give its tools or its model, or a recording"
+    );
+    Tool::from_fn(name, "Refuses.", ANY_ARGUMENTS.clone(), move |_| Err::<Reply, _>(refusal.as_str().into()))
 }
 
 #[cfg(test)]

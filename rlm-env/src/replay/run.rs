@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::compare::{self, Compared, Difference, Directories};
 use super::past::{PastCall, PastSession, Task};
-use super::recording::{AnsweringTool, Answers, MissingTool, RecordedTool, Recorder, Recording};
+use super::recording::{Answers, RecordedTool, Recorder, Recording, answering_tool, missing_tool};
 use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
 use crate::endpoint::host_variables;
 use crate::session::{Call, Session, SessionConfig, SessionError};
@@ -282,15 +282,12 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
                 past.root_tools.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
             );
             let answers = Arc::new(Answers::new(recording));
-            names
-                .into_iter()
-                .map(|name| Tool::new(AnsweringTool { name, answers: answers.clone() }))
-                .collect::<Result<_, _>>()?
+            names.into_iter().map(|name| answering_tool(name, answers.clone())).collect::<Result<_, _>>()?
         }
     };
     for name in &past.root_tools {
         if !there.iter().any(|tool| tool.name() == name) {
-            there.push(Tool::new(MissingTool { name: name.clone() })?);
+            there.push(missing_tool(name.clone())?);
         }
     }
     Ok(there)

@@ -13,7 +13,7 @@ fn endpoint(tools: Vec<Tool>) -> Endpoint {
 
 fn echoes() -> Vec<Tool> {
     let parameters = json!({"type": "object", "properties": {"a": {}, "b": {}}});
-    ["first", "second"].map(|name| Tool::new(echo(name, parameters.clone())).unwrap()).into()
+    ["first", "second"].map(|name| echo(name, parameters.clone())).into()
 }
 
 async fn admin(endpoint: &Endpoint, method: &str, id: &str, body: &str) -> Response {

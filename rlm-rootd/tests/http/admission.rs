@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlm_rootd::{Registration, RolloutConfig, RootdConfig, Tool};
+use rlm_rootd::{Registration, RolloutConfig, RootdConfig};
 use serde_json::json;
 
 use crate::support::{Endpoint, Event, Gate, Keeper, echo, tool_request};
@@ -14,8 +14,7 @@ fn narrow() -> (Endpoint, Registration, Registration, Keeper) {
     let config =
         RolloutConfig { tools: vec![gate], max_running: 1, max_waiting: 1, ..RolloutConfig::default() };
     let r = endpoint.rootd.register("narrow", config).unwrap();
-    let beside =
-        endpoint.register("beside", vec![Tool::new(echo("echo", json!({"type": "object"}))).unwrap()]);
+    let beside = endpoint.register("beside", vec![echo("echo", json!({"type": "object"}))]);
     (endpoint, r, beside, keeper)
 }
 

@@ -18,7 +18,7 @@ fn search() -> Tool {
         },
         "required": ["query"],
     });
-    Tool::new(echo("search", parameters)).unwrap()
+    echo("search", parameters)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn further_names_pass_where_the_schema_allows_them() {
         "properties": {"a": {"type": "integer"}},
         "additionalProperties": {"type": "string"},
     });
-    let (endpoint, r) = Endpoint::with_tools(vec![Tool::new(echo("open", open)).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![echo("open", open)]);
     let named = json!({"a": 1, "b": "c"});
     assert_eq!(endpoint.call(&r, "open", named.clone()).await.result()["kwargs"], named);
     let error = endpoint.call(&r, "open", json!({"b": 2})).await.error();
@@ -100,7 +100,10 @@ async fn further_names_pass_where_the_schema_allows_them() {
 
 #[test]
 fn a_tool_that_cannot_be_called_is_refused() {
-    let refuse = |name, parameters| Tool::new(echo(name, parameters)).unwrap_err().to_string();
+    let refuse = |name: &str, parameters| {
+        let tool = Tool::from_fn(name, "A function.", parameters, |_| Ok("fine"));
+        tool.unwrap_err().to_string()
+    };
     let identifier = "the name must be an identifier: letters, digits and _, no digit first";
     for name in ["", "a-b", "1a", "a b", "é"] {
         assert_eq!(refuse(name, json!({})), format!("tool '{name}': {identifier}"));

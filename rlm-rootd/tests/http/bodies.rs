@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlm_core::root_tool::client;
-use rlm_rootd::{RolloutConfig, RootdConfig, Tool};
+use rlm_rootd::{RolloutConfig, RootdConfig};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -19,7 +19,7 @@ fn small() -> (Endpoint, rlm_rootd::Registration) {
         ..RootdConfig::default()
     };
     let endpoint = Endpoint::start(config);
-    let tool = Tool::new(echo("echo", json!({"type": "object"}))).unwrap();
+    let tool = echo("echo", json!({"type": "object"}));
     let registration = endpoint
         .rootd
         .register("r", RolloutConfig { tools: vec![tool], ..RolloutConfig::default() })

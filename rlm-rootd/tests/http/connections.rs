@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use crate::support::{Client, Endpoint, Gate, echo, fn_tool, soon, tool_request};
 
 fn echo_tool() -> Vec<Tool> {
-    vec![Tool::new(echo("echo", json!({"type": "object"}))).unwrap()]
+    vec![echo("echo", json!({"type": "object"}))]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +62,7 @@ async fn a_caller_that_does_not_read_its_response_loses_its_connection() {
     let endpoint = Endpoint::start(config);
     let large = Value::from("x".repeat(32 << 20));
     let give = fn_tool("give", json!({"type": "object"}), move |_| Ok(Reply::of(large.clone())));
-    let r = endpoint.register("r", vec![Tool::new(give).unwrap()]);
+    let r = endpoint.register("r", vec![give]);
     let mut client = endpoint.client().await;
     client.send(&tool_request(&r, "give", json!([]))).await;
     until("the call has ended", || endpoint.rootd.rollout_metrics("r").unwrap().tools["give"].ok == 1).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::{Call, Reply};
-use rlm_rootd::{CallError, RolloutConfig, Rootd, RootdConfig, Tool, ToolError};
+use rlm_rootd::{CallError, RolloutConfig, Rootd, RootdConfig, ToolError};
 use rlm_tests::until;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ async fn they_come_to_the_same_as_over_http_and_are_counted_with_them() {
                 _ => Ok(Reply::of("fine")),
             }
         });
-    let (endpoint, r) = Endpoint::with_tools(vec![Tool::new(tool).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![tool]);
     assert_eq!(endpoint.rootd.call("r", call("t", &[1])).await, Ok(Reply::of("fine")));
     assert_eq!(endpoint.call(&r, "t", json!([1])).await.result(), json!("fine"));
     for (tool, args) in [("t", &[0][..]), ("t", &[]), ("t", &[1, 2]), ("none", &[])] {

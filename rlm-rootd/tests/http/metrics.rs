@@ -1,7 +1,7 @@
 //! What `/metrics` says, and what it never does.
 
 use rlm_core::root_tool::Reply;
-use rlm_rootd::{RootdConfig, Tool, ToolError};
+use rlm_rootd::{RootdConfig, ToolError};
 use serde_json::json;
 
 use crate::support::{Endpoint, fn_tool, request};
@@ -16,7 +16,7 @@ async fn metrics_count_what_happened_and_name_nothing_of_a_callers() {
         0 => Err(ToolError::Failed("oops".to_owned())),
         _ => Ok(Reply::of("fine")),
     });
-    let r = endpoint.register("visible_rollout", vec![Tool::new(tool).unwrap()]);
+    let r = endpoint.register("visible_rollout", vec![tool]);
     endpoint.register("another", vec![]);
     for args in [json!([1]), json!([2]), json!(["x"]), json!([])] {
         endpoint.call(&r, "visible_tool", args).await;

@@ -2,7 +2,6 @@
 
 use std::process::Stdio;
 
-use rlm_rootd::Tool;
 use serde_json::json;
 
 use crate::support::{Endpoint, echo, soon};
@@ -57,8 +56,7 @@ except urllib.error.HTTPError as error:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_protocol_of_python_comes_back_as_it_went() {
-    let (endpoint, r) =
-        Endpoint::with_tools(vec![Tool::new(echo("echo", json!({"type": "object"}))).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![echo("echo", json!({"type": "object"}))]);
     let mut python = tokio::process::Command::new("python3");
     python.args(["-c", SCRIPT, &r.tools_url(&endpoint.base_url), r.secret.reveal()]);
     let output = soon(python.stderr(Stdio::piped()).output()).await.expect("python3");

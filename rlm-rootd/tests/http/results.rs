@@ -2,15 +2,14 @@
 
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{Reply, ToolResult};
-use rlm_rootd::{Tool, ToolError};
+use rlm_rootd::ToolError;
 use serde_json::json;
 
 use crate::support::{Endpoint, echo, fn_tool, pickled_request, tool_request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_and_results_pass_in_both_serializations() {
-    let (endpoint, r) =
-        Endpoint::with_tools(vec![Tool::new(echo("echo", json!({"type": "object"}))).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![echo("echo", json!({"type": "object"}))]);
     let result = endpoint.call(&r, "echo", json!([1, "zwei", [3.5, null, {"b": 1, "a": 2}]])).await.result();
     assert_eq!(result.to_string(), r#"{"args":[1,"zwei",[3.5,null,{"b":1,"a":2}]],"kwargs":{}}"#);
     let values =
@@ -26,7 +25,7 @@ async fn what_json_cannot_hold_comes_as_its_repr_and_lines_to_print_come_along()
         let result = ToolResult::Value(Value::Bytes(b"\x00".as_slice().into()));
         Ok(Reply { result, print_lines: vec!["one".to_owned(), "two".to_owned()] })
     });
-    let (endpoint, r) = Endpoint::with_tools(vec![Tool::new(tool).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![tool]);
     let json = endpoint.call(&r, "give", json!([])).await.json();
     assert_eq!(json, json!({"result_repr": "b'\\x00'", "print_lines": ["one", "two"]}));
     let reply = endpoint.client().await.exchange(&pickled_request(&r, "give", vec![])).await.value();
@@ -42,7 +41,7 @@ async fn a_tool_that_fails_is_an_error_and_the_next_call_runs() {
         2 => Ok(Reply::of((0..300).fold(Value::None, |inner, _| Value::list([inner])))),
         _ => Ok(Reply::of("well")),
     });
-    let (endpoint, r) = Endpoint::with_tools(vec![Tool::new(tool).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![tool]);
     let mut client = endpoint.client().await;
     let mut call = async |args| client.exchange(&tool_request(&r, "fail", args)).await;
     assert_eq!(call(json!([])).await.error(), (500, "the disk is full".to_owned()));
@@ -54,8 +53,7 @@ async fn a_tool_that_fails_is_an_error_and_the_next_call_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_arguments_and_results_pass() {
-    let (endpoint, r) =
-        Endpoint::with_tools(vec![Tool::new(echo("echo", json!({"type": "object"}))).unwrap()]);
+    let (endpoint, r) = Endpoint::with_tools(vec![echo("echo", json!({"type": "object"}))]);
     let large = Value::from("x".repeat(8 << 20));
     let request = pickled_request(&r, "echo", vec![large.clone()]);
     let reply = endpoint.client().await.exchange(&request).await.value();

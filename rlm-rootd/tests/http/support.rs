@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 use nix::unistd::Pid;
@@ -211,51 +210,17 @@ pub(crate) fn pickled_request(registration: &Registration, tool: &str, args: Vec
     tools_request(registration, &call.to_body(Serialization::Pickle).unwrap())
 }
 
-/// A tool made of a function.
-pub(crate) struct FnTool<F> {
-    name: &'static str,
+/// A tool from a closure.
+pub(crate) fn fn_tool(
+    name: &str,
     parameters: Json,
-    function: F,
-    pub(crate) calls: Arc<AtomicUsize>,
-}
-
-impl<F> std::fmt::Debug for FnTool<F> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.name)
-    }
-}
-
-impl<F: Fn(Call) -> Result<Reply, ToolError> + Send + Sync> RootTool for FnTool<F> {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn description(&self) -> &str {
-        "A function."
-    }
-
-    fn parameters(&self) -> &Json {
-        &self.parameters
-    }
-
-    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
-        self.calls.fetch_add(1, SeqCst);
-        Box::pin(async { (self.function)(call) })
-    }
-}
-
-pub(crate) fn fn_tool<F>(name: &'static str, parameters: Json, function: F) -> FnTool<F>
-where
-    F: Fn(Call) -> Result<Reply, ToolError> + Send + Sync,
-{
-    FnTool { name, parameters, function, calls: Arc::default() }
+    function: impl Fn(Call) -> Result<Reply, ToolError> + Send + Sync + 'static,
+) -> Tool {
+    Tool::from_fn(name, "A function.", parameters, function).unwrap()
 }
 
 /// Gives its arguments back: a dict of the list of those by position and the dict of those by name.
-pub(crate) fn echo(
-    name: &'static str,
-    parameters: Json,
-) -> FnTool<impl Fn(Call) -> Result<Reply, ToolError>> {
+pub(crate) fn echo(name: &str, parameters: Json) -> Tool {
     fn_tool(name, parameters, |call| {
         let pairs = [
             (Value::from("args"), Value::tuple(call.args)),

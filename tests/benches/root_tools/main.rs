@@ -11,10 +11,9 @@ use std::thread;
 use std::time::Instant;
 
 use rlm_core::pickle::Value;
-use rlm_core::root_tool::{Call, Reply};
-use rlm_rootd::{Listener, RolloutConfig, RootTool, Rootd, RootdConfig, Tool, ToolFuture};
+use rlm_rootd::{Listener, RolloutConfig, Rootd, RootdConfig, Tool};
 use rlm_tests::{Setup, Worker};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 const ROUNDS: usize = 21;
 const SHELL_CALLS: usize = 100;
@@ -124,32 +123,12 @@ fn serve() -> (String, String) {
             let listener = Listener::from_tcp(listener).unwrap();
             let base_url = listener.base_url().to_owned();
             let rootd = Rootd::new(RootdConfig::default());
-            let tools = vec![Tool::new(Noop(json!({"type": "object"}))).unwrap()];
+            let noop = Tool::from_fn("noop", "Does nothing.", json!({"type": "object"}), |_| Ok(Value::None));
+            let tools = vec![noop.unwrap()];
             let rollout = rootd.register("r", RolloutConfig { tools, ..RolloutConfig::default() }).unwrap();
             tell.send((rollout.tools_url(&base_url), rollout.secret.reveal().to_owned())).unwrap();
             rootd.serve(listener, std::future::pending()).await.unwrap();
         });
     });
     told.recv().unwrap()
-}
-
-#[derive(Debug)]
-struct Noop(Json);
-
-impl RootTool for Noop {
-    fn name(&self) -> &str {
-        "noop"
-    }
-
-    fn description(&self) -> &str {
-        "Does nothing."
-    }
-
-    fn parameters(&self) -> &Json {
-        &self.0
-    }
-
-    fn call(&self, _: Call, _: Instant) -> ToolFuture<'_> {
-        Box::pin(async { Ok(Reply::of(Value::None)) })
-    }
 }

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::post;
 use rlm_core::pickle::{Dict, Value};
-use rlm_core::root_tool::{Call, Reply, Serialization};
+use rlm_core::root_tool::{Call, Serialization};
 use rlm_rootd::{
-    Listener, Registration, RolloutConfig, RootTool, Rootd, RootdConfig, Secret, Tool, ToolFuture, load_tools,
+    Listener, Registration, RolloutConfig, RootTool as _, Rootd, RootdConfig, Secret, Tool, load_tools,
 };
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -82,41 +82,21 @@ fn main() {
     std::io::stdout().lock().write_all(format!("{head}{rows}").as_bytes()).unwrap();
 }
 
-/// Gives back a text.
-#[derive(Debug)]
-struct Search(Json);
-
-impl RootTool for Search {
-    fn name(&self) -> &str {
-        "search"
-    }
-
-    fn description(&self) -> &str {
-        "Finds nothing."
-    }
-
-    fn parameters(&self) -> &Json {
-        &self.0
-    }
-
-    fn call(&self, _call: Call, _deadline: Instant) -> ToolFuture<'_> {
-        Box::pin(async { Ok(Reply::of("nothing was found")) })
-    }
-}
-
-fn search() -> Search {
-    Search(json!({
+/// A tool that gives back a text.
+fn search() -> Tool {
+    let parameters = json!({
         "type": "object",
         "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}},
         "required": ["query"],
-    }))
+    });
+    Tool::from_fn("search", "Finds nothing.", parameters, |_| Ok("nothing was found")).unwrap()
 }
 
 fn endpoint(runtime: &Runtime) -> (SocketAddr, Registration) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let rootd = Rootd::new(RootdConfig::default());
-    let tools = vec![Tool::new(search()).unwrap()];
+    let tools = vec![search()];
     let registration = rootd.register("bench", RolloutConfig { tools, ..RolloutConfig::default() }).unwrap();
     let listener = Listener::from_tcp(listener).unwrap();
     runtime.spawn(async move { rootd.serve(listener, std::future::pending()).await });

@@ -1,52 +1,30 @@
 //! Tools of the sub-LLM.
 
-use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::sync::Arc;
 
-use rlm_core::root_tool::{Call, Reply};
 use rlm_rootd::{
-    Budget, Ledger, LlmBatch, Models, Prices, Recorder, RootTool, SubLlm, SubLlmOptions, ToolError,
-    ToolFuture, Usage,
+    Budget, Ledger, LlmBatch, Models, Prices, Recorder, RootTool, SubLlm, SubLlmOptions, Tool, Usage,
 };
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::{Memory, Setup, ask, ask_one, prompts, setup, soon};
 
 /// Adds two numbers, and refuses 13.
-#[derive(Debug)]
-struct Add;
-
-static ADD: LazyLock<Json> = LazyLock::new(|| {
-    json!({
+fn add() -> Arc<dyn RootTool> {
+    let parameters = json!({
         "type": "object",
         "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
         "required": ["a", "b"],
-    })
-});
-
-impl RootTool for Add {
-    fn name(&self) -> &str {
-        "add"
-    }
-
-    fn description(&self) -> &str {
-        "Adds."
-    }
-
-    fn parameters(&self) -> &Json {
-        &ADD
-    }
-
-    fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
-        Box::pin(async move {
-            let number = |name| call.kwargs.get(name).unwrap().to_json(100).unwrap().as_i64().unwrap();
-            if number("a") == 13 {
-                return Err(ToolError::Failed("13 is not added".to_owned()));
-            }
-            Ok(Reply::of(number("a") + number("b")))
-        })
-    }
+    });
+    let add = Tool::from_fn("add", "Adds.", parameters, |call| {
+        let number = |name| call.kwargs.get(name).unwrap().to_json(100).unwrap().as_i64().unwrap();
+        if number("a") == 13 {
+            return Err("13 is not added".into());
+        }
+        Ok(number("a") + number("b"))
+    });
+    add.unwrap().inner()
 }
 
 fn calls(calls: &[(&str, &str)]) -> Rule {
@@ -76,7 +54,7 @@ async fn a_sub_llm_calls_tools_until_it_answers() {
     let recorder = Arc::new(Memory::default());
     let sub_llm = setup(&model)
         .with(|it| {
-            it.options.tools = vec![Arc::new(Add)];
+            it.options.tools = vec![add()];
             it.options.recorder = Some(Arc::clone(&recorder) as Arc<dyn Recorder>);
         })
         .start();
@@ -86,7 +64,7 @@ async fn a_sub_llm_calls_tools_until_it_answers() {
     let requests = model.finish();
     assert_eq!(
         requests[0].body["tools"],
-        json!([{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": *ADD}}])
+        json!([{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": add().parameters()}}])
     );
     assert_eq!(requests[0].body["tool_choice"], "auto");
     let messages = requests[1].body["messages"].as_array().unwrap();
@@ -123,7 +101,7 @@ async fn a_sub_llm_that_only_calls_tools_must_answer_in_the_end() {
         Rule::any().reply("enough"),
     ]);
     let with_tools = |it: &mut Setup| {
-        it.options.tools = vec![Arc::new(Add)];
+        it.options.tools = vec![add()];
         it.options.max_tool_turns = 3;
     };
     let sub_llm = setup(&model).with(with_tools).start();

@@ -17,7 +17,18 @@ async fn the_symbols_of_this_project_are_right() {
     let tools = repository();
     let ok = async |tool: &str, args: Json| call(&tools, tool, args).await.unwrap();
     let listed = ok("nav_ls", json!(["rlm-rootd/src/tool.rs:Tool"])).await;
-    let names = ["new", "name", "description", "parameters", "inner", "run", "check", "call"];
+    let names = [
+        "new",
+        "from_fn",
+        "from_async_fn",
+        "name",
+        "description",
+        "parameters",
+        "inner",
+        "run",
+        "check",
+        "call",
+    ];
     assert_eq!(field(&listed, "name"), names);
     assert!(field(&listed, "kind").iter().all(|kind| kind == "method"));
     let listed = ok("nav_ls", json!(["rlm-rootd/src/tool.rs"])).await;

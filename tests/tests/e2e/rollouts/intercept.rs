@@ -3,70 +3,48 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use rlm_core::pickle::Value as Pickled;
-use rlm_core::root_tool::{Call, Reply};
+use rlm_core::root_tool::Reply;
 use rlm_env::trajectory::{CallEnded, RolloutStarted};
 use rlm_env::{Callbacks, StopReason};
-use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
+use rlm_rootd::Tool;
 use tokio::sync::mpsc;
 
 use super::*;
 
-/// Gives its argument back. `fail` fails, `large` comes two million times, and `wait` never comes.
-#[derive(Debug)]
-struct Echo {
-    parameters: Value,
-    calls: Arc<AtomicU32>,
-    /// Told when a call that waits begins, and when it is dropped.
-    waiting: mpsc::UnboundedSender<&'static str>,
-}
-
-impl Echo {
-    fn tool() -> (Tool, Arc<AtomicU32>, mpsc::UnboundedReceiver<&'static str>) {
-        let (waiting, told) = mpsc::unbounded_channel();
-        let calls = Arc::new(AtomicU32::new(0));
-        let parameters = json!({"type": "object", "properties": {"value": {}}, "required": ["value"]});
-        (Tool::new(Self { parameters, calls: calls.clone(), waiting }).unwrap(), calls, told)
-    }
-}
-
-/// Tells that it is dropped.
-struct Dropped(mpsc::UnboundedSender<&'static str>);
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.0.send("dropped").unwrap();
-    }
-}
-
-impl RootTool for Echo {
-    fn name(&self) -> &str {
-        "echo_value"
-    }
-
-    fn description(&self) -> &str {
-        "Gives a value back."
-    }
-
-    fn parameters(&self) -> &Value {
-        &self.parameters
-    }
-
-    fn call(&self, call: Call, _deadline: std::time::Instant) -> ToolFuture<'_> {
-        self.calls.fetch_add(1, SeqCst);
-        let value = call.args.first().or_else(|| call.kwargs.get("value")).cloned().unwrap();
-        Box::pin(async move {
+/// A tool that gives its argument back, but `fail` fails, `large` comes two million times, and `wait` never comes. Beside it
+/// its number of calls, and a word when a call that waits begins and when it is dropped.
+fn echo() -> (Tool, Arc<AtomicU32>, mpsc::UnboundedReceiver<&'static str>) {
+    let (words, heard) = mpsc::unbounded_channel();
+    let calls = Arc::new(AtomicU32::new(0));
+    let counter = calls.clone();
+    let parameters = json!({"type": "object", "properties": {"value": {}}, "required": ["value"]});
+    let tool = Tool::from_async_fn("echo_value", "Gives a value back.", parameters, move |call| {
+        counter.fetch_add(1, SeqCst);
+        let words = words.clone();
+        async move {
+            let value = call.argument(0, "value").cloned().unwrap();
             let Pickled::Str(text) = &value else { return Ok(Reply::of(value)) };
             match &**text {
-                "fail" => Err(ToolError::Failed("it was to fail".to_owned())),
+                "fail" => Err("it was to fail".into()),
                 "large" => Ok(Reply::of("é".repeat(1 << 20))),
                 "wait" => {
-                    let _dropped = Dropped(self.waiting.clone());
-                    self.waiting.send("waiting").unwrap();
+                    let _dropped = SendOnDrop(words.clone());
+                    words.send("waiting").unwrap();
                     std::future::pending().await
                 }
                 _ => Ok(Reply { print_lines: vec!["said".to_owned()], ..Reply::of(value) }),
             }
-        })
+        }
+    });
+    (tool.unwrap(), calls, heard)
+}
+
+/// Sends `dropped` on drop.
+struct SendOnDrop(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for SendOnDrop {
+    fn drop(&mut self) {
+        self.0.send("dropped").unwrap();
     }
 }
 
@@ -78,7 +56,7 @@ const ANSWER: &str = "answer['content'] = 'done'; answer['ready'] = True";
 
 /// A rollout in Python whose calls are intercepted, and how often its tool was called.
 fn intercepted(stage: &Stage) -> (RolloutConfig, Arc<Seen>, Arc<AtomicU32>) {
-    let (tool, calls, _) = Echo::tool();
+    let (tool, calls, _) = echo();
     let (mut config, seen) = stage.rollout("one");
     config.language = ReplLanguage::Python;
     config.callbacks = Callbacks::Intercept;
@@ -286,7 +264,7 @@ async fn what_a_tool_prints_comes_first() {
 #[tokio::test]
 async fn a_call_that_hangs_ends_at_the_limit_and_the_session_goes_on() {
     let stage = Stage::new(["x = echo_value('wait')", "1 + 1", ANSWER].map(python)).await;
-    let (tool, _, mut told) = Echo::tool();
+    let (tool, _, mut told) = echo();
     let (mut config, seen, _) = intercepted(&stage);
     config.root_tools = vec![tool];
     config.limits.call_timeout = Duration::from_millis(300);
@@ -302,7 +280,7 @@ async fn a_call_that_hangs_ends_at_the_limit_and_the_session_goes_on() {
 #[tokio::test]
 async fn a_rollout_that_is_cancelled_ends_the_call_that_runs() {
     let stage = Stage::new([python("x = echo_value('wait')")]).await;
-    let (tool, _, mut told) = Echo::tool();
+    let (tool, _, mut told) = echo();
     let (mut config, seen, _) = intercepted(&stage);
     config.root_tools = vec![tool];
     let control = Control::new();

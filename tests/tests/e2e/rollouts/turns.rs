@@ -1,46 +1,20 @@
 //! Whole rollouts, turn by turn.
 
 use rlm_core::pickle::Value as Pickled;
-use rlm_core::root_tool::{Call, Reply};
+use rlm_core::root_tool::Call;
 use rlm_env::StopReason;
-use rlm_rootd::{RootTool, Tool, ToolError, ToolFuture};
+use rlm_rootd::Tool;
 
 use super::*;
 
-/// Counts the letters of a text.
-#[derive(Debug)]
-struct Letters(Value);
-
-impl Letters {
-    fn tool() -> Tool {
-        let parameters =
-            json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
-        Tool::new(Self(parameters)).unwrap()
-    }
-}
-
-impl RootTool for Letters {
-    fn name(&self) -> &str {
-        "letters"
-    }
-
-    fn description(&self) -> &str {
-        "Counts the letters of a text."
-    }
-
-    fn parameters(&self) -> &Value {
-        &self.0
-    }
-
-    fn call(&self, call: Call, _deadline: std::time::Instant) -> ToolFuture<'_> {
-        let text = call.args.first().or_else(|| call.kwargs.get("text")).cloned();
-        Box::pin(async move {
-            match text {
-                Some(Pickled::Str(text)) => Ok(Reply::of(text.chars().count() as i64)),
-                _ => Err(ToolError::Failed("no text".to_owned())),
-            }
-        })
-    }
+fn letter_counter() -> Tool {
+    let parameters =
+        json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+    let count = |call: Call| match call.argument(0, "text") {
+        Some(Pickled::Str(text)) => Ok(text.chars().count() as i64),
+        _ => Err("no text".into()),
+    };
+    Tool::from_fn("letters", "Counts the letters of a text.", parameters, count).unwrap()
 }
 
 /// The same work in both languages: look, fail, correct, ask sub-LLMs and a tool, answer.
@@ -75,7 +49,7 @@ async fn a_rollout_looks_fails_corrects_itself_asks_and_answers() {
         let kept = tempfile::tempdir().unwrap();
         config.language = language;
         config.context = a_file(kept.path());
-        config.root_tools = vec![Letters::tool()];
+        config.root_tools = vec![letter_counter()];
         config.keep = Some(kept.path().to_owned());
         let result = stage.run(config).await;
 
@@ -204,7 +178,7 @@ async fn standard_tools_are_called_beside_the_repl() {
     ]});
     let stage = Stage::new([Rule::any().message(letters).once(), answer("3")]).await;
     let (mut config, seen) = stage.rollout("one");
-    config.standard_tools = vec![Letters::tool()];
+    config.standard_tools = vec![letter_counter()];
     let result = stage.run(config).await;
     assert_eq!(result.answer.as_deref(), Some("3"));
     let outputs = seen.outputs();

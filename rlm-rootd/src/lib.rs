@@ -9,6 +9,7 @@
 //! Every response that is no success is `{"error": "…"}`. A hostile request costs its sender an error and others nothing.
 
 mod call;
+mod error;
 mod http;
 pub mod ledger;
 mod listener;
@@ -26,7 +27,7 @@ mod server;
 mod signature;
 pub mod tool;
 
-pub use call::CallError;
+pub use error::CallError;
 pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};
 pub use listener::Listener;
 pub use llm::{

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::CallError;
+use crate::error::CallError;
 use crate::ledger::{Budget, Ledger, LedgerSnapshot};
 use crate::llm::{BudgetTool, LlmBatch, Models, Prices, SubLlm, SubLlmError, SubLlmOptions};
 use crate::metrics::{CallCounters, CallCounts};

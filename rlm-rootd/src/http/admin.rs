@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::admission::read_body;
 use super::context::{Context, bearer, id, record};
 use super::error::{HttpError, json};
-use crate::call::CallError;
+use crate::error::CallError;
 use crate::ledger::Budget;
 use crate::llm::SubLlmOptions;
 use crate::metrics::Route;

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use super::admission::{Admission, admit};
 use super::context::{Context, Id, open};
 use super::error::{HttpError, holding, json_bytes};
-use crate::call::CallError;
+use crate::error::CallError;
 use crate::metrics::Route;
 
 /// Sends the request on to the rollout's model.

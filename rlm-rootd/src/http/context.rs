@@ -8,7 +8,7 @@ use axum::http::{Extensions, HeaderMap, header};
 
 use super::error::HttpError;
 use super::record::Record;
-use crate::call::CallError;
+use crate::error::CallError;
 use crate::metrics::Route;
 use crate::rollout::Rollout;
 use crate::rootd::Shared;

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use rlm_core::root_tool::ErrorBody;
 use serde::Serialize;
 
-use crate::call::CallError;
+use crate::error::CallError;
 
 /// A refusal.
 #[derive(Debug)]

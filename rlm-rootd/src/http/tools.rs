@@ -8,7 +8,7 @@ use rlm_core::root_tool::{Envelope, Reply};
 use super::admission::{Admission, admit};
 use super::context::{Context, Id, open};
 use super::error::{HttpError, holding, json_bytes};
-use crate::call::CallError;
+use crate::error::CallError;
 use crate::metrics::Route;
 
 /// Reads the request, calls the tool that it names, and writes the reply.

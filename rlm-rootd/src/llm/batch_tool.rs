@@ -8,7 +8,7 @@ use rlm_core::root_tool::{Call, LLM_BATCH, Reply, ToolResult};
 use serde_json::{Value as Json, json};
 
 use super::sub_llm::SubLlm;
-use crate::{RootTool, ToolError, ToolFuture};
+use crate::tool::{RootTool, ToolError, ToolFuture};
 
 /// What begins the text that stands for an answer which there is none of.
 const ERROR: &str = "Error in sub-LLM call: ";

@@ -8,7 +8,7 @@ use rlm_core::root_tool::{Call, Reply};
 use serde_json::{Value as Json, json};
 
 use crate::ledger::Ledger;
-use crate::{RootTool, ToolError, ToolFuture};
+use crate::tool::{RootTool, ToolError, ToolFuture};
 
 const BUDGET: &str = "budget";
 

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value as Json};
 
+use super::bounds::check_bounds;
 use super::error::SubCallError;
 use super::sub_llm::{SubLlm, new_id};
 use crate::ledger::Exhausted;
@@ -71,31 +72,6 @@ impl SubLlm {
         let check = |reply: &super::reply::Reply| reply.message().map(|_| reply.body.clone());
         let (result, ..) = self.sender.exchange(&request, deadline, check).await;
         Ok(result?)
-    }
-}
-
-/// Fields that bound a completion, and the most that each may be.
-const BOUNDS: [(&str, u64); 3] =
-    [("max_tokens", 1 << 31), ("max_completion_tokens", 1 << 31), ("n", 1 << 10)];
-
-/// Fields by which some servers make more of a completion than its bounds say.
-const BEYOND: [&str; 4] = ["best_of", "min_tokens", "max_new_tokens", "n_predict"];
-
-/// Whether what bounds a completion is understood: a server may read as a number what is none for us.
-pub(super) fn check_bounds(fields: &Map<String, Json>, has_budget: bool) -> Result<(), String> {
-    for (field, most) in BOUNDS {
-        let is_fine = match fields.get(field) {
-            None | Some(Json::Null) => true,
-            Some(value) => value.as_u64().is_some_and(|count| (1..=most).contains(&count)),
-        };
-        if !is_fine {
-            return Err(format!("{field} must be an int from 1 to {most}, or null"));
-        }
-    }
-    let is_given = |field: &&&str| fields.get(**field).is_some_and(|value| !value.is_null());
-    match BEYOND.iter().find(is_given).filter(|_| has_budget) {
-        Some(field) => Err(format!("{field} cannot be used with a budget of tokens or cost: leave it out")),
-        None => Ok(()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Calls of sub-LLMs that failed.
+//! Errors of sub-LLMs: of their configuration, and of their calls.
 
 use std::time::Duration;
 
-use crate::ledger::Exhausted;
+use crate::ledger::{Exhausted, Unpriced};
 
 /// A call of a sub-LLM that failed. The text is for the model that made it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,4 +62,26 @@ pub enum SubCallError {
     /// The caller went away. Only records have this one.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// An invalid configuration of a sub-LLM.
+#[derive(Debug, thiserror::Error)]
+pub enum SubLlmError {
+    /// The budget is in USD, and the model has no price.
+    #[error(transparent)]
+    Unpriced(#[from] Unpriced),
+    /// A parallelism of 0.
+    #[error("the parallelism of the sub-LLM is 0, expected 1 or more")]
+    NoParallelism,
+    /// A field that each request sets itself, or an invalid bound of a completion.
+    #[error("sampling: {0}")]
+    Sampling(String),
+    /// The parameters of a tool are not a JSON schema.
+    #[error("the parameters of the tool {tool} are not a JSON schema: {reason}")]
+    Schema {
+        /// The tool.
+        tool: String,
+        /// What is wrong with them.
+        reason: String,
+    },
 }

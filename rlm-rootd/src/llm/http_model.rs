@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
 
-use super::error::SubCallError;
+use super::error::{SubCallError, SubLlmError};
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-use super::sub_llm::{SubLlm, SubLlmError, SubLlmOptions, new_id};
+use super::sub_llm::{SubLlm, SubLlmOptions, new_id};
 use crate::ledger::{Estimate, Ledger};
 
 /// What servers write where a conversation is too long for their model. Gathered from the error texts of OpenAI, vLLM,

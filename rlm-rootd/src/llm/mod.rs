@@ -12,6 +12,7 @@
 //! estimate.
 
 mod batch_tool;
+mod bounds;
 mod boxed;
 mod budget_tool;
 mod chat;
@@ -33,7 +34,7 @@ mod tool_loop;
 pub use batch_tool::LlmBatch;
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
-pub use error::SubCallError;
+pub use error::{SubCallError, SubLlmError};
 pub use http_model::HttpModel;
 pub use key::Key;
 pub use models::{Models, ModelsConfig, ModelsError};
@@ -42,5 +43,5 @@ pub use proxy::Proxy;
 pub use record::{Recorder, SubCallRecord};
 pub use retry::Retries;
 pub use root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-pub use sub_llm::{Completion, SubLlm, SubLlmError, SubLlmOptions, check_sampling};
+pub use sub_llm::{Completion, SubLlm, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;

@@ -7,17 +7,17 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
+use super::bounds::check_bounds;
 use super::boxed::last_boxed;
-use super::chat::check_bounds;
-use super::error::SubCallError;
+use super::error::{SubCallError, SubLlmError};
 use super::estimate::prompt_tokens;
 use super::exchange::{Request, Sender};
 use super::models::Models;
 use super::record::Recorder;
 use super::reply::{Reply, Said};
 use super::tool_loop::ChatTools;
-use crate::RootTool;
-use crate::ledger::{Budget, Estimate, Ledger, Unpriced, Usage};
+use crate::ledger::{Budget, Estimate, Ledger, Usage};
+use crate::tool::RootTool;
 
 /// Fields that are no sampling parameters.
 const RESERVED: [&str; 5] = ["messages", "model", "stream", "tools", "tool_choice"];
@@ -65,28 +65,6 @@ impl Default for SubLlmOptions {
             recorder: None,
         }
     }
-}
-
-/// A sub-LLM that cannot be.
-#[derive(Debug, thiserror::Error)]
-pub enum SubLlmError {
-    /// The budget is in USD, and the model has no price.
-    #[error(transparent)]
-    Unpriced(#[from] Unpriced),
-    /// No request could ever run.
-    #[error("the parallelism of the sub-LLM is 0, expected 1 or more")]
-    NoParallelism,
-    /// A field that is ours to set, or that bounds completions and is no number for it.
-    #[error("sampling: {0}")]
-    Sampling(String),
-    /// A tool's parameters are no JSON schema.
-    #[error("the parameters of the tool {tool} are no JSON schema: {reason}")]
-    Schema {
-        /// The tool.
-        tool: String,
-        /// Why.
-        reason: String,
-    },
 }
 
 /// Whether these can be fields of each request under this budget.

@@ -9,8 +9,8 @@ use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply, ToolResult};
 use serde_json::{Value as Json, json};
 use tokio::time::timeout_at;
 
-use super::sub_llm::SubLlmError;
-use crate::RootTool;
+use super::error::SubLlmError;
+use crate::tool::RootTool;
 
 /// The tools that a model may call in its conversation.
 #[derive(Debug)]

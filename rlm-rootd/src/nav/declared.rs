@@ -2,8 +2,6 @@
 
 use tree_sitter::Node as Syntax;
 
-use super::symbols::first_line;
-
 /// Longest single name, in bytes; what is longer is no symbol.
 pub(super) const MAX_NAME_BYTES: usize = 256;
 
@@ -111,4 +109,9 @@ fn without_angles(text: &str) -> String {
         }
     }
     plain
+}
+
+/// The line on which something begins, from 1.
+pub(super) fn first_line(syntax: Syntax<'_>) -> usize {
+    syntax.start_position().row + 1
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tree_sitter::{Node as Syntax, ParseOptions, Parser, Tree, TreeCursor};
 
-use super::declared::{MAX_NAME_BYTES, is_of_function, line, names, signature, text};
+use super::declared::{MAX_NAME_BYTES, first_line, is_of_function, line, names, signature, text};
 use super::language::{Compiled, Language, Node};
 use super::stop::Stop;
 
@@ -361,11 +361,6 @@ impl Lead {
 fn joined(holder: &str, names: &[String]) -> String {
     let names = names.join(".");
     if holder.is_empty() { names } else { format!("{holder}.{names}") }
-}
-
-/// The line on which something begins, from 1.
-pub(super) fn first_line(syntax: Syntax<'_>) -> usize {
-    syntax.start_position().row + 1
 }
 
 fn last_line(syntax: Syntax<'_>) -> usize {

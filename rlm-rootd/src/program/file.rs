@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::spawner::Spawner;
-use super::{Form, MAX_OUTPUT_BYTES, ProgramTool, Shared};
+use super::tool::{MAX_OUTPUT_BYTES, OutputFormat, ProgramTool, Shared};
 use crate::offload::LargeWork;
 use crate::rollout::MAX_TOOL_TIME_LIMIT;
 use crate::tool::Tool;
@@ -55,7 +55,7 @@ struct Declaration {
     /// Seconds.
     timeout: Option<f64>,
     #[serde(default)]
-    output: Form,
+    output: OutputFormat,
     max_output_bytes: Option<usize>,
     #[serde(default)]
     env: Vec<String>,
@@ -129,7 +129,7 @@ fn program_tool(
         dir: dir.to_owned(),
         env,
         time_limit: declaration.timeout.map(seconds).transpose()?,
-        form: declaration.output,
+        format: declaration.output,
         max_output_bytes: declaration.max_output_bytes.unwrap_or(MAX_OUTPUT_BYTES),
         shared: shared.clone(),
     })

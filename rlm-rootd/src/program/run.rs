@@ -19,9 +19,9 @@ const ERROR_TAIL_BYTES: usize = 4 << 10;
 /// Most that is read of a stream after its program has ended, in bytes: what the kernel lets a pipe hold.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// A program that ended by itself.
+/// The end of a program that ended by itself.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct Exit {
     pub(super) status: ExitStatus,
     pub(super) output: Vec<u8>,
     /// The end of what it wrote to stderr.
@@ -45,7 +45,7 @@ pub(super) async fn run(
     mut command: Command,
     input: Vec<u8>,
     max_output: usize,
-) -> Result<Finished, RunError> {
+) -> Result<Exit, RunError> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = spawner.spawn(command).await.map_err(RunError::Start)?;
     let ended = exit_of(program.child())?;
@@ -69,7 +69,7 @@ pub(super) async fn run(
     output.rest()?;
     errors.rest()?;
     let error_tail = String::from_utf8_lossy(&errors.bytes).into_owned();
-    Ok(Finished { status, output: output.bytes, error_tail })
+    Ok(Exit { status, output: output.bytes, error_tail })
 }
 
 /// Readable once the program has exited, before it is reaped.

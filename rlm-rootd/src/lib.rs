@@ -1,19 +1,20 @@
 //! The endpoint on the host that code in a session calls back into.
 //!
 //! A [`Rootd`] holds rollouts. Each has a secret, tools and limits; code in its session calls the tools over HTTP and
-//! reaches nothing of another rollout. [`Rootd::serve`] takes a bound [`Listener`] and a future that ends it.
+//! cannot reach another rollout. [`Rootd::serve`] takes a bound [`Listener`] and a future that ends it.
 //!
 //! A call ends when its tool does, at the rollout's time limit, when its caller goes away, or with the rollout: the tool's
 //! future is dropped in the last three cases, and a tool that is a program is killed.
 //!
-//! Every response that is no success is `{"error": "…"}`. A hostile request costs its sender an error and others nothing.
+//! Every refusal is `{"error": "…"}`. What a request may take is limited, and a request over a limit costs its sender an
+//! error.
 
 mod call;
 mod error;
 mod http;
-pub mod ledger;
+mod ledger;
 mod listener;
-pub mod llm;
+mod llm;
 mod log_lines;
 mod memory;
 mod metrics;
@@ -25,15 +26,18 @@ mod rootd;
 mod secret;
 mod server;
 mod signature;
-pub mod tool;
+mod tool;
 
 pub use error::CallError;
-pub use ledger::{Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Reservation, Usage};
+pub use ledger::{
+    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, Resource, Unpriced, Usage,
+};
 pub use listener::Listener;
 pub use llm::{
     BudgetTool, ChatError, ChatReply, ChatRequest, ChatTools, Completion, HttpModel, Key, LlmBatch,
-    ModelError, ModelErrorKind, ModelFuture, Models, ModelsConfig, ModelsError, Prices, Proxy, Recorder,
-    Retries, RootModel, SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions, check_sampling,
+    ModelError, ModelErrorKind, ModelFuture, Models, ModelsConfig, ModelsError, Price, Prices, PricesError,
+    Proxy, Recorder, Retries, RootModel, SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions,
+    check_sampling,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use memory::free_large_values_at_once;

@@ -80,6 +80,7 @@ impl CallCounters {
 
 /// How many calls of a tool ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CallCounts {
     /// With a result.
     pub ok: u64,

@@ -92,6 +92,7 @@ impl Registration {
 
 /// A rollout that cannot be registered. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegisterError {
     /// An id that is no path segment.
     #[error(
@@ -117,6 +118,7 @@ pub enum RegisterError {
 
 /// What a rollout has done so far.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct RolloutMetrics {
     /// The rollout's id.
     pub id: String,

@@ -64,6 +64,7 @@ impl std::ops::Add for Usage {
 
 /// The state of a [`Ledger`](super::Ledger) at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct LedgerSnapshot {
     /// What was spent.
     pub used: Amounts,

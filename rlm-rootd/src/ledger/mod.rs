@@ -6,7 +6,7 @@
 //! What a request may cost is its prompt's estimated tokens and the tokens that its completion is limited to. The second is
 //! a bound, the first is not: a prompt of more tokens than estimated overruns a budget by the difference.
 //!
-//! A [`Reservation`] that is dropped gives back what it held, unless its request was sent: then the request may have cost
+//! A `Reservation` that is dropped gives back what it held, unless its request was sent: then the request may have cost
 //! all of it, and that is what it is settled at.
 
 mod amounts;
@@ -111,7 +111,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Exhausted`] where that is more than what is left.
-    pub fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+    pub(crate) fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
         self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
         let price = self.prices.get(&estimate.model);
         let sum = Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price);
@@ -154,7 +154,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Exhausted`] where even all that they hold would not be enough.
-    pub async fn reserve_when_free(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+    pub(crate) async fn reserve_when_free(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
         loop {
             // Made before the look, so that a reservation which ends after it is not missed.
             let freed = self.freed.notified();
@@ -173,7 +173,7 @@ impl Ledger {
 /// What is held back for one request.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped is given back"]
-pub struct Reservation {
+pub(crate) struct Reservation {
     ledger: Arc<Ledger>,
     price: Option<Price>,
     held: Sum,
@@ -189,18 +189,18 @@ enum Stage {
 
 impl Reservation {
     /// The request is about to be sent: from here on it may cost all that is held, unless told otherwise.
-    pub fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.stage = Stage::Sent;
     }
 
     /// The request cost this.
-    pub fn settle(mut self, usage: &Usage) {
+    pub(crate) fn settle(mut self, usage: &Usage) {
         let spent = Sum::of(usage.prompt_tokens, usage.completion_tokens, self.price);
         self.end(Some((spent, usage.is_estimated)));
     }
 
     /// The request cost nothing, even if it was sent.
-    pub fn release(mut self) {
+    pub(crate) fn release(mut self) {
         self.end(None);
     }
 

@@ -14,6 +14,7 @@ const MAX_ID_CHARS: usize = 128;
 
 /// A request through the proxy that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChatError {
     /// The request is none that can be sent on.
     #[error("{0}")]

@@ -6,6 +6,7 @@ use crate::ledger::{Exhausted, Unpriced};
 
 /// A call of a sub-LLM that failed. The text is for the model that made it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SubCallError {
     /// The rollout's budget does not allow it.
     #[error(transparent)]
@@ -66,6 +67,7 @@ pub enum SubCallError {
 
 /// An invalid configuration of a sub-LLM.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SubLlmError {
     /// The budget is in USD, and the model has no price.
     #[error(transparent)]

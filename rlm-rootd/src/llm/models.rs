@@ -62,6 +62,7 @@ impl ModelsConfig {
 
 /// A configuration that cannot be.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModelsError {
     /// The base URL is none that can be called.
     #[error("the base URL of the models {0}")]

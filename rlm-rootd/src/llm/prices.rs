@@ -32,6 +32,7 @@ pub struct Price {
 
 /// Prices that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PricesError {
     /// The file cannot be read.
     #[error("prices cannot be read from {path}")]

@@ -22,6 +22,7 @@ const ENVIRONMENT: [&str; 9] =
 
 /// A file of tools that cannot be taken.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ToolsFileError {
     /// No TOML, or TOML of another shape.
     #[error("{0}")]

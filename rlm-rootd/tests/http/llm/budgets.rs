@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rlm_rootd::llm::Price;
-use rlm_rootd::{Budget, Ledger, Models, Prices, SubLlm, SubLlmOptions, Usage};
+use rlm_rootd::{Budget, Ledger, Models, Price, Prices, SubLlm, SubLlmOptions, Usage};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 
 use super::{ask, echoes, prompts, setup, soon};

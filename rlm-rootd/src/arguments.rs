@@ -1,4 +1,4 @@
-//! What the command takes.
+//! The command line.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -72,22 +72,22 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum ListenAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Arguments {
-    /// Where to listen: loopback, unless remote callers are asked for.
-    pub(crate) fn place(&self) -> anyhow::Result<Place> {
+    /// The address to listen on. Another one than loopback needs `--allow-remote`.
+    pub(crate) fn listen_address(&self) -> anyhow::Result<ListenAddress> {
         if let Some(path) = &self.socket {
-            return Ok(Place::Unix(path.clone()));
+            return Ok(ListenAddress::Unix(path.clone()));
         }
         if !self.listen.ip().is_loopback() && !self.allow_remote {
-            bail!("--listen {} is no loopback address: other machines need --allow-remote", self.listen);
+            bail!("--listen {} is not a loopback address: other machines need --allow-remote", self.listen);
         }
-        Ok(Place::Tcp(self.listen))
+        Ok(ListenAddress::Tcp(self.listen))
     }
 }

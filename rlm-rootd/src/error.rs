@@ -45,7 +45,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// How the call is counted.
+    /// The outcome under which the call is counted.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Arguments(_) => Outcome::Arguments,

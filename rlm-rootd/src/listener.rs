@@ -1,4 +1,4 @@
-//! Where an endpoint listens.
+//! The socket on which an endpoint listens.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -38,14 +38,14 @@ impl Listener {
     /// Takes a bound TCP listener.
     ///
     /// # Errors
-    /// It has no address.
+    /// The listener has no address.
     pub fn from_tcp(listener: TcpListener) -> io::Result<Self> {
         let base_url = format!("http://{}", listener.local_addr()?);
         Ok(Self { kind: Kind::Tcp(listener), base_url })
     }
 
-    /// Binds a Unix socket that only its owner may connect to. A socket at that path at which nobody listens is
-    /// replaced; the path is removed when the listener is dropped.
+    /// Binds a Unix socket that only its owner may connect to. An abandoned socket at that path is replaced; the path is
+    /// removed when the listener is dropped.
     ///
     /// # Errors
     /// The path cannot be bound.
@@ -67,7 +67,7 @@ impl Listener {
         Ok(Self { kind: Kind::Unix(listener, file), base_url })
     }
 
-    /// Where it is reached: `http://ADDRESS:PORT`, or `http+unix://PATH` with the path percent-encoded.
+    /// The URL to reach it: `http://ADDRESS:PORT`, or `http+unix://PATH` with the path percent-encoded.
     #[must_use]
     pub fn base_url(&self) -> &str {
         &self.base_url

@@ -1,4 +1,4 @@
-//! The log, on standard error. Who does not read it loses lines, and holds nobody up.
+//! The log on standard error. Lines are lost while nothing reads it.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::arguments::LogFormat;
 /// Lines that wait to be written.
 const LINES: usize = 4096;
 
-/// How long the end waits for lines to be written.
+/// Time limit at the end for lines to be written.
 pub(crate) const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Starts the log, with a filter as in `RUST_LOG`.

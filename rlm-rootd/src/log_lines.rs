@@ -1,12 +1,12 @@
-//! Where a log's lines go: to standard error, which nobody waits for.
+//! A log on standard error that never blocks.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// The lines of a process's log on their way to standard error. A thread writes them; who does not read standard error
-/// loses lines, and holds nobody up.
+/// The lines of a process's log on their way to standard error. A thread writes them. Lines are lost while standard error is
+/// not read, and nothing waits for it.
 #[derive(Debug)]
 pub struct LogLines {
     /// An empty line is the end.
@@ -15,7 +15,7 @@ pub struct LogLines {
 }
 
 impl LogLines {
-    /// Starts the thread. So many lines at most wait to be written; one more is lost.
+    /// Starts the thread. At most this many lines wait to be written; further ones are lost.
     ///
     /// # Errors
     ///
@@ -26,26 +26,26 @@ impl LogLines {
         let write = move || {
             let mut stderr = io::stderr();
             for line in written.into_iter().take_while(|line| !line.is_empty()) {
-                // Nobody reads it.
+                // Standard error may be closed.
                 let _lost = stderr.write_all(&line);
             }
-            // Who waits may have given up.
+            // The waiting thread may have given up.
             let _waited = end.send(());
         };
         thread::Builder::new().name("log".to_owned()).spawn(write)?;
         Ok(Self { lines, ended })
     }
 
-    /// What a log writes to, one line at a time.
+    /// A writer for a log, one line at a time.
     #[must_use]
     pub fn writer(&self) -> LogWriter {
         LogWriter(self.lines.clone())
     }
 
-    /// Writes what waits, as far as somebody reads it in this time.
+    /// Writes the waiting lines, as far as standard error is read within the limit.
     pub fn finish(self, limit: Duration) {
         if self.lines.try_send(Vec::new()).is_ok() {
-            // A reader that takes nothing loses the last lines.
+            // The last lines are lost if nothing reads them.
             let _lost = self.ended.recv_timeout(limit);
         }
     }
@@ -57,7 +57,7 @@ pub struct LogWriter(SyncSender<Vec<u8>>);
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // Too many wait: this one is lost.
+        // If too many wait, this one is lost.
         let _lost = self.0.try_send(line.to_vec());
         Ok(line.len())
     }

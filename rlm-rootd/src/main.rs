@@ -22,7 +22,7 @@ use serde_json::{Map, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, ListenAddress};
 
 /// Exit status when an argument, or a file that one names, is wrong.
 const USAGE_ERROR: u8 = 2;
@@ -30,10 +30,10 @@ const USAGE_ERROR: u8 = 2;
 /// Exit status when nothing can be served.
 const SERVER_ERROR: u8 = 3;
 
-/// How long the end waits for calls to be dropped.
+/// Time limit at the end for calls to be dropped.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// Descriptors that are kept for all else than connections: tools, models, the log.
+/// Descriptors that are kept for everything but connections: tools, models, the log.
 const DESCRIPTORS: usize = 64;
 
 fn main() -> ExitCode {
@@ -41,8 +41,8 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err((status, error)) => {
-            // There is nobody left to tell that telling failed.
-            let _unheard = writeln!(std::io::stderr(), "rlm-rootd: {error:#}");
+            // If standard error is closed, the exit status remains.
+            let _closed = writeln!(std::io::stderr(), "rlm-rootd: {error:#}");
             ExitCode::from(status)
         }
     }
@@ -66,19 +66,19 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What the arguments come to.
+/// The settings that the arguments give.
 struct Settings {
     rootd: Rootd,
     rollouts: Vec<Registration>,
     /// Shown at the start where it was made here.
     new_token: Option<Secret>,
-    place: arguments::Place,
+    address: ListenAddress,
 }
 
 fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     // Other processes of the same user cannot read the key from our environment or memory.
     nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")?;
-    let place = arguments.place()?;
+    let address = arguments.listen_address()?;
     let tools = tools(arguments)?;
     let prices = arguments.prices.as_deref().map(Prices::read).transpose()?.unwrap_or_default();
     let models = models(arguments)?;
@@ -108,7 +108,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
         let config = RolloutConfig { tools: tools.clone(), ..RolloutConfig::default() };
         rollouts.push(rootd.register(id, config).with_context(|| format!("--rollout {id}"))?);
     }
-    Ok(Settings { rootd, rollouts, new_token, place })
+    Ok(Settings { rootd, rollouts, new_token, address })
 }
 
 /// The tools of the file, and those over the context.
@@ -124,7 +124,8 @@ fn tools(arguments: &Arguments) -> anyhow::Result<Vec<Tool>> {
 
 fn tools_of_file(path: &Path) -> anyhow::Result<Vec<Tool>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let whole = std::path::absolute(path).with_context(|| format!("{} has no place", path.display()))?;
+    let whole =
+        std::path::absolute(path).with_context(|| format!("{} cannot be resolved", path.display()))?;
     let dir = whole.parent().unwrap_or(Path::new("/"));
     let environment: BTreeMap<_, _> = std::env::vars_os().collect();
     load_tools(&text, dir, &environment).with_context(|| path.display().to_string())
@@ -145,7 +146,7 @@ fn models(arguments: &Arguments) -> anyhow::Result<Option<Arc<Models>>> {
     Ok(Some(Arc::new(Models::new(config)?)))
 }
 
-/// A variable that holds a secret. An empty one would open the door to everyone.
+/// A variable that holds a secret. An empty secret would admit everyone.
 fn required(name: &str) -> anyhow::Result<String> {
     match variable(name) {
         Some(value) if !value.trim().is_empty() => Ok(value.trim().to_owned()),
@@ -153,8 +154,8 @@ fn required(name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// As many descriptors as the system lets us have, and how many these are. The programs of tools get the limit that was
-/// there before.
+/// Raises the limit of open files as far as the system allows, and returns it. The programs of tools keep the limit from
+/// before.
 fn raise_descriptor_limit() -> anyhow::Result<usize> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files cannot be read")?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).context("the limit of open files cannot be raised")?;
@@ -164,22 +165,22 @@ fn raise_descriptor_limit() -> anyhow::Result<usize> {
 fn serve(settings: Settings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let served = runtime.block_on(serve_until_signals(settings));
-    // Calls that are cut off are dropped by it, which kills their programs. A thread that still decodes a large body holds
-    // us up no longer.
+    // This drops calls that were cut off, which kills their programs. It does not wait longer for a thread that still decodes
+    // a large body.
     runtime.shutdown_timeout(LAST_CALLS);
     served
 }
 
 async fn serve_until_signals(settings: Settings) -> anyhow::Result<()> {
-    let Settings { rootd, rollouts, new_token, place } = settings;
+    let Settings { rootd, rollouts, new_token, address } = settings;
     let (first, second) = (CancellationToken::new(), CancellationToken::new());
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut ends = signal(SignalKind::terminate())?;
-    let listener = match &place {
-        arguments::Place::Tcp(address) => {
+    let listener = match &address {
+        ListenAddress::Tcp(address) => {
             Listener::tcp(*address).with_context(|| format!("{address} cannot be bound"))
         }
-        arguments::Place::Unix(path) => {
+        ListenAddress::Unix(path) => {
             Listener::unix(path).with_context(|| format!("{} cannot be bound", path.display()))
         }
     }?;

@@ -1,7 +1,7 @@
 //! Freed memory that the allocator keeps.
 
 /// Blocks from this size on go back to the system as soon as they are freed, in bytes.
-const LARGE_BLOCK_BYTES: usize = 1 << 20;
+pub(crate) const LARGE_BLOCK_BYTES: usize = 1 << 20;
 
 /// Makes large values go back to the system as soon as they are freed, in the whole process: for a `main` that serves. A
 /// server that holds a few at once, on one thread after another, would otherwise keep several times as much.

@@ -1,4 +1,4 @@
-//! Counters of the whole process, as Prometheus reads them. No label has a value that a request chose.
+//! Counters of the whole endpoint, in Prometheus' text format. No label takes a value from a request.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -13,7 +13,7 @@ use crate::llm::{Prices, Recorder, SubCallRecord};
 /// Upper bounds of the histograms' buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0, 300.0];
 
-/// A route, as metrics and logs name it.
+/// A route in metrics and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Route {
     Tools,
@@ -37,7 +37,7 @@ impl Route {
     }
 }
 
-/// How a tool call ended.
+/// The outcome of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ok,
@@ -57,7 +57,7 @@ impl Outcome {
     ];
 }
 
-/// Tool calls by how they ended.
+/// Tool calls by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct CallCounters([AtomicU64; Outcome::ALL.len()]);
 
@@ -78,15 +78,15 @@ impl CallCounters {
     }
 }
 
-/// How many calls of a tool ended how.
+/// Calls of a tool by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CallCounts {
-    /// With a result.
+    /// Ended with a result.
     pub ok: u64,
     /// Refused for their arguments.
     pub arguments: u64,
-    /// With an error of the tool's.
+    /// Failed with an error of the tool.
     pub failed: u64,
     /// Stopped at the time limit.
     pub timed_out: u64,
@@ -128,7 +128,7 @@ impl Histogram {
     }
 }
 
-/// Adds to a counter, which stays at the largest number that there is rather than to begin anew.
+/// Adds to a counter, which saturates instead of wrapping.
 fn add(counter: &AtomicU64, more: u64) {
     counter.update(Relaxed, Relaxed, |count| count.saturating_add(more));
 }
@@ -151,7 +151,7 @@ pub(crate) struct SubCalls {
     attempts: AtomicU64,
     prompt_tokens: AtomicU64,
     completion_tokens: AtomicU64,
-    /// In 10⁻¹² USD, as USD per million tokens make whole numbers of them.
+    /// In 10⁻¹² USD: prices in USD per million tokens give whole numbers.
     cost: AtomicU64,
     seconds: Histogram,
 }
@@ -205,7 +205,7 @@ impl Metrics {
         self.call_seconds.add(took);
     }
 
-    /// All of them as text.
+    /// The metrics as text.
     pub(crate) fn text(&self, rollouts: usize, connections: usize) -> String {
         let mut out = Text(String::new());
         out.head(

@@ -1,4 +1,4 @@
-//! A rollout: its secret, its tools, its limits, and what it has called.
+//! A rollout: its secret, tools, limits and counters.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,35 +20,35 @@ use crate::tool::Tool;
 /// Time limit of a root-tool call by default.
 pub const TOOL_TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// Longest time limit: what is meant to be longer is a mistake of units.
+/// Longest time limit of a call. A longer one is a mistake of units.
 pub const MAX_TOOL_TIME_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Requests of a rollout that are worked on at once by default.
 const MAX_RUNNING: usize = 64;
 
-/// Requests of a rollout that wait by default. They cost a connection each.
+/// Requests of a rollout that may wait by default. Each costs a connection.
 const MAX_WAITING: usize = 1000;
 
-/// How long the end of a rollout waits for responses that nobody takes.
+/// Time limit for the last responses of a rollout to be read.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Longest id, in bytes.
 const ID_BYTES: usize = 128;
 
-/// What a rollout may call, and within which limits.
+/// The tools and limits of a rollout.
 #[derive(Clone, Debug)]
 pub struct RolloutConfig {
     /// Its own tools. The endpoint adds `llm_batch` and `budget` where it has models.
     pub tools: Vec<Tool>,
     /// Time limit of a call; [`TOOL_TIME_LIMIT`] by default, [`MAX_TOOL_TIME_LIMIT`] at most.
     pub tool_time_limit: Duration,
-    /// How many of its requests are worked on at once; 64 by default. Further ones wait.
+    /// Requests that are worked on at once; 64 by default. Further ones wait.
     pub max_running: usize,
-    /// How many of its requests wait; 1000 by default. Further ones are refused.
+    /// Requests that may wait; 1000 by default. Further ones are refused.
     pub max_waiting: usize,
-    /// What it may spend on models; no limit by default.
+    /// The budget for models; no limit by default.
     pub budget: Budget,
-    /// How its sub-LLM is called.
+    /// The options of its sub-LLM.
     pub sub_llm: SubLlmOptions,
 }
 
@@ -65,36 +65,36 @@ impl Default for RolloutConfig {
     }
 }
 
-/// A registered rollout: what its worker needs in order to call.
+/// The data of a registered rollout that its worker needs to call.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// The rollout's id.
     pub id: String,
-    /// Sent as `Authorization: Bearer …`.
+    /// The secret to send as `Authorization: Bearer …`.
     pub secret: Secret,
     /// Names of its tools, in their order.
     pub tools: Vec<String>,
 }
 
 impl Registration {
-    /// Where tools are called, on a server with this [`base_url`](crate::Listener::base_url).
+    /// The URL of the tools, on a server with this [`base_url`](crate::Listener::base_url).
     #[must_use]
     pub fn tools_url(&self, base_url: &str) -> String {
         format!("{base_url}/rollout/{}/v1/rlm/tools", self.id)
     }
 
-    /// Where the sub-LLM proxy takes chat completions.
+    /// The URL of the sub-LLM proxy for chat completions.
     #[must_use]
     pub fn chat_url(&self, base_url: &str) -> String {
         format!("{base_url}/rollout/{}/v1/chat/completions", self.id)
     }
 }
 
-/// A rollout that cannot be registered. Nothing has changed.
+/// A registration that is refused. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// An id that is no path segment.
+    /// An id that is not a path segment.
     #[error(
         "the rollout's id must be 1 to {ID_BYTES} of the characters a-z, A-Z, 0-9, '_', '-' and '.', not all dots"
     )]
@@ -108,15 +108,15 @@ pub enum RegisterError {
     /// A time limit out of bounds.
     #[error("tool_time_limit must be above 0 and at most {} s", MAX_TOOL_TIME_LIMIT.as_secs())]
     TimeLimit,
-    /// A sub-LLM that cannot be.
+    /// An invalid configuration of the sub-LLM.
     #[error(transparent)]
     SubLlm(#[from] SubLlmError),
-    /// The system has no random bytes for a secret.
+    /// The system gave no random bytes for a secret.
     #[error("no secret can be made")]
     Secret(#[source] std::io::Error),
 }
 
-/// What a rollout has done so far.
+/// The calls and the spending of a rollout so far.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RolloutMetrics {
@@ -124,11 +124,11 @@ pub struct RolloutMetrics {
     pub id: String,
     /// Seconds since it was registered.
     pub age: f64,
-    /// Calls that run now.
+    /// Running calls.
     pub running: i64,
-    /// Calls by tool and by how they ended.
+    /// Counts of ended calls by tool.
     pub tools: BTreeMap<String, CallCounts>,
-    /// What it has spent on models.
+    /// Spending on models.
     pub spent: LedgerSnapshot,
 }
 
@@ -246,9 +246,9 @@ impl Rollout {
         self.running.fetch_sub(1, Relaxed);
     }
 
-    /// Waits until no request is worked on, nor a response on its way, for 5 s at most. For a rollout that has ended.
+    /// Waits until all responses of an ended rollout are sent, [`DRAIN_LIMIT`] at most.
     pub(crate) async fn drained(&self) {
-        // What is not taken by then is not waited for.
+        // Responses that are not read by then are given up.
         drop(timeout(DRAIN_LIMIT, self.places.acquire_many(self.max_running)).await);
     }
 

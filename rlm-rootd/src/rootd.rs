@@ -22,25 +22,23 @@ use crate::tool::Tool;
 pub struct RootdConfig {
     /// The tools that a rollout may be given by `PUT /rollout/{id}`.
     pub tools: Vec<Tool>,
-    /// The models of sub-LLMs; none by default, and then there is neither `llm_batch` nor the proxy.
+    /// The models of sub-LLMs; none by default. Without them rollouts have no `llm_batch`, `budget` and proxy.
     pub models: Option<Arc<Models>>,
-    /// What models cost; nothing is known by default.
+    /// The prices of models; empty by default.
     pub prices: Prices,
-    /// What guards `/rollout/{id}`. None, the default: it is closed to everyone.
+    /// The token for `/rollout/{id}`. None, the default, closes the route to everyone.
     pub admin_token: Option<Secret>,
     /// Largest body of a request, in bytes; [`MAX_BODY_BYTES`] by default.
     pub max_body_bytes: usize,
-    /// How long a connection may take for the head of a request, the time that it is idle before included; 60 s by
-    /// default.
+    /// Time limit of a connection for the head of a request, idle time before it included; 60 s by default.
     pub head_time_limit: Duration,
-    /// How long the body of a request may take; 120 s by default.
+    /// Time limit for the body of a request; 120 s by default.
     pub body_time_limit: Duration,
-    /// How long a response may stand still because its reader takes nothing; 60 s by default.
+    /// Longest time that a response may wait for its reader to take more; 60 s by default.
     pub write_time_limit: Duration,
-    /// How many connections are open at once; 8192 by default. A further one takes the place of that which has been idle
-    /// for longest, and waits where none is.
+    /// Connections that are open at once; 8192 by default. A further one waits until one ends.
     pub max_connections: usize,
-    /// How long running calls may go on after a shutdown began; 10 s by default.
+    /// Time that running calls have to end in a shutdown; 10 s by default.
     pub shutdown_time_limit: Duration,
 }
 
@@ -118,15 +116,15 @@ impl Rootd {
         Ok(registration)
     }
 
-    /// Removes a rollout and cancels what runs for it. None: there is none of this id.
+    /// Removes a rollout and cancels its calls. None where no rollout has this id.
     pub fn unregister(&self, id: &str) -> Option<RolloutMetrics> {
         let rollout = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner).remove(id)?;
         rollout.ended.cancel();
         Some(rollout.metrics())
     }
 
-    /// As [`Self::unregister`], and waits until nothing runs for it any more, so that the metrics are its last. Responses that
-    /// nobody takes are waited for at most 5 s.
+    /// As [`Self::unregister`], and waits until its calls have ended, so that the metrics are final. It waits at most 5 s for
+    /// responses that are not read.
     pub async fn end(&self, id: &str) -> Option<RolloutMetrics> {
         let rollout = self.0.rollouts.write().unwrap_or_else(PoisonError::into_inner).remove(id)?;
         rollout.ended.cancel();
@@ -134,19 +132,19 @@ impl Rootd {
         Some(rollout.metrics())
     }
 
-    /// What a rollout spends on models. None: there is none of this id.
+    /// The spending of a rollout on models. None where no rollout has this id.
     #[must_use]
     pub fn ledger(&self, id: &str) -> Option<Arc<Ledger>> {
         self.0.rollout(id).map(|rollout| rollout.ledger.clone())
     }
 
-    /// What a rollout has done so far. None: there is none of this id.
+    /// The calls and the spending of a rollout so far. None where no rollout has this id.
     #[must_use]
     pub fn rollout_metrics(&self, id: &str) -> Option<RolloutMetrics> {
         self.0.rollout(id).map(|rollout| rollout.metrics())
     }
 
-    /// The metrics of the process as Prometheus reads them.
+    /// The metrics of the endpoint, in Prometheus' text format.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.0.metrics_text()

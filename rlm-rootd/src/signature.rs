@@ -1,4 +1,4 @@
-//! Whether a call fits a tool's schema, and what the arguments are called.
+//! The check of a call against its tool's schema, and the names of arguments.
 //!
 //! A schema with `properties` is a signature: arguments by position take the names of the properties in their order,
 //! names that are not among them are refused unless `additionalProperties` is given and not false, and those that are
@@ -13,11 +13,11 @@ use rlm_core::pickle::{Value, WriteError};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES};
 use serde_json::{Map, Value as Json};
 
-/// Keywords that tell a reader something and refuse nothing.
+/// Keywords that inform a reader and refuse nothing.
 const ANNOTATIONS: [&str; 8] =
     ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"];
 
-/// Keywords of a whole schema that say nothing about single parameters, beside [`ANNOTATIONS`].
+/// Keywords of a whole schema that say nothing about single parameters, besides [`ANNOTATIONS`].
 const OF_THE_WHOLE: [&str; 8] =
     ["$schema", "$id", "$defs", "definitions", "type", "properties", "required", "additionalProperties"];
 
@@ -34,7 +34,7 @@ pub(crate) struct Signature {
 struct Parameters {
     /// In the order of positions.
     names: Vec<String>,
-    /// Those about which the schema says nothing.
+    /// Whether the schema says nothing about the parameter, by position.
     free: Vec<bool>,
     required: Vec<String>,
     takes_others: bool,
@@ -45,7 +45,7 @@ impl Signature {
     /// Compiles a tool's schema.
     ///
     /// # Errors
-    /// A sentence on what is wrong with the schema.
+    /// The fault in the schema, as a sentence.
     pub(crate) fn new(tool: &str, schema: &Json) -> Result<Self, String> {
         let tool = tool.to_owned();
         let Some(schema) = schema.as_object() else {
@@ -55,10 +55,10 @@ impl Signature {
             return Err("parameters must be a JSON schema of type object".to_owned());
         }
         let validator = jsonschema::options()
-            // Linear in the text: the text comes from the session.
+            // Linear in the text, which comes from the session.
             .with_pattern_options(PatternOptions::regex())
             .build(&Json::Object(schema.clone()))
-            .map_err(|error| format!("parameters are no valid JSON schema: {error}"))?;
+            .map_err(|error| format!("parameters are not a valid JSON schema: {error}"))?;
         let Some(properties) = schema.get("properties") else { return Ok(Self { tool, parameters: None }) };
         let properties = properties.as_object().ok_or("properties must be an object")?;
         let says_more = |keyword: &String| {
@@ -94,7 +94,7 @@ impl Signature {
         let mut instance = Map::with_capacity(named.len());
         for (name, value) in named {
             let json = if parameters.is_free(name) {
-                // Anything will do, and it may be large.
+                // Any value fits, and it may be large.
                 Json::Null
             } else {
                 value.to_json(MAX_BODY_BYTES).map_err(|error| not_json(tool, name, error))?
@@ -135,7 +135,7 @@ impl Parameters {
         let by_position = named.len();
         for (key, value) in call.kwargs.iter() {
             let Value::Str(name) = key else {
-                return Err(format!("{tool}: a name of an argument is no str"));
+                return Err(format!("{tool}: the name of an argument is not a str"));
             };
             let place = self.names.iter().position(|held| **held == **name);
             match place {
@@ -162,7 +162,7 @@ impl Parameters {
     }
 }
 
-/// Why an argument cannot be written as JSON.
+/// The error of an argument that cannot be written as JSON.
 pub(crate) fn not_json(tool: &str, name: &str, error: WriteError) -> String {
     match error {
         WriteError::NotJson { path, what } => {
@@ -173,7 +173,7 @@ pub(crate) fn not_json(tool: &str, name: &str, error: WriteError) -> String {
     }
 }
 
-/// The names that a schema gives to arguments by position; None where it names none.
+/// The names that a schema gives to arguments by position; None without `properties`.
 pub(crate) fn names(schema: &Json) -> Option<Vec<String>> {
     Some(schema.get("properties")?.as_object()?.keys().cloned().collect())
 }
@@ -185,7 +185,7 @@ fn refuses_nothing(schema: &Json) -> bool {
     }
 }
 
-/// The JSON text where it is short.
+/// The JSON text if it is short.
 fn quoted(json: &Json) -> Option<String> {
     struct Short(String);
     impl fmt::Write for Short {
@@ -201,7 +201,7 @@ fn quoted(json: &Json) -> Option<String> {
     write!(short, "{json}").is_ok().then_some(short.0)
 }
 
-/// Text of a caller's in an error, at most 100 characters of it.
+/// A caller's text in an error, at most 100 characters of it.
 pub(crate) fn shortened(text: &str) -> String {
     let short: String = text.chars().take(100).collect();
     if short.len() < text.len() { short + "…" } else { short }

@@ -214,7 +214,7 @@ impl Tool {
 pub struct DefinitionError {
     /// The tool's name.
     pub tool: String,
-    /// What is wrong with the name or the schema.
+    /// The fault in the name or the schema.
     pub reason: String,
 }
 

@@ -21,11 +21,11 @@ use crate::rootd::Rootd;
 use crate::signature::shortened;
 use crate::tool::Tool;
 
-/// What `PUT` takes.
+/// The body of a `PUT`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RolloutRequest {
-    /// Names of configured tools; all when absent.
+    /// Names of configured tools; all of them when absent.
     tools: Option<Vec<String>>,
     /// Seconds.
     tool_time_limit: Option<f64>,
@@ -90,7 +90,7 @@ impl RolloutRequest {
     }
 }
 
-/// What `PUT` answers.
+/// The response to a `PUT`.
 #[derive(Debug, Serialize)]
 struct RolloutResponse<'a> {
     id: &'a str,
@@ -100,7 +100,7 @@ struct RolloutResponse<'a> {
     tools: Vec<ToolResponse<'a>>,
 }
 
-/// A tool as a prompt describes it.
+/// The parts of a tool that a prompt describes.
 #[derive(Debug, Serialize)]
 struct ToolResponse<'a> {
     name: &'a str,
@@ -114,7 +114,7 @@ impl<'a> ToolResponse<'a> {
     }
 }
 
-/// That a request comes from the admin, and which rollout it is about.
+/// A request with the admin token, and the id in its path.
 pub(super) struct Admin {
     id: String,
 }

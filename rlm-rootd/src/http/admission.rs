@@ -9,10 +9,12 @@ use axum::body::HttpBody as _;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use http_body_util::BodyExt as _;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::error::HttpError;
+use crate::memory::{LARGE_BLOCK_BYTES, give_back};
 use crate::offload::LARGE_BYTES;
 use crate::rollout::Rollout;
 use crate::rootd::RootdConfig;
@@ -23,10 +25,22 @@ pub(super) struct Admission {
     pub(super) permits: Permits,
 }
 
-/// A request's share of its rollout's limits, kept until the response is sent: one that nobody reads takes a place too.
+/// A request's share of its rollout's limits, kept until the response is sent: an unread response takes a place too.
 pub(super) struct Permits {
     _place: OwnedSemaphorePermit,
     _body_kib: Option<OwnedSemaphorePermit>,
+    body_bytes: usize,
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        // The many small values of a large body leave the allocator's arenas full of holes.
+        if self.body_bytes > LARGE_BLOCK_BYTES
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn_blocking(give_back);
+        }
+    }
 }
 
 /// Waits until the rollout may hold the body, reads it, and waits for a place.
@@ -44,7 +58,8 @@ pub(super) async fn admit(
         body = bounded_body(config, rollout, request) => body?,
     };
     let _place = rollout.place().await?;
-    Ok(Admission { body, permits: Permits { _place, _body_kib } })
+    let body_bytes = body.len();
+    Ok(Admission { body, permits: Permits { _place, _body_kib, body_bytes } })
 }
 
 async fn bounded_body(

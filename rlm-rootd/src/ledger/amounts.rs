@@ -1,4 +1,4 @@
-//! What budgets, requests and sums of requests come to.
+//! Amounts: of budgets, of requests, of sums of requests.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::llm::prices::Price;
 
-/// What a rollout may spend. What is absent is not limited.
+/// Limits on the spending of a rollout. An absent field is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Requests that a model answers, or may have answered. One that is refused is none.
+    /// Requests that a model answers, or may have answered. Refused ones do not count.
     pub calls: Option<u64>,
     /// Tokens of prompts and completions together.
     pub tokens: Option<u64>,
@@ -31,22 +31,22 @@ impl Budget {
 /// The most that a request may cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// The model, by whose price the cost is reckoned.
+    /// The model, whose price gives the cost.
     pub model: Arc<str>,
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
-    /// Tokens that its completion is limited to; 0 where it is not.
+    /// Most tokens of its completion; 0 without a limit.
     pub completion_tokens: u64,
 }
 
-/// What a request did cost.
+/// The cost of a request that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
     /// Tokens of its completion.
     pub completion_tokens: u64,
-    /// Whether these are estimates, since the server reported none.
+    /// Whether these are estimates, since the server did not report them.
     pub is_estimated: bool,
 }
 
@@ -66,11 +66,11 @@ impl std::ops::Add for Usage {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LedgerSnapshot {
-    /// What was spent.
+    /// Amounts spent.
     pub used: Amounts,
-    /// What requests under way may still spend.
+    /// Amounts that running requests may still spend.
     pub reserved: Amounts,
-    /// What may yet be reserved.
+    /// Amounts that may still be reserved.
     pub left: Left,
     /// Whether a part of `used` is estimated.
     pub usage_estimated: bool,
@@ -87,11 +87,11 @@ pub struct Amounts {
     pub completion_tokens: u64,
     /// Tokens of both.
     pub tokens: u64,
-    /// Cost in USD; none where a model without a known price is among them.
+    /// Cost in USD; none if the price of one of the models is unknown.
     pub cost_usd: Option<f64>,
 }
 
-/// What is left of a [`Budget`]; none where there is no limit.
+/// The rest of a [`Budget`]; none where it has no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Left {
     /// Requests.

@@ -1,4 +1,4 @@
-//! Why a request is not within a budget, and in which words that is said.
+//! Requests that exceed a budget, and the text of the error.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use std::fmt;
 pub enum Exhausted {
     /// Less is left than the request may need.
     Short {
-        /// What there is too little of.
+        /// The resource that is short.
         resource: Resource,
-        /// What the request may need of it.
+        /// Amount that the request may need.
         needed: u64,
-        /// What is left.
+        /// Amount left.
         left: u64,
-        /// What requests under way hold, and may give back in part.
+        /// Amount that running requests hold, and may give back in part.
         reserved: u64,
         /// The budget.
         limit: u64,
@@ -22,7 +22,7 @@ pub enum Exhausted {
     Unpriced(Unpriced),
 }
 
-/// What a budget limits.
+/// A resource that a budget limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Requests.
@@ -85,7 +85,7 @@ impl Exhausted {
     }
 }
 
-/// An amount in our unit as USD with what digits it has, at most nine behind the point.
+/// A cost as USD, with at most nine digits behind the point.
 fn usd(cost: u64) -> String {
     let text = format!("{:.9}", cost as f64 / 1e12);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

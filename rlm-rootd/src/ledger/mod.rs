@@ -1,10 +1,10 @@
-//! What a rollout may spend on models, and what it has spent.
+//! The spending of a rollout on models, and its budget.
 //!
-//! Each request to a model reserves the most that it may cost before it is sent, and is settled at what it did cost
-//! afterwards. Both happen under one lock, so requests side by side cannot spend the same money twice.
+//! Each request to a model reserves the most that it may cost before it is sent, and is settled at its cost afterwards. Both
+//! happen under one lock, so concurrent requests cannot spend the same money twice.
 //!
-//! What a request may cost is its prompt's estimated tokens and the tokens that its completion is limited to. The second is
-//! a bound, the first is not: a prompt of more tokens than estimated overruns a budget by the difference.
+//! A request reserves the estimated tokens of its prompt and the limit of its completion. The second is a bound, the first is
+//! not: a prompt of more tokens than estimated exceeds a budget by the difference.
 //!
 //! A `Reservation` that is dropped gives back what it held, unless its request was sent: then the request may have cost
 //! all of it, and that is what it is settled at.
@@ -21,7 +21,7 @@ pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
 pub use self::exhausted::{Exhausted, Resource, Unpriced};
 use crate::llm::prices::{Price, Prices};
 
-/// What one rollout spends on models.
+/// The spending of one rollout on models.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
@@ -29,7 +29,7 @@ pub struct Ledger {
     cost_limit: Option<u64>,
     prices: Prices,
     state: Mutex<State>,
-    /// Told each time that a reservation ends.
+    /// Notified each time a reservation ends.
     freed: Notify,
 }
 
@@ -37,16 +37,16 @@ pub struct Ledger {
 struct State {
     used: Sum,
     reserved: Sum,
-    /// Kept for one request that comes later.
+    /// Set aside for one later request.
     aside: Sum,
     is_estimated: bool,
 }
 
 impl Ledger {
-    /// A ledger with nothing in it.
+    /// An empty ledger.
     #[must_use]
     pub fn new(budget: Budget, prices: Prices) -> Self {
-        // A float becomes the nearest whole number that there is; NaN and negative ones become 0.
+        // The cast rounds towards zero and saturates; NaN and negative numbers become 0.
         let cost_limit = budget.cost_usd.map(|usd| (usd * 1e12) as u64);
         Self { budget, cost_limit, prices, state: Mutex::default(), freed: Notify::new() }
     }
@@ -68,7 +68,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What is used, reserved and left.
+    /// The amounts that are used, reserved and left.
     #[must_use]
     pub fn snapshot(&self) -> LedgerSnapshot {
         let State { used, reserved, aside, is_estimated } = *self.state();
@@ -87,9 +87,9 @@ impl Ledger {
         }
     }
 
-    /// Keeps so much from all other requests, for one that comes later, in place of what was kept before. None gives it back.
+    /// Sets this much aside for one later request, in place of what was set aside before. None gives it back.
     ///
-    /// Returns whether there is so much. What there is is kept in any case.
+    /// Returns whether that much is left. What is left is set aside in any case.
     pub fn set_aside(&self, estimate: Option<&Estimate>) -> bool {
         let kept = estimate.map(|estimate| {
             let price = self.prices.get(&estimate.model);
@@ -150,11 +150,14 @@ impl Ledger {
         Ok(Reservation { ledger: Arc::clone(self), price, held: sum, stage: Stage::Held })
     }
 
-    /// As [`Self::reserve`], but where requests under way hold what is missing, waits for them to be settled.
+    /// As [`Self::reserve`], but waits for running requests to be settled where they hold what is missing.
     ///
     /// # Errors
-    /// [`Exhausted`] where even all that they hold would not be enough.
-    pub(crate) async fn reserve_when_free(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+    /// [`Exhausted`] where even all that they hold is not enough.
+    pub(crate) async fn reserve_when_free(
+        self: &Arc<Self>,
+        estimate: &Estimate,
+    ) -> Result<Reservation, Exhausted> {
         loop {
             // Made before the look, so that a reservation which ends after it is not missed.
             let freed = self.freed.notified();
@@ -166,11 +169,11 @@ impl Ledger {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while holding it")
+        self.state.lock().expect("no holder of the lock panics")
     }
 }
 
-/// What is held back for one request.
+/// Amounts that are reserved for one request.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped is given back"]
 pub(crate) struct Reservation {
@@ -188,7 +191,7 @@ enum Stage {
 }
 
 impl Reservation {
-    /// The request is about to be sent: from here on it may cost all that is held, unless told otherwise.
+    /// Marks the request as about to be sent: unless it is settled or released, it costs all that is reserved.
     pub(crate) fn sent(&mut self) {
         self.stage = Stage::Sent;
     }

@@ -10,11 +10,11 @@ use serde_json::{Value as Json, json};
 use super::sub_llm::SubLlm;
 use crate::tool::{RootTool, ToolError, ToolFuture};
 
-/// What begins the text that stands for an answer which there is none of.
+/// Beginning of the text that stands for a missing answer.
 const ERROR: &str = "Error in sub-LLM call: ";
 
 static PARAMETERS: LazyLock<Json> = LazyLock::new(|| {
-    // The tool judges the type itself: its error says more, and one bad prompt must not fail the others.
+    // The tool checks the type itself: its error says more, and one bad prompt must not fail the others.
     json!({
         "type": "object",
         "properties": {"prompts": {"description": "The prompts, a list of str."}},
@@ -23,8 +23,8 @@ static PARAMETERS: LazyLock<Json> = LazyLock::new(|| {
     })
 });
 
-/// `llm_batch(prompts: list[str]) -> list[str]`: asks the rollout's sub-LLM each prompt. What fails is answered by a text
-/// that says why, in its place.
+/// `llm_batch(prompts: list[str]) -> list[str]`: asks the rollout's sub-LLM each prompt. The answer to a prompt that fails is
+/// a text that gives the error.
 #[derive(Debug)]
 pub struct LlmBatch {
     sub_llm: Arc<SubLlm>,
@@ -88,7 +88,7 @@ impl RootTool for LlmBatch {
     }
 }
 
-/// The one argument, by place or by name.
+/// The one argument, by position or by name.
 fn prompts(call: Call) -> Result<Vec<Value>, ToolError> {
     let refuse = |why: String| Err(ToolError::Arguments(format!("{LLM_BATCH}: {why}")));
     if let Some((name, _)) = call.kwargs.iter().find(|(name, _)| **name != Value::from("prompts")) {
@@ -109,7 +109,7 @@ fn prompts(call: Call) -> Result<Vec<Value>, ToolError> {
     }
 }
 
-/// What is kept of the time for the answer's way back: a twentieth, at most a second.
+/// Time kept back for sending the reply: a twentieth of what is left, at most a second.
 fn margin(deadline: Instant, now: Instant) -> Duration {
     (deadline.saturating_duration_since(now) / 20).min(Duration::from_secs(1))
 }

@@ -1,6 +1,6 @@
 //! Answers in `\boxed{…}`.
 
-/// What the last `\boxed{…}` with balanced braces holds. An escaped brace counts for none.
+/// The content of the last `\boxed{…}` with balanced braces. Escaped braces do not count.
 pub(super) fn last_boxed(text: &str) -> Option<&str> {
     const OPENING: &str = r"\boxed{";
     text.rmatch_indices(OPENING).find_map(|(start, _)| {

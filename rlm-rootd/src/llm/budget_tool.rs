@@ -15,7 +15,7 @@ const BUDGET: &str = "budget";
 static PARAMETERS: LazyLock<Json> =
     LazyLock::new(|| json!({"type": "object", "properties": {}, "additionalProperties": false}));
 
-/// `budget() -> dict`: what the rollout's calls of models have used, hold and have left, as a
+/// `budget() -> dict`: the amounts that the rollout's calls of models have used, have reserved and have left, as a
 /// [`LedgerSnapshot`](crate::LedgerSnapshot).
 #[derive(Debug)]
 pub struct BudgetTool {

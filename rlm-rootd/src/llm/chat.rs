@@ -1,4 +1,4 @@
-//! The proxy: requests that code in a session puts together itself.
+//! The proxy: requests that code in a session writes itself.
 
 use std::time::Instant;
 
@@ -9,23 +9,23 @@ use super::error::SubCallError;
 use super::sub_llm::{SubLlm, new_id};
 use crate::ledger::Exhausted;
 
-/// Longest name of a batch or request that a caller may give, in characters.
+/// Longest id of a batch or request that a caller may give, in characters.
 const MAX_ID_CHARS: usize = 128;
 
 /// A request through the proxy that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatError {
-    /// The request is none that can be sent on.
+    /// The request cannot be sent on.
     #[error("{0}")]
     Request(String),
-    /// It was sent, or could not be.
+    /// The call of the model failed.
     #[error(transparent)]
     Call(#[from] SubCallError),
 }
 
 impl ChatError {
-    /// The HTTP status to answer with. A refusal of our key is none of the caller's: 502.
+    /// The HTTP status to answer with. A refusal of our key is not the caller's fault: 502.
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
@@ -47,8 +47,8 @@ impl ChatError {
 }
 
 impl SubLlm {
-    /// Forwards a chat completion request to the rollout's model, whatever model it names, and gives the server's answer as
-    /// it is. Sampling parameters of the options are added where the request has none of its own.
+    /// Forwards a chat completion request to the rollout's model, whatever model it names, and returns the server's response
+    /// unchanged. Sampling parameters of the options are added where the request does not set them.
     ///
     /// `_batch_id` and `_request_id` name the request in records; they are not forwarded.
     ///
@@ -76,7 +76,7 @@ impl SubLlm {
     }
 }
 
-/// Takes a name that the caller gives, if it is one that a header can hold.
+/// Takes an id that the caller gives, which must fit a header.
 fn take_id(body: &mut Map<String, Json>, field: &str) -> Result<Option<String>, ChatError> {
     match body.shift_remove(field) {
         None | Some(Json::Null) => Ok(None),

@@ -11,35 +11,35 @@ pub enum SubCallError {
     /// The rollout's budget does not allow it.
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
-    /// Its deadline passed while it waited for its turn: nothing was sent.
+    /// The deadline passed before the request was sent.
     #[error("its time was over before it was sent")]
     NotSent,
     /// No answer came in time.
     #[error("no answer within {:.1} s{}", .after.as_secs_f64(), .last.as_ref().map_or_else(String::new, |last| format!(", and before that: {last}")))]
     TimedOut {
-        /// How long it was waited for: of one attempt, or where the deadline passed, of all together.
+        /// Time waited: for one attempt, or where the deadline passed, for all attempts together.
         after: Duration,
-        /// How an earlier attempt failed.
+        /// The error of an earlier attempt.
         last: Option<Box<Self>>,
     },
-    /// The server answered with a status that is no success.
+    /// The server answered with an error status.
     #[error("the model's server answered {status}: {message}")]
     Status {
         /// The status.
         status: u16,
-        /// What the server says, shortened.
+        /// The server's text, shortened.
         message: String,
     },
-    /// The server asks to wait for longer than there is time.
+    /// The server asks to wait beyond the deadline.
     #[error("the model's server answered {status} and asks to wait {:.0} s, {:.0} s are left: {message}", .wait.as_secs_f64(), .left.as_secs_f64())]
     MustWait {
         /// The status.
         status: u16,
-        /// What the server says, shortened.
+        /// The server's text, shortened.
         message: String,
-        /// How long it asks to wait.
+        /// The wait that the server asks for.
         wait: Duration,
-        /// How much time is left.
+        /// Time left until the deadline.
         left: Duration,
     },
     /// No connection could be made.
@@ -48,19 +48,19 @@ pub enum SubCallError {
     /// The connection ended without a whole answer.
     #[error("the connection to the model's server broke: {0}")]
     Broken(String),
-    /// The answer is not what the interface has for one.
+    /// The reply does not follow the interface.
     #[error("the model's reply is malformed: {0}")]
     Malformed(String),
-    /// The answer has no text.
+    /// The reply has no text.
     #[error("the model returned no text")]
     NoText,
-    /// The answer has no text, since the limit of its tokens was spent before, by reasoning for example.
+    /// The reply has no text because its limit of tokens was spent, by reasoning for example.
     #[error("the model returned no text: it reached the limit of its tokens")]
     NoTextWithinTokens,
     /// The model refused.
     #[error("the model refused: {0}")]
     Refused(String),
-    /// The caller went away. Only records have this one.
+    /// The caller went away. Only records hold this error.
     #[error("cancelled")]
     Cancelled,
 }
@@ -83,7 +83,7 @@ pub enum SubLlmError {
     Schema {
         /// The tool.
         tool: String,
-        /// What is wrong with them.
+        /// The fault in the schema.
         reason: String,
     },
 }

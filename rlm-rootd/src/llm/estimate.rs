@@ -1,6 +1,6 @@
-//! How many tokens a text may have.
+//! Estimates of the number of tokens in a text.
 //!
-//! Tokenizers differ, and none is at hand. The weights here are meant to be too high: a token per three letters or blanks
+//! Tokenizers differ, and we have none. The weights here are meant to be too high: a token per three letters or blanks
 //! (English has about four), one per digit and sign, two per three bytes of any other script.
 
 use serde_json::{Map, Value as Json};

@@ -9,12 +9,12 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 
 use super::error::SubCallError;
-use super::models::{Again, Failure, Models};
+use super::models::{Failure, Models, Retry};
 use super::record::{Recorder, SubCallRecord};
 use super::reply::Reply;
 use crate::ledger::{Estimate, Ledger, Usage};
 
-/// Whom a request is sent for.
+/// The models, the ledger and the limits of one rollout.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) models: Arc<Models>,
@@ -24,7 +24,7 @@ pub(super) struct Sender {
     pub(super) recorder: Option<Arc<dyn Recorder>>,
 }
 
-/// A request and its names.
+/// A request and the ids that name it in records.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) batch_id: &'a str,
@@ -36,13 +36,13 @@ pub(super) struct Request<'a> {
     pub(super) body: Bytes,
 }
 
-/// What came of it, so far.
+/// The attempts of a request so far.
 #[derive(Debug, Default)]
 struct Progress {
     attempts: u32,
-    /// What the attempts that are over were charged.
+    /// The charge for attempts that have ended.
     charged: Usage,
-    /// What the one under way is charged if it is cut off.
+    /// The charge for the running attempt if it is cut off.
     under_way: Option<Usage>,
     last_error: Option<SubCallError>,
 }
@@ -59,7 +59,7 @@ impl Sender {
     ) -> (Result<T, SubCallError>, Usage, u32) {
         let started = Instant::now();
         let mut entry =
-            Entry { sender: self, request, started, progress: Progress::default(), is_over: false };
+            PendingRecord { sender: self, request, started, progress: Progress::default(), is_over: false };
         let result = if started < deadline {
             let attempts = self.attempts(request, deadline, &mut entry.progress, check);
             timeout_at(deadline.into(), attempts).await
@@ -96,14 +96,14 @@ impl Sender {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            let asked = match failure.again {
-                Again::Never => return Err(failure.error),
-                Again::Once if is_second_try => return Err(failure.error),
-                Again::Once => {
+            let asked = match failure.retry {
+                Retry::Never => return Err(failure.error),
+                Retry::Once if is_second_try => return Err(failure.error),
+                Retry::Once => {
                     is_second_try = true;
                     None
                 }
-                Again::After(asked) => asked,
+                Retry::After(asked) => asked,
             };
             let retries = self.models.retries();
             if progress.attempts > retries.max {
@@ -152,17 +152,17 @@ impl Sender {
         Ok(match check(&reply) {
             Ok(value) => Ok((reply, value)),
             Err(error) => {
-                let again = match error {
-                    SubCallError::Malformed(_) | SubCallError::NoText => Again::Once,
-                    _ => Again::Never,
+                let retry = match error {
+                    SubCallError::Malformed(_) | SubCallError::NoText => Retry::Once,
+                    _ => Retry::Never,
                 };
-                Err(Failure { error, may_have_cost: true, again })
+                Err(Failure { error, may_have_cost: true, retry })
             }
         })
     }
 }
 
-/// The error of a request for which there is no time to send it again.
+/// The error of a request that is out of time for another attempt.
 fn no_time(error: SubCallError, asked: Option<Duration>, left: Duration) -> SubCallError {
     match (error, asked) {
         (SubCallError::Status { status, message }, Some(wait)) => {
@@ -197,8 +197,8 @@ impl Progress {
     }
 }
 
-/// The record of a request, made also where its future is dropped.
-struct Entry<'a> {
+/// The record of a request. It is handed over also where the request's future is dropped.
+struct PendingRecord<'a> {
     sender: &'a Sender,
     request: &'a Request<'a>,
     started: Instant,
@@ -206,7 +206,7 @@ struct Entry<'a> {
     is_over: bool,
 }
 
-impl Entry<'_> {
+impl PendingRecord<'_> {
     fn close(&mut self, reply: Option<&Reply>, error: Option<&SubCallError>) {
         self.is_over = true;
         let Request { batch_id, index, turn, id, estimate, messages, body } = self.request;
@@ -231,7 +231,7 @@ impl Entry<'_> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for PendingRecord<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.close(None, Some(&SubCallError::Cancelled));

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A key. It is shown by no means of formatting.
+/// A key. No formatting shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
 impl Key {
-    /// A key of this text; white space around it does not count.
+    /// A key of this text without the white space around it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().trim().to_owned())
     }

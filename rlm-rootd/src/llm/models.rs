@@ -20,10 +20,10 @@ use super::retry::{Retries, retry_after};
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
 
-/// What is kept of a server's error text, in characters.
+/// Longest text of a server's error, in characters.
 const ERROR_CHARS: usize = 300;
 
-/// Where the models are, and how they are called.
+/// The server of the models, and the limits of calls to it.
 #[derive(Clone, Debug)]
 pub struct ModelsConfig {
     /// The address of an OpenAI-compatible interface, up to and with its version: `https://host/v1`.
@@ -32,15 +32,15 @@ pub struct ModelsConfig {
     pub model: String,
     /// The key, sent as `Authorization: Bearer …`.
     pub key: Option<Key>,
-    /// What requests go over; none by default, whatever the environment says.
+    /// The proxy for requests; none by default, whatever the environment says.
     pub proxy: Option<Proxy>,
-    /// How many requests of this process run at once; 64 by default.
+    /// Requests of this process that run at once; 64 by default.
     pub parallelism: usize,
-    /// When a request is sent again.
+    /// The retries of a request.
     pub retries: Retries,
-    /// How long making a connection may take; 10 s by default.
+    /// Time limit for making a connection; 10 s by default.
     pub connect_timeout: Duration,
-    /// How long one attempt may take, until its answer is read; 120 s by default, so that a call of 300 s has a second one.
+    /// Time limit of one attempt until its response is read; 120 s by default, so that a call of 300 s has a second one.
     pub timeout: Duration,
 }
 
@@ -60,23 +60,23 @@ impl ModelsConfig {
     }
 }
 
-/// A configuration that cannot be.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelsError {
-    /// The base URL is none that can be called.
+    /// The base URL cannot be called.
     #[error("the base URL of the models {0}")]
     BaseUrl(String),
     /// The name of the model is empty.
     #[error("the name of the model is empty")]
     NoModel,
-    /// No request could ever run.
+    /// A parallelism of 0.
     #[error("the parallelism of the models is 0, expected 1 or more")]
     NoParallelism,
     /// The key cannot be sent in a header.
     #[error("the key of the models has characters that no header can hold")]
     Key,
-    /// The proxy is of no kind that is known.
+    /// The kind of proxy is not supported.
     #[error("{0}")]
     Proxy(String),
     /// The HTTP client cannot be made.
@@ -96,22 +96,22 @@ pub struct Models {
     running: Semaphore,
 }
 
-/// An attempt that gave no reply.
+/// An attempt without a reply.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: SubCallError,
-    /// Whether the model may have answered, unheard.
+    /// Whether the model may have answered although no reply arrived.
     pub(super) may_have_cost: bool,
-    pub(super) again: Again,
+    pub(super) retry: Retry,
 }
 
 /// Whether the same request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum Retry {
     Never,
-    /// Once in all: the reply is of no use, and the next may be.
+    /// One more time: this reply cannot be used, and the next one may be.
     Once,
-    /// After a pause; the server may have asked for a certain one.
+    /// After a pause, which the server may have named.
     After(Option<Duration>),
 }
 
@@ -129,14 +129,14 @@ impl Models {
         }
         let url = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
         let authorization = config.key.as_ref().map(authorization).transpose()?;
-        // Another one that was installed before stays, and does as well.
+        // A provider that was installed before stays, and works as well.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut client = Client::builder()
             .connect_timeout(config.connect_timeout)
             .timeout(config.timeout)
-            // A key goes to the server that it is for, and to no other.
+            // The key must not reach another server.
             .redirect(Policy::none())
-            // The client would read the environment itself.
+            // By default the client reads the environment.
             .no_proxy();
         if let Some(proxy) = &config.proxy {
             client = client.proxy(proxy.for_client().map_err(ModelsError::Proxy)?);
@@ -182,7 +182,7 @@ impl Models {
         let asked = asked.and_then(|value| retry_after(value, SystemTime::now()));
         let body = self.read(response).await;
         if !status.is_success() {
-            // The status says enough where the text is lost.
+            // Without the text, the status is enough.
             let body = body.unwrap_or_default();
             return Err(self.refused(status, asked, &body));
         }
@@ -202,7 +202,7 @@ impl Models {
 
     fn reply(&self, body: &[u8]) -> Result<Reply, Failure> {
         let json =
-            serde_json::from_slice(body).or_else(|error| mended(body).ok_or(error)).map_err(|error| {
+            serde_json::from_slice(body).or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
                 unusable(format!("{error} in {:?}", self.shorten(&String::from_utf8_lossy(body))))
             })?;
         // Some servers report errors with a status of success.
@@ -223,18 +223,18 @@ impl Models {
         } else {
             said
         };
-        let message = self.by_way(message);
+        let message = self.naming_proxy(message);
         let is_passing = matches!(status.as_u16(), 408 | 429) || status.is_server_error();
         Failure {
             error: SubCallError::Status { status: status.as_u16(), message },
-            // A gateway gave up waiting, behind which the model may have answered.
+            // A gateway gave up waiting; the model behind it may have answered.
             may_have_cost: matches!(status.as_u16(), 504 | 524),
-            again: if is_passing { Again::After(asked) } else { Again::Never },
+            retry: if is_passing { Retry::After(asked) } else { Retry::Never },
         }
     }
 
     fn broken(&self, error: reqwest::Error) -> Failure {
-        let reason = self.by_way(self.shorten(&last_cause(&error)));
+        let reason = self.naming_proxy(self.shorten(&last_cause(&error)));
         let (error, may_have_cost) = if error.is_connect() {
             (SubCallError::Unreachable(reason), false)
         } else if error.is_timeout() {
@@ -242,11 +242,11 @@ impl Models {
         } else {
             (SubCallError::Broken(reason), true)
         };
-        Failure { error, may_have_cost, again: Again::After(None) }
+        Failure { error, may_have_cost, retry: Retry::After(None) }
     }
 
-    /// The text with what stands between us and the server: it may be what failed.
-    fn by_way(&self, text: String) -> String {
+    /// The text with the name of the proxy, which may be what failed.
+    fn naming_proxy(&self, text: String) -> String {
         match &self.config.proxy {
             Some(proxy) => format!("{text} (over {proxy})"),
             None => text,
@@ -265,13 +265,13 @@ impl Models {
     }
 }
 
-/// A body whose texts have halves of surrogate pairs, as a model may write them: it is paid for, and need not be sent again.
-fn mended(body: &[u8]) -> Option<Json> {
+/// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.
+fn repaired(body: &[u8]) -> Option<Json> {
     Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
 }
 
 fn unusable(why: String) -> Failure {
-    Failure { error: SubCallError::Malformed(why), may_have_cost: true, again: Again::Once }
+    Failure { error: SubCallError::Malformed(why), may_have_cost: true, retry: Retry::Once }
 }
 
 /// The message of an error document: `{"error": {"message"}}`, `{"error"}`, `{"message"}` or `{"detail"}`.
@@ -284,7 +284,7 @@ fn error_text(json: &Json) -> Option<String> {
     }
 }
 
-/// The innermost cause: what is around it repeats the address, and says no more.
+/// The innermost cause: the outer ones only repeat the address.
 fn last_cause(error: &reqwest::Error) -> String {
     let mut cause = error.source();
     let mut text = None;

@@ -1,4 +1,4 @@
-//! What models cost.
+//! Prices of models.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Prices {
     models: BTreeMap<String, Price>,
 }
 
-/// What one model costs.
+/// The price of one model.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
@@ -39,21 +39,21 @@ pub enum PricesError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         source: std::io::Error,
     },
     /// The text is not TOML of this shape.
     #[error("prices are not as expected: {0}")]
     Toml(String),
-    /// A price that is negative, infinite or not a number.
+    /// A negative, infinite or undefined price.
     #[error("the {of} price of {model} is {price}, expected USD per million tokens")]
     Price {
         /// The model.
         model: String,
         /// `prompt` or `completion`.
         of: &'static str,
-        /// What it is.
+        /// The price in the file.
         price: f64,
     },
 }

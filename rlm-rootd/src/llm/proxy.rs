@@ -1,4 +1,4 @@
-//! The proxy between us and a model's server.
+//! The HTTP proxy between us and a model's server.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
 
-/// A proxy that requests go over. What opens it is shown by no means of formatting.
+/// A proxy for requests. No formatting shows its user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     /// Its address, without a user or a password.
@@ -16,9 +16,9 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The proxy that variables name for the server at this address: `HTTP_PROXY` or `HTTPS_PROXY`, as the address begins,
-    /// else `ALL_PROXY`, unless `NO_PROXY` names the server; each in small letters too. A server on the loopback device has
-    /// none.
+    /// The proxy that variables name for the server at this address: `HTTP_PROXY` or `HTTPS_PROXY`, depending on the scheme,
+    /// or `ALL_PROXY`, unless `NO_PROXY` names the server; each also in lower case. A server on the loopback device has no
+    /// proxy.
     pub fn of_variables(base_url: &str, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         if is_on_loopback(&Url::parse(base_url).ok()?) {
             return None;
@@ -38,12 +38,12 @@ impl Proxy {
         Some(Self { url: url.trim_end_matches('/').to_owned(), authorization: found.basic_auth().cloned() })
     }
 
-    /// Whether the connection to the proxy itself is one of TLS.
+    /// Whether the connection to the proxy itself uses TLS.
     pub(super) fn has_tls(&self) -> bool {
         self.url.starts_with("https:")
     }
 
-    /// As the HTTP client wants it.
+    /// The proxy in the form of the HTTP client.
     pub(super) fn for_client(&self) -> Result<reqwest::Proxy, String> {
         if !self.has_tls() && !self.url.starts_with("http:") {
             return Err(format!("{self} cannot be used: expected one that begins with http: or https:"));

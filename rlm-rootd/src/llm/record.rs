@@ -1,4 +1,4 @@
-//! Records of what models were asked, for trajectories.
+//! Records of requests to models, for trajectories.
 
 use std::fmt;
 
@@ -7,35 +7,35 @@ use serde_json::Value as Json;
 use super::error::SubCallError;
 use crate::ledger::Usage;
 
-/// Takes the records of a rollout.
+/// A receiver of the records of a rollout.
 pub trait Recorder: fmt::Debug + Send + Sync {
-    /// A request to a model has ended. Called once for each, from the task that made it: must not block.
+    /// Takes the record of a request that has ended. It is called from the task of the request, and must not block.
     fn sub_call(&self, record: &SubCallRecord<'_>);
 }
 
 /// One request to a model, with its retries.
 #[derive(Clone, Copy, Debug)]
 pub struct SubCallRecord<'a> {
-    /// The batch that it belongs to.
+    /// Id of the batch.
     pub batch_id: &'a str,
-    /// The place of its item in the batch, from 0.
+    /// Index of the item in the batch, from 0.
     pub index: usize,
-    /// Which request of the item it is, from 0: an item with tools takes several.
+    /// Index of the request in its item, from 0: an item with tools takes several.
     pub turn: u32,
-    /// Sent to the server as `X-Request-Id`, the same for each attempt.
+    /// Id of the request, sent to the server as `X-Request-Id` with each attempt.
     pub request_id: &'a str,
     /// The model.
     pub model: &'a str,
-    /// What it was sent.
+    /// The messages that were sent.
     pub messages: &'a [Json],
-    /// The message that it answered.
+    /// The message of the reply.
     pub reply: Option<&'a Json>,
-    /// Why there is none.
+    /// The error in place of a reply.
     pub error: Option<&'a SubCallError>,
-    /// What the ledger was charged, failed attempts included.
+    /// The ledger's charge, failed attempts included.
     pub usage: Usage,
-    /// How often it was sent.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How long it took, waiting included.
+    /// Wall-clock seconds, waiting included.
     pub seconds: f64,
 }

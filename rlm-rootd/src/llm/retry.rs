@@ -1,11 +1,11 @@
-//! When a request is sent again.
+//! Retries of requests: how many, and after what pause.
 
 use std::time::{Duration, SystemTime};
 
-/// How often a request is sent again, and after what pause.
+/// The number of retries of a request, and the pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// How often at most; 4 by default.
+    /// Most retries; 4 by default.
     pub max: u32,
     /// The first pause, 0.5 s by default. Each further one is twice as long.
     pub base: Duration,
@@ -20,8 +20,8 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// The pause after so many attempts: between half and all of what the number of attempts gives, so that requests which
-    /// failed together do not come back together. What the server asks for is the least.
+    /// The pause after this many attempts: between half and all of the full pause, so that requests that failed together are
+    /// not repeated together. A pause that the server asks for is the minimum.
     pub(super) fn pause(&self, attempts: u32, asked: Option<Duration>) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         let full = self.base.saturating_mul(doubled).min(self.cap);

@@ -20,7 +20,7 @@ pub struct ChatTools {
 }
 
 impl ChatTools {
-    /// Takes the tools.
+    /// Compiles the schemas of these tools.
     ///
     /// # Errors
     /// [`SubLlmError::Schema`].
@@ -41,13 +41,13 @@ impl ChatTools {
         Ok(Self { tools: tools.iter().map(with_validator).collect::<Result<_, _>>()?, definitions })
     }
 
-    /// Whether there are none.
+    /// Whether the model may call no tool.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// As a request has them: a list.
+    /// The definitions in a request: a JSON list.
     #[must_use]
     pub fn definitions(&self) -> &Json {
         &self.definitions
@@ -103,7 +103,7 @@ fn kwargs(arguments: Value) -> Result<Dict, String> {
     }
 }
 
-/// A result for a model to read: text as it is, else JSON, else what Python prints.
+/// A result for a model to read: a text as it is, other values as JSON, or as Python's `repr` where JSON cannot hold them.
 fn text(reply: &Reply) -> Result<String, String> {
     match &reply.result {
         ToolResult::Repr(repr) => Ok(repr.clone()),

@@ -16,23 +16,23 @@ use crate::offload::LargeWork;
 use crate::rollout::MAX_TOOL_TIME_LIMIT;
 use crate::tool::Tool;
 
-/// Variables that every program gets, where they are set.
+/// Variables that every program gets if they are set.
 const ENVIRONMENT: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 
-/// A file of tools that cannot be taken.
+/// An invalid file of tools.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolsFileError {
-    /// No TOML, or TOML of another shape.
+    /// The text is not TOML of this shape.
     #[error("{0}")]
     Toml(String),
-    /// A tool that cannot be taken.
+    /// An invalid tool.
     #[error("tool {tool}: {reason}")]
     Tool {
         /// Its name in quotes, or its place from 1.
         tool: String,
-        /// Why not; it names the key.
+        /// The fault, with its key.
         reason: String,
     },
     /// The thread that starts programs cannot be started.
@@ -63,8 +63,8 @@ struct Declaration {
     parameters: Option<Json>,
 }
 
-/// Reads tools from the text of a TOML file that lies in `dir`, which is where they run. `environment` is what they get
-/// their variables from. The limit of open files that this process has now is theirs.
+/// Reads tools from the text of a TOML file in `dir`, where they run. They get their variables from `environment`, and the
+/// limit of open files that this process has now.
 ///
 /// # Errors
 /// [`ToolsFileError`] names tool and key.
@@ -106,8 +106,8 @@ fn program_tool(
     };
     let path = environment.get(OsStr::new("PATH"));
     let program = find(program, dir, path).ok_or_else(|| match program.contains('/') {
-        true => format!("command: {program} is no program"),
-        false => format!("command: there is no program {program} on PATH"),
+        true => format!("command: {program} is not a program"),
+        false => format!("command: no program {program} on PATH"),
     })?;
     let mut env = BTreeMap::new();
     for name in ENVIRONMENT {

@@ -1,4 +1,4 @@
-//! One run of a program: input written, output read within a bound, what is left of it killed.
+//! One run of a program: its input, its output within a bound, and its end.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -13,10 +13,10 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use super::spawner::Spawner;
 
-/// Kept of stderr: its last bytes.
+/// Bytes that are kept of the end of stderr.
 const ERROR_TAIL_BYTES: usize = 4 << 10;
 
-/// Most that is read of a stream after its program has ended, in bytes: what the kernel lets a pipe hold.
+/// Most bytes that are read of a stream after its program has ended: the most that a pipe holds.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// The end of a program that ended by itself.
@@ -50,8 +50,8 @@ pub(super) async fn run(
     let mut program = spawner.spawn(command).await.map_err(RunError::Start)?;
     let ended = exit_of(program.child())?;
     let (stdin, stdout, stderr) = pipes(program.child())?;
-    let mut output = Output::new(stdout, Keep::Start(max_output));
-    let mut errors = Output::new(stderr, Keep::End);
+    let mut output = Output::new(stdout, Retention::Start(max_output));
+    let mut errors = Output::new(stderr, Retention::End);
     let mut feeding = pin!(feed(stdin, input));
     let mut fed = false;
     loop {
@@ -80,14 +80,14 @@ fn exit_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call made this descriptor for us, and nobody else knows it.
+    // SAFETY: the call made this descriptor, and nothing else owns it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
     // SAFETY: an `OwnedFd` is the same open descriptor until it is dropped, and the `AsyncFd` lets go of it first.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
 fn pipes(child: &mut Child) -> io::Result<(Sender, Receiver, Receiver)> {
-    let missing = || io::Error::other("a stream is no pipe");
+    let missing = || io::Error::other("a stream is not a pipe");
     let stdin = child.stdin.take().ok_or_else(missing)?;
     let stdout = child.stdout.take().ok_or_else(missing)?;
     let stderr = child.stderr.take().ok_or_else(missing)?;
@@ -104,21 +104,21 @@ async fn feed(mut stdin: Sender, input: Vec<u8>) {
     let _closed_early = stdin.write_all(&input).await;
 }
 
-enum Keep {
+enum Retention {
     Start(usize),
     End,
 }
 
-/// What a program writes to a stream.
+/// The output of a program on one stream.
 struct Output {
     pipe: Receiver,
-    keep: Keep,
+    keep: Retention,
     bytes: Vec<u8>,
     is_over: bool,
 }
 
 impl Output {
-    fn new(pipe: Receiver, keep: Keep) -> Self {
+    fn new(pipe: Receiver, keep: Retention) -> Self {
         Self { pipe, keep, bytes: Vec::new(), is_over: false }
     }
 
@@ -126,7 +126,7 @@ impl Output {
         self.pipe.readable().await
     }
 
-    /// Takes a piece of what is there.
+    /// Reads a piece.
     fn take(&mut self) -> Result<(), RunError> {
         let mut piece = [0; 16 << 10];
         match self.pipe.try_read(&mut piece) {
@@ -141,16 +141,16 @@ impl Output {
         self.is_over = piece.is_empty();
         self.bytes.extend_from_slice(piece);
         match self.keep {
-            Keep::Start(most) if self.bytes.len() > most => return Err(RunError::TooMuch(most)),
-            Keep::End if self.bytes.len() > 2 * ERROR_TAIL_BYTES => self.cut(),
-            Keep::Start(_) | Keep::End => {}
+            Retention::Start(most) if self.bytes.len() > most => return Err(RunError::TooMuch(most)),
+            Retention::End if self.bytes.len() > 2 * ERROR_TAIL_BYTES => self.cut(),
+            Retention::Start(_) | Retention::End => {}
         }
         Ok(())
     }
 
-    /// Takes what is left in the pipe of a program that has ended. Another process may still hold the pipe.
+    /// Reads the rest of the pipe of a program that has ended. Another process may still hold the pipe.
     ///
-    /// It asks the kernel itself: the runtime may not have heard yet of what came last.
+    /// It reads without the runtime, which may not know yet of the last bytes.
     fn rest(&mut self) -> Result<(), RunError> {
         let mut left = PIPE_BYTES;
         let mut piece = [0; 16 << 10];
@@ -165,7 +165,7 @@ impl Output {
                 Err(errno) => return Err(io::Error::from(errno).into()),
             }
         }
-        if matches!(self.keep, Keep::End) {
+        if matches!(self.keep, Retention::End) {
             self.cut();
         }
         Ok(())
@@ -183,12 +183,12 @@ mod tests {
 
     use super::*;
 
-    /// Nothing has been awaited since the runtime was given the pipe.
+    /// Nothing is awaited after the runtime gets the pipe.
     #[tokio::test]
     async fn what_is_left_is_read_before_the_runtime_has_heard_of_it() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"last words").unwrap();
-        let mut output = Output::new(Receiver::from_owned_fd(reader.into()).unwrap(), Keep::Start(100));
+        let mut output = Output::new(Receiver::from_owned_fd(reader.into()).unwrap(), Retention::Start(100));
         output.rest().unwrap();
         assert_eq!((output.bytes.as_slice(), output.is_over), (&b"last words"[..], false));
     }

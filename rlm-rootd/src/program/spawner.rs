@@ -1,7 +1,7 @@
 //! Starts and reaps programs, in a thread of its own.
 //!
 //! The kernel sends a parent-death signal when the *thread* that forked ends. A runtime's threads may come and go, so one
-//! thread forks for all. It ends when nobody needs it and no program runs.
+//! thread forks for all. It ends when no tool needs it and no program runs.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getppid};
 use tokio::sync::oneshot;
 
-/// How often a killed program that has not ended yet is looked at.
+/// Interval between looks at a killed program that has not ended yet.
 const REAP_EVERY: Duration = Duration::from_millis(20);
 
 enum Order {
@@ -63,7 +63,7 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
             Ok(Order::Start { mut command, orders, reply }) => {
                 let started = start(&mut command, descriptors);
                 let program = started.map(|child| Program { child: Some(child), orders });
-                // Where who asked is gone, the program is killed by its drop.
+                // If the caller is gone, dropping the program kills it.
                 drop(reply.send(program));
             }
             Ok(Order::Reap(child)) => killed.push(child),
@@ -73,7 +73,7 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
         killed.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
     for mut child in killed {
-        // It was killed, and its status is nobody's.
+        // It was killed: nothing needs its status.
         let _ended = child.wait();
     }
 }
@@ -94,10 +94,10 @@ fn start(command: &mut Command, (soft, hard): (rlim_t, rlim_t)) -> io::Result<Ch
     command.process_group(0).spawn()
 }
 
-/// A program that runs. Dropping it kills its process group, and sees to it that it is reaped.
+/// A running program. Dropping it kills its process group and has it reaped.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// None once it is reaped, or somebody else's to reap.
+    /// None once it is reaped, or handed over to be reaped.
     child: Option<Child>,
     orders: Sender<Order>,
 }

@@ -112,8 +112,8 @@ fn a_tool_that_cannot_be_called_is_refused() {
     assert_eq!(refuse("t", json!([])), object);
     assert_eq!(refuse("t", json!({"type": "array"})), object);
     let invalid = refuse("t", json!({"properties": {"a": {"type": "strin"}}}));
-    assert!(invalid.starts_with("tool 't': parameters are no valid JSON schema: "), "{invalid}");
+    assert!(invalid.starts_with("tool 't': parameters are not a valid JSON schema: "), "{invalid}");
     // Nothing is fetched.
     let remote = refuse("t", json!({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}}));
-    assert!(remote.starts_with("tool 't': parameters are no valid JSON schema: "), "{remote}");
+    assert!(remote.starts_with("tool 't': parameters are not a valid JSON schema: "), "{remote}");
 }

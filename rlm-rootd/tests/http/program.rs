@@ -358,7 +358,7 @@ fn what_is_wrong_at_the_start_is_said_and_has_its_status() {
         (
             &["--listen", "0.0.0.0:0"],
             2,
-            "--listen 0.0.0.0:0 is no loopback address: other machines need --allow-remote",
+            "--listen 0.0.0.0:0 is not a loopback address: other machines need --allow-remote",
         ),
         (&["--tools", bad], 2, "bad.toml: tool 'x': missing field `description`"),
         (&["--tools", "/no/such.toml"], 2, "/no/such.toml cannot be read: No such file"),

@@ -218,9 +218,9 @@ fn a_file_that_is_wrong_names_tool_and_key() {
         (format!("{bad}command = []"), "tool 'bad': command is empty"),
         (
             format!("{bad}command = ['no-such-thing']"),
-            "tool 'bad': command: there is no program no-such-thing on PATH",
+            "tool 'bad': command: no program no-such-thing on PATH",
         ),
-        (format!("{bad}command = ['./none']"), "tool 'bad': command: ./none is no program"),
+        (format!("{bad}command = ['./none']"), "tool 'bad': command: ./none is not a program"),
         (format!("{bad}command = ['sh']\nenv = ['UNSET']"), "tool 'bad': env: the variable UNSET is not set"),
         (
             format!("{bad}command = ['sh']\nparameters = {{type = 'array'}}"),
@@ -228,7 +228,7 @@ fn a_file_that_is_wrong_names_tool_and_key() {
         ),
         (
             format!("{bad}command = ['sh']\n[tool.parameters.properties.x]\ntype = 'strin'"),
-            "tool 'bad': parameters are no valid JSON schema",
+            "tool 'bad': parameters are not a valid JSON schema",
         ),
         ("name = 'bad'\ncommand = ['sh']".to_owned(), "tool 'bad': missing field `description`"),
         ("description = 'd'\ncommand = ['sh']".to_owned(), "tool 2: missing field `name`"),

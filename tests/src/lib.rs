@@ -468,10 +468,14 @@ pub fn children(pid: Pid) -> Vec<Pid> {
     list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Number of descriptors that a process has open.
+/// Number of descriptors that a process has open, once it has closed those of response FIFOs: a worker keeps one until it has
+/// seen that the last response was read.
 #[must_use]
 pub fn open_descriptors(pid: Pid) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+    let open = || fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let is_kept = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("rlm_res"));
+    wait_until("the response FIFO is closed", || !open().any(is_kept));
+    open().count()
 }
 
 /// Whether this process runs one test alone. Where it does not, runs the test of that path in one that does.

@@ -7,10 +7,17 @@
 //!
 //! Nothing of ours is open, defined or set while the user's code runs; what must outlast a call is with the worker, as
 //! [`Saved`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
-//! exceptions, and what is done about them, are in the `.bash` files.
+//! exceptions, and what is done about them, are in the `.bash` files. What the names and tokens in them mean stands in
+//! [`legend`].
+
+pub(crate) mod legend;
 
 use std::collections::BTreeSet;
 
+use self::legend::{
+    ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, OPTIONS, PIPE_STATUS, READONLY, RETURN, STATUS,
+    STDIN_FD, TOKENS,
+};
 use crate::code::{Care, Suffix, lists_traps};
 use crate::report::{Saved, Stdin};
 use crate::variables::Value;
@@ -35,32 +42,28 @@ pub(crate) struct Paths {
     pub(crate) scripts: [String; SCRIPTS.len()],
 }
 
-/// The driver's script files, by the name that they have in each other's text.
+/// The files that the shell sources. The other texts write the path of one as `@NAME@`.
 const SCRIPTS: [(&str, &str); 8] = [
-    ("@END@", include_str!("driver/end.bash")),
-    ("@RESCUE@", include_str!("driver/rescue.bash")),
-    ("@PROMPTS@", include_str!("driver/prompts.bash")),
-    ("@POSITIONAL@", include_str!("driver/positional.bash")),
-    ("@STDIN@", include_str!("driver/stdin.bash")),
-    ("@EXEC@", include_str!("driver/exec.bash")),
-    ("@CAREFUL@", include_str!("driver/careful.bash")),
-    ("@EXIT@", include_str!("driver/exit.bash")),
+    ("@end.bash@", include_str!("driver/end.bash")),
+    ("@rescue.bash@", include_str!("driver/rescue.bash")),
+    ("@prompts.bash@", include_str!("driver/prompts.bash")),
+    ("@positional.bash@", include_str!("driver/positional.bash")),
+    ("@stdin.bash@", include_str!("driver/stdin.bash")),
+    ("@exec.bash@", include_str!("driver/exec.bash")),
+    ("@careful.bash@", include_str!("driver/careful.bash")),
+    ("@exit.bash@", include_str!("driver/exit.bash")),
 ];
 
 /// Number of script files.
 pub(crate) const SCRIPT_COUNT: usize = SCRIPTS.len();
 
-/// Puts standard output and error aside between calls, where a readonly prompt would be printed there.
-const SILENCE: &str = "[[ ! -v __rlm_w ]] || { \
-    [[ -e /proc/self/fd/1 ]] && \\exec {__rlm_1}>&1; [[ -e /proc/self/fd/2 ]] && \\exec {__rlm_2}>&2; \
-    \\exec >/dev/null 2>&1; }";
-
-/// Undoes [`SILENCE`].
-const UNSILENCE: &str = "\
-if [[ -v __rlm_1 ]]; then \\exec >&\"$__rlm_1\" {__rlm_1}>&-; else \\exec >&-; fi
-if [[ -v __rlm_2 ]]; then \\exec 2>&\"$__rlm_2\" {__rlm_2}>&-; else \\exec 2>&-; fi
-\\builtin unset -v __rlm_1 __rlm_2 __rlm_w
-";
+/// Texts that stand in others, which write them as `@include NAME@`.
+const PARTS: [(&str, &str); 4] = [
+    ("@include quiet.bash@", include_str!("driver/quiet.bash")),
+    ("@include enable.bash@", include_str!("driver/enable.bash")),
+    ("@include leave_posix.bash@", include_str!("driver/leave_posix.bash")),
+    ("@include exit_hook.bash@", include_str!("driver/exit_hook.bash")),
+];
 
 /// In the file that gives a shell variables: the part at which their values begin.
 const VALUES_AT: usize = 2;
@@ -71,8 +74,11 @@ pub(crate) struct Scripts {
     quiet: String,
     enable: String,
     leave_posix: String,
+    silence: String,
+    unsilence: String,
     take_terminal: String,
     tell_positional: String,
+    tell_version: String,
     calm_end: String,
     dump_state: String,
     begin_set: String,
@@ -97,45 +103,25 @@ pub(crate) struct Call {
 
 impl Scripts {
     pub(crate) fn new(paths: Paths) -> Self {
-        let fill = |text: &str| {
-            let mut text = without_comments(text)
-                .replace("@COMMANDS@", &paths.commands)
-                .replace("@REPORT@", &paths.report)
-                .replace("@QUIET_PIPE@", &paths.quiet)
-                .replace("@EXIT_HOOK@", EXIT_HOOK);
-            for ((name, _), path) in SCRIPTS.iter().zip(&paths.scripts) {
-                text = text.replace(name, path);
-            }
-            text
-        };
-        let path_to = |name: &str| {
-            let at = SCRIPTS.iter().position(|(script, _)| *script == name).unwrap_or(0);
-            paths.scripts[at].clone()
-        };
-        let quiet = fill(include_str!("driver/quiet.bash"));
-        let enable = fill(include_str!("driver/enable.bash"));
-        let leave_posix = fill(include_str!("driver/leave_posix.bash"));
-        let files = SCRIPTS.map(|(_, text)| {
-            fill(text)
-                .replace("@QUIET@\n", &quiet)
-                .replace("@ENABLE@\n", &enable)
-                .replace("@LEAVE_POSIX@\n", &leave_posix)
-        });
+        let fill = |text: &str| fill(text, &paths);
         Self {
-            files,
-            exit_hook: fill(EXIT_HOOK).trim_end().to_owned(),
-            dump_state: fill("{ \\builtin . @EXIT@; } >/dev/null 2>&1\n"),
-            begin_set: fill(include_str!("driver/set.bash")),
-            end_set: fill(include_str!("driver/set_end.bash")),
+            quiet: fill("@include quiet.bash@\n"),
+            enable: fill("@include enable.bash@\n"),
+            leave_posix: fill("@include leave_posix.bash@\n"),
+            silence: fill(include_str!("driver/silence.bash")),
+            unsilence: fill(include_str!("driver/unsilence.bash")),
             // Both ways, as a terminal's standard input is.
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
-            tell_positional: format!("[[ $# -eq 0 ]] || \\builtin . {}\n", path_to("@POSITIONAL@")),
+            tell_positional: fill("[[ $# -eq 0 ]] || \\builtin . @positional.bash@\n"),
+            tell_version: fill("\\builtin printf '\\0@VERSION@\\0%s\\0' \"$BASH_VERSION\" >@QUIET@\n"),
             calm_end: fill(include_str!("driver/calm.bash")),
-            end_path: path_to("@END@"),
-            careful_path: path_to("@CAREFUL@"),
-            enable,
-            quiet,
-            leave_posix,
+            dump_state: fill("{ \\builtin . @exit.bash@; } >/dev/null 2>&1\n"),
+            begin_set: fill(include_str!("driver/set.bash")),
+            end_set: fill(include_str!("driver/set_end.bash")),
+            end_path: fill("@end.bash@"),
+            careful_path: fill("@careful.bash@"),
+            exit_hook: fill("@include exit_hook.bash@"),
+            files: SCRIPTS.map(|(_, text)| fill(text)),
             paths,
         }
     }
@@ -156,11 +142,11 @@ impl Scripts {
             // It says something of one that the code made readonly.
             opening.push_str(&format!("\\builtin unset -v {name} 2>/dev/null\n"));
         }
-        opening.push_str("\\builtin eval -- \"${__rlm[1]}\" || ");
-        opening.push_str(if care == Care::Calm {
-            "__rlm_s=$?; __rlm_o=$-"
+        opening.push_str(&format!("\\builtin eval -- \"${{{CALL}[1]}}\" || "));
+        opening.push_str(&if care == Care::Calm {
+            format!("{STATUS}=$?; {OPTIONS}=$-")
         } else {
-            "{ __rlm_s=$?; } >/dev/null 2>&1"
+            format!("{{ {STATUS}=$?; }} >/dev/null 2>&1")
         });
         if care == Care::Guarded {
             opening.push_str("; {\n");
@@ -170,7 +156,7 @@ impl Scripts {
             opening.push_str(&self.quiet);
             opening.push_str(&self.tell_positional);
             opening.push_str("} >/dev/null 2>&1; ");
-            opening.push_str(SILENCE);
+            opening.push_str(&self.silence);
         }
         let mut file = opening.into_bytes();
         file.extend_from_slice(b"\n\0");
@@ -182,7 +168,8 @@ impl Scripts {
             file.push(b'\n');
         }
         if suffix == Suffix::PipeStatus {
-            file.extend_from_slice(b"\n{ __rlm_s=$? __rlm_p=(\"${PIPESTATUS[@]}\"); }");
+            let save = format!("\n{{ {STATUS}=$? {PIPE_STATUS}=(\"${{PIPESTATUS[@]}}\"); }}");
+            file.extend_from_slice(save.as_bytes());
             file.extend_from_slice(if care == Care::Calm { b"\n" } else { b" >/dev/null 2>&1\n" });
         }
         file.push(0);
@@ -194,22 +181,20 @@ impl Scripts {
         // After a broken `[[` the parser of bash 5.2 still expects a condition: the next one is lost, so it gets one to lose.
         let may_break = care != Care::Calm || code.contains("[[");
         let spare = if may_break {
-            "{ __rlm_t=${__rlm_t-$?}; \\builtin eval '[[ _ ]]'; } >/dev/null 2>&1\n"
+            format!("{{ {END_STATUS}=${{{END_STATUS}-$?}}; \\builtin eval '[[ _ ]]'; }} >/dev/null 2>&1\n")
         } else {
-            ""
+            String::new()
         };
-        Call { file, lines: self.lines(&format!("{spare}{second}")) }
+        Call { file, lines: self.lines(&(spare + &second)) }
     }
 
-    /// The call that sets up a new shell: `setup` runs with no output, then the report comes.
+    /// The call that sets up a new shell: `setup` runs, then the shell tells its version, is quieted and reports.
     pub(crate) fn setup(&self, setup: &[u8], nonce: u64) -> Call {
         let mut file = setup.to_vec();
-        file.push(b'\n');
-        file.extend_from_slice(b"{\n");
-        file.extend_from_slice(self.quiet.as_bytes());
-        file.extend_from_slice(b"} >/dev/null 2>&1; ");
-        file.extend_from_slice(SILENCE.as_bytes());
-        file.extend_from_slice(b"\n\0\0");
+        for part in [&self.tell_version, "\n{\n", &self.quiet, "} >/dev/null 2>&1; ", &self.silence, "\n\0\0"]
+        {
+            file.extend_from_slice(part.as_bytes());
+        }
         Call { file, lines: self.lines(&self.end_line(nonce)) }
     }
 
@@ -220,11 +205,11 @@ impl Scripts {
         let mut assign = String::new();
         let mut values: Vec<&[u8]> = Vec::new();
         for (name, value) in variables {
-            check.push_str(&format!("__rlm_q {name}\n"));
+            check.push_str(&format!("{CHECK} {name}\n"));
             push_assignment(&mut assign, &mut values, name, value);
         }
         check.push_str(&self.end_set);
-        assign.push_str("__rlm_u=' '\n");
+        assign.push_str(&format!("{READONLY}=' '\n"));
         let mut file = Vec::new();
         for part in [check.as_bytes(), assign.as_bytes()].into_iter().chain(values.iter().copied()) {
             file.extend_from_slice(part);
@@ -232,7 +217,7 @@ impl Scripts {
         }
         // Evaluated line by line, however many there are: a group of all would be too deep for bash.
         let lines = format!(
-            "{{ \\builtin mapfile -d '' -t -n {} __rlm <{}; \\builtin eval -- \"$__rlm\"; }} >/dev/null 2>&1\n\n{}",
+            "{{ \\builtin mapfile -d '' -t -n {} {CALL} <{}; \\builtin eval -- \"${CALL}\"; }} >/dev/null 2>&1\n\n{}",
             VALUES_AT + values.len(),
             self.paths.code,
             self.end_line(nonce)
@@ -257,7 +242,7 @@ impl Scripts {
 
     fn careful_line(&self, nonce: u64) -> String {
         format!(
-            "{{ __rlm_t=${{__rlm_t-$?}}; [[ -o posix ]] || __rlm_b=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
+            "{{ {END_STATUS}=${{{END_STATUS}-$?}}; [[ -o posix ]] || {BASHOPTS}=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
             self.careful_path
         )
     }
@@ -265,23 +250,27 @@ impl Scripts {
     /// An empty line stands between: after an open quote the parser needs a newline before it knows `{` again.
     fn lines(&self, second: &str) -> String {
         format!(
-            "\\builtin mapfile -d '' -t -n 2 __rlm <{};\\builtin eval -- \"$__rlm\"\n\n{second}",
+            "\\builtin mapfile -d '' -t -n 2 {CALL} <{};\\builtin eval -- \"${CALL}\"\n\n{second}",
             self.paths.code
         )
     }
 
     fn push_opening(&self, text: &mut String, saved: &Saved) {
         if saved.is_silenced {
-            text.push_str(UNSILENCE);
+            text.push_str(&self.unsilence);
         }
         if saved.exec_is_function {
-            text.push_str("if [[ ! -o posix ]]; then __rlm_b=$BASHOPTS; POSIXLY_CORRECT=y; fi\n");
+            text.push_str(&format!(
+                "if [[ ! -o posix ]]; then {BASHOPTS}=$BASHOPTS; POSIXLY_CORRECT=y; fi\n"
+            ));
         }
-        text.push_str(match saved.stdin {
-            Stdin::Terminal => &self.take_terminal,
-            Stdin::PutAside => "\\exec <&\"$__rlm_i\" {__rlm_i}<&-\n\\builtin unset -v __rlm_i\n",
-            Stdin::Closed => "\\exec <&-\n",
-        });
+        match saved.stdin {
+            Stdin::Terminal => text.push_str(&self.take_terminal),
+            Stdin::Aside => text.push_str(&format!(
+                "\\exec <&\"${STDIN_FD}\" {{{STDIN_FD}}}<&-\n\\builtin unset -v {STDIN_FD}\n"
+            )),
+            Stdin::Closed => text.push_str("\\exec <&-\n"),
+        }
         if saved.exec_is_function {
             text.push_str(&self.leave_posix);
         }
@@ -305,7 +294,7 @@ impl Scripts {
     /// driver, and `$?`.
     fn push_prefix(&self, file: &mut Vec<u8>, code: &str, saved: &Saved, care: Care) {
         let is_careful = care == Care::Careful;
-        file.extend_from_slice(b"\\builtin unset -v __rlm\n");
+        file.extend_from_slice(format!("\\builtin unset -v {CALL}\n").as_bytes());
         let begin = file.len();
         // The shell hands on its state when it ends, by an EXIT trap of ours that stands between calls. The user's own
         // comes behind it. Where the code looks at traps it must not see ours.
@@ -352,17 +341,17 @@ impl Scripts {
 /// with some of them (`-i`, `-n`) an assignment evaluates its value; an exported variable stays exported.
 fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str, value: &'a Value) {
     text.push_str(&format!(
-        "\\builtin unset -n {name}\n__rlm_k=\n[[ ! -v {name} ]] || __rlm_k=${{{name}@a}}\n\\builtin unset -v {name}\n"
+        "\\builtin unset -n {name}\n{ATTRIBUTES}=\n[[ ! -v {name} ]] || {ATTRIBUTES}=${{{name}@a}}\n\\builtin unset -v {name}\n"
     ));
     let first = VALUES_AT + values.len();
     match value {
         Value::Unset => return,
         Value::Scalar(value) => {
-            text.push_str(&format!("{name}=\"${{__rlm[{first}]}}\"\n"));
+            text.push_str(&format!("{name}=\"${{{CALL}[{first}]}}\"\n"));
             values.push(value);
         }
         Value::Indexed(items) => {
-            text.push_str(&format!("{name}=(\"${{__rlm[@]:{first}:{}}}\")\n", items.len()));
+            text.push_str(&format!("{name}=(\"${{{CALL}[@]:{first}:{}}}\")\n", items.len()));
             values.extend(items.iter().map(Vec::as_slice));
         }
         Value::Associative(fields) => {
@@ -370,14 +359,14 @@ fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str
             for (at, [key, value]) in fields.iter().enumerate() {
                 let (key_at, value_at) = (first + 2 * at, first + 2 * at + 1);
                 text.push_str(&format!(
-                    "__rlm_k=${{__rlm[{key_at}]}}\n{name}[\"$__rlm_k\"]=\"${{__rlm[{value_at}]}}\"\n"
+                    "{KEY}=${{{CALL}[{key_at}]}}\n{name}[\"${KEY}\"]=\"${{{CALL}[{value_at}]}}\"\n"
                 ));
                 values.extend([key.as_slice(), value]);
             }
             return;
         }
     }
-    text.push_str(&format!("[[ $__rlm_k != *x* ]] || \\builtin declare -x {name}\n"));
+    text.push_str(&format!("[[ ${ATTRIBUTES} != *x* ]] || \\builtin declare -x {name}\n"));
 }
 
 /// What puts `$?` and PIPESTATUS back: what to define first, and the command that does it.
@@ -396,8 +385,8 @@ fn restore_status(code: &str, saved: &Saved, is_careful: bool) -> (String, Strin
     if saved.status == 0 {
         return (String::new(), String::new());
     }
-    let body = format!("{{ \\builtin unset -f __rlm_r; \\builtin return {}; }}", saved.status);
-    (format!("__rlm_r() {body}\n"), "__rlm_r '' && \\builtin :\n".to_owned())
+    let body = format!("{{ \\builtin unset -f {RETURN}; \\builtin return {}; }}", saved.status);
+    (format!("{RETURN}() {body}\n"), format!("{RETURN} '' && \\builtin :\n"))
 }
 
 fn push_trap(file: &mut Vec<u8>, trap: &[u8]) {
@@ -415,9 +404,6 @@ fn push_disabled(file: &mut Vec<u8>, saved: &Saved) {
     }
 }
 
-/// What runs as the EXIT trap, in front of the user's own. In a group, so that a DEBUG trap shows nothing of it.
-const EXIT_HOOK: &str = "{ __rlm_s=$? __rlm_x=1; \\builtin . @EXIT@; } >/dev/null 2>&1";
-
 /// Quotes text so that the shell reads it as one word.
 pub(crate) fn quote(text: &str) -> String {
     String::from_utf8_lossy(&quote_bytes(text.as_bytes())).into_owned()
@@ -429,9 +415,24 @@ pub(crate) fn quote_bytes(bytes: &[u8]) -> Vec<u8> {
     [b"'", &inner[..], b"'"].concat()
 }
 
+/// A text as the shell gets it: without comments, and with everything that stands between `@`.
+fn fill(text: &str, paths: &Paths) -> String {
+    let mut text = without_comments(text);
+    for (part, content) in PARTS {
+        text = text.replace(part, without_comments(content).trim_end());
+    }
+    for (script, path) in SCRIPTS.iter().map(|(script, _)| script).zip(&paths.scripts) {
+        text = text.replace(script, path);
+    }
+    for (token, content) in TOKENS {
+        text = text.replace(token, content);
+    }
+    let pipes = [("@COMMANDS@", &paths.commands), ("@REPORT@", &paths.report), ("@QUIET@", &paths.quiet)];
+    pipes.into_iter().fold(text, |text, (pipe, path)| text.replace(pipe, path))
+}
+
 fn without_comments(text: &str) -> String {
-    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    lines.fold(String::with_capacity(text.len()), |text, line| text + line + "\n")
+    text.split_inclusive('\n').filter(|line| !line.starts_with('#') && *line != "\n").collect()
 }
 
 #[cfg(test)]
@@ -451,12 +452,87 @@ mod tests {
         })
     }
 
+    /// The files that the driver is made of: name and text.
+    fn sources() -> Vec<(String, String)> {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/driver");
+        let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let scripts = paths.filter(|path| path.extension().is_some_and(|extension| extension == "bash"));
+        let name = |path: &std::path::Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        scripts.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
+    }
+
+    /// All that a shell gets: the script files, and calls of every kind.
+    fn shell_texts() -> Vec<String> {
+        let scripts = scripts();
+        let function = Some(b"builtin () { :; }".to_vec());
+        let saved = [
+            Saved {
+                stdin: Stdin::Aside,
+                is_silenced: true,
+                exec_is_function: true,
+                status: 1,
+                ..Saved::default()
+            },
+            Saved { stdin: Stdin::Closed, disabled: vec![b"printf".to_vec()], ..Saved::default() },
+            Saved {
+                builtin_function: function,
+                exit_trap: b"trap -- 'x' EXIT\n".to_vec(),
+                ..Saved::default()
+            },
+        ];
+        let cares = [Care::Calm, Care::Guarded, Care::Careful];
+        let calls = saved.iter().flat_map(|saved| cares.map(|care| (saved, care)));
+        let calls = calls.map(|(saved, care)| {
+            scripts.call("trap 'x' INT | cat", Suffix::PipeStatus, saved, &BTreeSet::new(), care, 7)
+        });
+        let fields = vec![[b"k".to_vec(), b"v".to_vec()]];
+        let variables = [("a", Value::Scalar(Vec::new())), ("b", Value::Associative(fields))];
+        let others = [scripts.setup(b"", 7), scripts.set(&variables, 7)];
+        let text = |call: Call| String::from_utf8(call.file).unwrap() + &call.lines;
+        let tools = crate::tools::function("tool", std::path::Path::new("/helper")).into_string().unwrap();
+        scripts.files.iter().cloned().chain(calls.chain(others).map(text)).chain([tools]).collect()
+    }
+
+    /// What stands between two `@` of a text, where it has the form of a hole.
+    fn holes(text: &str) -> impl Iterator<Item = &str> {
+        let is_hole = |text: &&str| {
+            text.starts_with(|c: char| c.is_ascii_alphabetic())
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || "_. ".contains(c))
+        };
+        text.split('@').skip(1).filter(is_hole)
+    }
+
+    /// The names of variables and functions of the driver's in a text.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("__rlm")).collect()
+    }
+
+    #[test]
+    fn every_name_and_token_is_in_the_legend() {
+        let table: Vec<&str> =
+            include_str!("driver/legend.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
+        let table = table.join("\n");
+        let (sources, texts) = (sources(), shell_texts());
+        let used: BTreeSet<&str> =
+            sources.iter().map(|(_, text)| text).chain(&texts).flat_map(|text| names(text)).collect();
+        assert_eq!(used, names(&table), "names that are used, and names of the legend");
+        for (token, _) in TOKENS {
+            assert!(table.contains(&format!("`{}`", token.trim_matches('@'))), "{token}");
+        }
+        for (file, text) in sources {
+            // A token stands between two NUL bytes, or is a word of the report: only a hole may be there.
+            for piece in text.split("\\0").skip(1).filter(|piece| !piece.is_empty()) {
+                assert!(!piece.chars().all(|c| c.is_ascii_alphanumeric() || c == '|'), "{file}: {piece}");
+            }
+            assert!(!text.contains("'|'"), "{file}");
+        }
+    }
+
     #[test]
     fn every_hole_is_filled() {
-        for text in scripts().files {
-            let holes =
-                text.split('@').skip(1).filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
-            assert_eq!(holes.count(), 0, "{text}");
+        for text in shell_texts() {
+            assert_eq!(holes(&text).collect::<Vec<_>>(), [""; 0], "{text}");
             assert!(!text.contains("\n#"), "{text}");
         }
     }

@@ -1,7 +1,13 @@
 //! What the shell says of itself at the end of a call, read from the report pipe.
 //!
 //! The driver prints NUL-separated tokens with the printf builtin. A record is taken when its nonce ends it; what an
-//! interrupt cut short before is skipped. Values are bytes: they become text at the edge of the worker.
+//! interrupt cut short before is skipped. Values are bytes: they become text at the edge of the worker. What each token
+//! means stands in [`crate::driver::legend`].
+
+use crate::driver::legend::{
+    ASIDE, BAR, BEGIN, CLOSED, DISABLED, END, FUNCTIONS, POSITIONAL, PROMPTS, SET, STATE, STATE_END,
+    TERMINAL, VERSION,
+};
 
 /// What the worker puts back before the next call: all that would show, act or break between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +43,8 @@ pub(crate) struct Saved {
 pub(crate) enum Stdin {
     #[default]
     Terminal,
-    /// The user redirected it; the shell holds it in `__rlm_i`.
-    PutAside,
+    /// The user redirected it, and the shell holds it in a descriptor of its own.
+    Aside,
     Closed,
 }
 
@@ -78,13 +84,14 @@ impl Saved {
     }
 }
 
+/// How `trap -p` begins each trap.
 const TRAP: &[u8] = b"trap -- ";
 
 /// The nonce of a report that has arrived whole: the last thing that came is its end.
 pub(crate) fn complete_nonce(bytes: &[u8]) -> Option<u64> {
     let body = bytes.strip_suffix(b"\0")?;
     let token = &body[memchr::memrchr(0, body)? + 1..];
-    std::str::from_utf8(token.strip_prefix(b"E")?).ok()?.parse().ok()
+    std::str::from_utf8(token.strip_prefix(END.as_bytes())?).ok()?.parse().ok()
 }
 
 /// Whether the shell is reporting: the code is over, or has not begun, and what time passes now is not its own.
@@ -94,23 +101,24 @@ pub(crate) fn has_begun(bytes: &[u8]) -> bool {
 
 /// Whether the last thing that came is a state handed on, whole.
 pub(crate) fn ends_with_state(bytes: &[u8]) -> bool {
-    bytes.ends_with(b"\0Y\0")
+    let end = bytes.strip_suffix(b"\0").and_then(|bytes| bytes.strip_suffix(STATE_END.as_bytes()));
+    end.is_some_and(|bytes| bytes.ends_with(b"\0"))
 }
 
 /// Reads the report with this nonce, which is complete, and what was said on the quiet pipe before. `exit_hook` is the
 /// text that the worker itself put in front of the EXIT trap.
 pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> Option<Report> {
     let tokens: Vec<&[u8]> = bytes.split(|byte| *byte == 0).collect();
-    let begin = format!("B{nonce}");
+    let begin = format!("{BEGIN}{nonce}");
     let at = tokens.iter().rposition(|token| *token == begin.as_bytes())?;
     let mut report = Report::default();
     let quiet: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
     parse_quiet(&quiet, &mut report.saved, exit_hook);
-    let told = |token: &[u8]| {
-        let at = quiet.iter().position(|other| *other == token)?;
+    let told = |token: &str| {
+        let at = quiet.iter().position(|other| *other == token.as_bytes())?;
         quiet.get(at + 1).map(|value| value.to_vec())
     };
-    (report.version, report.set) = (told(b"V"), told(b"S"));
+    (report.version, report.set) = (told(VERSION), told(SET));
     parse_end(&tokens[at + 1..], &mut report)?;
     Some(report)
 }
@@ -120,12 +128,12 @@ pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> 
 fn parse_quiet(tokens: &[&[u8]], saved: &mut Saved, exit_hook: &str) {
     for (at, token) in tokens.iter().enumerate() {
         let before = at.checked_sub(1).map_or(&b""[..], |before| tokens[before]);
-        match *token {
+        match std::str::from_utf8(token).unwrap_or_default() {
             // A function named `export` may have printed something else: that is not for evaluation.
-            b"F1" if memchr::memmem::find(before, b"builtin () \n").is_some() => {
+            FUNCTIONS if memchr::memmem::find(before, b"builtin () \n").is_some() => {
                 saved.builtin_function.get_or_insert_with(|| before.to_vec());
             }
-            b"A" if saved.positional.is_none() => {
+            POSITIONAL if saved.positional.is_none() => {
                 let count = tokens
                     .get(at + 1)
                     .and_then(|count| number(count))
@@ -133,18 +141,18 @@ fn parse_quiet(tokens: &[&[u8]], saved: &mut Saved, exit_hook: &str) {
                 let values = count.and_then(|count| tokens.get(at + 2..at + 2 + count));
                 saved.positional = values.map(|values| values.iter().map(|value| value.to_vec()).collect());
             }
-            b"N" if saved.disabled.is_empty() => {
+            DISABLED if saved.disabled.is_empty() => {
                 let lines = before.split(|byte| *byte == b'\n');
                 saved.disabled =
                     lines.filter_map(|line| line.strip_prefix(b"enable -n ")).map(<[u8]>::to_vec).collect();
             }
-            b"P" if saved.prompts.is_empty() => {
+            PROMPTS if saved.prompts.is_empty() => {
                 let rest = &tokens[at + 1..];
-                let end = rest.iter().position(|token| *token == b"|").unwrap_or(0);
+                let end = rest.iter().position(|token| *token == BAR.as_bytes()).unwrap_or(0);
                 let triples = rest[..end].as_chunks::<3>().0;
                 saved.prompts = triples.iter().map(|triple| triple.map(<[u8]>::to_vec)).collect();
             }
-            text if text.starts_with(TRAP) => parse_traps(text, saved, exit_hook),
+            _ if token.starts_with(TRAP) => parse_traps(token, saved, exit_hook),
             _ => {}
         }
     }
@@ -199,7 +207,7 @@ fn without_hook(trap: &[u8], exit_hook: &str) -> Vec<u8> {
 
 fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
     let (status, rest) = tokens.split_first()?;
-    let bar = rest.iter().position(|token| *token == b"|")?;
+    let bar = rest.iter().position(|token| *token == BAR.as_bytes())?;
     let (pipe_status, rest) = rest.split_at(bar);
     let [_bar, options, thrown, stdin, exec, silenced, cwd, ready, content, _end, _empty] = rest else {
         return None;
@@ -208,11 +216,9 @@ fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
     saved.status = number(status).unwrap_or(0);
     saved.pipe_status = pipe_status.iter().filter_map(|status| number(status)).collect();
     saved.options = options.to_vec();
-    saved.stdin = match *stdin {
-        b"s" => Stdin::PutAside,
-        b"c" => Stdin::Closed,
-        _ => Stdin::Terminal,
-    };
+    let places = [(TERMINAL, Stdin::Terminal), (ASIDE, Stdin::Aside), (CLOSED, Stdin::Closed)];
+    let place = places.into_iter().find(|(token, _)| token.as_bytes() == *stdin);
+    saved.stdin = place.map(|(_, place)| place).unwrap_or_default();
     saved.exec_is_function = !exec.is_empty();
     saved.is_silenced = !silenced.is_empty();
     report.was_thrown = !thrown.is_empty();
@@ -222,14 +228,20 @@ fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
     Some(())
 }
 
+/// A token with the NUL bytes around it.
+fn ended(token: &str) -> Vec<u8> {
+    [b"\0", token.as_bytes(), b"\0"].concat()
+}
+
 fn number(token: &[u8]) -> Option<i32> {
     std::str::from_utf8(token).ok()?.parse().ok()
 }
 
 /// Reads what a shell said as it ended, where it could say all of it.
 pub(crate) fn parse_last_will(bytes: &[u8]) -> Option<LastWill> {
-    let begin = memchr::memmem::rfind(bytes, b"\0X\0")? + 3;
-    let body = bytes[begin..].strip_suffix(b"\0Y\0")?;
+    let begin = ended(STATE);
+    let body = &bytes[memchr::memmem::rfind(bytes, &begin)? + begin.len()..];
+    let body = body.strip_suffix(&*ended(STATE_END))?;
     let mut parts = body.splitn(6, |byte| *byte == 0);
     let mut next = || parts.next().map(<[u8]>::to_vec);
     let _status = next()?;
@@ -249,7 +261,7 @@ mod tests {
     const HOOK: &str = "HOOK";
 
     fn end(nonce: u64) -> Vec<u8> {
-        format!("|\0B{nonce}\x003\x001\x003\0|\0hiBs\0\0t\0\0\0/tmp\0yes\0the answer\0E{nonce}\0")
+        format!("{BAR}\0{BEGIN}{nonce}\x003\x001\x003\0{BAR}\0hiBs\0\0{TERMINAL}\0\0\0/tmp\0yes\0the answer\0{END}{nonce}\0")
             .into_bytes()
     }
 
@@ -273,9 +285,9 @@ mod tests {
 
     #[test]
     fn traps_prompts_and_disabled_builtins_are_told() {
-        let saved = saved(
-            "enable -n printf\n\0N\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0P\0PS1\0x\0> \0|\0",
-        );
+        let saved = saved(&format!(
+            "enable -n printf\n\0{DISABLED}\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0{PROMPTS}\0PS1\0x\0> \0{BAR}\0"
+        ));
         assert_eq!(saved.debug_trap, b"trap -- 'a DEBUG\nit'\\''s' DEBUG\n");
         assert_eq!(saved.disabled, [b"printf"]);
         assert_eq!(saved.err_trap, b"trap -- 'e' ERR\n");
@@ -293,7 +305,9 @@ mod tests {
 
     #[test]
     fn a_first_record_cut_by_an_interrupt_still_counts() {
-        let saved = saved("trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK' EXIT\n\0P\0PS1\0\0> \0|\0");
+        let saved = saved(&format!(
+            "trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK' EXIT\n\0{PROMPTS}\0PS1\0\0> \0{BAR}\0"
+        ));
         assert_eq!(saved.debug_trap, b"trap -- 'd' DEBUG\n");
         assert_eq!(saved.exit_trap, b"");
         assert_eq!(saved.prompts.len(), 1);
@@ -301,8 +315,9 @@ mod tests {
 
     #[test]
     fn a_last_will_is_read_when_it_is_whole() {
-        let bytes = b"junk\0X\x003\0hi\0/tmp\0\0A\0declare -- x=\"1\"\n\0Y\0";
-        let will = parse_last_will(bytes).unwrap();
+        let bytes =
+            format!("junk\0{STATE}\x003\0hi\0/tmp\0\0A\0declare -- x=\"1\"\n\0{STATE_END}\0").into_bytes();
+        let will = parse_last_will(&bytes).unwrap();
         assert_eq!(will.state, b"declare -- x=\"1\"\n");
         assert_eq!(will.content, b"A");
         assert_eq!(parse_last_will(&bytes[..bytes.len() - 1]), None);

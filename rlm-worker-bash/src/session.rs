@@ -121,13 +121,13 @@ impl BashSession {
             reset_failed: false,
             config,
         };
-        session.set_up(None, events)?.map_err(Stop::failed)?;
+        session.set_up(None, events)?;
         session.output = HeadTail::new(session.config.max_output_bytes);
         Ok(session)
     }
 
     /// Makes a shell that has just been started ready for calls, with the state that an old one left.
-    fn set_up(&mut self, will: Option<&LastWill>, events: &Events) -> Result<Result<(), ShellError>, Stop> {
+    fn set_up(&mut self, will: Option<&LastWill>, events: &Events) -> Result<(), Stop> {
         let mut setup = b"\\builtin unset -v PS1 PS2 HISTFILE\n\\builtin set +o history +o histexpand\n\\builtin history -c\n".to_vec();
         if let Some(positional) = &self.saved.positional {
             setup.extend_from_slice(b"\\builtin set --");
@@ -150,9 +150,6 @@ impl BashSession {
                 }
             }
         }
-        let tell_version =
-            format!("\\builtin printf '\\0V\\0%s\\0' \"$BASH_VERSION\" >{}\n", self.wires.paths.quiet);
-        setup.extend_from_slice(tell_version.as_bytes());
         self.nonce += 1;
         let call = self.wires.scripts.setup(&setup, self.nonce);
         self.wires.send(&call).map_err(Stop::failed)?;
@@ -170,19 +167,16 @@ impl BashSession {
             }
             if let Some(status) = self.shell.status() {
                 let words = self.last_words();
-                return Ok(Err(ShellError::EndedEarly { bash: self.config.bash.clone(), status, words }));
+                let bash = self.config.bash.clone();
+                return Err(Stop::failed(ShellError::EndedEarly { bash, status, words }));
             }
             if Instant::now() >= deadline {
-                let words = self.last_words();
-                return Ok(Err(ShellError::Mute {
-                    bash: self.config.bash.clone(),
-                    limit: START_LIMIT,
-                    words,
-                }));
+                let (bash, words) = (self.config.bash.clone(), self.last_words());
+                return Err(Stop::failed(ShellError::Mute { bash, limit: START_LIMIT, words }));
             }
         };
         if report.was_thrown {
-            return Ok(Err(ShellError::TooOld { bash: self.config.bash.clone() }));
+            return Err(Stop::failed(ShellError::TooOld { bash: self.config.bash.clone() }));
         }
         self.version = into_string(report.version.unwrap_or_default());
         self.saved = Saved { positional: self.saved.positional.take(), ..report.saved };
@@ -195,7 +189,7 @@ impl BashSession {
             self.saved.options = will.options.iter().copied().filter(|flag| b"xv".contains(flag)).collect();
             self.care = Care::Guarded;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// What is waited for while the shell is at work: its output, its report, its death.
@@ -219,26 +213,27 @@ impl BashSession {
             self.cwd = path(&will.cwd);
         }
         self.terminal.restore(None);
-        if will.is_some() && self.start_shell()?.is_ok() && self.set_up(will.as_ref(), events)?.is_ok() {
-            return Ok(State::Restored);
+        if will.is_some() {
+            match self.start_shell(will.as_ref(), events) {
+                Ok(()) => return Ok(State::Restored),
+                // A state that no shell comes up with is left behind.
+                Err(Stop::Failed(_)) => {}
+                Err(stop) => return Err(stop),
+            }
         }
         self.shell.signal(Signal::SIGKILL);
         self.wait_until_dead(events)?;
-        self.start_shell()?.map_err(Stop::failed)?;
-        self.set_up(None, events)?.map_err(Stop::failed)?;
+        self.start_shell(None, events)?;
         Ok(State::Reset)
     }
 
-    fn start_shell(&mut self) -> Result<Result<(), ShellError>, Stop> {
+    /// Starts a shell, and makes it ready for calls.
+    fn start_shell(&mut self, will: Option<&LastWill>, events: &Events) -> Result<(), Stop> {
         let places = [&self.cwd, &self.config.fs_root];
         let cwd = places.into_iter().find(|dir| dir.is_dir()).cloned().unwrap_or_else(|| PathBuf::from("/"));
-        Ok(match shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd) {
-            Ok(shell) => {
-                self.shell = shell;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        })
+        let started = shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd);
+        self.shell = started.map_err(Stop::failed)?;
+        self.set_up(will, events)
     }
 
     fn wait_until_dead(&mut self, events: &Events) -> Result<(), Stop> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rlm_core::worker::settings::RootTools;
 
+use crate::driver::legend::{ARGUMENTS, LENGTH};
 use crate::driver::quote_bytes;
 
 /// The program that the functions run. It lies next to the worker.
@@ -63,13 +64,14 @@ pub fn provide(
     Ok(())
 }
 
-fn function(name: &str, helper: &Path) -> OsString {
+pub(crate) fn function(name: &str, helper: &Path) -> OsString {
     let call = [quote_bytes(helper.as_os_str().as_bytes()), b" ".to_vec(), name.as_bytes().to_vec()].concat();
+    let measure = format!(
+        "() {{\n builtin local {ARGUMENTS}=\"$*\" {LENGTH}\n {LENGTH}=${{#{ARGUMENTS}}} {ARGUMENTS}=\n \
+         if [[ ${LENGTH} -le {MAX_COMMAND_LINE_CHARS} ]]; then\n  "
+    );
     let text = [
-        b"() {\n builtin local __rlm_a=\"$*\" __rlm_n\n __rlm_n=${#__rlm_a} __rlm_a=\n if [[ $__rlm_n -le "
-            .as_slice(),
-        MAX_COMMAND_LINE_CHARS.to_string().as_bytes(),
-        b" ]]; then\n  ",
+        measure.as_bytes(),
         &call,
         b" \"$@\"\n else\n  ",
         &call,

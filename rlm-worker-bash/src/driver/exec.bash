@@ -1,8 +1,8 @@
 # A function is named `exec`: POSIX mode finds the special builtin first.
-__rlm_e=1
+__rlm_exec=1
 if [[ ! -o posix ]]; then
-__rlm_b=$BASHOPTS
+__rlm_bashopts=$BASHOPTS
 POSIXLY_CORRECT=y
 fi
 \exec <@COMMANDS@
-@LEAVE_POSIX@
+@include leave_posix.bash@

@@ -2,9 +2,9 @@
 # before the next call, and turns off all that would show or act between calls. A DEBUG trap runs before each command
 # here until it is gone. History would fill with the driver's lines. Should the shell end between calls, it hands on its
 # state.
-__rlm_o=$-
-\builtin trap -p DEBUG ERR RETURN EXIT >@QUIET_PIPE@
+__rlm_options=$-
+\builtin trap -p DEBUG ERR RETURN EXIT >@QUIET@
 \builtin trap - DEBUG ERR RETURN
 \builtin set +exv +o history
-\builtin trap -- '@EXIT_HOOK@' EXIT
-[[ -z ${PS0+x}${PS1+x}${PS2+x}${TMOUT+x}${PROMPT_COMMAND[*]+x} ]] || \builtin . @PROMPTS@
+\builtin trap -- '@include exit_hook.bash@' EXIT
+[[ -z ${PS0+x}${PS1+x}${PS2+x}${TMOUT+x}${PROMPT_COMMAND[*]+x} ]] || \builtin . @prompts.bash@

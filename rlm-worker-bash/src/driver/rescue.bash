@@ -1,6 +1,6 @@
 # The quieting part was skipped: its turn is now. The first word of the report tells the worker that the shell is alive,
 # for with a large answer the rest takes a while.
-__rlm_s=${__rlm_s-$__rlm_t} __rlm_n=1
-@ENABLE@
-\builtin printf '|\0' >@REPORT@
-@QUIET@
+__rlm_status=${__rlm_status-$__rlm_end_status} __rlm_thrown=1
+@include enable.bash@
+\builtin printf '@BAR@\0' >@REPORT@
+@include quiet.bash@

@@ -3,23 +3,24 @@
 //! Only bash can parse bash. These judgements look at words and characters, and each is made so that where it is wrong
 //! nothing is lost: more work is done, or a trace of the driver shows.
 
-/// How much the driver has to expect of the shell at the end of a call.
+/// The variant of the driver that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Care {
-    /// Nothing of the kind below. Most sessions stay here for life, and their calls take half the time.
-    Calm,
-    /// Traps, options, prompts, redirections and positional parameters.
-    Guarded,
-    /// A function named `builtin` as well.
-    Careful,
+pub(crate) enum Driver {
+    /// No code so far could have changed what the other variants look at. Most sessions stay here for life, and their calls
+    /// take half the time.
+    Fast,
+    /// Looks at traps, options, prompts, redirections and positional parameters.
+    Standard,
+    /// Expects that a function named `builtin` shadows the builtin as well.
+    Shadowed,
 }
 
-impl Care {
-    /// What has to be expected of a session in which `code` runs, after it was `self` until now. A session never becomes
-    /// calm again: a function may keep for later what it does to the shell.
+impl Driver {
+    /// The variant for `code`, in a session that needed `self` until now. A session never becomes fast again: a function may
+    /// change the shell at any later time.
     ///
-    /// This is a guess on words. Where it is wrong (text put together from pieces that hold none of them), output may show
-    /// a trace of the driver; the session goes on.
+    /// This is a guess from words. Where it is wrong (code that builds a word from pieces), output may show a trace of the
+    /// driver; the session goes on.
     pub(crate) fn after(self, code: &str) -> Self {
         const WORDS: [&str; 10] =
             ["trap", "set", "shopt", "source", "exec", "eval", "enable", "builtin", "readonly", "alias"];
@@ -35,10 +36,10 @@ impl Care {
             plain == "." || WORDS.contains(&plain)
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let is_calm = self == Self::Calm
+        let is_fast = self == Self::Fast
             && !code.split(is_separator).any(changes)
             && !code.split(|c| !is_name(c)).any(|name| VARIABLES.contains(&name));
-        if is_calm { Self::Calm } else { Self::Guarded }
+        if is_fast { Self::Fast } else { Self::Standard }
     }
 }
 
@@ -99,10 +100,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_calm_until_something_may_change_the_shell() {
-        let calm = ["", "ls -l | wc", "x=1; f() { echo $x; }", "cd dataset/reset.d", "echo a.b ./run"];
-        for code in calm {
-            assert_eq!(Care::Calm.after(code), Care::Calm, "{code:?}");
+    fn the_fast_driver_serves_until_something_may_change_the_shell() {
+        let harmless = ["", "ls -l | wc", "x=1; f() { echo $x; }", "cd dataset/reset.d", "echo a.b ./run"];
+        for code in harmless {
+            assert_eq!(Driver::Fast.after(code), Driver::Fast, "{code:?}");
         }
         let changing = [
             "set -x",
@@ -121,9 +122,9 @@ mod tests {
             "grep -rn foo .",
         ];
         for code in changing {
-            assert_eq!(Care::Calm.after(code), Care::Guarded, "{code:?}");
+            assert_eq!(Driver::Fast.after(code), Driver::Standard, "{code:?}");
         }
-        assert_eq!(Care::Guarded.after("ls"), Care::Guarded);
+        assert_eq!(Driver::Standard.after("ls"), Driver::Standard);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! error throws it back to its top level, sends the report. In between bash prints its job notices, as before a prompt.
 //!
 //! Nothing of ours is open, defined or set while the user's code runs; what must outlast a call is with the worker, as
-//! [`Saved`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
+//! [`UserState`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
 //! exceptions, and what is done about them, are in the `.bash` files. What the names and tokens in them mean stands in
 //! [`legend`].
 
@@ -18,8 +18,8 @@ use self::legend::{
     ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, OPTIONS, PIPE_STATUS, READONLY, RETURN, STATUS,
     STDIN_FD, TOKENS,
 };
-use crate::code::{Care, Suffix, lists_traps};
-use crate::report::{Saved, Stdin};
+use crate::code::{Driver, Suffix, lists_traps};
+use crate::report::{Stdin, UserState};
 use crate::variables::Value;
 
 /// Where the shell finds the worker's pipes and files: descriptors of the worker, opened by path when needed, so that
@@ -50,7 +50,7 @@ const SCRIPTS: [(&str, &str); 8] = [
     ("@positional.bash@", include_str!("driver/positional.bash")),
     ("@stdin.bash@", include_str!("driver/stdin.bash")),
     ("@exec.bash@", include_str!("driver/exec.bash")),
-    ("@careful.bash@", include_str!("driver/careful.bash")),
+    ("@shadowed.bash@", include_str!("driver/shadowed.bash")),
     ("@exit.bash@", include_str!("driver/exit.bash")),
 ];
 
@@ -79,12 +79,12 @@ pub(crate) struct Scripts {
     take_terminal: String,
     tell_positional: String,
     tell_version: String,
-    calm_end: String,
+    fast_end: String,
     dump_state: String,
     begin_set: String,
     end_set: String,
     end_path: String,
-    careful_path: String,
+    shadowed_path: String,
     /// The script files' texts, in the order of [`Paths::scripts`].
     pub(crate) files: [String; SCRIPT_COUNT],
     /// What stands in front of the user's EXIT trap while a call runs.
@@ -114,12 +114,12 @@ impl Scripts {
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
             tell_positional: fill("[[ $# -eq 0 ]] || \\builtin . @positional.bash@\n"),
             tell_version: fill("\\builtin printf '\\0@VERSION@\\0%s\\0' \"$BASH_VERSION\" >@QUIET@\n"),
-            calm_end: fill(include_str!("driver/calm.bash")),
+            fast_end: fill(include_str!("driver/fast.bash")),
             dump_state: fill("{ \\builtin . @exit.bash@; } >/dev/null 2>&1\n"),
             begin_set: fill(include_str!("driver/set.bash")),
             end_set: fill(include_str!("driver/set_end.bash")),
             end_path: fill("@end.bash@"),
-            careful_path: fill("@careful.bash@"),
+            shadowed_path: fill("@shadowed.bash@"),
             exit_hook: fill("@include exit_hook.bash@"),
             files: SCRIPTS.map(|(_, text)| fill(text)),
             paths,
@@ -131,26 +131,26 @@ impl Scripts {
         &self,
         code: &str,
         suffix: Suffix,
-        saved: &Saved,
+        user: &UserState,
         unset: &BTreeSet<String>,
-        care: Care,
+        driver: Driver,
         nonce: u64,
     ) -> Call {
         let mut opening = String::new();
-        self.push_opening(&mut opening, saved);
+        self.push_opening(&mut opening, user);
         for name in unset {
             // It says something of one that the code made readonly.
             opening.push_str(&format!("\\builtin unset -v {name} 2>/dev/null\n"));
         }
         opening.push_str(&format!("\\builtin eval -- \"${{{CALL}[1]}}\" || "));
-        opening.push_str(&if care == Care::Calm {
+        opening.push_str(&if driver == Driver::Fast {
             format!("{STATUS}=$?; {OPTIONS}=$-")
         } else {
             format!("{{ {STATUS}=$?; }} >/dev/null 2>&1")
         });
-        if care == Care::Guarded {
+        if driver == Driver::Standard {
             opening.push_str("; {\n");
-            if !saved.disabled.is_empty() || code.contains("enable") {
+            if !user.disabled.is_empty() || code.contains("enable") {
                 opening.push_str(&self.enable);
             }
             opening.push_str(&self.quiet);
@@ -160,7 +160,7 @@ impl Scripts {
         }
         let mut file = opening.into_bytes();
         file.extend_from_slice(b"\n\0");
-        self.push_prefix(&mut file, code, saved, care);
+        self.push_prefix(&mut file, code, user, driver);
         // Bash ignores NUL bytes in a script, and so do we.
         file.extend(code.bytes().filter(|byte| *byte != 0));
         if code.ends_with("\\\n") {
@@ -170,16 +170,16 @@ impl Scripts {
         if suffix == Suffix::PipeStatus {
             let save = format!("\n{{ {STATUS}=$? {PIPE_STATUS}=(\"${{PIPESTATUS[@]}}\"); }}");
             file.extend_from_slice(save.as_bytes());
-            file.extend_from_slice(if care == Care::Calm { b"\n" } else { b" >/dev/null 2>&1\n" });
+            file.extend_from_slice(if driver == Driver::Fast { b"\n" } else { b" >/dev/null 2>&1\n" });
         }
         file.push(0);
-        let second = match care {
-            Care::Calm => self.calm_line(nonce),
-            Care::Guarded => self.end_line(nonce),
-            Care::Careful => self.careful_line(nonce),
+        let second = match driver {
+            Driver::Fast => self.fast_line(nonce),
+            Driver::Standard => self.end_line(nonce),
+            Driver::Shadowed => self.shadowed_line(nonce),
         };
         // After a broken `[[` the parser of bash 5.2 still expects a condition: the next one is lost, so it gets one to lose.
-        let may_break = care != Care::Calm || code.contains("[[");
+        let may_break = driver != Driver::Fast || code.contains("[[");
         let spare = if may_break {
             format!("{{ {END_STATUS}=${{{END_STATUS}-$?}}; \\builtin eval '[[ _ ]]'; }} >/dev/null 2>&1\n")
         } else {
@@ -236,14 +236,14 @@ impl Scripts {
     }
 
     /// The second line where only an interrupt or a syntax error can be new to it.
-    fn calm_line(&self, nonce: u64) -> String {
-        self.calm_end.replace("@NONCE@", &nonce.to_string())
+    fn fast_line(&self, nonce: u64) -> String {
+        self.fast_end.replace("@NONCE@", &nonce.to_string())
     }
 
-    fn careful_line(&self, nonce: u64) -> String {
+    fn shadowed_line(&self, nonce: u64) -> String {
         format!(
             "{{ {END_STATUS}=${{{END_STATUS}-$?}}; [[ -o posix ]] || {BASHOPTS}=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
-            self.careful_path
+            self.shadowed_path
         )
     }
 
@@ -255,26 +255,26 @@ impl Scripts {
         )
     }
 
-    fn push_opening(&self, text: &mut String, saved: &Saved) {
-        if saved.is_silenced {
+    fn push_opening(&self, text: &mut String, user: &UserState) {
+        if user.is_silenced {
             text.push_str(&self.unsilence);
         }
-        if saved.exec_is_function {
+        if user.exec_is_function {
             text.push_str(&format!(
                 "if [[ ! -o posix ]]; then {BASHOPTS}=$BASHOPTS; POSIXLY_CORRECT=y; fi\n"
             ));
         }
-        match saved.stdin {
+        match user.stdin {
             Stdin::Terminal => text.push_str(&self.take_terminal),
             Stdin::Aside => text.push_str(&format!(
                 "\\exec <&\"${STDIN_FD}\" {{{STDIN_FD}}}<&-\n\\builtin unset -v {STDIN_FD}\n"
             )),
             Stdin::Closed => text.push_str("\\exec <&-\n"),
         }
-        if saved.exec_is_function {
+        if user.exec_is_function {
             text.push_str(&self.leave_posix);
         }
-        for [name, attributes, value] in &saved.prompts {
+        for [name, attributes, value] in &user.prompts {
             if attributes.contains(&b'r') {
                 continue;
             }
@@ -292,21 +292,21 @@ impl Scripts {
 
     /// What must happen inside the evaluation, right before the user's first line: traps and options that would show the
     /// driver, and `$?`.
-    fn push_prefix(&self, file: &mut Vec<u8>, code: &str, saved: &Saved, care: Care) {
-        let is_careful = care == Care::Careful;
+    fn push_prefix(&self, file: &mut Vec<u8>, code: &str, user: &UserState, driver: Driver) {
+        let is_shadowed = driver == Driver::Shadowed;
         file.extend_from_slice(format!("\\builtin unset -v {CALL}\n").as_bytes());
         let begin = file.len();
         // The shell hands on its state when it ends, by an EXIT trap of ours that stands between calls. The user's own
         // comes behind it. Where the code looks at traps it must not see ours.
-        let may_lose_hook = is_careful || code.contains("trap");
+        let may_lose_hook = is_shadowed || code.contains("trap");
         if may_lose_hook {
             // Second best: the state as it is now.
             file.extend_from_slice(self.dump_state.as_bytes());
         }
-        match (saved.exit_trap.strip_prefix(b"trap -- '"), is_careful || lists_traps(code)) {
+        match (user.exit_trap.strip_prefix(b"trap -- '"), is_shadowed || lists_traps(code)) {
             (None, false) => {}
             (None, true) => file.extend_from_slice(b"\\builtin trap - EXIT\n"),
-            (Some(_), true) => push_trap(file, &saved.exit_trap),
+            (Some(_), true) => push_trap(file, &user.exit_trap),
             (Some(user), false) => {
                 file.extend_from_slice(b"\\builtin trap -- '");
                 file.extend_from_slice(self.exit_hook.as_bytes());
@@ -315,24 +315,24 @@ impl Scripts {
             }
         }
         let noisy: String =
-            saved.options.iter().filter(|flag| b"exv".contains(flag)).map(|flag| *flag as char).collect();
+            user.options.iter().filter(|flag| b"exv".contains(flag)).map(|flag| *flag as char).collect();
         if !noisy.is_empty() {
             file.extend_from_slice(format!("\\builtin set -{noisy}\n").as_bytes());
         }
-        for trap in [&saved.err_trap, &saved.return_trap] {
+        for trap in [&user.err_trap, &user.return_trap] {
             push_trap(file, trap);
         }
-        let (prepare_status, set_status) = restore_status(code, saved, is_careful);
+        let (prepare_status, set_status) = restore_status(code, user, is_shadowed);
         file.extend_from_slice(prepare_status.as_bytes());
-        push_trap(file, &saved.debug_trap);
-        push_disabled(file, saved);
-        file.extend_from_slice(saved.builtin_function.as_deref().unwrap_or_default());
+        push_trap(file, &user.debug_trap);
+        push_disabled(file, user);
+        file.extend_from_slice(user.builtin_function.as_deref().unwrap_or_default());
         // The last command, so that the user's first sees it. In a list, so that neither ERR nor errexit takes the status
         // for a failure.
         file.extend_from_slice(set_status.as_bytes());
         if file.len() > begin {
             file.splice(begin..begin, b"{\n".iter().copied());
-            file.extend_from_slice(if care == Care::Calm { b"}\n" } else { b"} >/dev/null 2>&1\n" });
+            file.extend_from_slice(if driver == Driver::Fast { b"}\n" } else { b"} >/dev/null 2>&1\n" });
         }
     }
 }
@@ -370,22 +370,22 @@ fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str
 }
 
 /// What puts `$?` and PIPESTATUS back: what to define first, and the command that does it.
-fn restore_status(code: &str, saved: &Saved, is_careful: bool) -> (String, String) {
-    let asks_pipe_status = saved.pipe_status.len() > 1 && code.contains("PIPESTATUS");
-    if asks_pipe_status || (is_careful && saved.status != 0) {
+fn restore_status(code: &str, user: &UserState, is_shadowed: bool) -> (String, String) {
+    let asks_pipe_status = user.pipe_status.len() > 1 && code.contains("PIPESTATUS");
+    if asks_pipe_status || (is_shadowed && user.status != 0) {
         // Only a pipeline can set PIPESTATUS, so this one time processes are made.
-        let parts: &[i32] = if asks_pipe_status { &saved.pipe_status } else { &[saved.status] };
-        let negation = if saved.status == 0 && parts.last() != Some(&0) { "! " } else { "" };
+        let parts: &[i32] = if asks_pipe_status { &user.pipe_status } else { &[user.status] };
+        let negation = if user.status == 0 && parts.last() != Some(&0) { "! " } else { "" };
         // By path, for a function may be named `exit`.
         let parts: Vec<String> = parts.iter().map(|status| format!("/bin/sh -c 'exit {status}'")).collect();
         // `:` itself must not run: it would have a status of its own.
-        let list = if saved.status == 0 { "" } else { " && \\:" };
+        let list = if user.status == 0 { "" } else { " && \\:" };
         return (String::new(), format!("{negation}{}{list}\n", parts.join(" | ")));
     }
-    if saved.status == 0 {
+    if user.status == 0 {
         return (String::new(), String::new());
     }
-    let body = format!("{{ \\builtin unset -f {RETURN}; \\builtin return {}; }}", saved.status);
+    let body = format!("{{ \\builtin unset -f {RETURN}; \\builtin return {}; }}", user.status);
     (format!("{RETURN}() {body}\n"), format!("{RETURN} '' && \\builtin :\n"))
 }
 
@@ -396,8 +396,8 @@ fn push_trap(file: &mut Vec<u8>, trap: &[u8]) {
     }
 }
 
-fn push_disabled(file: &mut Vec<u8>, saved: &Saved) {
-    for name in &saved.disabled {
+fn push_disabled(file: &mut Vec<u8>, user: &UserState) {
+    for name in &user.disabled {
         file.extend_from_slice(b"\\builtin enable -n ");
         file.extend_from_slice(name);
         file.push(b'\n');
@@ -465,25 +465,25 @@ mod tests {
     fn shell_texts() -> Vec<String> {
         let scripts = scripts();
         let function = Some(b"builtin () { :; }".to_vec());
-        let saved = [
-            Saved {
+        let user = [
+            UserState {
                 stdin: Stdin::Aside,
                 is_silenced: true,
                 exec_is_function: true,
                 status: 1,
-                ..Saved::default()
+                ..UserState::default()
             },
-            Saved { stdin: Stdin::Closed, disabled: vec![b"printf".to_vec()], ..Saved::default() },
-            Saved {
+            UserState { stdin: Stdin::Closed, disabled: vec![b"printf".to_vec()], ..UserState::default() },
+            UserState {
                 builtin_function: function,
                 exit_trap: b"trap -- 'x' EXIT\n".to_vec(),
-                ..Saved::default()
+                ..UserState::default()
             },
         ];
-        let cares = [Care::Calm, Care::Guarded, Care::Careful];
-        let calls = saved.iter().flat_map(|saved| cares.map(|care| (saved, care)));
-        let calls = calls.map(|(saved, care)| {
-            scripts.call("trap 'x' INT | cat", Suffix::PipeStatus, saved, &BTreeSet::new(), care, 7)
+        let drivers = [Driver::Fast, Driver::Standard, Driver::Shadowed];
+        let calls = user.iter().flat_map(|user| drivers.map(|driver| (user, driver)));
+        let calls = calls.map(|(user, driver)| {
+            scripts.call("trap 'x' INT | cat", Suffix::PipeStatus, user, &BTreeSet::new(), driver, 7)
         });
         let fields = vec![[b"k".to_vec(), b"v".to_vec()]];
         let variables = [("a", Value::Scalar(Vec::new())), ("b", Value::Associative(fields))];
@@ -540,9 +540,9 @@ mod tests {
     #[test]
     fn the_lines_are_short_enough_for_one_read_of_bash() {
         let code = "builtin";
-        for care in [Care::Calm, Care::Guarded, Care::Careful] {
+        for driver in [Driver::Fast, Driver::Standard, Driver::Shadowed] {
             let unset = BTreeSet::from(["a".repeat(1000)]);
-            let call = scripts().call(code, Suffix::None, &Saved::default(), &unset, care, u64::MAX);
+            let call = scripts().call(code, Suffix::None, &UserState::default(), &unset, driver, u64::MAX);
             assert!(call.lines.len() + 6 * 24 < 1024, "{}", call.lines);
         }
     }

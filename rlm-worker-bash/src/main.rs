@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rlm_core::env;
 use rlm_core::protocol::Context;
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Events, Program, Settings, Stop, program};
+use rlm_core::worker::{Events, Exit, Program, Settings, program};
 use rlm_worker_bash::{BashSession, SessionConfig, tools};
 
 #[derive(Default)]
@@ -42,15 +42,15 @@ This is not a security sandbox: the session's code runs with the rights of this 
         settings: Settings,
         context: Context,
         events: &Events,
-    ) -> Result<BashSession, Stop> {
+    ) -> Result<BashSession, Exit> {
         let size = |text: &str| text.parse::<u16>().ok().filter(|size| *size > 0);
         let expected = "a number from 1 to 65535";
-        let rows = environment.parse(env::ROWS, expected, size).map_err(Stop::failed)?;
-        let columns = environment.parse(env::COLUMNS, expected, size).map_err(Stop::failed)?;
+        let rows = environment.parse(env::ROWS, expected, size).map_err(Exit::failed)?;
+        let columns = environment.parse(env::COLUMNS, expected, size).map_err(Exit::failed)?;
         let bash = environment.path(env::BASH).or_else(|| environment.find_program("bash"));
         let mut session_env = settings.session_env;
-        let helper = std::env::current_exe().map_err(Stop::failed)?.with_file_name(tools::HELPER);
-        tools::provide(&mut session_env, settings.root_tools.as_ref(), &helper).map_err(Stop::failed)?;
+        let helper = std::env::current_exe().map_err(Exit::failed)?.with_file_name(tools::HELPER);
+        tools::provide(&mut session_env, settings.root_tools.as_ref(), &helper).map_err(Exit::failed)?;
         let config = SessionConfig {
             bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),
             fs_root: context.fs_root,

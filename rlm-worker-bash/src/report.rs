@@ -11,7 +11,7 @@ use crate::driver::legend::{
 
 /// What the worker puts back before the next call: all that would show, act or break between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Saved {
+pub(crate) struct UserState {
     /// `trap -p` of DEBUG, ERR, RETURN, EXIT; empty where there is none.
     pub(crate) debug_trap: Vec<u8>,
     pub(crate) err_trap: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) enum Stdin {
 /// The report of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    pub(crate) saved: Saved,
+    pub(crate) user: UserState,
     /// The part of the driver that follows the user's code was skipped: an interrupt or a syntax error.
     pub(crate) was_thrown: bool,
     pub(crate) cwd: Vec<u8>,
@@ -63,9 +63,9 @@ pub(crate) struct Report {
     pub(crate) set: Option<Vec<u8>>,
 }
 
-/// What a shell saved as it ended.
+/// The state that a shell handed on as it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LastWill {
+pub(crate) struct Snapshot {
     pub(crate) options: Vec<u8>,
     pub(crate) cwd: Vec<u8>,
     pub(crate) ready: Vec<u8>,
@@ -74,7 +74,7 @@ pub(crate) struct LastWill {
     pub(crate) state: Vec<u8>,
 }
 
-impl Saved {
+impl UserState {
     /// Whether the shell is as a new one is: no traps, prompts or options that show.
     pub(crate) fn is_plain(&self) -> bool {
         let traps = [&self.debug_trap, &self.err_trap, &self.return_trap, &self.exit_trap];
@@ -113,7 +113,7 @@ pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> 
     let at = tokens.iter().rposition(|token| *token == begin.as_bytes())?;
     let mut report = Report::default();
     let quiet: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
-    parse_quiet(&quiet, &mut report.saved, exit_hook);
+    parse_quiet(&quiet, &mut report.user, exit_hook);
     let told = |token: &str| {
         let at = quiet.iter().position(|other| *other == token.as_bytes())?;
         quiet.get(at + 1).map(|value| value.to_vec())
@@ -125,50 +125,50 @@ pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> 
 
 /// What came on the quiet pipe. A thing may be told twice, when an interrupt met the driver: the first is right, since
 /// the second was told when it was put aside already.
-fn parse_quiet(tokens: &[&[u8]], saved: &mut Saved, exit_hook: &str) {
+fn parse_quiet(tokens: &[&[u8]], user: &mut UserState, exit_hook: &str) {
     for (at, token) in tokens.iter().enumerate() {
         let before = at.checked_sub(1).map_or(&b""[..], |before| tokens[before]);
         match std::str::from_utf8(token).unwrap_or_default() {
             // A function named `export` may have printed something else: that is not for evaluation.
             FUNCTIONS if memchr::memmem::find(before, b"builtin () \n").is_some() => {
-                saved.builtin_function.get_or_insert_with(|| before.to_vec());
+                user.builtin_function.get_or_insert_with(|| before.to_vec());
             }
-            POSITIONAL if saved.positional.is_none() => {
+            POSITIONAL if user.positional.is_none() => {
                 let count = tokens
                     .get(at + 1)
                     .and_then(|count| number(count))
                     .and_then(|count| usize::try_from(count).ok());
                 let values = count.and_then(|count| tokens.get(at + 2..at + 2 + count));
-                saved.positional = values.map(|values| values.iter().map(|value| value.to_vec()).collect());
+                user.positional = values.map(|values| values.iter().map(|value| value.to_vec()).collect());
             }
-            DISABLED if saved.disabled.is_empty() => {
+            DISABLED if user.disabled.is_empty() => {
                 let lines = before.split(|byte| *byte == b'\n');
-                saved.disabled =
+                user.disabled =
                     lines.filter_map(|line| line.strip_prefix(b"enable -n ")).map(<[u8]>::to_vec).collect();
             }
-            PROMPTS if saved.prompts.is_empty() => {
+            PROMPTS if user.prompts.is_empty() => {
                 let rest = &tokens[at + 1..];
                 let end = rest.iter().position(|token| *token == BAR.as_bytes()).unwrap_or(0);
                 let triples = rest[..end].as_chunks::<3>().0;
-                saved.prompts = triples.iter().map(|triple| triple.map(<[u8]>::to_vec)).collect();
+                user.prompts = triples.iter().map(|triple| triple.map(<[u8]>::to_vec)).collect();
             }
-            _ if token.starts_with(TRAP) => parse_traps(token, saved, exit_hook),
+            _ if token.starts_with(TRAP) => parse_traps(token, user, exit_hook),
             _ => {}
         }
     }
 }
 
 /// Reads the output of `trap -p`.
-fn parse_traps(mut text: &[u8], saved: &mut Saved, exit_hook: &str) {
+fn parse_traps(mut text: &[u8], user: &mut UserState, exit_hook: &str) {
     while let Some(start) = memchr::memmem::find(text, TRAP) {
         text = &text[start..];
         let Some((action_end, end)) = statement_end(text) else { return };
         let (statement, rest) = text.split_at(end);
         let known = match &statement[action_end..] {
-            b" DEBUG\n" => &mut saved.debug_trap,
-            b" ERR\n" => &mut saved.err_trap,
-            b" RETURN\n" => &mut saved.return_trap,
-            b" EXIT\n" => &mut saved.exit_trap,
+            b" DEBUG\n" => &mut user.debug_trap,
+            b" ERR\n" => &mut user.err_trap,
+            b" RETURN\n" => &mut user.return_trap,
+            b" EXIT\n" => &mut user.exit_trap,
             _ => {
                 text = &text[TRAP.len()..];
                 continue;
@@ -212,15 +212,15 @@ fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
     let [_bar, options, thrown, stdin, exec, silenced, cwd, ready, content, _end, _empty] = rest else {
         return None;
     };
-    let saved = &mut report.saved;
-    saved.status = number(status).unwrap_or(0);
-    saved.pipe_status = pipe_status.iter().filter_map(|status| number(status)).collect();
-    saved.options = options.to_vec();
+    let user = &mut report.user;
+    user.status = number(status).unwrap_or(0);
+    user.pipe_status = pipe_status.iter().filter_map(|status| number(status)).collect();
+    user.options = options.to_vec();
     let places = [(TERMINAL, Stdin::Terminal), (ASIDE, Stdin::Aside), (CLOSED, Stdin::Closed)];
     let place = places.into_iter().find(|(token, _)| token.as_bytes() == *stdin);
-    saved.stdin = place.map(|(_, place)| place).unwrap_or_default();
-    saved.exec_is_function = !exec.is_empty();
-    saved.is_silenced = !silenced.is_empty();
+    user.stdin = place.map(|(_, place)| place).unwrap_or_default();
+    user.exec_is_function = !exec.is_empty();
+    user.is_silenced = !silenced.is_empty();
     report.was_thrown = !thrown.is_empty();
     report.cwd = cwd.to_vec();
     report.ready = ready.to_vec();
@@ -238,14 +238,14 @@ fn number(token: &[u8]) -> Option<i32> {
 }
 
 /// Reads what a shell said as it ended, where it could say all of it.
-pub(crate) fn parse_last_will(bytes: &[u8]) -> Option<LastWill> {
+pub(crate) fn parse_snapshot(bytes: &[u8]) -> Option<Snapshot> {
     let begin = ended(STATE);
     let body = &bytes[memchr::memmem::rfind(bytes, &begin)? + begin.len()..];
     let body = body.strip_suffix(&*ended(STATE_END))?;
     let mut parts = body.splitn(6, |byte| *byte == 0);
     let mut next = || parts.next().map(<[u8]>::to_vec);
     let _status = next()?;
-    Some(LastWill { options: next()?, cwd: next()?, ready: next()?, content: next()?, state: next()? })
+    Some(Snapshot { options: next()?, cwd: next()?, ready: next()?, content: next()?, state: next()? })
 }
 
 /// Whether `RLM_READY` means yes.
@@ -265,8 +265,8 @@ mod tests {
             .into_bytes()
     }
 
-    fn saved(quiet: &str) -> Saved {
-        parse(&end(1), quiet.as_bytes(), 1, HOOK).unwrap().saved
+    fn user_state(quiet: &str) -> UserState {
+        parse(&end(1), quiet.as_bytes(), 1, HOOK).unwrap().user
     }
 
     #[test]
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(complete_nonce(b""), None);
         assert_eq!(complete_nonce(&bytes), Some(7));
         let report = parse(&bytes, b"", 7, HOOK).unwrap();
-        assert_eq!(report.saved.status, 3);
-        assert_eq!(report.saved.pipe_status, [1, 3]);
+        assert_eq!(report.user.status, 3);
+        assert_eq!(report.user.pipe_status, [1, 3]);
         assert_eq!(report.cwd, b"/tmp");
         assert_eq!(report.content, b"the answer");
         assert!(is_truthy(&report.ready));
@@ -285,42 +285,47 @@ mod tests {
 
     #[test]
     fn traps_prompts_and_disabled_builtins_are_told() {
-        let saved = saved(&format!(
+        let user = user_state(&format!(
             "enable -n printf\n\0{DISABLED}\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0{PROMPTS}\0PS1\0x\0> \0{BAR}\0"
         ));
-        assert_eq!(saved.debug_trap, b"trap -- 'a DEBUG\nit'\\''s' DEBUG\n");
-        assert_eq!(saved.disabled, [b"printf"]);
-        assert_eq!(saved.err_trap, b"trap -- 'e' ERR\n");
-        assert_eq!(saved.exit_trap, b"trap -- 'bye' EXIT\n");
-        assert_eq!(saved.prompts, [[b"PS1".to_vec(), b"x".to_vec(), b"> ".to_vec()]]);
+        assert_eq!(user.debug_trap, b"trap -- 'a DEBUG\nit'\\''s' DEBUG\n");
+        assert_eq!(user.disabled, [b"printf"]);
+        assert_eq!(user.err_trap, b"trap -- 'e' ERR\n");
+        assert_eq!(user.exit_trap, b"trap -- 'bye' EXIT\n");
+        assert_eq!(user.prompts, [[b"PS1".to_vec(), b"x".to_vec(), b"> ".to_vec()]]);
     }
 
     #[test]
     fn the_hook_alone_is_no_trap_and_neither_is_a_default() {
         assert_eq!(
-            saved("trap -- - DEBUG\ntrap -- - ERR\ntrap -- 'HOOK' EXIT\n"),
-            Saved { status: 3, pipe_status: vec![1, 3], options: b"hiBs".to_vec(), ..Saved::default() }
+            user_state("trap -- - DEBUG\ntrap -- - ERR\ntrap -- 'HOOK' EXIT\n"),
+            UserState {
+                status: 3,
+                pipe_status: vec![1, 3],
+                options: b"hiBs".to_vec(),
+                ..UserState::default()
+            }
         );
     }
 
     #[test]
     fn a_first_record_cut_by_an_interrupt_still_counts() {
-        let saved = saved(&format!(
+        let user = user_state(&format!(
             "trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK' EXIT\n\0{PROMPTS}\0PS1\0\0> \0{BAR}\0"
         ));
-        assert_eq!(saved.debug_trap, b"trap -- 'd' DEBUG\n");
-        assert_eq!(saved.exit_trap, b"");
-        assert_eq!(saved.prompts.len(), 1);
+        assert_eq!(user.debug_trap, b"trap -- 'd' DEBUG\n");
+        assert_eq!(user.exit_trap, b"");
+        assert_eq!(user.prompts.len(), 1);
     }
 
     #[test]
     fn a_last_will_is_read_when_it_is_whole() {
         let bytes =
             format!("junk\0{STATE}\x003\0hi\0/tmp\0\0A\0declare -- x=\"1\"\n\0{STATE_END}\0").into_bytes();
-        let will = parse_last_will(&bytes).unwrap();
+        let will = parse_snapshot(&bytes).unwrap();
         assert_eq!(will.state, b"declare -- x=\"1\"\n");
         assert_eq!(will.content, b"A");
-        assert_eq!(parse_last_will(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(parse_snapshot(&bytes[..bytes.len() - 1]), None);
     }
 
     #[test]

@@ -15,14 +15,14 @@ use rlm_core::limits::START_LIMIT;
 use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State, Truncated};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::{
-    CallReport, Description, Events, HeadTail, Interpreter, Process, Stop, descendants, serve,
+    CallReport, Description, Events, Exit, HeadTail, Interpreter, Process, descendants, serve,
 };
 
 use self::call::End;
-use crate::code::Care;
+use crate::code::Driver;
 use crate::driver::quote_bytes;
-use crate::report::{self, LastWill, Report, Saved};
-use crate::shell::{self, ShellConfig, ShellError, Wires};
+use crate::report::{self, Report, Snapshot, UserState};
+use crate::shell::{self, Pipes, ShellConfig, ShellError};
 use crate::terminal::Terminal;
 use crate::variables;
 
@@ -70,12 +70,12 @@ pub struct BashSession {
     config: SessionConfig,
     shell_config: ShellConfig,
     terminal: Terminal,
-    wires: Wires,
+    pipes: Pipes,
     shell: Process,
     /// What the shell says that it is.
     version: String,
-    saved: Saved,
-    care: Care,
+    user: UserState,
+    driver: Driver,
     cwd: PathBuf,
     of_one_call: OfOneCall,
     ready: Vec<u8>,
@@ -95,21 +95,21 @@ impl BashSession {
     /// Starts the first shell and waits until it can take a call.
     ///
     /// # Errors
-    /// [`Stop::Failed`] says why there is no shell.
-    pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Stop> {
-        let terminal = Terminal::new(config.rows, config.columns).map_err(Stop::failed)?;
-        let mut wires = Wires::new(&terminal).map_err(ShellError::Pipes).map_err(Stop::failed)?;
+    /// [`Exit::Failed`] says why there is no shell.
+    pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Exit> {
+        let terminal = Terminal::new(config.rows, config.columns).map_err(Exit::failed)?;
+        let mut pipes = Pipes::new(&terminal).map_err(ShellError::Pipes).map_err(Exit::failed)?;
         let shell_config = ShellConfig { bash: config.bash.clone(), env: config.env.clone() };
         let shell =
-            shell::start(&shell_config, &terminal, &mut wires, &config.fs_root).map_err(Stop::failed)?;
+            shell::start(&shell_config, &terminal, &mut pipes, &config.fs_root).map_err(Exit::failed)?;
         let mut session = Self {
             shell_config,
             terminal,
-            wires,
+            pipes,
             shell,
             version: String::new(),
-            saved: Saved::default(),
-            care: Care::Calm,
+            user: UserState::default(),
+            driver: Driver::Fast,
             cwd: config.fs_root.clone(),
             of_one_call: OfOneCall::default(),
             ready: Vec::new(),
@@ -127,9 +127,9 @@ impl BashSession {
     }
 
     /// Makes a shell that has just been started ready for calls, with the state that an old one left.
-    fn set_up(&mut self, will: Option<&LastWill>, events: &Events) -> Result<(), Stop> {
+    fn set_up(&mut self, will: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
         let mut setup = b"\\builtin unset -v PS1 PS2 HISTFILE\n\\builtin set +o history +o histexpand\n\\builtin history -c\n".to_vec();
-        if let Some(positional) = &self.saved.positional {
+        if let Some(positional) = &self.user.positional {
             setup.extend_from_slice(b"\\builtin set --");
             for value in positional {
                 setup.push(b' ');
@@ -138,9 +138,9 @@ impl BashSession {
             setup.push(b'\n');
         }
         if let Some(will) = will {
-            self.wires.write_state(&will.state).map_err(Stop::failed)?;
+            self.pipes.write_state(&will.state).map_err(Exit::failed)?;
             let source =
-                format!("{{ \\builtin . {}; \\builtin unset -v BASH_XTRACEFD; ", self.wires.paths.state);
+                format!("{{ \\builtin . {}; \\builtin unset -v BASH_XTRACEFD; ", self.pipes.paths.state);
             setup.extend_from_slice(source.as_bytes());
             setup.extend_from_slice(b"\\builtin set +o history +o histexpand; } >/dev/null 2>&1\n");
         } else {
@@ -151,15 +151,15 @@ impl BashSession {
             }
         }
         self.nonce += 1;
-        let call = self.wires.scripts.setup(&setup, self.nonce);
-        self.wires.send(&call).map_err(Stop::failed)?;
+        let call = self.pipes.scripts.setup(&setup, self.nonce);
+        self.pipes.send(&call).map_err(Exit::failed)?;
         let (mut bytes, mut quiet) = (Vec::new(), Vec::new());
         let deadline = Instant::now() + START_LIMIT;
         let report = loop {
             // An interrupt means the call, and there is none yet.
             events.wait(self.descriptors(), Some(deadline))?;
             self.terminal.read_available(&mut self.output)?;
-            self.wires.read_report(&mut bytes)?;
+            self.pipes.read_report(&mut bytes)?;
             if report::complete_nonce(&bytes) == Some(self.nonce)
                 && let Some(report) = self.take_report(&bytes, &mut quiet, self.nonce)?
             {
@@ -168,33 +168,33 @@ impl BashSession {
             if let Some(status) = self.shell.status() {
                 let words = self.last_words();
                 let bash = self.config.bash.clone();
-                return Err(Stop::failed(ShellError::EndedEarly { bash, status, words }));
+                return Err(Exit::failed(ShellError::EndedEarly { bash, status, words }));
             }
             if Instant::now() >= deadline {
                 let (bash, words) = (self.config.bash.clone(), self.last_words());
-                return Err(Stop::failed(ShellError::Mute { bash, limit: START_LIMIT, words }));
+                return Err(Exit::failed(ShellError::Mute { bash, limit: START_LIMIT, words }));
             }
         };
         if report.was_thrown {
-            return Err(Stop::failed(ShellError::TooOld { bash: self.config.bash.clone() }));
+            return Err(Exit::failed(ShellError::TooOld { bash: self.config.bash.clone() }));
         }
         self.version = into_string(report.version.unwrap_or_default());
-        self.saved = Saved { positional: self.saved.positional.take(), ..report.saved };
-        if !self.saved.is_plain() {
-            self.care = Care::Guarded;
+        self.user = UserState { positional: self.user.positional.take(), ..report.user };
+        if !self.user.is_plain() {
+            self.driver = Driver::Standard;
         }
         self.cwd = path(&report.cwd);
         self.is_dead = false;
         if let Some(will) = will {
-            self.saved.options = will.options.iter().copied().filter(|flag| b"xv".contains(flag)).collect();
-            self.care = Care::Guarded;
+            self.user.options = will.options.iter().copied().filter(|flag| b"xv".contains(flag)).collect();
+            self.driver = Driver::Standard;
         }
         Ok(())
     }
 
     /// What is waited for while the shell is at work: its output, its report, its death.
     fn descriptors(&self) -> Vec<PollFd<'_>> {
-        [self.terminal.master(), self.wires.report(), self.shell.pidfd()]
+        [self.terminal.master(), self.pipes.report(), self.shell.pidfd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .into()
     }
@@ -205,7 +205,7 @@ impl BashSession {
     }
 
     /// Starts a new shell in place of a dead one, as much like it as can be.
-    fn restart(&mut self, will: Option<LastWill>, events: &Events) -> Result<State, Stop> {
+    fn restart(&mut self, will: Option<Snapshot>, events: &Events) -> Result<State, Exit> {
         self.is_dead = true;
         if let Some(will) = &will {
             self.ready = will.ready.clone();
@@ -217,7 +217,7 @@ impl BashSession {
             match self.start_shell(will.as_ref(), events) {
                 Ok(()) => return Ok(State::Restored),
                 // A state that no shell comes up with is left behind.
-                Err(Stop::Failed(_)) => {}
+                Err(Exit::Failed(_)) => {}
                 Err(stop) => return Err(stop),
             }
         }
@@ -228,15 +228,15 @@ impl BashSession {
     }
 
     /// Starts a shell, and makes it ready for calls.
-    fn start_shell(&mut self, will: Option<&LastWill>, events: &Events) -> Result<(), Stop> {
+    fn start_shell(&mut self, will: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
         let places = [&self.cwd, &self.config.fs_root];
         let cwd = places.into_iter().find(|dir| dir.is_dir()).cloned().unwrap_or_else(|| PathBuf::from("/"));
-        let started = shell::start(&self.shell_config, &self.terminal, &mut self.wires, &cwd);
-        self.shell = started.map_err(Stop::failed)?;
+        let started = shell::start(&self.shell_config, &self.terminal, &mut self.pipes, &cwd);
+        self.shell = started.map_err(Exit::failed)?;
         self.set_up(will, events)
     }
 
-    fn wait_until_dead(&mut self, events: &Events) -> Result<(), Stop> {
+    fn wait_until_dead(&mut self, events: &Events) -> Result<(), Exit> {
         while self.shell.status().is_none() {
             events.wait(vec![PollFd::new(self.shell.pidfd(), PollFlags::POLLIN)], None)?;
         }
@@ -244,7 +244,7 @@ impl BashSession {
     }
 
     /// A shell died between calls. What the next call has to say of that: what is left of the state, and a sentence.
-    fn replace_idle_shell(&mut self, events: &Events) -> Result<(State, String), Stop> {
+    fn replace_idle_shell(&mut self, events: &Events) -> Result<(State, String), Exit> {
         if self.reset_failed {
             self.restart(None, events)?;
             self.reset_failed = false;
@@ -252,7 +252,7 @@ impl BashSession {
             return Ok((State::Reset, notice.to_owned()));
         }
         let status = self.shell.status().unwrap_or(-1);
-        let will = report::parse_last_will(&self.idle_report);
+        let will = report::parse_snapshot(&self.idle_report);
         let state = self.restart(will, events)?;
         Ok((
             state,
@@ -262,20 +262,20 @@ impl BashSession {
 
     /// The call's report came: the shell goes on.
     fn after_report(&mut self, report: Report, stopped: Option<Outcome>, mut text: String) -> CallReport {
-        let Report { mut saved, cwd, ready, content, was_thrown, .. } = report;
-        if was_thrown && saved.options.contains(&b'v') {
-            remove_echo(&mut text, &self.wires.scripts.end_line(self.nonce));
+        let Report { mut user, cwd, ready, content, was_thrown, .. } = report;
+        if was_thrown && user.options.contains(&b'v') {
+            remove_echo(&mut text, &self.pipes.scripts.end_line(self.nonce));
         }
-        if stopped.is_some() && was_thrown && saved.status == 0 {
+        if stopped.is_some() && was_thrown && user.status == 0 {
             // Thrown out of a program that did not die by the interrupt itself.
-            saved.status = 128 + Signal::SIGINT as i32;
+            user.status = 128 + Signal::SIGINT as i32;
         }
-        if was_thrown && saved.positional.is_none() {
+        if was_thrown && user.positional.is_none() {
             // Nobody could tell: they are as they were.
-            saved.positional = self.saved.positional.take();
+            user.positional = self.user.positional.take();
         }
-        let exit_code = Some(saved.status);
-        self.saved = saved;
+        let exit_code = Some(user.status);
+        self.user = user;
         self.cwd = path(&cwd);
         let answer = self.take_answer(ready, content);
         CallReport {
@@ -290,11 +290,11 @@ impl BashSession {
     fn after_death(
         &mut self,
         exit_code: i32,
-        will: Option<LastWill>,
+        will: Option<Snapshot>,
         stopped: Option<Outcome>,
         text: String,
         events: &Events,
-    ) -> Result<CallReport, Stop> {
+    ) -> Result<CallReport, Exit> {
         let state = self.restart(will, events)?;
         Ok(CallReport {
             stdout: text,
@@ -306,7 +306,7 @@ impl BashSession {
     }
 
     /// All that was printed until now, and how much of it was dropped.
-    fn take_output(&mut self) -> Result<(String, Truncated), Stop> {
+    fn take_output(&mut self) -> Result<(String, Truncated), Exit> {
         let mut later = HeadTail::new(self.config.max_output_bytes);
         self.terminal.drain(&mut self.output, &mut later)?;
         let (text, stdout) = std::mem::replace(&mut self.output, later).into_text();
@@ -328,7 +328,7 @@ impl BashSession {
 }
 
 impl Interpreter for BashSession {
-    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop> {
+    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Exit> {
         self.tend()?;
         let earlier_death = if self.is_dead { Some(self.replace_idle_shell(events)?) } else { None };
         self.idle_report.clear();
@@ -337,7 +337,7 @@ impl Interpreter for BashSession {
 
         let (end, stopped) = self.run_code(call, events)?;
 
-        self.terminal.end_feed();
+        self.terminal.flush_input();
         let (text, truncated) = self.take_output()?;
         if stopped.is_some() {
             self.terminal.restore(settings.as_ref());
@@ -358,8 +358,8 @@ impl Interpreter for BashSession {
         Ok(report)
     }
 
-    fn reset(&mut self, events: &Events) -> Result<CallReport, Stop> {
-        // No trap of its own may run, and nothing is to be saved.
+    fn reset(&mut self, events: &Events) -> Result<CallReport, Exit> {
+        // No trap of its own may run, and nothing is to be user.
         self.shell.signal(Signal::SIGKILL);
         self.wait_until_dead(events)?;
         self.is_dead = true;
@@ -376,9 +376,9 @@ impl Interpreter for BashSession {
         };
         match Self::start(self.config.clone(), events) {
             Ok(fresh) => *self = fresh,
-            Err(Stop::Failed(error)) => {
+            Err(Exit::Failed(error)) => {
                 descendants::end_all();
-                (self.saved, self.care) = (Saved::default(), Care::Calm);
+                (self.user, self.driver) = (UserState::default(), Driver::Fast);
                 (self.ready, self.content) = (Vec::new(), Vec::new());
                 self.cwd = self.config.fs_root.clone();
                 self.reset_failed = true;
@@ -390,7 +390,7 @@ impl Interpreter for BashSession {
         Ok(report)
     }
 
-    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop> {
+    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Exit> {
         self.tend()?;
         let variables = match variables::read(variables) {
             Ok(variables) => variables,
@@ -403,7 +403,7 @@ impl Interpreter for BashSession {
             self.of_one_call.add(name);
         }
         let (end, stopped) = self.run_set(&variables, events)?;
-        self.terminal.end_feed();
+        self.terminal.flush_input();
         let mut report = match (end, stopped) {
             // What was printed meanwhile stays for the next call: a job printed it.
             (End::Reported(report), None) => after_set(report.set.as_deref(), None),
@@ -429,7 +429,7 @@ impl Interpreter for BashSession {
         Ok(report)
     }
 
-    fn describe(&mut self) -> Result<Description, Stop> {
+    fn describe(&mut self) -> Result<Description, Exit> {
         self.tend()?;
         let pid = (!self.is_dead).then(|| self.shell.pid());
         Ok(Description::new("bash", &self.version, pid, Some(self.cwd.clone())))
@@ -437,15 +437,15 @@ impl Interpreter for BashSession {
 
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
         fds.push(PollFd::new(self.terminal.master(), PollFlags::POLLIN));
-        fds.push(PollFd::new(self.wires.report(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.pipes.report(), PollFlags::POLLIN));
         if !self.is_dead {
             fds.push(PollFd::new(self.shell.pidfd(), PollFlags::POLLIN));
         }
     }
 
-    fn tend(&mut self) -> Result<(), Stop> {
+    fn tend(&mut self) -> Result<(), Exit> {
         self.terminal.read_available(&mut self.output)?;
-        self.wires.read_report(&mut self.idle_report)?;
+        self.pipes.read_report(&mut self.idle_report)?;
         self.is_dead = self.is_dead || self.shell.status().is_some();
         descendants::reap_orphans((!self.is_dead).then(|| self.shell.pid()));
         Ok(())

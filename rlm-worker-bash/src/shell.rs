@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::worker::Process;
-use rlm_core::worker::wires::{Pipe, memory_file, path_of};
+use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts, quote};
 use crate::terminal::{self, Terminal, TerminalError};
@@ -79,7 +79,7 @@ pub(crate) struct ShellConfig {
 
 /// The pipes and files, one set for the life of the worker: their paths stand in the driver's texts.
 #[derive(Debug)]
-pub(crate) struct Wires {
+pub(crate) struct Pipes {
     commands: Option<OwnedFd>,
     commands_writer: OwnedFd,
     report: Pipe,
@@ -93,7 +93,7 @@ pub(crate) struct Wires {
     pub(crate) paths: Paths,
 }
 
-impl Wires {
+impl Pipes {
     pub(crate) fn new(terminal: &Terminal) -> io::Result<Self> {
         let (commands, commands_writer) = pipe2(OFlag::O_CLOEXEC)?;
         let (report, quiet) = (Pipe::new()?, Pipe::new()?);
@@ -193,11 +193,11 @@ impl Wires {
 pub(crate) fn start(
     config: &ShellConfig,
     terminal: &Terminal,
-    wires: &mut Wires,
+    pipes: &mut Pipes,
     cwd: &Path,
 ) -> Result<Process, ShellError> {
-    wires.renew().map_err(ShellError::Pipes)?;
-    let commands = wires.commands.as_ref().map(OwnedFd::try_clone).transpose();
+    pipes.renew().map_err(ShellError::Pipes)?;
+    let commands = pipes.commands.as_ref().map(OwnedFd::try_clone).transpose();
     let commands =
         commands.map_err(ShellError::Pipes)?.ok_or(ShellError::Pipes(io::ErrorKind::NotConnected.into()))?;
     let output = terminal.slave_for_child()?;

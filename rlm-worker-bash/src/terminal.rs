@@ -30,11 +30,11 @@ const READ_BYTES: usize = 16 << 10;
 const FENCE_LIMIT: Duration = Duration::from_millis(500);
 
 /// After this time in a call, and then at this pace, whoever reads the terminal gets end of file.
-pub(crate) const FEED_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const EOF_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How many end-of-file characters a program in raw mode gets: enough for a line editor to leave, not enough to scroll a
 /// full-screen program for ever.
-const RAW_FEEDS: u32 = 4;
+const MAX_RAW_EOFS: u32 = 4;
 
 /// A terminal that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ pub(crate) struct Terminal {
 #[derive(Debug, Default)]
 struct Feed {
     foreground: Option<Pid>,
-    raw_feeds: u32,
+    raw_eofs: u32,
     ticks_to_skip: u32,
 }
 
@@ -235,12 +235,12 @@ impl Terminal {
     }
 
     /// Begins a call: whoever reads from now on is a new reader.
-    pub(crate) fn begin_feed(&mut self) {
+    pub(crate) fn begin_call(&mut self) {
         self.feed = Feed::default();
     }
 
     /// Keeps exactly one end of file waiting at the terminal, so that whoever reads it reads that.
-    pub(crate) fn feed_end_of_file(&mut self) -> Result<(), Errno> {
+    pub(crate) fn send_eof(&mut self) -> Result<(), Errno> {
         // Nobody is there to press Ctrl-Q, should a program have stopped the terminal's output.
         tcflow(&self.slave, FlowArg::TCOON)?;
         let mut fds = [PollFd::new(self.slave.as_fd(), PollFlags::POLLIN)];
@@ -254,15 +254,15 @@ impl Terminal {
             self.feed = Feed { foreground, ..Feed::default() };
         }
         if !settings.local_flags.contains(LocalFlags::ICANON) {
-            if self.feed.raw_feeds == RAW_FEEDS {
+            if self.feed.raw_eofs == MAX_RAW_EOFS {
                 return Ok(());
             }
             if self.feed.ticks_to_skip > 0 {
                 self.feed.ticks_to_skip -= 1;
                 return Ok(());
             }
-            self.feed.raw_feeds += 1;
-            self.feed.ticks_to_skip = 1 << self.feed.raw_feeds;
+            self.feed.raw_eofs += 1;
+            self.feed.ticks_to_skip = 1 << self.feed.raw_eofs;
         }
         // In raw mode the character has no meaning to the terminal; programs know it as Ctrl-D.
         let character = if end_of_file == 0 { 0x04 } else { end_of_file };
@@ -281,7 +281,7 @@ impl Terminal {
     }
 
     /// Ends a call: an end of file that nobody read is not for a background job.
-    pub(crate) fn end_feed(&self) {
+    pub(crate) fn flush_input(&self) {
         // Nothing is lost with what nobody typed.
         let _nothing_to_flush = tcflush(&self.slave, FlushArg::TCIFLUSH);
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use rlm_core::env;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Events, Program, Settings, Stop, program};
+use rlm_core::worker::{Events, Exit, Program, Settings, program};
 use rlm_worker_python::wire::Setup;
 use rlm_worker_python::{ENGINE, Interpreter, PythonSession, SessionConfig, tools};
 
@@ -56,17 +56,17 @@ This is not a security sandbox: cells run with the rights of this process.
         settings: Settings,
         context: Context,
         events: &Events,
-    ) -> Result<PythonSession, Stop> {
-        let interpreter = Interpreter::find(self.python, environment).map_err(Stop::failed)?;
+    ) -> Result<PythonSession, Exit> {
+        let interpreter = Interpreter::find(self.python, environment).map_err(Exit::failed)?;
         let mut session_env = settings.session_env;
         interpreter.activate(&mut session_env);
         let names = settings.root_tools.iter().flat_map(|tools| &tools.names);
         let is_on = |name| {
             let value = environment.parse(name, "1, true, 0 or false", truth);
-            value.map(Option::unwrap_or_default).map_err(Stop::failed)
+            value.map(Option::unwrap_or_default).map_err(Exit::failed)
         };
         let (is_jailed, has_final_functions) = (is_on(env::FS_JAIL)?, is_on(env::FINAL_FUNCTIONS)?);
-        tools::check_names(names, has_final_functions).map_err(Stop::failed)?;
+        tools::check_names(names, has_final_functions).map_err(Exit::failed)?;
         let jail = || [context.fs_root.clone()].into_iter().chain(context.allowed_paths.clone()).collect();
         let setup = Setup {
             jail: is_jailed.then(jail),
@@ -78,7 +78,7 @@ This is not a security sandbox: cells run with the rights of this process.
             root_tools: settings.root_tools,
             has_final_functions,
         };
-        let program = std::env::current_exe().map_err(Stop::failed)?;
+        let program = std::env::current_exe().map_err(Exit::failed)?;
         let config = SessionConfig {
             interpreter,
             engine: program.parent().unwrap_or(Path::new("/")).join(ENGINE),

@@ -10,7 +10,7 @@ use std::process::{Command as Program, Stdio};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2, read, write};
-use rlm_core::worker::wires::{Pipe, memory_file, path_of, waiting_bytes};
+use rlm_core::worker::pipes::{Pipe, memory_file, path_of, waiting_bytes};
 use rlm_core::worker::{HeadTail, Process, descendants};
 
 use crate::wire::{Command, Places};
@@ -58,7 +58,7 @@ pub enum StartError {
     },
     /// Pipes and files cannot be made or used.
     #[error("cannot make the pipes to the interpreter")]
-    Wires(#[source] io::Error),
+    Pipes(#[source] io::Error),
     /// Python started and ended before it could take a cell.
     #[error("{} cannot be used: {words} (it ended with status {status})", python.display())]
     EndedEarly {
@@ -83,7 +83,7 @@ pub enum StartError {
 
 /// The pipes and files, one set for the life of the worker.
 #[derive(Debug)]
-pub(crate) struct Wires {
+pub(crate) struct Pipes {
     commands: OwnedFd,
     commands_writer: OwnedFd,
     payload: File,
@@ -94,7 +94,7 @@ pub(crate) struct Wires {
     buffer: Vec<u8>,
 }
 
-impl Wires {
+impl Pipes {
     pub(crate) fn new() -> io::Result<Self> {
         let (commands, commands_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let [report, stdout, stderr] = [Pipe::new()?, Pipe::new()?, Pipe::new()?];
@@ -222,15 +222,15 @@ pub(crate) fn start(
     python: &Path,
     engine: &Path,
     env: &[(std::ffi::OsString, std::ffi::OsString)],
-    wires: &Wires,
+    pipes: &Pipes,
     cwd: &Path,
 ) -> Result<Process, StartError> {
     if !engine.is_file() {
         return Err(StartError::NoEngine { engine: engine.to_owned() });
     }
-    wires.renew().map_err(|errno| StartError::Wires(errno.into()))?;
-    let places = wires.places();
-    let open = |path: &str| File::options().write(true).open(path).map_err(StartError::Wires);
+    pipes.renew().map_err(|errno| StartError::Pipes(errno.into()))?;
+    let places = pipes.places();
+    let open = |path: &str| File::options().write(true).open(path).map_err(StartError::Pipes);
     let (stdout, stderr) = (open(&places.stdout)?, open(&places.stderr)?);
     let mut command = Program::new(python);
     command

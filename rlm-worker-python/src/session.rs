@@ -12,11 +12,11 @@ use rlm_core::json::JsonText;
 use rlm_core::limits::{SET_LIMIT, START_LIMIT};
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::{self, BootTime};
-use rlm_core::worker::{CallReport, Description, Events, Interpreter as Worker, Process, Stop, serve};
+use rlm_core::worker::{CallReport, Description, Events, Exit, Interpreter as Worker, Process, serve};
 
 use crate::interpreter::Interpreter;
 use crate::ladder::{self, Ladder};
-use crate::process::{self, Outputs, StartError, Wires};
+use crate::process::{self, Outputs, Pipes, StartError};
 use crate::wire::{Command, LOST_STATUS, Report, Setup, Task, complete_report};
 
 /// How often a running cell is looked after though nothing happens.
@@ -46,7 +46,7 @@ pub struct SessionConfig {
 #[derive(Debug)]
 pub struct PythonSession {
     config: SessionConfig,
-    wires: Wires,
+    pipes: Pipes,
     interpreter: Process,
     /// What the interpreter says that it is.
     version: String,
@@ -135,14 +135,14 @@ impl PythonSession {
     /// Starts the first interpreter and waits until it can take a cell.
     ///
     /// # Errors
-    /// [`Stop::Failed`] says why there is none.
-    pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Stop> {
-        let wires = Wires::new().map_err(StartError::Wires).map_err(Stop::failed)?;
+    /// [`Exit::Failed`] says why there is none.
+    pub fn start(config: SessionConfig, events: &Events) -> Result<Self, Exit> {
+        let pipes = Pipes::new().map_err(StartError::Pipes).map_err(Exit::failed)?;
         let outputs = Outputs::new(WORDS_BYTES);
-        let interpreter = start(&config, &wires, &config.setup.fs_root).map_err(Stop::failed)?;
+        let interpreter = start(&config, &pipes, &config.setup.fs_root).map_err(Exit::failed)?;
         let mut session = Self {
             config,
-            wires,
+            pipes,
             interpreter,
             version: String::new(),
             image: None,
@@ -158,30 +158,30 @@ impl PythonSession {
     }
 
     /// Makes an interpreter that has just been started ready for cells.
-    fn set_up(&mut self, events: &Events) -> Result<(), Stop> {
-        let setup = serde_json::to_vec(&self.config.setup).map_err(Stop::failed)?;
+    fn set_up(&mut self, events: &Events) -> Result<(), Exit> {
+        let setup = serde_json::to_vec(&self.config.setup).map_err(Exit::failed)?;
         self.send(&Assignment::of_worker(Task::SetUp, &setup, None))?;
         let mut report = Vec::new();
         let deadline = Instant::now() + START_LIMIT;
         loop {
             // An interrupt means the call, and there is none yet.
             events.wait(self.descriptors(), Some(deadline))?;
-            self.wires.read_outputs(&mut self.outputs)?;
-            self.wires.read_report(&mut report)?;
+            self.pipes.read_outputs(&mut self.outputs)?;
+            self.pipes.read_report(&mut report)?;
             if let Some(report) = complete_report(&report, self.nonce) {
-                let report: Report = serde_json::from_slice(report).map_err(Stop::failed)?;
+                let report: Report = serde_json::from_slice(report).map_err(Exit::failed)?;
                 self.version = report.result.unwrap_or_default();
                 break;
             }
             let python = || self.config.interpreter.program.clone();
             if let Some(status) = self.interpreter.status() {
-                self.wires.drain_outputs(&mut self.outputs)?;
+                self.pipes.drain_outputs(&mut self.outputs)?;
                 let (python, words) = (python(), self.last_words());
-                return Err(Stop::failed(StartError::EndedEarly { python, status, words }));
+                return Err(Exit::failed(StartError::EndedEarly { python, status, words }));
             }
             if Instant::now() >= deadline {
                 let (python, words) = (python(), self.last_words());
-                return Err(Stop::failed(StartError::Mute { python, limit: START_LIMIT, words }));
+                return Err(Exit::failed(StartError::Mute { python, limit: START_LIMIT, words }));
             }
         }
         self.image = process::image(self.interpreter.pid());
@@ -189,19 +189,19 @@ impl PythonSession {
         Ok(())
     }
 
-    fn send(&mut self, assignment: &Assignment<'_>) -> Result<(), Stop> {
+    fn send(&mut self, assignment: &Assignment<'_>) -> Result<(), Exit> {
         let Assignment { task, payload, written_bytes, max_result_bytes, .. } = *assignment;
         self.nonce += 1;
         let [payload_bytes, written_bytes, max_result_bytes] =
             [payload.len(), written_bytes, max_result_bytes].map(|bytes| bytes as u64);
         let command = Command { nonce: self.nonce, task, payload_bytes, written_bytes, max_result_bytes };
-        self.wires.send(command, payload).map_err(Stop::failed)
+        self.pipes.send(command, payload).map_err(Exit::failed)
     }
 
     /// What is waited for while a cell runs: its report, its output, its interpreter's death.
     fn descriptors(&self) -> Vec<PollFd<'_>> {
-        let wires = &self.wires;
-        [wires.report(), wires.stdout.reader(), wires.stderr.reader(), self.interpreter.pidfd()]
+        let pipes = &self.pipes;
+        [pipes.report(), pipes.stdout.reader(), pipes.stderr.reader(), self.interpreter.pidfd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .into()
     }
@@ -219,11 +219,11 @@ impl PythonSession {
         assignment: &Assignment<'_>,
         notice: &mut Option<String>,
         events: &Events,
-    ) -> Result<(End, Option<Outcome>), Stop> {
+    ) -> Result<(End, Option<Outcome>), Exit> {
         self.send(assignment)?;
         let done = self.run(Running::new(assignment), events)?;
         let has_died = matches!(done, (End::Died(Death::Ended(_)), None));
-        if !has_died || notice.is_some() || !self.wires.has_unread_command()? {
+        if !has_died || notice.is_some() || !self.pipes.has_unread_command()? {
             return Ok(done);
         }
         *notice = Some(self.replace_idle_interpreter(events)?);
@@ -233,20 +233,20 @@ impl PythonSession {
 
     /// Waits for what was sent to the engine, until it reports or its interpreter dies. The second value says why it was
     /// stopped, if it was.
-    fn run(&mut self, mut running: Running, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
+    fn run(&mut self, mut running: Running, events: &Events) -> Result<(End, Option<Outcome>), Exit> {
         let end = loop {
             let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
             let [has_report, prints, complains, is_dead] = [0, 1, 2, 3].map(|at| wake.ready[at]);
             // What dies may have reported first.
             if has_report || is_dead {
-                self.wires.read_report(&mut running.report)?;
+                self.pipes.read_report(&mut running.report)?;
                 if let Some(report) = complete_report(&running.report, self.nonce) {
-                    let report = serde_json::from_slice(report).map_err(Stop::failed)?;
+                    let report = serde_json::from_slice(report).map_err(Exit::failed)?;
                     break End::Reported(Box::new(report));
                 }
             }
             if prints || complains {
-                self.wires.read_outputs(&mut self.outputs)?;
+                self.pipes.read_outputs(&mut self.outputs)?;
             }
             if is_dead && let Some(status) = self.interpreter.status() {
                 let was_killed = running.ladder.as_ref().is_some_and(ladder::has_killed);
@@ -279,7 +279,7 @@ impl PythonSession {
         }
         running.tend_at = now + TEND_INTERVAL;
         // An interpreter that stopped itself has nobody to let it go on.
-        self.interpreter.let_go_on();
+        self.interpreter.resume();
         descendants::reap_orphans(Some(self.interpreter.pid()));
         let image = process::image(self.interpreter.pid());
         let is_replaced = image.is_some() && self.image.is_some() && image != self.image;
@@ -287,7 +287,7 @@ impl PythonSession {
     }
 
     /// Ends all that is left of an interpreter, its programs included. Returns whether nothing is left.
-    fn end_interpreter(&mut self, events: &Events) -> Result<bool, Stop> {
+    fn end_interpreter(&mut self, events: &Events) -> Result<bool, Exit> {
         self.is_dead = true;
         self.interpreter.signal(Signal::SIGKILL);
         // It is reaped by its owner; the sweep takes everything else that it had started.
@@ -295,16 +295,16 @@ impl PythonSession {
             events.wait(vec![PollFd::new(self.interpreter.pidfd(), PollFlags::POLLIN)], None)?;
         }
         let have_ended = descendants::end_all();
-        self.wires.drain_outputs(&mut self.outputs)?;
+        self.pipes.drain_outputs(&mut self.outputs)?;
         Ok(have_ended)
     }
 
     /// Ends what is left of an interpreter, and starts a new one.
-    fn restart(&mut self, events: &Events) -> Result<(), Stop> {
+    fn restart(&mut self, events: &Events) -> Result<(), Exit> {
         self.end_interpreter(events)?;
         let places = [&*self.config.setup.fs_root, Path::new("/")];
         let cwd = places.into_iter().find(|dir| dir.is_dir()).unwrap_or(places[0]);
-        self.interpreter = start(&self.config, &self.wires, cwd).map_err(Stop::failed)?;
+        self.interpreter = start(&self.config, &self.pipes, cwd).map_err(Exit::failed)?;
         let outputs = std::mem::replace(&mut self.outputs, Outputs::new(WORDS_BYTES));
         self.set_up(events)?;
         self.outputs = outputs;
@@ -312,7 +312,7 @@ impl PythonSession {
     }
 
     /// The interpreter died between calls. What the next call has to say of that.
-    fn replace_idle_interpreter(&mut self, events: &Events) -> Result<String, Stop> {
+    fn replace_idle_interpreter(&mut self, events: &Events) -> Result<String, Exit> {
         if self.reset_failed {
             self.restart(events)?;
             self.reset_failed = false;
@@ -372,7 +372,7 @@ impl PythonSession {
         death: &Death,
         stopped: Option<Outcome>,
         events: &Events,
-    ) -> Result<CallReport, Stop> {
+    ) -> Result<CallReport, Exit> {
         self.restart(events)?;
         Ok(CallReport {
             hint: Some(format!("the interpreter {}; {LEGACY}", death.describe())),
@@ -382,7 +382,7 @@ impl PythonSession {
 }
 
 impl Worker for PythonSession {
-    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop> {
+    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Exit> {
         self.tend()?;
         let mut notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
         let max_output_bytes = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
@@ -400,7 +400,7 @@ impl Worker for PythonSession {
 
         let (end, stopped) = self.perform(&assignment, &mut notice, events)?;
 
-        self.wires.drain_outputs(&mut self.outputs)?;
+        self.pipes.drain_outputs(&mut self.outputs)?;
         let mut report = match end {
             End::Reported(report) => self.after_report(*report, stopped, limit),
             End::Died(death) => self.after_death(&death, stopped, events)?,
@@ -414,7 +414,7 @@ impl Worker for PythonSession {
         Ok(report)
     }
 
-    fn reset(&mut self, events: &Events) -> Result<CallReport, Stop> {
+    fn reset(&mut self, events: &Events) -> Result<CallReport, Exit> {
         let have_ended = self.end_interpreter(events)?;
         let mut report = CallReport {
             answer: Some(Answer::default()),
@@ -426,7 +426,7 @@ impl Worker for PythonSession {
         match Self::start(self.config.clone(), events) {
             // The number of a cell is that of the call, over all interpreters.
             Ok(fresh) => *self = Self { cells: self.cells, ..fresh },
-            Err(Stop::Failed(error)) => {
+            Err(Exit::Failed(error)) => {
                 descendants::end_all();
                 self.reset_failed = true;
                 report.outcome = Outcome::Error;
@@ -437,10 +437,10 @@ impl Worker for PythonSession {
         Ok(report)
     }
 
-    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop> {
+    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Exit> {
         self.tend()?;
         let mut notice = if self.is_dead { Some(self.replace_idle_interpreter(events)?) } else { None };
-        let payload = serde_json::to_vec(variables).map_err(Stop::failed)?;
+        let payload = serde_json::to_vec(variables).map_err(Exit::failed)?;
         let limit = self.config.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
         let assignment = Assignment::of_worker(Task::Set, &payload, Some(limit));
         let (end, stopped) = self.perform(&assignment, &mut notice, events)?;
@@ -465,7 +465,7 @@ impl Worker for PythonSession {
         Ok(report)
     }
 
-    fn describe(&mut self) -> Result<Description, Stop> {
+    fn describe(&mut self) -> Result<Description, Exit> {
         self.tend()?;
         let pid = (!self.is_dead).then(|| self.interpreter.pid());
         let has_final_functions = self.config.setup.has_final_functions;
@@ -473,15 +473,15 @@ impl Worker for PythonSession {
     }
 
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
-        fds.push(PollFd::new(self.wires.stdout.reader(), PollFlags::POLLIN));
-        fds.push(PollFd::new(self.wires.stderr.reader(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.pipes.stdout.reader(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.pipes.stderr.reader(), PollFlags::POLLIN));
         if !self.is_dead {
             fds.push(PollFd::new(self.interpreter.pidfd(), PollFlags::POLLIN));
         }
     }
 
-    fn tend(&mut self) -> Result<(), Stop> {
-        self.wires.read_outputs(&mut self.outputs)?;
+    fn tend(&mut self) -> Result<(), Exit> {
+        self.pipes.read_outputs(&mut self.outputs)?;
         self.is_dead = self.is_dead || self.interpreter.status().is_some();
         descendants::reap_orphans((!self.is_dead).then(|| self.interpreter.pid()));
         Ok(())
@@ -521,6 +521,6 @@ impl Death {
     }
 }
 
-fn start(config: &SessionConfig, wires: &Wires, cwd: &Path) -> Result<Process, StartError> {
-    process::start(&config.interpreter.program, &config.engine, &config.env, wires, cwd)
+fn start(config: &SessionConfig, pipes: &Pipes, cwd: &Path) -> Result<Process, StartError> {
+    process::start(&config.interpreter.program, &config.engine, &config.env, pipes, cwd)
 }

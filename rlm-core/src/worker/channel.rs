@@ -30,9 +30,9 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags};
 use nix::unistd::{read, write};
 
-use super::events::{self, Events, Stop, Wake};
+use super::events::{self, Events, Exit, Wake};
+use super::pipes::waiting_bytes;
 use super::serve::Interpreter;
-use super::wires::waiting_bytes;
 use crate::control::ControlDir;
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
@@ -96,8 +96,8 @@ impl Channel {
     ///
     /// # Errors
     /// The control directory cannot be used.
-    pub fn open(control: &ControlDir) -> Result<Self, Stop> {
-        control.make_fifos().map_err(Stop::failed)?;
+    pub fn open(control: &ControlDir) -> Result<Self, Exit> {
+        control.make_fifos().map_err(Exit::failed)?;
         let command_path = control.command_fifo();
         let commands = open_reader(&command_path)?;
         let response_path = control.response_fifo();
@@ -117,8 +117,8 @@ impl Channel {
     /// Waits for the next request document, or for what comes in its place.
     ///
     /// # Errors
-    /// [`Stop`] as soon as the worker has to end.
-    pub fn next_frame(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
+    /// [`Exit`] as soon as the worker has to end.
+    pub fn next_frame(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Exit> {
         let frame = self.receive(events, interpreter)?;
         // A host that has sent a request without reading the last response gets that one first.
         while self.has_unread()? {
@@ -127,7 +127,7 @@ impl Channel {
         Ok(frame)
     }
 
-    fn receive(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Stop> {
+    fn receive(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Exit> {
         // What removed it was the last call: a request that has come since is not read, and so not run.
         self.find_removal(events)?;
         loop {
@@ -151,7 +151,7 @@ impl Channel {
         }
     }
 
-    fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Stop> {
+    fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Exit> {
         loop {
             let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             // An interrupt without a call to interrupt is nothing.
@@ -165,7 +165,7 @@ impl Channel {
     }
 
     /// Whether nobody has begun to read the last response.
-    fn has_unread(&mut self) -> Result<bool, Stop> {
+    fn has_unread(&mut self) -> Result<bool, Exit> {
         if let Some(unread) = &mut self.unread
             && !unread.keep(&self.response_path)?
         {
@@ -176,7 +176,7 @@ impl Channel {
 
     /// Gives the host a moment to read the response: the next request then finds the worker awake. Not for a while after a
     /// moment in vain, for the processors have other work then.
-    fn stay_awake(&mut self) -> Result<(), Stop> {
+    fn stay_awake(&mut self) -> Result<(), Exit> {
         if let Some(left) = self.drowsy.checked_sub(1) {
             self.drowsy = left;
             return Ok(());
@@ -198,7 +198,7 @@ impl Channel {
     }
 
     /// Stops where the command FIFO is gone. It is looked for only after something in its directory was deleted.
-    fn find_removal(&self, events: &Events) -> Result<(), Stop> {
+    fn find_removal(&self, events: &Events) -> Result<(), Exit> {
         if events.take_deletion()
             && let Err(source) = self.command_path.symlink_metadata()
         {
@@ -208,7 +208,7 @@ impl Channel {
     }
 
     /// Reads once without waiting.
-    fn read(&mut self) -> Result<Read, Stop> {
+    fn read(&mut self) -> Result<Read, Exit> {
         match read(&self.commands, &mut self.buffer) {
             Ok(0) => {
                 // The order matters: the new reader is there before the old one goes.
@@ -228,13 +228,13 @@ impl Channel {
     /// Delivers one response: open, write, close. Its text is never in memory as a whole.
     ///
     /// # Errors
-    /// [`Stop`] as soon as the worker has to end.
+    /// [`Exit`] as soon as the worker has to end.
     pub fn respond(
         &mut self,
         response: &Response,
         events: &Events,
         interpreter: &mut impl Interpreter,
-    ) -> Result<Delivery, Stop> {
+    ) -> Result<Delivery, Exit> {
         let (fifo, reader_came) = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
             Ok(fifo) => (fifo, false),
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
@@ -264,10 +264,10 @@ impl Channel {
         drop(writer.into_parts());
         match (delivery.fault.take(), written) {
             (None, Ok(())) => delivery.close().map(|()| Delivery::Done),
-            (Some(Fault::Stop(stop)), _) => Err(stop),
+            (Some(Fault::Exit(stop)), _) => Err(stop),
             (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
             (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
-            (None, Err(error)) => Err(Stop::failed(error)),
+            (None, Err(error)) => Err(Exit::failed(error)),
         }
     }
 
@@ -276,8 +276,8 @@ impl Channel {
         &mut self,
         events: &Events,
         interpreter: &mut impl Interpreter,
-    ) -> Result<OwnedFd, Stop> {
-        let (opened, signal): (PipeReader, _) = io::pipe().map_err(Stop::failed)?;
+    ) -> Result<OwnedFd, Exit> {
+        let (opened, signal): (PipeReader, _) = io::pipe().map_err(Exit::failed)?;
         let path = self.response_path.clone();
         // Not joined where the worker stops first: the thread then ends with the process.
         let opener = thread::Builder::new()
@@ -292,7 +292,7 @@ impl Channel {
                 drop(signal);
                 fifo
             })
-            .map_err(Stop::failed)?;
+            .map_err(Exit::failed)?;
         loop {
             let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
             // A host that is still busy writing what nobody can understand has to get rid of it before it reads.
@@ -311,7 +311,7 @@ impl Channel {
         }
         let fifo = opener
             .join()
-            .map_err(|_panic| Stop::failed("the thread that opens the response FIFO panicked"))?;
+            .map_err(|_panic| Exit::failed("the thread that opens the response FIFO panicked"))?;
         let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(fifo)
@@ -335,12 +335,12 @@ struct ResponseWriter<'a, I> {
 }
 
 enum Fault {
-    Stop(Stop),
+    Exit(Exit),
     Errno(Errno),
 }
 
 impl<I: Interpreter> ResponseWriter<'_, I> {
-    fn wait_for_room(&mut self) -> Result<(), Stop> {
+    fn wait_for_room(&mut self) -> Result<(), Exit> {
         let fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
         wait(fds, None, self.events, self.interpreter).map(drop)
     }
@@ -351,14 +351,14 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
     }
 
     /// Waits for another reader after one that has read nothing. What is written lies in the FIFO until we close it.
-    fn wait_for_another_reader(&mut self) -> Result<(), Stop> {
+    fn wait_for_another_reader(&mut self) -> Result<(), Exit> {
         self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
         self.reader_came = true;
         Ok(())
     }
 
     /// Closes the writer, and keeps the response where nobody has begun to read it.
-    fn close(self) -> Result<(), Stop> {
+    fn close(self) -> Result<(), Exit> {
         let Self { fifo, reader_came, channel, written, .. } = self;
         let bytes = waiting_bytes(&fifo)?;
         if reader_came || bytes < written {
@@ -391,7 +391,7 @@ struct Unread {
 
 impl Unread {
     /// Whether the response still has to be kept.
-    fn keep(&mut self, path: &Path) -> Result<bool, Stop> {
+    fn keep(&mut self, path: &Path) -> Result<bool, Exit> {
         if waiting_bytes(&self.keeper)? < self.bytes {
             return Ok(false);
         }
@@ -434,7 +434,7 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
                 }
             };
             if let Err(stop) = waited {
-                self.fault = Some(Fault::Stop(stop));
+                self.fault = Some(Fault::Exit(stop));
                 return Err(io::ErrorKind::Other.into());
             }
         }
@@ -451,7 +451,7 @@ fn wait(
     deadline: Option<Instant>,
     events: &Events,
     interpreter: &mut impl Interpreter,
-) -> Result<Wake, Stop> {
+) -> Result<Wake, Exit> {
     let mut fds = fds;
     interpreter.watch(&mut fds);
     let wake = events.wait(fds, deadline)?;
@@ -465,7 +465,7 @@ enum Read {
     End,
 }
 
-fn open_reader(path: &Path) -> Result<OwnedFd, Stop> {
+fn open_reader(path: &Path) -> Result<OwnedFd, Exit> {
     OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
@@ -478,6 +478,6 @@ fn open_writer(path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
     OpenOptions::new().write(true).custom_flags(flags.bits() | libc::O_CLOEXEC).open(path).map(OwnedFd::from)
 }
 
-fn failed(operation: &'static str, path: &Path, source: io::Error) -> Stop {
-    Stop::failed(ChannelError { operation, path: path.to_owned(), source })
+fn failed(operation: &'static str, path: &Path, source: io::Error) -> Exit {
+    Exit::failed(ChannelError { operation, path: path.to_owned(), source })
 }

@@ -210,7 +210,7 @@ fn parse_pid(text: &str) -> Option<Pid> {
 }
 
 /// Lets a child go on that was stopped.
-pub fn let_go_on(child: Pid) {
+pub fn resume(child: Pid) {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(child), flags) {
         // It may be dying just now; it is still ours, being unreaped.

@@ -19,15 +19,14 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-use super::descendants;
-use super::guard::HandOver;
+use super::{ForwardFlag, descendants};
 
 /// How long a guard is waited for that holds a signal: it passes signals on as soon as it runs.
 const GUARD_PATIENCE: Duration = Duration::from_millis(20);
 
 /// Why a worker ends.
 #[derive(Debug, thiserror::Error)]
-pub enum Stop {
+pub enum Exit {
     /// SIGTERM, SIGHUP or SIGQUIT.
     #[error("ended by {0}")]
     Signalled(Signal),
@@ -42,14 +41,14 @@ pub enum Stop {
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Stop {
+impl Exit {
     /// A failure of the worker's own means.
     pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for Exit {
     fn from(errno: Errno) -> Self {
         Self::failed(std::io::Error::from(errno))
     }
@@ -83,7 +82,7 @@ pub struct Events {
     host: Option<OwnedFd>,
     /// `/proc/PID/status` of the guard, through whose hands signals come.
     guard: Option<File>,
-    hand_over: HandOver,
+    forwarding: ForwardFlag,
     /// Something was deleted from the control directory.
     deletion: Cell<bool>,
 }
@@ -101,8 +100,8 @@ impl Events {
     /// Watches signals, and the host where its process id is known.
     ///
     /// # Errors
-    /// [`Stop::HostGone`] where the host is dead already; a failure where the kernel has no descriptor left.
-    pub fn new(host: Option<Pid>, hand_over: HandOver) -> Result<Self, Stop> {
+    /// [`Exit::HostGone`] where the host is dead already; a failure where the kernel has no descriptor left.
+    pub fn new(host: Option<Pid>, forwarding: ForwardFlag) -> Result<Self, Exit> {
         let mut signals = Self::signals();
         signals.add(READ_SIGNAL);
         signals.add(DELETION_SIGNAL);
@@ -110,22 +109,22 @@ impl Events {
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let host = match host.map(descendants::pidfd).transpose() {
             Ok(host) => host,
-            Err(Errno::ESRCH) => return Err(Stop::HostGone),
+            Err(Errno::ESRCH) => return Err(Exit::HostGone),
             Err(errno) => return Err(errno.into()),
         };
         let guard = File::open(format!("/proc/{}/status", nix::unistd::getppid())).ok();
-        Ok(Self { signals, host, guard, hand_over, deletion: Cell::new(false) })
+        Ok(Self { signals, host, guard, forwarding, deletion: Cell::new(false) })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed.
     ///
     /// # Errors
-    /// [`Stop`] as soon as the worker has to end.
+    /// [`Exit`] as soon as the worker has to end.
     pub fn wait<'fds>(
         &'fds self,
         mut fds: Vec<PollFd<'fds>>,
         deadline: Option<Instant>,
-    ) -> Result<Wake, Stop> {
+    ) -> Result<Wake, Exit> {
         let given = fds.len();
         let own = [Some(self.signals.as_fd()), self.host.as_ref().map(AsFd::as_fd)];
         fds.extend(own.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
@@ -136,7 +135,7 @@ impl Events {
         let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
         let (given, own) = fds.split_at(given);
         if own.get(1).is_some_and(is_ready) {
-            return Err(Stop::HostGone);
+            return Err(Exit::HostGone);
         }
         let signalled = is_ready(&own[0]);
         let ready = given.iter().map(is_ready).collect();
@@ -153,8 +152,8 @@ impl Events {
     /// the guard has not passed on yet, or a late interrupt would hit the next call.
     ///
     /// # Errors
-    /// [`Stop`] where the worker has to end.
-    pub fn discard_earlier_interrupts(&self) -> Result<(), Stop> {
+    /// [`Exit`] where the worker has to end.
+    pub fn discard_earlier_interrupts(&self) -> Result<(), Exit> {
         let deadline = Instant::now() + GUARD_PATIENCE;
         while self.guard_holds_interrupt() && Instant::now() < deadline {
             std::thread::yield_now();
@@ -167,11 +166,11 @@ impl Events {
         let count = self.guard.as_ref().and_then(|guard| guard.read_at(&mut status, 0).ok()).unwrap_or(0);
         // The order matters: what no longer waits in the kernel is in the guard's hand until it is passed on.
         pending_signals(&status[..count]) & (1 << (Signal::SIGINT as u32 - 1)) != 0
-            || self.hand_over.holds_signal()
+            || self.forwarding.is_set()
     }
 
     /// Reads what came; true where SIGINT was among it.
-    fn read_signals(&self) -> Result<bool, Stop> {
+    fn read_signals(&self) -> Result<bool, Exit> {
         let mut interrupt = false;
         while let Some(info) = self.signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
@@ -180,7 +179,7 @@ impl Events {
                 // Who waits for a read looks again after each wake.
                 Ok(Signal::SIGCHLD | READ_SIGNAL) | Err(_) => {}
                 Ok(DELETION_SIGNAL) => self.deletion.set(true),
-                Ok(signal) => return Err(Stop::Signalled(signal)),
+                Ok(signal) => return Err(Exit::Signalled(signal)),
             }
         }
         Ok(interrupt)

@@ -13,7 +13,6 @@
 //! terminal get SIGHUP, and what ignores that (`nohup`, `setsid`) survives.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -23,42 +22,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 
-use super::descendants;
 use super::events::{self, timeout_until};
+use super::{ForwardFlag, descendants};
 use crate::memory;
 
 /// How long the server may take to end once it was told to; then it is killed. Below
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
-
-/// Tells the server, across the two processes, that the guard holds a signal that it has not passed on yet.
-#[derive(Clone, Copy, Debug)]
-pub struct HandOver(&'static AtomicBool);
-
-impl HandOver {
-    fn new() -> Result<Self, Errno> {
-        let size = size_of::<AtomicBool>();
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping is asked for, at any address; the result is checked.
-        let page = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
-        if page == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        // SAFETY: the mapping is zeroed, aligned to a page, large enough, never unmapped, and used by atomic operations
-        // alone, also by the other process.
-        Ok(Self(unsafe { &*page.cast::<AtomicBool>() }))
-    }
-
-    fn set(self, holds: bool) {
-        self.0.store(holds, Ordering::SeqCst);
-    }
-
-    /// Whether a signal is on its way from the guard.
-    #[must_use]
-    pub fn holds_signal(self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
 
 /// Splits this process in two and runs `serve` in the child. In the parent, guards it: `clean_up` runs once it has
 /// ended, whatever ended it, and the exit status is the server's.
@@ -67,13 +37,16 @@ impl HandOver {
 ///
 /// # Errors
 /// The kernel cannot fork.
-pub fn guarded(serve: impl FnOnce(HandOver) -> ExitCode, clean_up: impl FnOnce()) -> Result<ExitCode, Errno> {
+pub fn guarded(
+    serve: impl FnOnce(ForwardFlag) -> ExitCode,
+    clean_up: impl FnOnce(),
+) -> Result<ExitCode, Errno> {
     events::block_signals()?;
     seal_descriptors();
     // One call may print 16 MiB, and the worker then sits idle for hours.
     memory::free_blocks_at_once(128 << 10);
     descendants::become_subreaper()?;
-    let hand_over = HandOver::new()?;
+    let forwarding = ForwardFlag::new()?;
     let guard = Pid::this();
     // SAFETY: the process has one thread, so the child may do whatever the parent could.
     match unsafe { fork() }? {
@@ -81,10 +54,10 @@ pub fn guarded(serve: impl FnOnce(HandOver) -> ExitCode, clean_up: impl FnOnce()
             setsid()?;
             descendants::tie_to_parent(guard, Signal::SIGTERM)?;
             descendants::become_subreaper()?;
-            Ok(serve(hand_over))
+            Ok(serve(forwarding))
         }
         ForkResult::Parent { child } => {
-            let status = guard_server(child, hand_over);
+            let status = guard_server(child, forwarding);
             descendants::end_all();
             clean_up();
             Ok(ExitCode::from(u8::try_from(status?).unwrap_or(u8::MAX)))
@@ -100,7 +73,7 @@ fn seal_descriptors() {
 }
 
 /// Passes signals on until the server has ended, and returns its status.
-fn guard_server(server: Pid, hand_over: HandOver) -> Result<i32, Errno> {
+fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
     let signals =
         SignalFd::with_flags(&events::Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut kill_at = None;
@@ -109,7 +82,7 @@ fn guard_server(server: Pid, hand_over: HandOver) -> Result<i32, Errno> {
             return Ok(status);
         }
         // A session may stop the server (SIGSTOP), and nobody else is there to let it go on.
-        descendants::let_go_on(server);
+        descendants::resume(server);
         if kill_at.is_some_and(|deadline| Instant::now() >= deadline) {
             kill(server, Signal::SIGKILL)?;
             kill_at = None;
@@ -120,7 +93,7 @@ fn guard_server(server: Pid, hand_over: HandOver) -> Result<i32, Errno> {
             Err(errno) => return Err(errno),
         }
         // Before a signal is taken from the kernel, where the server can see it waiting.
-        hand_over.set(true);
+        forwarding.set(true);
         while let Some(info) = signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGCHLD) | Err(_) => {}
@@ -134,6 +107,6 @@ fn guard_server(server: Pid, hand_over: HandOver) -> Result<i32, Errno> {
                 }
             }
         }
-        hand_over.set(false);
+        forwarding.set(false);
     }
 }

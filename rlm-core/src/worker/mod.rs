@@ -8,18 +8,20 @@
 pub mod channel;
 pub mod descendants;
 pub mod events;
+mod forward_flag;
 pub mod guard;
 pub mod ladder;
 pub mod log;
 pub mod output;
+pub mod pipes;
 pub mod process;
 pub mod program;
 pub mod serve;
 pub mod settings;
-pub mod wires;
 
 pub use channel::Channel;
-pub use events::{Events, Stop, Wake};
+pub use events::{Events, Exit, Wake};
+pub use forward_flag::ForwardFlag;
 pub use ladder::Ladder;
 pub use log::Log;
 pub use output::HeadTail;

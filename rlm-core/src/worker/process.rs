@@ -71,8 +71,8 @@ impl Process {
     }
 
     /// Lets a stopped process go on.
-    pub fn let_go_on(&self) {
-        descendants::let_go_on(self.pid);
+    pub fn resume(&self) {
+        descendants::resume(self.pid);
     }
 
     /// Signals the process alone. A dead one is never signalled: its pid may be somebody else's.
@@ -90,7 +90,7 @@ impl Process {
             let pid = self.pid.as_raw();
             // SAFETY: plain integers. It fails where the process is dying just now: then there is nothing to signal.
             unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, signal) };
-            self.let_go_on();
+            self.resume();
         }
     }
 }

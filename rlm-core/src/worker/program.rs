@@ -7,9 +7,10 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::guard::HandOver;
 use super::settings::Environment;
-use super::{Channel, Events, Interpreter, Log, Settings, Stop, Surroundings, descendants, guard, serve};
+use super::{
+    Channel, Events, Exit, ForwardFlag, Interpreter, Log, Settings, Surroundings, descendants, guard, serve,
+};
 use crate::control::ControlDir;
 use crate::error::with_causes;
 use crate::protocol::Context;
@@ -39,14 +40,14 @@ pub trait Program: Default {
     /// Starts the session.
     ///
     /// # Errors
-    /// [`Stop::Failed`] says why there is none.
+    /// [`Exit::Failed`] says why there is none.
     fn start(
         self,
         environment: &Environment,
         settings: Settings,
         context: Context,
         events: &Events,
-    ) -> Result<Self::Session, Stop>;
+    ) -> Result<Self::Session, Exit>;
 }
 
 struct Arguments<P> {
@@ -70,7 +71,7 @@ pub fn main<P: Program>() -> ExitCode {
     let control = ControlDir::new(control_dir);
     let environment = std::env::vars_os().collect::<Environment>();
     let guarded = guard::guarded(
-        |hand_over| run(program, &control, &environment, ready, hand_over),
+        |forwarding| run(program, &control, &environment, ready, forwarding),
         || {
             // The server removes the flag itself, unless it was killed. A directory that is gone holds no flag.
             let _directory_gone = control.clear_ready();
@@ -88,7 +89,7 @@ fn run<P: Program>(
     control: &ControlDir,
     environment: &Environment,
     ready: Option<OwnedFd>,
-    hand_over: HandOver,
+    forwarding: ForwardFlag,
 ) -> ExitCode {
     let mut log = match control.open_log() {
         Ok(file) => Log::new(Some(file)),
@@ -97,15 +98,15 @@ fn run<P: Program>(
             return ExitCode::from(CANNOT_SERVE);
         }
     };
-    let served = start_and_serve(program, control, environment, ready, hand_over, &mut log);
+    let served = start_and_serve(program, control, environment, ready, forwarding, &mut log);
     let stop = served.unwrap_or_else(|stop| stop);
     let code = match &stop {
-        Stop::Shutdown | Stop::HostGone => ExitCode::SUCCESS,
-        Stop::Signalled(signal) => ExitCode::from(128 + *signal as u8),
-        Stop::Failed(_) => ExitCode::from(CANNOT_SERVE),
+        Exit::Shutdown | Exit::HostGone => ExitCode::SUCCESS,
+        Exit::Signalled(signal) => ExitCode::from(128 + *signal as u8),
+        Exit::Failed(_) => ExitCode::from(CANNOT_SERVE),
     };
     log.line(with_causes(&stop));
-    if matches!(stop, Stop::Failed(_)) {
+    if matches!(stop, Exit::Failed(_)) {
         tell(format_args!("{}: {}", P::NAME, with_causes(&stop)));
     }
     code
@@ -117,16 +118,16 @@ fn start_and_serve<P: Program>(
     control: &ControlDir,
     environment: &Environment,
     ready: Option<OwnedFd>,
-    hand_over: HandOver,
+    forwarding: ForwardFlag,
     log: &mut Log,
-) -> Result<Stop, Stop> {
-    let settings = Settings::from_environment(environment).map_err(Stop::failed)?;
-    let context = control.read_context().map_err(Stop::failed)?;
+) -> Result<Exit, Exit> {
+    let settings = Settings::from_environment(environment).map_err(Exit::failed)?;
+    let context = control.read_context().map_err(Exit::failed)?;
     let surroundings = Surroundings {
         fs_root: context.fs_root.clone(),
         root_tools: settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect(),
     };
-    let events = Events::new(settings.host_pid, hand_over)?;
+    let events = Events::new(settings.host_pid, forwarding)?;
     // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
     let mut channel = Channel::open(control)?;
     let started = program.start(environment, settings, context, &events);

@@ -9,7 +9,7 @@ use nix::unistd::{Pid, getppid};
 
 use super::channel::{Channel, Delivery};
 use super::descendants;
-use super::events::{Events, Stop};
+use super::events::{Events, Exit};
 use super::log::Log;
 use crate::control::{ControlDir, History};
 use crate::error::with_causes;
@@ -101,29 +101,29 @@ pub trait Interpreter {
     /// Runs one call to its end, whatever that is.
     ///
     /// # Errors
-    /// [`Stop`] as soon as the worker has to end; the call is then abandoned.
-    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Stop>;
+    /// [`Exit`] as soon as the worker has to end; the call is then abandoned.
+    fn execute(&mut self, call: &Execute, events: &Events) -> Result<CallReport, Exit>;
 
     /// Ends all that the session started and begins anew, with a fresh interpreter in the session's directory. The report
     /// has the output that nobody has taken yet, and an empty answer. Where no interpreter can be started the report's
     /// outcome is `error`, and the next call tries again.
     ///
     /// # Errors
-    /// [`Stop`] as soon as the worker has to end.
-    fn reset(&mut self, events: &Events) -> Result<CallReport, Stop>;
+    /// [`Exit`] as soon as the worker has to end.
+    fn reset(&mut self, events: &Events) -> Result<CallReport, Exit>;
 
     /// Gives the session these variables: all, or none and a report with the outcome `error`. It runs none of the code
     /// that a value may look like, and leaves everything else as it is.
     ///
     /// # Errors
-    /// [`Stop`] as soon as the worker has to end.
-    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Stop>;
+    /// [`Exit`] as soon as the worker has to end.
+    fn set(&mut self, variables: &BTreeMap<String, JsonText>, events: &Events) -> Result<CallReport, Exit>;
 
     /// Describes the interpreter without asking it anything.
     ///
     /// # Errors
-    /// [`Stop`] where the session can no longer be served.
-    fn describe(&mut self) -> Result<Description, Stop>;
+    /// [`Exit`] where the session can no longer be served.
+    fn describe(&mut self) -> Result<Description, Exit>;
 
     /// Adds the descriptors whose readiness [`Self::tend`] acts on while no call runs.
     fn watch<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>);
@@ -131,8 +131,8 @@ pub trait Interpreter {
     /// Takes what the session produced between calls. Does nothing where there is nothing.
     ///
     /// # Errors
-    /// [`Stop`] where the session can no longer be served.
-    fn tend(&mut self) -> Result<(), Stop>;
+    /// [`Exit`] where the session can no longer be served.
+    fn tend(&mut self) -> Result<(), Exit>;
 }
 
 /// Where a session works, and what it can call: what its history tells beside its language.
@@ -153,10 +153,10 @@ pub fn serve(
     events: &Events,
     log: &mut Log,
     on_ready: impl FnOnce(),
-) -> Stop {
+) -> Exit {
     let history = match control.open_history() {
         Ok(history) => history,
-        Err(error) => return Stop::failed(error),
+        Err(error) => return Exit::failed(error),
     };
     let Description { language, version, has_final_functions, .. } = match interpreter.describe() {
         Ok(description) => description,
@@ -179,7 +179,7 @@ pub fn serve(
         log,
     };
     if let Err(error) = control.write_answer(&server.answer).and_then(|()| control.set_ready()) {
-        return Stop::failed(error);
+        return Exit::failed(error);
     }
     on_ready();
     loop {
@@ -230,7 +230,7 @@ impl Server<'_> {
         frame: Frame,
         interpreter: &mut impl Interpreter,
         events: &Events,
-    ) -> Result<Response, Stop> {
+    ) -> Result<Response, Exit> {
         match understand(frame) {
             Ok(Request::Execute(call)) => {
                 let done = self.perform(events, || interpreter.execute(&call, events))?;
@@ -248,7 +248,7 @@ impl Server<'_> {
                 self.answer(Task { variables, ..Task::new(Operation::Set, seq) }, done)
             }
             Ok(Request::Info { seq }) => self.describe(seq, interpreter),
-            Ok(Request::Shutdown) => Err(Stop::Shutdown),
+            Ok(Request::Shutdown) => Err(Exit::Shutdown),
             Err(refused) => Ok(self.refuse(refused)),
         }
     }
@@ -257,8 +257,8 @@ impl Server<'_> {
     fn perform(
         &mut self,
         events: &Events,
-        perform: impl FnOnce() -> Result<CallReport, Stop>,
-    ) -> Result<Done, Stop> {
+        perform: impl FnOnce() -> Result<CallReport, Exit>,
+    ) -> Result<Done, Exit> {
         events.discard_earlier_interrupts()?;
         let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let started = Instant::now();
@@ -267,13 +267,13 @@ impl Server<'_> {
     }
 
     /// Makes the response, after the answer file and the history have what is new.
-    fn answer(&mut self, task: Task, done: Done) -> Result<Response, Stop> {
+    fn answer(&mut self, task: Task, done: Done) -> Result<Response, Exit> {
         let Done { report, started_at, execution_time } = done;
         if let Some(answer) = report.answer
             && answer != self.answer
         {
             self.answer = answer;
-            self.control.write_answer(&self.answer).map_err(Stop::failed)?;
+            self.control.write_answer(&self.answer).map_err(Exit::failed)?;
         }
         let response = Response {
             status: report.outcome.status(),
@@ -310,11 +310,11 @@ impl Server<'_> {
             source: task.source,
             session: self.begun.take(),
         };
-        self.history.append(&entry).map_err(Stop::failed)?;
+        self.history.append(&entry).map_err(Exit::failed)?;
         Ok(response)
     }
 
-    fn describe(&self, seq: i64, interpreter: &mut impl Interpreter) -> Result<Response, Stop> {
+    fn describe(&self, seq: i64, interpreter: &mut impl Interpreter) -> Result<Response, Exit> {
         let started = Instant::now();
         let Description { language, version, pid, cwd, .. } = interpreter.describe()?;
         let this = Pid::this();
@@ -335,7 +335,7 @@ impl Server<'_> {
         Ok(Response {
             status: Outcome::Ok.status(),
             outcome: Outcome::Ok,
-            result: Some(serde_json::to_string(&info).map_err(Stop::failed)?),
+            result: Some(serde_json::to_string(&info).map_err(Exit::failed)?),
             execution_count: self.execution_count,
             answer: self.answer.clone(),
             execution_time: started.elapsed().as_secs_f64(),

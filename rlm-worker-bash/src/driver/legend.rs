@@ -22,7 +22,7 @@
 //! | `__rlm_exec` | 1: a function is named `exec` | `exec.bash` | the end of the report |
 //! | `__rlm_bashopts` | `BASHOPTS` from before POSIX mode, where the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
 //! | `__rlm_option` | name of a shell option | `leave_posix.bash` | its end |
-//! | `__rlm_functions` | `@FUNCTIONS@`, where there is a function named `builtin` | `careful.bash` | its end |
+//! | `__rlm_functions` | `@FUNCTIONS@`, where there is a function named `builtin` | `shadowed.bash` | its end |
 //! | `__rlm_index` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
 //! | `__rlm_exiting` | 1: the shell ends, so that no signal may come between | `exit_hook.bash` | the end of `exit.bash` |
 //! | `__rlm_posix` | the command that turns POSIX mode on again, where it is on | `exit.bash` | its end |

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rlm_core::limits::SET_LIMIT;
 use rlm_core::protocol::{Execute, Outcome};
-use rlm_core::worker::wires::{memory_file, path_of};
-use rlm_core::worker::{Events, Stop, descendants};
+use rlm_core::worker::pipes::{memory_file, path_of};
+use rlm_core::worker::{Events, Exit, descendants};
 
 use super::BashSession;
-use crate::code::{Appendable, Care, Suffix, appendable};
+use crate::code::{Appendable, Driver, Suffix, appendable};
 use crate::ladder::{self, Ladder, Step};
-use crate::report::{self, LastWill, Report};
-use crate::terminal::FEED_INTERVAL;
+use crate::report::{self, Report, Snapshot};
+use crate::terminal::EOF_INTERVAL;
 use crate::variables::Value;
 
 /// How long after each piece of a report the call is left alone.
@@ -30,7 +30,7 @@ const SETTLE_LIMIT: Duration = Duration::from_millis(250);
 /// How the shell's part of a call ended.
 pub(super) enum End {
     Reported(Box<Report>),
-    Died { status: i32, will: Option<LastWill> },
+    Died { status: i32, will: Option<Snapshot> },
 }
 
 /// What is known of a call while it runs.
@@ -45,7 +45,7 @@ pub(super) struct Running {
     heard_at: Instant,
     /// How much it had said at the last look.
     heard_bytes: usize,
-    feed_at: Instant,
+    eof_at: Instant,
     /// Set once the call has to be stopped.
     ladder: Option<Ladder>,
     /// What came of the report.
@@ -67,7 +67,7 @@ impl Running {
             heard_at: now,
             heard_bytes: 0,
             time_is_up: limit.and_then(|limit| now.checked_add(limit)),
-            feed_at: now + FEED_INTERVAL,
+            eof_at: now + EOF_INTERVAL,
             ladder: None,
             report: Vec::new(),
             quiet: Vec::new(),
@@ -87,7 +87,7 @@ impl Running {
         }
         let limit_at = self.time_is_up.filter(|_| !self.is_reporting());
         let stop_at = self.ladder.as_ref().map_or(limit_at, |ladder| Some(ladder.next));
-        stop_at.map_or(self.feed_at, |stop_at| stop_at.min(self.feed_at))
+        stop_at.map_or(self.eof_at, |stop_at| stop_at.min(self.eof_at))
     }
 
     /// Whether the shell is saying something: then there is nothing to stop, for the code is over or has not begun.
@@ -107,7 +107,7 @@ impl BashSession {
         &mut self,
         call: &Execute,
         events: &Events,
-    ) -> Result<(End, Option<Outcome>), Stop> {
+    ) -> Result<(End, Option<Outcome>), Exit> {
         self.send_code(&call.code)?;
         let limit = call.timeout.or(self.config.exec_timeout);
         self.run(Running::code(self.nonce, limit), events)
@@ -118,17 +118,17 @@ impl BashSession {
         &mut self,
         variables: &[(&str, Value)],
         events: &Events,
-    ) -> Result<(End, Option<Outcome>), Stop> {
+    ) -> Result<(End, Option<Outcome>), Exit> {
         self.nonce += 1;
-        let call = self.wires.scripts.set(variables, self.nonce);
-        self.terminal.begin_feed();
-        self.wires.send(&call).map_err(Stop::failed)?;
+        let call = self.pipes.scripts.set(variables, self.nonce);
+        self.terminal.begin_call();
+        self.pipes.send(&call).map_err(Exit::failed)?;
         let limit = self.config.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
         self.run(Running::set(self.nonce, limit), events)
     }
 
     /// Waits for what was sent to the shell, until it reports or dies. The second value says why it was stopped, if it was.
-    fn run(&mut self, mut running: Running, events: &Events) -> Result<(End, Option<Outcome>), Stop> {
+    fn run(&mut self, mut running: Running, events: &Events) -> Result<(End, Option<Outcome>), Exit> {
         loop {
             let wake = events.wait(self.descriptors(), Some(running.wake_at()))?;
             let [has_output, has_report, is_dead] = [wake.ready[0], wake.ready[1], wake.ready[2]];
@@ -139,8 +139,8 @@ impl BashSession {
                 return Ok((End::Reported(Box::new(report)), running.cause()));
             }
             if is_dead && let Some(status) = self.shell.status() {
-                self.wires.read_report(&mut running.report)?;
-                let will = report::parse_last_will(&running.report);
+                self.pipes.read_report(&mut running.report)?;
+                let will = report::parse_snapshot(&running.report);
                 return Ok((End::Died { status, will }, running.cause()));
             }
             match running.settling.take_if(|(_, until)| Instant::now() >= *until) {
@@ -154,27 +154,27 @@ impl BashSession {
     }
 
     /// Hands the code to the shell.
-    fn send_code(&mut self, code: &str) -> Result<(), Stop> {
+    fn send_code(&mut self, code: &str) -> Result<(), Exit> {
         let suffix = match appendable(code) {
             Appendable::Yes => Suffix::PipeStatus,
             Appendable::AskBash if self.is_complete(code) => Suffix::PipeStatus,
             Appendable::AskBash | Appendable::NotNeeded => Suffix::None,
         };
         self.nonce += 1;
-        self.care = self.care.after(code);
-        let is_careful = self.saved.builtin_function.is_some() || code.contains("builtin");
-        let care = if is_careful { Care::Careful } else { self.care };
+        self.driver = self.driver.after(code);
+        let is_shadowed = self.user.builtin_function.is_some() || code.contains("builtin");
+        let driver = if is_shadowed { Driver::Shadowed } else { self.driver };
         let ended = std::mem::take(&mut self.of_one_call);
-        let call = self.wires.scripts.call(code, suffix, &self.saved, &ended.used, care, self.nonce);
+        let call = self.pipes.scripts.call(code, suffix, &self.user, &ended.used, driver, self.nonce);
         self.of_one_call.used = ended.unused;
-        self.terminal.begin_feed();
-        self.wires.send(&call).map_err(Stop::failed)
+        self.terminal.begin_call();
+        self.pipes.send(&call).map_err(Exit::failed)
     }
 
     /// Reads what came of the report; returns it once it is complete and, where the call was stopped, once the shell has
     /// settled.
-    fn hear_report(&mut self, running: &mut Running) -> Result<Option<Report>, Stop> {
-        self.wires.read_report(&mut running.report)?;
+    fn hear_report(&mut self, running: &mut Running) -> Result<Option<Report>, Exit> {
+        self.pipes.read_report(&mut running.report)?;
         running.heard_at = Instant::now();
         if report::ends_with_state(&running.report) {
             // The state before the code was handed on; the code's time begins now.
@@ -215,13 +215,13 @@ impl BashSession {
         bytes: &[u8],
         quiet: &mut Vec<u8>,
         nonce: u64,
-    ) -> Result<Option<Report>, Stop> {
-        self.wires.read_quiet(quiet)?;
-        Ok(report::parse(bytes, quiet, nonce, &self.wires.scripts.exit_hook))
+    ) -> Result<Option<Report>, Exit> {
+        self.pipes.read_quiet(quiet)?;
+        Ok(report::parse(bytes, quiet, nonce, &self.pipes.scripts.exit_hook))
     }
 
     /// Stops the call where an interrupt came or its time is up, or goes on stopping it.
-    fn stop_where_due(&mut self, running: &mut Running, interrupt: bool) -> Result<(), Stop> {
+    fn stop_where_due(&mut self, running: &mut Running, interrupt: bool) -> Result<(), Exit> {
         let now = Instant::now();
         if running.ladder.is_none() && !running.is_reporting() {
             running.ladder = ladder::start(interrupt && running.heeds_interrupts, running.time_is_up);
@@ -238,41 +238,41 @@ impl BashSession {
     }
 
     /// What has to be done from time to time while a call runs.
-    fn tend_call(&mut self, running: &mut Running) -> Result<(), Stop> {
+    fn tend_call(&mut self, running: &mut Running) -> Result<(), Exit> {
         let now = Instant::now();
-        if now < running.feed_at {
+        if now < running.eof_at {
             return Ok(());
         }
-        running.feed_at = now + FEED_INTERVAL;
+        running.eof_at = now + EOF_INTERVAL;
         // A shell that an interrupt threw back may read its commands from the terminal, and end of file ends it.
         if running.ladder.as_ref().is_none_or(ladder::has_asked_again) {
-            self.terminal.feed_end_of_file()?;
+            self.terminal.send_eof()?;
         }
         // A shell that stopped itself (`suspend`) has nobody at another terminal to let it go on.
-        self.shell.let_go_on();
+        self.shell.resume();
         // A shell that waits for commands and has not reported was interrupted from within the session, in the driver.
         let is_silent = running.report.len() == running.heard_bytes;
         running.heard_bytes = running.report.len();
-        if is_silent && running.ladder.is_none() && self.wires.is_waited_for(self.shell.pid()) {
+        if is_silent && running.ladder.is_none() && self.pipes.is_waited_for(self.shell.pid()) {
             self.ask_again()?;
         }
         // Nobody is woken by the quiet pipe, so it must not fill up.
-        self.wires.read_quiet(&mut running.quiet)?;
+        self.pipes.read_quiet(&mut running.quiet)?;
         descendants::reap_orphans(Some(self.shell.pid()));
         Ok(())
     }
 
     /// Asks for the report once more: the interrupt may have met the driver in its second line. A shell that was thrown
     /// back before it had taken its commands from our pipe again reads them from the terminal, so there the line is typed.
-    fn ask_again(&mut self) -> Result<(), Stop> {
+    fn ask_again(&mut self) -> Result<(), Exit> {
         self.nonce += 1;
-        let line = self.wires.scripts.ask_again(self.nonce);
+        let line = self.pipes.scripts.ask_again(self.nonce);
         let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
         let reads_terminal = stdin.is_ok_and(|stdin| stdin == self.terminal.name());
         if reads_terminal && self.terminal.foreground() == Some(self.shell.pid()) {
             self.terminal.type_text(&line)?;
         }
-        self.wires.send_lines(&line).map_err(Stop::failed)
+        self.pipes.send_lines(&line).map_err(Exit::failed)
     }
 
     /// Asks another bash whether the code is complete. A shell that cannot be asked means no.

@@ -13,7 +13,7 @@
 //! * `tools`: functions that call the host. `tools.py`: the parts of that which are Python.
 //! * `final_functions`: other ways to set the answer.
 //! * `variables`: what the host puts into the namespace.
-//! * `wires`: pipes and files, opened by path.
+//! * `pipes`: pipes and files, opened by path.
 //!
 //! The supervisor, `rlm-worker-python`, does the rest: it has the time limits, the output, and the answer to the host.
 
@@ -22,6 +22,7 @@ mod cell;
 mod final_functions;
 mod guard_rails;
 mod jail;
+mod pipes;
 mod quiet;
 mod session;
 mod signals;
@@ -29,7 +30,6 @@ mod streams;
 mod text;
 mod tools;
 mod variables;
-mod wires;
 
 use pyo3::prelude::*;
 use rlm_worker_python::wire::LOST_STATUS;
@@ -43,7 +43,7 @@ fn serve(py: Python<'_>) -> PyResult<()> {
     };
     // The supervisor reads this as the interpreter's last words.
     fault.display(py);
-    wires::end_process(LOST_STATUS)
+    pipes::end_process(LOST_STATUS)
 }
 
 #[pymodule]

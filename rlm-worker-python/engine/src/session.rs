@@ -17,7 +17,7 @@ use crate::cell::{Cells, Source};
 use crate::guard_rails;
 use crate::signals::{self, Signals};
 use crate::streams::Streams;
-use crate::{final_functions, text, tools, variables, wires};
+use crate::{final_functions, pipes, text, tools, variables};
 
 struct Session {
     places: Places,
@@ -38,7 +38,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
     let mut session = Session::new(py)?;
     loop {
         let command = session.next_command(py)?;
-        let payload = wires::read_payload(&session.places.payload, command.payload_bytes)?;
+        let payload = pipes::read_payload(&session.places.payload, command.payload_bytes)?;
         let report = match command.task {
             Task::SetUp => session.set_up(py, &payload)?,
             Task::Set => session.set(py, &payload)?,
@@ -50,7 +50,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
         let document = serde_json::to_vec(&report).map_err(fault)?;
         session.leave_if_child(py);
         let header = report_header(command.nonce, document.len());
-        py.detach(|| wires::write_report(&session.places.report, &header, &document))?;
+        py.detach(|| pipes::write_report(&session.places.report, &header, &document))?;
     }
 }
 
@@ -75,7 +75,7 @@ impl Session {
 
     /// Waits for a command. Python's handlers of other signals, which a cell may have set, run meanwhile.
     fn next_command(&self, py: Python<'_>) -> PyResult<Command> {
-        let pipe = wires::open(&self.places.commands, nix::libc::O_RDONLY)?;
+        let pipe = pipes::open(&self.places.commands, nix::libc::O_RDONLY)?;
         loop {
             // A signal that comes after the look and before the wait has to end the wait.
             let mask = signals::block_all();
@@ -85,7 +85,7 @@ impl Session {
             signals::restore(&mask);
             if has_come? {
                 let mut bytes = [0; Command::BYTES];
-                wires::read_command(&pipe, &mut bytes)?;
+                pipes::read_command(&pipe, &mut bytes)?;
                 return Ok(Command::decode(&bytes));
             }
         }
@@ -171,7 +171,7 @@ impl Session {
 
     /// Runs a cell, and says what became of it.
     fn run(&mut self, py: Python<'_>, source: &Source<'_>, cell: u64, limit: u64) -> PyResult<Report> {
-        if wires::descriptor_was_lent() {
+        if pipes::descriptor_was_lent() {
             self.streams.put_back(py)?;
         }
         self.signals.open(py);
@@ -231,7 +231,7 @@ impl Session {
             }
         }
         self.streams.flush(py);
-        wires::end_process(status)
+        pipes::end_process(status)
     }
 }
 

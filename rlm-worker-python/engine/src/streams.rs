@@ -10,7 +10,7 @@ use nix::libc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::wires;
+use crate::pipes;
 
 /// The encoding of all three.
 const ENCODING: &str = "utf-8";
@@ -107,7 +107,7 @@ impl Streams {
 impl Stream {
     fn put_descriptor_back(&self) -> PyResult<()> {
         if which_file(self.fd) != Some(self.file) {
-            let file = wires::open(&self.path, self.flags)?;
+            let file = pipes::open(&self.path, self.flags)?;
             if file.as_raw_fd() == self.fd {
                 // Opened into its place already; it stays there, open to children.
                 let fd = file.into_raw_fd();

@@ -20,6 +20,7 @@ use self::legend::{
 };
 use crate::code::{Driver, Suffix, lists_traps};
 use crate::report::{Stdin, UserState};
+use crate::state::RawAnswer;
 use crate::variables::Value;
 
 /// Where the shell finds the worker's pipes and files: descriptors of the worker, opened by path when needed, so that
@@ -188,9 +189,37 @@ impl Scripts {
         Call { file, lines: self.lines(&(spare + &second)) }
     }
 
-    /// The call that sets up a new shell: `setup` runs, then the shell tells its version, is quieted and reports.
-    pub(crate) fn setup(&self, setup: &[u8], nonce: u64) -> Call {
-        let mut file = setup.to_vec();
+    /// The call that sets up a new shell, with the state that an old one handed on, or else with an answer. The shell tells
+    /// its version.
+    pub(crate) fn set_up(
+        &self,
+        positional: Option<&[Vec<u8>]>,
+        restores_state: bool,
+        answer: &RawAnswer,
+        nonce: u64,
+    ) -> Call {
+        let mut file = b"\\builtin unset -v PS1 PS2 HISTFILE\n\\builtin set +o history +o histexpand\n\\builtin history -c\n".to_vec();
+        if let Some(positional) = positional {
+            file.extend_from_slice(b"\\builtin set --");
+            for value in positional {
+                file.push(b' ');
+                file.extend_from_slice(&quote_bytes(value));
+            }
+            file.push(b'\n');
+        }
+        if restores_state {
+            let source = format!(
+                "{{ \\builtin . {}; \\builtin unset -v BASH_XTRACEFD; \\builtin set +o history +o histexpand; }} >/dev/null 2>&1\n",
+                self.paths.state
+            );
+            file.extend_from_slice(source.as_bytes());
+        } else {
+            for (name, value) in [("RLM_READY", &answer.ready), ("RLM_CONTENT", &answer.content)] {
+                if !value.is_empty() {
+                    file.extend_from_slice(&[name.as_bytes(), b"=", &quote_bytes(value), b"\n"].concat());
+                }
+            }
+        }
         for part in [&self.tell_version, "\n{\n", &self.quiet, "} >/dev/null 2>&1; ", &self.silence, "\n\0\0"]
         {
             file.extend_from_slice(part.as_bytes());
@@ -487,7 +516,10 @@ mod tests {
         });
         let fields = vec![[b"k".to_vec(), b"v".to_vec()]];
         let variables = [("a", Value::Scalar(Vec::new())), ("b", Value::Associative(fields))];
-        let others = [scripts.setup(b"", 7), scripts.set(&variables, 7)];
+        let others = [
+            scripts.set_up(Some(&[b"p".to_vec()]), true, &RawAnswer::default(), 7),
+            scripts.set(&variables, 7),
+        ];
         let text = |call: Call| String::from_utf8(call.file).unwrap() + &call.lines;
         let tools = crate::tools::function("tool", std::path::Path::new("/helper")).into_string().unwrap();
         scripts.files.iter().cloned().chain(calls.chain(others).map(text)).chain([tools]).collect()

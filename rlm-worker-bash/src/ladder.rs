@@ -1,16 +1,16 @@
 //! How a call is stopped: gently first, and the shell itself last.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
-use rlm_core::worker::{Process, descendants};
+use rlm_core::worker::{Climb, Process, descendants};
 
 use crate::terminal::Terminal;
 
 /// One rung: what is done, and how long the call has to end after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
+pub enum Rung {
     /// SIGINT to the foreground process group: what Ctrl-C does, without its flushing of output.
     Interrupt,
     /// The report is asked for again, should the interrupt have met the driver.
@@ -27,7 +27,7 @@ pub(crate) enum Rung {
     KillShell,
 }
 
-const RUNGS: [(Rung, Duration); 7] = [
+pub(crate) const LADDER: [(Rung, Duration); 7] = [
     (Rung::Interrupt, Duration::from_millis(20)),
     (Rung::AskAgain, Duration::from_millis(380)),
     (Rung::InterruptAgain, Duration::from_millis(200)),
@@ -37,49 +37,28 @@ const RUNGS: [(Rung, Duration); 7] = [
     (Rung::KillShell, Duration::from_secs(3600)),
 ];
 
-/// What is left to do for the caller after a rung.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Nothing.
-    Done,
-    /// To send the driver's second line again.
-    AskAgain,
-}
-
-/// A call that is being stopped.
-pub(crate) type Ladder = rlm_core::worker::Ladder<Rung>;
-
-/// A ladder where a call has to be stopped: it was interrupted, or its time is up.
-pub(crate) fn start(is_interrupted: bool, time_is_up: Option<Instant>) -> Option<Ladder> {
-    Ladder::start(&RUNGS, is_interrupted, time_is_up)
-}
-
-/// Whether the report was asked for again.
-pub(crate) fn has_asked_again(ladder: &Ladder) -> bool {
-    ladder.taken() > 1
-}
-
-/// Takes the rung that is due.
-pub(crate) fn step(ladder: &mut Ladder, shell: &mut Process, terminal: &Terminal) -> Step {
-    let rung = ladder.take();
+/// Takes a rung.
+pub(crate) fn climb(rung: Rung, shell: &Process, terminal: &Terminal) -> Climb {
     match rung {
         Rung::Interrupt | Rung::InterruptAgain => interrupt_foreground(shell, terminal),
-        Rung::AskAgain => return Step::AskAgain,
+        // The session sends it.
+        Rung::AskAgain => {}
         Rung::Terminate | Rung::Kill => {
             let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
-            if !signal_programs(signal, shell, terminal) {
-                // Nothing runs but the shell itself: nothing to wait for.
-                ladder.next = Instant::now();
-            }
+            let has_programs = signal_programs(signal, shell, terminal);
             shell.signal(Signal::SIGINT);
+            if !has_programs {
+                // Nothing runs but the shell itself.
+                return Climb::GoOn;
+            }
         }
         Rung::HangUp => shell.signal(Signal::SIGHUP),
         Rung::KillShell => shell.signal(Signal::SIGKILL),
     }
-    Step::Done
+    Climb::Wait
 }
 
-fn interrupt_foreground(shell: &mut Process, terminal: &Terminal) {
+fn interrupt_foreground(shell: &Process, terminal: &Terminal) {
     match terminal.foreground() {
         // A group that has just ended is no failure: the call goes on to its end.
         Some(group) => drop(killpg(group, Signal::SIGINT)),

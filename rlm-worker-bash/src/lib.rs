@@ -17,14 +17,16 @@
 
 mod code;
 mod driver;
+mod exchange;
 mod ladder;
 mod report;
 pub mod session;
 mod shell;
+mod state;
 mod terminal;
 pub mod tools;
 mod variables;
 
-pub use session::{BashSession, SessionConfig};
+pub use session::{BashConfig, BashSession};
 pub use shell::ShellError;
 pub use terminal::TerminalError;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use rlm_core::env;
 use rlm_core::protocol::Context;
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Events, Exit, Program, Settings, program};
-use rlm_worker_bash::{BashSession, SessionConfig, tools};
+use rlm_core::worker::{Exit, Program, Settings, program};
+use rlm_worker_bash::{BashConfig, BashSession, tools};
 
 #[derive(Default)]
 struct BashWorker;
@@ -34,15 +34,14 @@ Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be st
 This is not a security sandbox: the session's code runs with the rights of this process.
 ";
 
-    type Session = BashSession;
+    type Interpreter = BashSession;
 
-    fn start(
+    fn configure(
         self,
         environment: &Environment,
         settings: Settings,
         context: Context,
-        events: &Events,
-    ) -> Result<BashSession, Exit> {
+    ) -> Result<BashConfig, Exit> {
         let size = |text: &str| text.parse::<u16>().ok().filter(|size| *size > 0);
         let expected = "a number from 1 to 65535";
         let rows = environment.parse(env::ROWS, expected, size).map_err(Exit::failed)?;
@@ -51,16 +50,14 @@ This is not a security sandbox: the session's code runs with the rights of this 
         let mut session_env = settings.session_env;
         let helper = std::env::current_exe().map_err(Exit::failed)?.with_file_name(tools::HELPER);
         tools::provide(&mut session_env, settings.root_tools.as_ref(), &helper).map_err(Exit::failed)?;
-        let config = SessionConfig {
+        Ok(BashConfig {
             bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),
-            fs_root: context.fs_root,
+            workdir: context.fs_root,
             env: session_env,
-            exec_timeout: settings.exec_timeout,
             max_output_bytes: settings.max_output_bytes,
             rows: rows.unwrap_or(24),
             columns: columns.unwrap_or(80),
-        };
-        BashSession::start(config, events)
+        })
     }
 }
 

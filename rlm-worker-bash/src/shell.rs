@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::worker::Process;
-use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
+use rlm_core::worker::pipes::{Pipe, memory_file, path_of, waiting_bytes};
 
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts, quote};
 use crate::terminal::{self, Terminal, TerminalError};
@@ -42,39 +42,12 @@ pub enum ShellError {
     /// Pipes and files cannot be made.
     #[error("cannot make the pipes to the shell")]
     Pipes(#[source] io::Error),
-    /// Bash started and ended before it was set up.
-    #[error("{} ended with status {status} before it was ready; its last words: {words:?}", bash.display())]
-    EndedEarly {
-        /// The program.
-        bash: PathBuf,
-        /// Its exit status, as a shell shows it.
-        status: i32,
-        /// What it printed.
-        words: String,
-    },
     /// Bash does not understand the driver.
     #[error("{} is older than 4.4, the first that will do", bash.display())]
     TooOld {
         /// The program.
         bash: PathBuf,
     },
-    /// Bash started and did not report.
-    #[error("{} did not report within {} s; its last words: {words:?}", bash.display(), limit.as_secs())]
-    Mute {
-        /// The program.
-        bash: PathBuf,
-        /// How long it was waited for.
-        limit: std::time::Duration,
-        /// What it printed.
-        words: String,
-    },
-}
-
-/// How a shell is started.
-#[derive(Clone, Debug)]
-pub(crate) struct ShellConfig {
-    pub(crate) bash: PathBuf,
-    pub(crate) env: Vec<(OsString, OsString)>,
 }
 
 /// The pipes and files, one set for the life of the worker: their paths stand in the driver's texts.
@@ -90,7 +63,6 @@ pub(crate) struct Pipes {
     /// Held open for the shell to read.
     _script_files: Vec<File>,
     pub(crate) scripts: Scripts,
-    pub(crate) paths: Paths,
 }
 
 impl Pipes {
@@ -108,7 +80,7 @@ impl Pipes {
             terminal: quote(&terminal.name().to_string_lossy()),
             scripts: std::array::from_fn(|at| path_of(script_files[at].as_raw_fd())),
         };
-        let scripts = Scripts::new(paths.clone());
+        let scripts = Scripts::new(paths);
         for (file, text) in script_files.iter().zip(&scripts.files) {
             file.write_all_at(text.as_bytes(), 0)?;
         }
@@ -122,7 +94,6 @@ impl Pipes {
             state,
             _script_files: script_files,
             scripts,
-            paths,
         })
     }
 
@@ -134,6 +105,11 @@ impl Pipes {
         let pipe = |path: String| std::fs::read_link(path).ok();
         let ours = pipe(format!("/proc/self/fd/{}", commands.as_raw_fd()));
         is_empty && ours.is_some() && ours == pipe(format!("/proc/{shell}/fd/0"))
+    }
+
+    /// Whether commands were sent that no shell has read.
+    pub(crate) fn has_unread_commands(&self) -> Result<bool, Errno> {
+        self.commands.as_ref().map_or(Ok(false), |commands| Ok(waiting_bytes(commands)? > 0))
     }
 
     /// Where the shell's reports arrive.
@@ -191,7 +167,8 @@ impl Pipes {
 
 /// Starts bash on the terminal, its commands coming from the command pipe.
 pub(crate) fn start(
-    config: &ShellConfig,
+    bash: &Path,
+    env: &[(OsString, OsString)],
     terminal: &Terminal,
     pipes: &mut Pipes,
     cwd: &Path,
@@ -202,12 +179,12 @@ pub(crate) fn start(
         commands.map_err(ShellError::Pipes)?.ok_or(ShellError::Pipes(io::ErrorKind::NotConnected.into()))?;
     let output = terminal.slave_for_child()?;
     let errors = output.try_clone().map_err(ShellError::Pipes)?;
-    let mut command = Command::new(&config.bash);
+    let mut command = Command::new(bash);
     command
         .arg0("bash")
         .args(["--noprofile", "--norc", "--noediting", "-i"])
         .env_clear()
-        .envs(config.env.iter().map(|(name, value)| (name, value)))
+        .envs(env.iter().map(|(name, value)| (name, value)))
         // Nothing to print and nothing to load before the set-up unsets them.
         .env("PS1", "")
         .env("HISTFILE", "")
@@ -218,5 +195,22 @@ pub(crate) fn start(
         .stderr(errors);
     // SAFETY: taking the terminal is one system call.
     let started = unsafe { Process::spawn(&mut command, || terminal::take_terminal(1)) };
-    started.map_err(|source| ShellError::Start { bash: config.bash.clone(), cwd: cwd.to_owned(), source })
+    started.map_err(|source| ShellError::Start { bash: bash.to_owned(), cwd: cwd.to_owned(), source })
+}
+
+/// Asks another bash whether code is complete. Where it cannot be asked, the code is not.
+pub(crate) fn is_complete(code: &str, bash: &Path) -> bool {
+    let ask = || -> io::Result<bool> {
+        let file = memory_file()?;
+        file.write_all_at(code.as_bytes(), 0)?;
+        let checked = Command::new(bash)
+            .args(["--noprofile", "--norc", "-n", "-O", "extglob"])
+            .arg(path_of(file.as_raw_fd()))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .output()?;
+        Ok(checked.status.success() && checked.stderr.is_empty())
+    };
+    !code.trim_end().ends_with('\\') && ask().unwrap_or(false)
 }

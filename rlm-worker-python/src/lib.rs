@@ -7,18 +7,18 @@
 //!
 //! * [`session`]: calls, restarts. Start reading there.
 //! * [`wire`]: what supervisor and engine say to each other.
-//! * [`interpreter`]: which Python is taken. `process`: how it is started and watched. `boot.py`: its first lines.
+//! * [`python`]: which Python is taken. `process`: how it is started and watched. `boot.py`: its first lines.
 //! * `ladder`: how a cell is stopped.
 //!
 //! This is no security sandbox: cells run with the worker's rights.
 
-pub mod interpreter;
 mod ladder;
 mod process;
+pub mod python;
 pub mod session;
 pub mod tools;
 pub mod wire;
 
-pub use interpreter::{Interpreter, InterpreterError};
 pub use process::{ENGINE, StartError};
-pub use session::{PythonSession, SessionConfig};
+pub use python::{Python, PythonError};
+pub use session::{PythonConfig, PythonSession};

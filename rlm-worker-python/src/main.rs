@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use rlm_core::env;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Events, Exit, Program, Settings, program};
+use rlm_core::worker::{Exit, Program, Settings, program};
 use rlm_worker_python::wire::Setup;
-use rlm_worker_python::{ENGINE, Interpreter, PythonSession, SessionConfig, tools};
+use rlm_worker_python::{ENGINE, Python, PythonConfig, PythonSession, tools};
 
 #[derive(Default)]
 struct PythonWorker {
@@ -41,7 +41,7 @@ Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be st
 This is not a security sandbox: cells run with the rights of this process.
 ";
 
-    type Session = PythonSession;
+    type Interpreter = PythonSession;
 
     fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
         if name == "python" {
@@ -50,16 +50,15 @@ This is not a security sandbox: cells run with the rights of this process.
         name == "python"
     }
 
-    fn start(
+    fn configure(
         self,
         environment: &Environment,
         settings: Settings,
         context: Context,
-        events: &Events,
-    ) -> Result<PythonSession, Exit> {
-        let interpreter = Interpreter::find(self.python, environment).map_err(Exit::failed)?;
+    ) -> Result<PythonConfig, Exit> {
+        let python = Python::find(self.python, environment).map_err(Exit::failed)?;
         let mut session_env = settings.session_env;
-        interpreter.activate(&mut session_env);
+        python.activate(&mut session_env);
         let names = settings.root_tools.iter().flat_map(|tools| &tools.names);
         let is_on = |name| {
             let value = environment.parse(name, "1, true, 0 or false", truth);
@@ -79,15 +78,13 @@ This is not a security sandbox: cells run with the rights of this process.
             has_final_functions,
         };
         let program = std::env::current_exe().map_err(Exit::failed)?;
-        let config = SessionConfig {
-            interpreter,
+        Ok(PythonConfig {
+            python,
             engine: program.parent().unwrap_or(Path::new("/")).join(ENGINE),
             env: session_env,
             setup,
-            exec_timeout: settings.exec_timeout,
             max_output_bytes: settings.max_output_bytes,
-        };
-        PythonSession::start(config, events)
+        })
     }
 }
 

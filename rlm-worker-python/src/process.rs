@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Stdio};
@@ -59,26 +59,6 @@ pub enum StartError {
     /// Pipes and files cannot be made or used.
     #[error("cannot make the pipes to the interpreter")]
     Pipes(#[source] io::Error),
-    /// Python started and ended before it could take a cell.
-    #[error("{} cannot be used: {words} (it ended with status {status})", python.display())]
-    EndedEarly {
-        /// The program.
-        python: PathBuf,
-        /// Its exit status, as a shell shows it.
-        status: i32,
-        /// What it printed.
-        words: String,
-    },
-    /// Python started and did not report.
-    #[error("{} was not ready within {} s: {words}", python.display(), limit.as_secs())]
-    Mute {
-        /// The program.
-        python: PathBuf,
-        /// How long it was waited for.
-        limit: std::time::Duration,
-        /// What it printed.
-        words: String,
-    },
 }
 
 /// The pipes and files, one set for the life of the worker.
@@ -88,7 +68,7 @@ pub(crate) struct Pipes {
     commands_writer: OwnedFd,
     payload: File,
     payload_bytes: usize,
-    report: Pipe,
+    pub(crate) report: Pipe,
     pub(crate) stdout: Pipe,
     pub(crate) stderr: Pipe,
     buffer: Vec<u8>,
@@ -120,11 +100,6 @@ impl Pipes {
             stdout: self.stdout.path(),
             stderr: self.stderr.path(),
         }
-    }
-
-    /// Where reports arrive.
-    pub(crate) fn report(&self) -> BorrowedFd<'_> {
-        self.report.reader()
     }
 
     /// Hands a command to the engine.

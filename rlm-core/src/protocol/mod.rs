@@ -273,6 +273,31 @@ pub struct HistoryEntry {
     pub session: Option<HistorySession>,
 }
 
+impl HistoryEntry {
+    /// The entry of a request that began at `started_at`, in seconds since the Unix epoch, and got this response. What the
+    /// request brought, code or variables, is left out.
+    #[must_use]
+    pub fn of(response: &Response, op: Operation, started_at: f64) -> Self {
+        Self {
+            seq: response.seq,
+            code: String::new(),
+            outcome: response.outcome,
+            state: response.state,
+            exit_code: response.exit_code,
+            started_at,
+            execution_time: response.execution_time,
+            op,
+            output_digest: Some(response.output_digest()),
+            output_bytes: response.output_bytes(),
+            variables: None,
+            variables_omitted: Vec::new(),
+            has_result: response.result.is_some(),
+            source: None,
+            session: None,
+        }
+    }
+}
+
 /// The session whose history a line begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistorySession {

@@ -30,9 +30,11 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags};
 use nix::unistd::{read, write};
 
-use super::events::{self, Events, Exit, Wake};
+use super::events::{self, Events, Wake};
+use super::exit::Exit;
+use super::interpreter::Interpreter;
 use super::pipes::waiting_bytes;
-use super::serve::Interpreter;
+use super::supervisor::Supervisor;
 use crate::control::ControlDir;
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
@@ -118,16 +120,24 @@ impl Channel {
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
-    pub fn next_frame(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Exit> {
-        let frame = self.receive(events, interpreter)?;
+    pub fn next_frame(
+        &mut self,
+        events: &Events,
+        session: &mut Supervisor<impl Interpreter>,
+    ) -> Result<Frame, Exit> {
+        let frame = self.receive(events, session)?;
         // A host that has sent a request without reading the last response gets that one first.
         while self.has_unread()? {
-            wait(Vec::new(), self.reopen_at(), events, interpreter)?;
+            wait(Vec::new(), self.reopen_at(), events, session)?;
         }
         Ok(frame)
     }
 
-    fn receive(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<Frame, Exit> {
+    fn receive(
+        &mut self,
+        events: &Events,
+        session: &mut Supervisor<impl Interpreter>,
+    ) -> Result<Frame, Exit> {
         // What removed it was the last call: a request that has come since is not read, and so not run.
         self.find_removal(events)?;
         loop {
@@ -145,17 +155,21 @@ impl Channel {
                     if let Some(frame) = self.decoder.stalled_garbage() {
                         return Ok(frame);
                     }
-                    self.wait_for_bytes(events, interpreter)?;
+                    self.wait_for_bytes(events, session)?;
                 }
             }
         }
     }
 
-    fn wait_for_bytes(&mut self, events: &Events, interpreter: &mut impl Interpreter) -> Result<(), Exit> {
+    fn wait_for_bytes(
+        &mut self,
+        events: &Events,
+        session: &mut Supervisor<impl Interpreter>,
+    ) -> Result<(), Exit> {
         loop {
             let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             // An interrupt without a call to interrupt is nothing.
-            let Wake { interrupt: _, ready } = wait(fds, self.reopen_at(), events, interpreter)?;
+            let Wake { interrupt: _, ready } = wait(fds, self.reopen_at(), events, session)?;
             self.find_removal(events)?;
             self.has_unread()?;
             if ready[0] {
@@ -233,12 +247,12 @@ impl Channel {
         &mut self,
         response: &Response,
         events: &Events,
-        interpreter: &mut impl Interpreter,
+        session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Delivery, Exit> {
         let (fifo, reader_came) = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
             Ok(fifo) => (fifo, false),
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                (self.wait_for_reader(events, interpreter)?, true)
+                (self.wait_for_reader(events, session)?, true)
             }
             Err(error) => return Err(failed("open", &self.response_path, error)),
         };
@@ -252,7 +266,7 @@ impl Channel {
             reader_came,
             channel: self,
             events,
-            interpreter,
+            session,
             writes: 0,
             written: 0,
             fault: None,
@@ -275,7 +289,7 @@ impl Channel {
     fn wait_for_reader(
         &mut self,
         events: &Events,
-        interpreter: &mut impl Interpreter,
+        session: &mut Supervisor<impl Interpreter>,
     ) -> Result<OwnedFd, Exit> {
         let (opened, signal): (PipeReader, _) = io::pipe().map_err(Exit::failed)?;
         let path = self.response_path.clone();
@@ -299,7 +313,7 @@ impl Channel {
             if self.decoder.in_reported_garbage() {
                 fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
             }
-            if wait(fds, None, events, interpreter)?.ready[0] {
+            if wait(fds, None, events, session)?.ready[0] {
                 break;
             }
             if self.decoder.in_reported_garbage() {
@@ -325,7 +339,7 @@ struct ResponseWriter<'a, I> {
     reader_came: bool,
     channel: &'a mut Channel,
     events: &'a Events,
-    interpreter: &'a mut I,
+    session: &'a mut Supervisor<I>,
     /// A response that takes a second one is larger than the FIFO is by default.
     writes: u64,
     /// Bytes written.
@@ -342,7 +356,7 @@ enum Fault {
 impl<I: Interpreter> ResponseWriter<'_, I> {
     fn wait_for_room(&mut self) -> Result<(), Exit> {
         let fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
-        wait(fds, None, self.events, self.interpreter).map(drop)
+        wait(fds, None, self.events, self.session).map(drop)
     }
 
     /// The reader that has gone was not one that came for this response, and it has read nothing.
@@ -352,7 +366,7 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
 
     /// Waits for another reader after one that has read nothing. What is written lies in the FIFO until we close it.
     fn wait_for_another_reader(&mut self) -> Result<(), Exit> {
-        self.fifo = self.channel.wait_for_reader(self.events, self.interpreter)?;
+        self.fifo = self.channel.wait_for_reader(self.events, self.session)?;
         self.reader_came = true;
         Ok(())
     }
@@ -445,17 +459,18 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
     }
 }
 
-/// Waits until one of these descriptors is ready or the deadline has passed, while the interpreter is attended to.
+/// Waits until one of these descriptors is ready or the deadline has passed. Takes what the session produces meanwhile.
 fn wait(
     fds: Vec<PollFd<'_>>,
     deadline: Option<Instant>,
     events: &Events,
-    interpreter: &mut impl Interpreter,
+    session: &mut Supervisor<impl Interpreter>,
 ) -> Result<Wake, Exit> {
+    let given = fds.len();
     let mut fds = fds;
-    interpreter.watch(&mut fds);
+    session.poll_fds(&mut fds);
     let wake = events.wait(fds, deadline)?;
-    interpreter.tend()?;
+    session.maintain(&wake.ready[given..])?;
     Ok(wake)
 }
 

@@ -19,40 +19,11 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use super::exit::Exit;
 use super::{ForwardFlag, descendants};
 
 /// How long a guard is waited for that holds a signal: it passes signals on as soon as it runs.
 const GUARD_PATIENCE: Duration = Duration::from_millis(20);
-
-/// Why a worker ends.
-#[derive(Debug, thiserror::Error)]
-pub enum Exit {
-    /// SIGTERM, SIGHUP or SIGQUIT.
-    #[error("ended by {0}")]
-    Signalled(Signal),
-    /// The process named by `RLM_HOST_PID` is gone.
-    #[error("ended because the host is gone")]
-    HostGone,
-    /// The host sent `{{"shutdown": true}}`.
-    #[error("ended by the host's request")]
-    Shutdown,
-    /// The worker can no longer serve: its files or the system failed.
-    #[error("cannot go on")]
-    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl Exit {
-    /// A failure of the worker's own means.
-    pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl From<Errno> for Exit {
-    fn from(errno: Errno) -> Self {
-        Self::failed(std::io::Error::from(errno))
-    }
-}
 
 /// What ended a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

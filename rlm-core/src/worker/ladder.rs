@@ -43,9 +43,9 @@ impl<R: Copy> Ladder<R> {
         rung
     }
 
-    /// How many rungs were taken.
+    /// Whether every rung has been taken.
     #[must_use]
-    pub fn taken(&self) -> usize {
-        self.taken
+    pub fn is_at_end(&self) -> bool {
+        self.taken >= self.rungs.len()
     }
 }

@@ -1,15 +1,19 @@
-//! The part of a worker that does not depend on its interpreter.
+//! The part of a worker that does not depend on its language.
 //!
-//! A worker is two processes. The one that the host started is the [`guard`]: it does nothing but pass signals on, and
-//! clean up should the other die. The other serves: [`serve()`] takes requests from the [`channel`], hands them to an
-//! [`Interpreter`], and writes responses, answer file and history. It waits in one place, [`events`], where signals
-//! and the host's death are seen as well, so that nothing it waits for can keep it from ending.
+//! A worker is two processes. The one that the host started is the [`guard`]: it only forwards signals, and cleans up should
+//! the other die. The other is the server: [`serve()`] takes requests from the [`channel`], has the [`supervisor`] perform
+//! them, and writes responses, answer file and history. The server waits in one place, [`events`], where it also sees
+//! signals and the host's death, so that nothing it waits for can keep it from ending.
+//!
+//! A language is an [`Interpreter`] and a [`Program`].
 
 pub mod channel;
 pub mod descendants;
 pub mod events;
+pub mod exit;
 mod forward_flag;
 pub mod guard;
+pub mod interpreter;
 pub mod ladder;
 pub mod log;
 pub mod output;
@@ -18,14 +22,18 @@ pub mod process;
 pub mod program;
 pub mod serve;
 pub mod settings;
+pub mod supervisor;
 
 pub use channel::Channel;
-pub use events::{Events, Exit, Wake};
+pub use events::{Events, Wake};
+pub use exit::Exit;
 pub use forward_flag::ForwardFlag;
+pub use interpreter::{CallReport, Climb, Death, Description, Interpreter, Progress};
 pub use ladder::Ladder;
 pub use log::Log;
 pub use output::HeadTail;
 pub use process::Process;
 pub use program::Program;
-pub use serve::{CallReport, Description, Interpreter, Surroundings, serve};
+pub use serve::serve;
 pub use settings::Settings;
+pub use supervisor::Supervisor;

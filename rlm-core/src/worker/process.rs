@@ -1,5 +1,6 @@
 //! The interpreter's process: one owner, who signals and reaps it.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -7,17 +8,21 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::descendants;
+use super::events::Events;
+use super::exit::Exit;
 
 /// A running interpreter. Dropping it leaves the process alone: the worker's end sweeps all descendants.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
     pidfd: OwnedFd,
-    status: Option<i32>,
+    /// Set once it was reaped.
+    status: Cell<Option<i32>>,
 }
 
 impl Process {
@@ -42,7 +47,7 @@ impl Process {
         let child = command.spawn()?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
         let pidfd = descendants::pidfd(pid)?;
-        Ok(Self { pid, pidfd, status: None })
+        Ok(Self { pid, pidfd, status: Cell::new(None) })
     }
 
     /// The process id.
@@ -57,26 +62,44 @@ impl Process {
         self.pidfd.as_fd()
     }
 
-    /// The status of a process that is dead, as a shell shows it. May be asked again.
-    pub fn status(&mut self) -> Option<i32> {
-        if self.status.is_none() {
-            self.status = match descendants::try_reap(self.pid) {
+    /// The status of a process that is dead, as a shell shows it: its exit status, or 128 and the number of a signal.
+    pub fn status(&self) -> Option<i32> {
+        if self.status.get().is_none() {
+            self.status.set(match descendants::try_reap(self.pid) {
                 Ok(status) => status,
                 Err(Errno::EINTR) => None,
                 // Reaped by nobody but us; an error means that there is nothing to wait for.
                 Err(_) => Some(-1),
-            };
+            });
         }
-        self.status
+        self.status.get()
     }
 
-    /// Lets a stopped process go on.
+    /// Whether [`Self::status`] has found it dead.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.status.get().is_some()
+    }
+
+    /// Resumes a process that was stopped.
     pub fn resume(&self) {
         descendants::resume(self.pid);
     }
 
+    /// Ends the process by SIGKILL, and returns once it is dead.
+    ///
+    /// # Errors
+    /// [`Exit`] as soon as the worker has to end.
+    pub fn kill(&self, events: &Events) -> Result<(), Exit> {
+        self.signal(Signal::SIGKILL);
+        while self.status().is_none() {
+            events.wait(vec![PollFd::new(self.pidfd(), PollFlags::POLLIN)], None)?;
+        }
+        Ok(())
+    }
+
     /// Signals the process alone. A dead one is never signalled: its pid may be somebody else's.
-    pub fn signal(&mut self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if self.status().is_none() {
             // It may be dying just now; it is still ours, being unreaped. A stopped one acts only when it goes on.
             let _dying = kill(self.pid, signal).and_then(|()| kill(self.pid, Signal::SIGCONT));
@@ -85,7 +108,7 @@ impl Process {
 
     /// Signals the process's first thread, whatever other threads would take the signal. Signals beyond the standard ones
     /// have numbers only.
-    pub fn signal_main_thread(&mut self, signal: i32) {
+    pub fn signal_main_thread(&self, signal: i32) {
         if self.status().is_none() {
             let pid = self.pid.as_raw();
             // SAFETY: plain integers. It fails where the process is dying just now: then there is nothing to signal.

@@ -7,13 +7,19 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::settings::Environment;
-use super::{
-    Channel, Events, Exit, ForwardFlag, Interpreter, Log, Settings, Surroundings, descendants, guard, serve,
-};
+use super::channel::Channel;
+use super::events::Events;
+use super::exit::Exit;
+use super::forward_flag::ForwardFlag;
+use super::interpreter::{Description, Interpreter};
+use super::log::Log;
+use super::serve::serve;
+use super::settings::{Environment, Settings};
+use super::supervisor::Supervisor;
+use super::{descendants, guard};
 use crate::control::ControlDir;
 use crate::error::with_causes;
-use crate::protocol::Context;
+use crate::protocol::{Context, HistorySession};
 
 /// Exit status when the session cannot be started or served.
 const CANNOT_SERVE: u8 = 3;
@@ -21,33 +27,32 @@ const CANNOT_SERVE: u8 = 3;
 /// Exit status for a command line that is not understood.
 const USAGE_ERROR: u8 = 2;
 
-/// What one worker program has that another has not.
+/// A worker program: its command line, and the language that it serves.
 pub trait Program: Default {
     /// The program's name.
     const NAME: &'static str;
     /// The text of `--help`.
     const USAGE: &'static str;
 
-    /// The language's session.
-    type Session: Interpreter;
+    /// The language.
+    type Interpreter: Interpreter;
 
-    /// Takes an option that only this program has, `--NAME VALUE`. False where it has none of that name.
+    /// Takes an option that only this program has, `--NAME VALUE`. False: it has no option of that name.
     fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
         let _ = (name, value);
         false
     }
 
-    /// Starts the session.
+    /// Makes the configuration of a session.
     ///
     /// # Errors
-    /// [`Exit::Failed`] says why there is none.
-    fn start(
+    /// [`Exit::Failed`] says which setting cannot be used.
+    fn configure(
         self,
         environment: &Environment,
         settings: Settings,
         context: Context,
-        events: &Events,
-    ) -> Result<Self::Session, Exit>;
+    ) -> Result<<Self::Interpreter as Interpreter>::Config, Exit>;
 }
 
 struct Arguments<P> {
@@ -99,20 +104,20 @@ fn run<P: Program>(
         }
     };
     let served = start_and_serve(program, control, environment, ready, forwarding, &mut log);
-    let stop = served.unwrap_or_else(|stop| stop);
-    let code = match &stop {
+    let exit = served.unwrap_or_else(|exit| exit);
+    let code = match &exit {
         Exit::Shutdown | Exit::HostGone => ExitCode::SUCCESS,
         Exit::Signalled(signal) => ExitCode::from(128 + *signal as u8),
         Exit::Failed(_) => ExitCode::from(CANNOT_SERVE),
     };
-    log.line(with_causes(&stop));
-    if matches!(stop, Exit::Failed(_)) {
-        tell(format_args!("{}: {}", P::NAME, with_causes(&stop)));
+    log.line(with_causes(&exit));
+    if matches!(exit, Exit::Failed(_)) {
+        tell(format_args!("{}: {}", P::NAME, with_causes(&exit)));
     }
     code
 }
 
-/// Serves until the end and returns why it came; an error is an end before the first call could be taken.
+/// Serves until the end and returns why it came. An error is an end before the first call could be taken.
 fn start_and_serve<P: Program>(
     program: P,
     control: &ControlDir,
@@ -123,24 +128,32 @@ fn start_and_serve<P: Program>(
 ) -> Result<Exit, Exit> {
     let settings = Settings::from_environment(environment).map_err(Exit::failed)?;
     let context = control.read_context().map_err(Exit::failed)?;
-    let surroundings = Surroundings {
-        fs_root: context.fs_root.clone(),
-        root_tools: settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect(),
-    };
+    let workdir = context.fs_root.to_string_lossy().into_owned();
+    let root_tools = settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect();
+    let exec_timeout = settings.exec_timeout;
     let events = Events::new(settings.host_pid, forwarding)?;
     // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
     let mut channel = Channel::open(control)?;
-    let started = program.start(environment, settings, context, &events);
-    let mut session = started.inspect_err(|_stop| {
+    let config = program.configure(environment, settings, context)?;
+    let started = Supervisor::<P::Interpreter>::start(config, exec_timeout, &events);
+    let mut session = started.inspect_err(|_exit| {
         descendants::end_all();
     })?;
+    let Description { language, version, has_final_functions, .. } = session.describe();
+    let history_session = HistorySession {
+        language: language.to_owned(),
+        version,
+        fs_root: workdir,
+        root_tools,
+        final_functions: has_final_functions,
+    };
     let on_ready = || {
         if let Some(ready) = ready {
             // A host that no longer listens is not waiting either.
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let stop = serve(surroundings, &mut session, control, &mut channel, &events, log, on_ready);
+    let exit = serve(&mut session, history_session, control, &mut channel, &events, log, on_ready);
     if let Err(error) = control.clear_ready() {
         log.line(with_causes(&error));
     }
@@ -149,7 +162,7 @@ fn start_and_serve<P: Program>(
     if !descendants::end_all() {
         log.line("some processes of the session could not be ended");
     }
-    Ok(stop)
+    Ok(exit)
 }
 
 fn parse_arguments<P: Program>() -> Result<Option<Arguments<P>>, lexopt::Error> {

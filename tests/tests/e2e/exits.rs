@@ -129,7 +129,34 @@ fn a_shell_killed_between_calls_is_noticed_and_replaced() {
         (response.outcome, response.state, response.stdout.as_str()),
         (Outcome::Ok, State::Reset, "on answer\n")
     );
-    assert!(response.hint.unwrap().contains("had ended with status 137"));
+    assert!(response.hint.unwrap().starts_with("since the last call the shell ended with status 137; "));
+    worker.end();
+}
+
+/// The kernel has not told of its death when the request comes, so it goes to the dead shell, which may still take it.
+#[test]
+fn a_shell_that_is_killed_right_before_a_request_runs_its_code_once_or_says_that_it_did_not() {
+    let mut worker = Worker::bash();
+    let mut rounds = 0;
+    for _ in 0..20 {
+        worker.output("kept=1");
+        nix::sys::signal::kill(worker.interpreter(), nix::sys::signal::Signal::SIGKILL).unwrap();
+        let response = worker.call("echo ${kept-gone}; echo ran >>rounds");
+        assert_eq!(response.state, State::Reset, "{response:?}");
+        let hint = response.hint.unwrap_or_default();
+        match response.outcome {
+            Outcome::Ok => {
+                assert!(hint.starts_with("since the last call the shell ended with status 137; "), "{hint}");
+                assert_eq!(response.stdout, "gone\n");
+                rounds += 1;
+            }
+            outcome => {
+                assert_eq!(outcome, Outcome::Exited);
+                assert!(hint.starts_with("the shell ended with status 137; "), "{hint}");
+            }
+        }
+    }
+    assert_eq!(worker.output("touch rounds; wc -l <rounds"), format!("{rounds}\n"));
     worker.end();
 }
 

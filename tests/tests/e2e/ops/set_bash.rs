@@ -299,7 +299,7 @@ fn a_shell_that_died_is_replaced_first_and_that_is_told() {
     wait_until("the worker has seen it", || !std::path::Path::new(&format!("/proc/{shell}")).exists());
     let response = ask(&worker, json!({"op": "set", "variables": {"y": 1}}));
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
-    assert!(response.hint.unwrap().starts_with("the shell had ended with status 137 since the last call; "));
+    assert!(response.hint.unwrap().starts_with("since the last call the shell ended with status 137; "));
     assert_eq!(response.answer.content, "answer");
     assert_eq!(worker.output("echo ${x-gone} $y $RLM_CONTENT"), "gone 1 answer\n");
     worker.end();

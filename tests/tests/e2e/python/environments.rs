@@ -169,7 +169,10 @@ fn a_python_that_cannot_be_used_is_named_with_the_reason() {
         "/gone/python3.9, which is gone: make the virtual environment anew",
     );
     // A program that is no Python, and one that is an old Python.
-    says(fails_to_start(&worker, &["--python", "/bin/false"], &[]), "/bin/false cannot be used");
+    says(
+        fails_to_start(&worker, &["--python", "/bin/false"], &[]),
+        "/bin/false ended with status 1 before it was ready",
+    );
     let old = dir.path().join("python3.9");
     fs::write(&old, "#!/bin/sh\necho 'CPython 3.10 or newer is needed, this is 3.9.2' >&2\nexit 1\n")
         .unwrap();

@@ -159,7 +159,7 @@ fn what_cannot_be_stopped_is_killed_and_the_reply_says_so() {
         assert_eq!(response.answer.content, "so far");
         let hint = response.hint.unwrap();
         assert!(
-            hint.contains("was killed, for the cell did not stop")
+            hint.contains("was killed because the call did not stop")
                 && hint.contains("variables and imports are lost"),
             "{hint}"
         );

@@ -12,7 +12,7 @@ const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 
 /// A Python program, and the virtual environment that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interpreter {
+pub struct Python {
     /// The program, absolute.
     pub program: PathBuf,
     /// The environment's directory.
@@ -21,7 +21,7 @@ pub struct Interpreter {
 
 /// Why there is no Python.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InterpreterError {
+pub enum PythonError {
     /// What was named does not exist.
     #[error("{by} names the Python {}, which does not exist", program.display())]
     Missing {
@@ -65,25 +65,25 @@ pub enum InterpreterError {
     None,
 }
 
-impl Interpreter {
+impl Python {
     /// The Python that is asked for: by `--python`, else by `RLM_PYTHON`, else by `VIRTUAL_ENV`, else `python3` on `PATH`.
     ///
     /// # Errors
     /// What is named does not exist. The next in line is not taken then: it would be another Python than was meant.
-    pub fn find(option: Option<OsString>, environment: &Environment) -> Result<Self, InterpreterError> {
+    pub fn find(option: Option<OsString>, environment: &Environment) -> Result<Self, PythonError> {
         let variable = |name: &'static str| environment.path(name).map(|path| (name, path));
         let named = option.map(|path| ("--python", PathBuf::from(path)));
         let named = named.or_else(|| variable(env::PYTHON)).or_else(|| variable(VIRTUAL_ENV));
         let program = match named {
-            None => environment.find_program("python3").ok_or(InterpreterError::None)?,
+            None => environment.find_program("python3").ok_or(PythonError::None)?,
             Some((by, program)) if is_name(&program) => {
                 let found = environment.find_program(&program.to_string_lossy());
-                found.ok_or(InterpreterError::NotOnPath { by, program })?
+                found.ok_or(PythonError::NotOnPath { by, program })?
             }
             Some((by, path)) if path.is_dir() => {
                 let python = ["python3", "python"].map(|name| path.join("bin").join(name));
                 let python = python.into_iter().find(|python| python.symlink_metadata().is_ok());
-                check(by, python.ok_or(InterpreterError::NoEnvironment { by, dir: path })?)?
+                check(by, python.ok_or(PythonError::NoEnvironment { by, dir: path })?)?
             }
             Some((by, program)) => check(by, program)?,
         };
@@ -112,15 +112,15 @@ fn is_name(program: &Path) -> bool {
     program.components().count() == 1 && !program.exists() && !program.has_root()
 }
 
-fn check(by: &'static str, program: PathBuf) -> Result<PathBuf, InterpreterError> {
+fn check(by: &'static str, program: PathBuf) -> Result<PathBuf, PythonError> {
     match program.metadata() {
         Ok(_) => Ok(program),
         Err(error) => Err(match program.read_link() {
             Ok(target) if error.kind() == io::ErrorKind::NotFound => {
                 let target = program.parent().unwrap_or(Path::new("/")).join(target);
-                InterpreterError::Dangling { by, program, target }
+                PythonError::Dangling { by, program, target }
             }
-            _ => InterpreterError::Missing { by, program },
+            _ => PythonError::Missing { by, program },
         }),
     }
 }
@@ -132,9 +132,9 @@ mod tests {
 
     use super::*;
 
-    fn find(option: Option<&Path>, variables: &[(&str, &Path)]) -> Result<Interpreter, InterpreterError> {
+    fn find(option: Option<&Path>, variables: &[(&str, &Path)]) -> Result<Python, PythonError> {
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        Interpreter::find(option.map(OsString::from), &variables.collect())
+        Python::find(option.map(OsString::from), &variables.collect())
     }
 
     /// A directory with `bin/python3`, and `pyvenv.cfg` where it is a virtual environment.
@@ -155,12 +155,12 @@ mod tests {
             .map(|(dir, is_venv)| python(dir, is_venv));
         let bin = path.join("bin");
         let all: [(&str, &Path); 3] = [("RLM_PYTHON", &pythons[1]), ("VIRTUAL_ENV", &venv), ("PATH", &bin)];
-        let program = |found: Result<Interpreter, InterpreterError>| found.unwrap().program;
+        let program = |found: Result<Python, PythonError>| found.unwrap().program;
         assert_eq!(program(find(Some(&pythons[0]), &all)), pythons[0]);
         assert_eq!(program(find(None, &all)), pythons[1]);
         assert_eq!(program(find(None, &all[1..])), pythons[2]);
         assert_eq!(program(find(None, &all[2..])), pythons[3]);
-        assert_eq!(find(None, &[]), Err(InterpreterError::None));
+        assert_eq!(find(None, &[]), Err(PythonError::None));
         assert_eq!(program(find(Some(Path::new("python3")), &all[2..])), pythons[3], "a name is looked up");
         assert_eq!(program(find(Some(&venv), &[])), pythons[2], "an environment stands for its Python");
     }

@@ -1,0 +1,34 @@
+//! Why a worker ends.
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+/// Why a worker ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Exit {
+    /// SIGTERM, SIGHUP or SIGQUIT.
+    #[error("ended by {0}")]
+    Signalled(Signal),
+    /// The process named by `RLM_HOST_PID` is gone.
+    #[error("ended because the host is gone")]
+    HostGone,
+    /// The host sent `{{"shutdown": true}}`.
+    #[error("ended by the host's request")]
+    Shutdown,
+    /// The worker can no longer serve: its files, its interpreter or the system failed.
+    #[error("cannot go on")]
+    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Exit {
+    /// A failure of the worker's own means.
+    pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Errno> for Exit {
+    fn from(errno: Errno) -> Self {
+        Self::failed(std::io::Error::from(errno))
+    }
+}

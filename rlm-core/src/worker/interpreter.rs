@@ -1,0 +1,255 @@
+//! What a language gives to its worker: an interpreter, as the [supervisor](super::supervisor) drives it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::poll::PollFd;
+use nix::unistd::Pid;
+
+use super::events::Events;
+use super::exit::Exit;
+use super::process::Process;
+use crate::json::JsonText;
+use crate::protocol::{Answer, Exception, Execute, Outcome, PROTOCOL_VERSION, Response, State, Truncated};
+
+/// A language's interpreter: how it is started, what it is sent, how its report is read and how it is stopped.
+///
+/// The supervisor sends one request at a time. Then it calls [`advance`](Self::advance) whenever something has arrived, and
+/// [`upkeep`](Self::upkeep) from time to time, until the report is complete or the process is dead. It keeps the time limit,
+/// takes the rungs of the ladder, replaces a dead interpreter, and words what callers are told of all that.
+pub trait Interpreter: Sized {
+    /// Everything that a session begins with.
+    type Config;
+
+    /// One step of stopping a call.
+    type Rung: Copy + 'static;
+
+    /// The word for the process in sentences: `shell`, `interpreter`.
+    const NOUN: &'static str;
+
+    /// How a call is stopped: the rungs, at least one, and how long the call has to end after each. The last one kills the
+    /// process.
+    const LADDER: &'static [(Self::Rung, Duration)];
+
+    /// Pause between two calls of [`Self::upkeep`].
+    const UPKEEP_INTERVAL: Duration;
+
+    /// Whether programs that the session has started end with the process.
+    const ENDS_PROGRAMS: bool;
+
+    /// Starts the session's first process, and returns once it can take a request.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] says why there is no interpreter.
+    fn start(config: Self::Config, events: &Events) -> Result<Self, Exit>;
+
+    /// Starts another process in place of a dead one, with what can be restored. Returns what the new one has of the old.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] says why there is no interpreter.
+    fn restart(&mut self, events: &Events) -> Result<State, Exit>;
+
+    /// Begins anew, in place of a dead process, with nothing of what was before, the answer included.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] says why there is no interpreter; [`Self::restart`] can then be tried.
+    fn start_anew(&mut self, events: &Events) -> Result<(), Exit>;
+
+    /// The process.
+    fn process(&self) -> &Process;
+
+    /// Describes the session, without asking the process anything.
+    fn describe(&self) -> Description;
+
+    /// The answer as the interpreter last told it.
+    fn answer(&self) -> Answer;
+
+    /// Adds the descriptors that output and reports arrive on.
+    fn poll_fds<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>);
+
+    /// Takes what has arrived between requests. `ready` has a value for each descriptor of [`Self::poll_fds`].
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn absorb(&mut self, ready: &[bool]) -> Result<(), Exit>;
+
+    /// Sends the code of a call, the session's `number`-th.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn send_code(&mut self, call: &Execute, number: u64) -> Result<(), Exit>;
+
+    /// Sends variables: it takes all of them, or none. Nothing that a value may look like is run. Returns why they cannot be
+    /// set, where that is known before anything is sent.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn send_variables(&mut self, variables: &BTreeMap<String, JsonText>) -> Result<Option<String>, Exit>;
+
+    /// Whether the process has not begun to read the request.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn has_unread_request(&self) -> Result<bool, Exit>;
+
+    /// Takes what has arrived for the request. `ready` has a value for each descriptor of [`Self::poll_fds`]; `stopped` says
+    /// why the call is being stopped, if it is.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn advance(&mut self, ready: &[bool], stopped: Option<Outcome>) -> Result<Progress, Exit>;
+
+    /// Does what a call needs from time to time. Returns how the interpreter ended, where only a look at the process tells.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn upkeep(&mut self, is_stopped: bool) -> Result<Option<Death>, Exit>;
+
+    /// Takes one rung of the ladder.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn climb(&mut self, rung: Self::Rung) -> Result<Climb, Exit>;
+
+    /// Moves everything printed so far into a report.
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    fn take_output(&mut self, report: &mut CallReport) -> Result<(), Exit>;
+
+    /// Describes the end of a process with this status: an exit status, or 128 and the number of a signal.
+    fn death(&self, status: i32) -> Death;
+
+    /// What a new process has of the old one, in words.
+    fn what_survives(state: State) -> &'static str;
+}
+
+/// How far a request has come.
+#[derive(Debug)]
+pub enum Progress {
+    /// The code runs.
+    Running,
+    /// The code has only begun to run: its time is counted from here.
+    CodeBegins,
+    /// The interpreter is about to report, and is not to be stopped before `until`.
+    Reporting {
+        /// When to stop it after all.
+        until: Instant,
+    },
+    /// The report is complete. Output is not part of it yet.
+    Done(Box<CallReport>),
+}
+
+/// What a rung has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Climb {
+    /// It takes effect, or not, within the rung's time.
+    Wait,
+    /// It found nothing to act on: the next one is due.
+    GoOn,
+}
+
+/// How an interpreter ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// Outcome of a call that it ended.
+    pub outcome: Outcome,
+    /// Exit code of a call that it ended.
+    pub exit_code: Option<i32>,
+    /// How, as the rest of a sentence about the interpreter.
+    pub how: String,
+}
+
+/// The result of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallReport {
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// What is left of the session.
+    pub state: State,
+    /// Standard output, or the terminal's text.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// The value or traceback of a Python cell.
+    pub result: Option<String>,
+    /// Status of the last command, or of the shell that ended.
+    pub exit_code: Option<i32>,
+    /// The exception that ended a Python cell.
+    pub exception: Option<Exception>,
+    /// Bytes dropped from the streams.
+    pub truncated: Truncated,
+    /// A sentence for the caller.
+    pub hint: Option<String>,
+    /// The answer. None: it is what it was.
+    pub answer: Option<Answer>,
+}
+
+impl CallReport {
+    /// A report with an outcome and a state, and nothing else.
+    #[must_use]
+    pub fn new(outcome: Outcome, state: State) -> Self {
+        Self {
+            outcome,
+            state,
+            stdout: String::new(),
+            stderr: String::new(),
+            result: None,
+            exit_code: None,
+            exception: None,
+            truncated: Truncated::default(),
+            hint: None,
+            answer: None,
+        }
+    }
+
+    /// The report of a request that was refused; nothing has changed.
+    #[must_use]
+    pub fn refused(fault: String) -> Self {
+        Self { hint: Some(fault), ..Self::new(Outcome::Error, State::Kept) }
+    }
+
+    /// The response on the wire. `answer` is the one that stands after the call, `execution_time` is in seconds.
+    #[must_use]
+    pub fn into_response(
+        self,
+        seq: i64,
+        execution_count: u64,
+        answer: Answer,
+        execution_time: f64,
+    ) -> Response {
+        Response {
+            status: self.outcome.status(),
+            stdout: self.stdout,
+            stderr: self.stderr,
+            result: self.result,
+            execution_count,
+            seq,
+            answer,
+            outcome: self.outcome,
+            state: self.state,
+            execution_time,
+            exit_code: self.exit_code,
+            exception: self.exception,
+            truncated: (self.truncated != Truncated::default()).then_some(self.truncated),
+            hint: self.hint,
+            protocol: PROTOCOL_VERSION,
+        }
+    }
+}
+
+/// A session at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// `bash` or `python`.
+    pub language: &'static str,
+    /// Version of the interpreter.
+    pub version: String,
+    /// Process id of the interpreter. None: it has ended.
+    pub pid: Option<Pid>,
+    /// Working directory of the interpreter, or the last one known.
+    pub cwd: Option<PathBuf>,
+    /// Whether the session has `FINAL` and `FINAL_VAR`.
+    pub has_final_functions: bool,
+}

@@ -1,0 +1,477 @@
+//! The supervisor of an interpreter, the same for every language.
+//!
+//! It waits for a request to end, stops it at its time limit or when the host interrupts it, replaces an interpreter that
+//! died, in a call or between calls, and tells the caller of that. What is particular to a language is an [`Interpreter`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+
+use super::descendants;
+use super::events::{Events, Wake};
+use super::exit::Exit;
+use super::interpreter::{CallReport, Climb, Death, Description, Interpreter, Progress};
+use super::ladder::Ladder;
+use super::output::HeadTail;
+use crate::error::with_causes;
+use crate::json::JsonText;
+use crate::limits::{SET_LIMIT, START_LIMIT};
+use crate::protocol::{Answer, Execute, Outcome, State};
+
+/// Bound on what an error quotes of the output of an interpreter that could not be started, in bytes.
+const QUOTED_OUTPUT_BYTES: usize = 2048;
+
+/// A session: one interpreter after another, and the requests that run in them.
+#[derive(Debug)]
+pub struct Supervisor<I> {
+    interpreter: I,
+    /// Time limit of a call that brings none.
+    exec_timeout: Option<Duration>,
+    /// Set after a reset for which no new interpreter could be started.
+    reset_failed: bool,
+}
+
+impl<I: Interpreter> Supervisor<I> {
+    /// Starts the session. `exec_timeout` limits calls that bring no time limit.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] says why there is no interpreter.
+    pub fn start(config: I::Config, exec_timeout: Option<Duration>, events: &Events) -> Result<Self, Exit> {
+        let interpreter = I::start(config, events)?;
+        Ok(Self { interpreter, exec_timeout, reset_failed: false })
+    }
+
+    /// Runs the code of a call, the session's `number`-th.
+    ///
+    /// # Errors
+    /// [`Exit`] as soon as the worker has to end; the call is then abandoned.
+    pub fn execute(&mut self, call: &Execute, number: u64, events: &Events) -> Result<CallReport, Exit> {
+        let limit = call.timeout.or(self.exec_timeout);
+        self.perform(&Request::Code { call, number }, limit, events)
+    }
+
+    /// Gives the session variables: all, or none and a report with the outcome `error`. It runs none of the code that a value
+    /// may look like, and leaves everything else as it is.
+    ///
+    /// # Errors
+    /// [`Exit`] as soon as the worker has to end.
+    pub fn set(
+        &mut self,
+        variables: &BTreeMap<String, JsonText>,
+        events: &Events,
+    ) -> Result<CallReport, Exit> {
+        let limit = self.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
+        self.perform(&Request::Variables(variables), Some(limit), events)
+    }
+
+    /// Ends all that the session started and begins anew, with a fresh interpreter in the session's directory. The report
+    /// has the output that nobody has taken yet, and an empty answer. Where no interpreter can be started the outcome is
+    /// `error`, and the next request tries again.
+    ///
+    /// # Errors
+    /// [`Exit`] as soon as the worker has to end.
+    pub fn reset(&mut self, events: &Events) -> Result<CallReport, Exit> {
+        // It saves nothing, and runs no exit hook of its own.
+        self.interpreter.process().kill(events)?;
+        let has_survivors = !descendants::end_all();
+        let mut report = CallReport {
+            answer: Some(Answer::default()),
+            hint: has_survivors.then(|| "some processes of the old session could not be ended".to_owned()),
+            ..CallReport::new(Outcome::Ok, State::Reset)
+        };
+        self.interpreter.take_output(&mut report)?;
+        self.reset_failed = match self.interpreter.start_anew(events) {
+            Ok(()) => false,
+            Err(Exit::Failed(error)) => {
+                descendants::end_all();
+                report.outcome = Outcome::Error;
+                report.hint = Some(format!(
+                    "the session was ended, and no new {} could be started: {}; the next call tries again",
+                    I::NOUN,
+                    with_causes(&*error)
+                ));
+                true
+            }
+            Err(exit) => return Err(exit),
+        };
+        Ok(report)
+    }
+
+    /// Describes the session, without asking the interpreter anything.
+    #[must_use]
+    pub fn describe(&self) -> Description {
+        let mut description = self.interpreter.describe();
+        let process = self.interpreter.process();
+        if process.status().is_none() {
+            description.pid = Some(process.pid());
+            let cwd = std::fs::read_link(format!("/proc/{}/cwd", process.pid())).ok();
+            description.cwd = cwd.or(description.cwd);
+        }
+        description
+    }
+
+    /// Adds the descriptors whose readiness [`Self::maintain`] acts on between requests.
+    pub fn poll_fds<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
+        self.interpreter.poll_fds(fds);
+        let process = self.interpreter.process();
+        if !process.has_ended() {
+            fds.push(PollFd::new(process.pidfd(), PollFlags::POLLIN));
+        }
+    }
+
+    /// Takes what has arrived between requests. `ready` has a value for each descriptor of [`Self::poll_fds`].
+    ///
+    /// # Errors
+    /// [`Exit`] where the session can no longer be served.
+    pub fn maintain(&mut self, ready: &[bool]) -> Result<(), Exit> {
+        self.interpreter.absorb(ready)?;
+        let process = self.interpreter.process();
+        descendants::reap_orphans(process.status().is_none().then(|| process.pid()));
+        Ok(())
+    }
+
+    /// Has the interpreter serve a request, a new one where the old one is dead.
+    fn perform(
+        &mut self,
+        request: &Request<'_>,
+        limit: Option<Duration>,
+        events: &Events,
+    ) -> Result<CallReport, Exit> {
+        let mut replacement = None;
+        if self.interpreter.process().status().is_some() {
+            replacement = Some(self.replace_idle(events)?);
+        }
+        let mut report = loop {
+            match self.run(request, limit, events)? {
+                (End::Refused(fault), _) => break CallReport::refused(fault),
+                (End::Reported(report), stopped) => {
+                    break self.after_report(*report, request, limit, stopped)?;
+                }
+                // It died before it had heard of the request, so nothing was done.
+                (End::Died(_), None) if replacement.is_none() && self.interpreter.has_unread_request()? => {
+                    replacement = Some(self.replace_idle(events)?);
+                }
+                (End::Died(death), stopped) => break self.after_death(death, request, stopped, events)?,
+            }
+        };
+        if let Some(Replacement { state, notice }) = replacement
+            && report.state == State::Kept
+        {
+            report.state = state;
+            report.hint = Some(match report.hint {
+                None => notice,
+                Some(hint) => format!("{notice}; {hint}"),
+            });
+            report.answer = Some(self.interpreter.answer());
+        }
+        Ok(report)
+    }
+
+    /// Sends a request and waits until it is reported or the interpreter is dead. The second value says why it was stopped,
+    /// if it was.
+    fn run(
+        &mut self,
+        request: &Request<'_>,
+        limit: Option<Duration>,
+        events: &Events,
+    ) -> Result<(End, Option<Outcome>), Exit> {
+        match request {
+            Request::Code { call, number } => self.interpreter.send_code(call, *number)?,
+            Request::Variables(variables) => {
+                if let Some(fault) = self.interpreter.send_variables(variables)? {
+                    return Ok((End::Refused(fault), None));
+                }
+            }
+        }
+        let mut clock = Clock::new(limit, I::UPKEEP_INTERVAL);
+        let mut ladder: Option<Ladder<I::Rung>> = None;
+        let end = loop {
+            let wake_at = clock.wake_at(ladder.as_ref().map(|ladder| ladder.next));
+            let arrival = wait(&self.interpreter, Some(wake_at), events)?;
+            let stopped = ladder.as_ref().map(|ladder| ladder.cause);
+            match self.interpreter.advance(&arrival.ready, stopped)? {
+                Progress::Done(report) => break End::Reported(report),
+                progress => clock.note(&progress),
+            }
+            if let Some(status) = arrival.status {
+                break End::Died(self.death(status, ladder.as_ref()));
+            }
+            // An interrupt from the host means the code of a call.
+            let is_interrupted = arrival.interrupt && matches!(request, Request::Code { .. });
+            self.stop_where_due(&mut ladder, &clock, is_interrupted)?;
+            if clock.is_upkeep_due()
+                && let Some(death) = self.upkeep(ladder.is_some())?
+            {
+                break End::Died(death);
+            }
+        };
+        Ok((end, ladder.map(|ladder| ladder.cause)))
+    }
+
+    /// Begins to stop a call that was interrupted or whose time is up, or takes the rung that is due.
+    fn stop_where_due(
+        &mut self,
+        ladder: &mut Option<Ladder<I::Rung>>,
+        clock: &Clock,
+        is_interrupted: bool,
+    ) -> Result<(), Exit> {
+        if clock.is_reporting() {
+            return Ok(());
+        }
+        if ladder.is_none() {
+            *ladder = Ladder::start(I::LADDER, is_interrupted, clock.time_is_up);
+        }
+        if let Some(ladder) = ladder.as_mut().filter(|ladder| Instant::now() >= ladder.next)
+            && self.interpreter.climb(ladder.take())? == Climb::GoOn
+        {
+            ladder.next = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Does what a call needs from time to time. Returns how the interpreter ended, where only a look at it tells.
+    fn upkeep(&mut self, is_stopped: bool) -> Result<Option<Death>, Exit> {
+        let process = self.interpreter.process();
+        // A process that stopped itself has nobody else to resume it.
+        process.resume();
+        descendants::reap_orphans(Some(process.pid()));
+        self.interpreter.upkeep(is_stopped)
+    }
+
+    fn death(&self, status: i32, ladder: Option<&Ladder<I::Rung>>) -> Death {
+        let death = self.interpreter.death(status);
+        match ladder {
+            Some(ladder) if ladder.is_at_end() => {
+                Death { how: "was killed because the call did not stop".to_owned(), ..death }
+            }
+            _ => death,
+        }
+    }
+
+    /// The request was reported: the interpreter goes on.
+    fn after_report(
+        &mut self,
+        mut report: CallReport,
+        request: &Request<'_>,
+        limit: Option<Duration>,
+        stopped: Option<Outcome>,
+    ) -> Result<CallReport, Exit> {
+        // Otherwise it stays for the next call: something in the background has printed it.
+        if matches!(request, Request::Code { .. }) || stopped.is_some() {
+            self.interpreter.take_output(&mut report)?;
+        }
+        if report.outcome == Outcome::TimedOut {
+            let seconds = limit.unwrap_or_default().as_secs_f64();
+            report.hint = Some(match report.hint {
+                None => format!(
+                    "the call was stopped after its time limit of {seconds} s; the session's state is kept"
+                ),
+                Some(hint) => format!("the time limit of {seconds} s was reached; {hint}"),
+            });
+        }
+        Ok(report)
+    }
+
+    /// The interpreter died while it served the request: a new one takes its place.
+    fn after_death(
+        &mut self,
+        death: Death,
+        request: &Request<'_>,
+        stopped: Option<Outcome>,
+        events: &Events,
+    ) -> Result<CallReport, Exit> {
+        let Death { outcome, exit_code, how } = death;
+        let mut report =
+            CallReport { exit_code, ..CallReport::new(stopped.unwrap_or(outcome), State::Reset) };
+        self.end_interpreter(events)?;
+        self.interpreter.take_output(&mut report)?;
+        report.state = self.interpreter.restart(events)?;
+        report.answer = Some(self.interpreter.answer());
+        let mut hint = format!("the {} {how}; {}", I::NOUN, I::what_survives(report.state));
+        if let Request::Variables(_) = request {
+            hint.push_str(match report.state {
+                State::Reset => "; nothing was set",
+                State::Kept | State::Restored => "; variables may be missing",
+            });
+        }
+        report.hint = Some(hint);
+        Ok(report)
+    }
+
+    /// Replaces an interpreter that died between requests.
+    fn replace_idle(&mut self, events: &Events) -> Result<Replacement, Exit> {
+        let Death { how, .. } = self.interpreter.death(self.interpreter.process().status().unwrap_or(-1));
+        self.end_interpreter(events)?;
+        let state = self.interpreter.restart(events)?;
+        let notice = if std::mem::take(&mut self.reset_failed) {
+            format!("the session was reset before, and its new {} could be started only now", I::NOUN)
+        } else {
+            format!("since the last call the {} {how}; {}", I::NOUN, I::what_survives(state))
+        };
+        Ok(Replacement { state, notice })
+    }
+
+    /// Ends what is left of an interpreter.
+    fn end_interpreter(&self, events: &Events) -> Result<(), Exit> {
+        // It may live on as another program.
+        self.interpreter.process().kill(events)?;
+        if I::ENDS_PROGRAMS {
+            descendants::end_all();
+        }
+        Ok(())
+    }
+}
+
+/// A request to the interpreter.
+enum Request<'a> {
+    Code { call: &'a Execute, number: u64 },
+    Variables(&'a BTreeMap<String, JsonText>),
+}
+
+/// How a request ended, as far as the interpreter goes.
+enum End {
+    /// It was not sent.
+    Refused(String),
+    Reported(Box<CallReport>),
+    Died(Death),
+}
+
+/// A new interpreter in place of one that died between requests.
+struct Replacement {
+    state: State,
+    /// What the next caller is told.
+    notice: String,
+}
+
+/// The times of a request.
+struct Clock {
+    limit: Option<Duration>,
+    /// When the time limit is reached.
+    time_is_up: Option<Instant>,
+    /// Until then the interpreter is reporting.
+    reporting_until: Option<Instant>,
+    upkeep_at: Instant,
+    upkeep_interval: Duration,
+}
+
+impl Clock {
+    fn new(limit: Option<Duration>, upkeep_interval: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            limit,
+            time_is_up: limit.and_then(|limit| now.checked_add(limit)),
+            reporting_until: None,
+            upkeep_at: now + upkeep_interval,
+            upkeep_interval,
+        }
+    }
+
+    fn note(&mut self, progress: &Progress) {
+        self.reporting_until = None;
+        match progress {
+            Progress::Running | Progress::Done(_) => {}
+            Progress::CodeBegins => {
+                self.time_is_up = self.limit.and_then(|limit| Instant::now().checked_add(limit));
+            }
+            Progress::Reporting { until } => self.reporting_until = Some(*until),
+        }
+    }
+
+    /// When there is something to do though nothing arrives. `rung_at` is when the next rung of the ladder is due.
+    fn wake_at(&self, rung_at: Option<Instant>) -> Instant {
+        let stop_at = self.reporting_until.or(rung_at).or(self.time_is_up);
+        stop_at.map_or(self.upkeep_at, |stop_at| stop_at.min(self.upkeep_at))
+    }
+
+    fn is_reporting(&self) -> bool {
+        self.reporting_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn is_upkeep_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.upkeep_at;
+        if is_due {
+            self.upkeep_at = now + self.upkeep_interval;
+        }
+        is_due
+    }
+}
+
+/// What has arrived from an interpreter.
+struct Arrival {
+    /// For each of its descriptors, whether it is ready.
+    ready: Vec<bool>,
+    /// Its status, where it is dead.
+    status: Option<i32>,
+    interrupt: bool,
+}
+
+/// Waits until something arrives from an interpreter, it dies, or the deadline has passed.
+fn wait(interpreter: &impl Interpreter, deadline: Option<Instant>, events: &Events) -> Result<Arrival, Exit> {
+    let process = interpreter.process();
+    let mut fds = Vec::with_capacity(8);
+    interpreter.poll_fds(&mut fds);
+    fds.push(PollFd::new(process.pidfd(), PollFlags::POLLIN));
+    let Wake { interrupt, mut ready } = events.wait(fds, deadline)?;
+    let status = if ready.pop() == Some(true) { process.status() } else { None };
+    if status.is_some() {
+        // What has died may have printed and reported since the look at the other descriptors.
+        ready.fill(true);
+    }
+    Ok(Arrival { ready, status, interrupt })
+}
+
+/// Waits until an interpreter whose process has just been started, and which was sent what it begins with, reports.
+///
+/// # Errors
+/// [`Exit::Failed`] where it dies first, or takes too long.
+pub fn wait_until_ready(
+    interpreter: &mut impl Interpreter,
+    program: &Path,
+    events: &Events,
+) -> Result<(), Exit> {
+    let deadline = Instant::now() + START_LIMIT;
+    loop {
+        // An interrupt means a call, and there is none yet.
+        let Arrival { ready, status, .. } = wait(interpreter, Some(deadline), events)?;
+        if let Progress::Done(_) = interpreter.advance(&ready, None)? {
+            return Ok(());
+        }
+        if status.is_none() && Instant::now() < deadline {
+            continue;
+        }
+        let mut report = CallReport::new(Outcome::Error, State::Reset);
+        interpreter.take_output(&mut report)?;
+        let mut output = HeadTail::new(QUOTED_OUTPUT_BYTES);
+        output.push(format!("{}\n{}", report.stderr.trim(), report.stdout.trim()).trim().as_bytes());
+        return Err(Exit::failed(NotReady {
+            program: program.to_owned(),
+            status,
+            output: output.into_text().0,
+        }));
+    }
+}
+
+/// An interpreter that was started and did not become ready.
+#[derive(Debug)]
+struct NotReady {
+    program: PathBuf,
+    /// None: it took too long.
+    status: Option<i32>,
+    output: String,
+}
+
+impl std::error::Error for NotReady {}
+
+impl std::fmt::Display for NotReady {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let program = self.program.display();
+        match self.status {
+            Some(status) => write!(formatter, "{program} ended with status {status} before it was ready")?,
+            None => write!(formatter, "{program} was not ready within {} s", START_LIMIT.as_secs())?,
+        }
+        if self.output.is_empty() { Ok(()) } else { write!(formatter, "; it printed {:?}", self.output) }
+    }
+}

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use self::legend::{
     ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, OPTIONS, PIPE_STATUS, READONLY, RETURN, STATUS,
-    STDIN_FD, TOKENS,
+    STDIN_FD, TOKENS, VARIABLES,
 };
 use crate::code::{Driver, Suffix, lists_traps};
 use crate::report::{Stdin, UserState};
@@ -456,8 +456,31 @@ fn fill(text: &str, paths: &Paths) -> String {
     for (token, content) in TOKENS {
         text = text.replace(token, content);
     }
-    let pipes = [("@COMMANDS@", &paths.commands), ("@REPORT@", &paths.report), ("@QUIET@", &paths.quiet)];
-    pipes.into_iter().fold(text, |text, (pipe, path)| text.replace(pipe, path))
+    for (pipe, path) in
+        [("@COMMANDS@", &paths.commands), ("@REPORT@", &paths.report), ("@QUIET@", &paths.quiet)]
+    {
+        text = text.replace(pipe, path);
+    }
+    with_short_names(&text)
+}
+
+/// Puts the names of the shell in the place of those that the `.bash` files use.
+fn with_short_names(text: &str) -> String {
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("__rlm_") {
+        let end = rest[start..].find(|c: char| !is_name_char(c)).map_or(rest.len(), |length| start + length);
+        let name = &rest[start..end];
+        let found = VARIABLES.iter().find(|(long, _)| *long == name);
+        short.push_str(&rest[..start]);
+        short.push_str(found.map_or(name, |(_, short)| short));
+        rest = &rest[end..];
+    }
+    short + rest
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
 
 fn without_comments(text: &str) -> String {
@@ -536,8 +559,7 @@ mod tests {
 
     /// The names of variables and functions of the driver's in a text.
     fn names(text: &str) -> BTreeSet<&str> {
-        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        words.filter(|word| word.starts_with("__rlm")).collect()
+        text.split(|c: char| !is_name_char(c)).filter(|word| word.starts_with("__rlm")).collect()
     }
 
     #[test]
@@ -545,15 +567,18 @@ mod tests {
         let table: Vec<&str> =
             include_str!("driver/legend.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
         let table = table.join("\n");
+        let (long, short): (BTreeSet<&str>, BTreeSet<&str>) = VARIABLES.into_iter().unzip();
+        assert_eq!(names(&table), &long | &short, "names of the table, and of the list");
         let (sources, texts) = (sources(), shell_texts());
-        let used: BTreeSet<&str> =
-            sources.iter().map(|(_, text)| text).chain(&texts).flat_map(|text| names(text)).collect();
-        assert_eq!(used, names(&table), "names that are used, and names of the legend");
+        let in_sources: BTreeSet<&str> = sources.iter().flat_map(|(_, text)| names(text)).collect();
+        assert!(in_sources.is_subset(&long), "{:?}", in_sources.difference(&long));
+        let in_texts: BTreeSet<&str> = texts.iter().flat_map(|text| names(text)).collect();
+        assert_eq!(in_texts, short, "names in the shell, and of the list");
         for (token, _) in TOKENS {
             assert!(table.contains(&format!("`{}`", token.trim_matches('@'))), "{token}");
         }
         for (file, text) in sources {
-            // A token stands between two NUL bytes, or is a word of the report: only a hole may be there.
+            // What stands between two NUL bytes is a token, and has to be a hole.
             for piece in text.split("\\0").skip(1).filter(|piece| !piece.is_empty()) {
                 assert!(!piece.chars().all(|c| c.is_ascii_alphanumeric() || c == '|'), "{file}: {piece}");
             }

@@ -1,37 +1,38 @@
 //! The legend of the driver: every name that it has in the shell, and every token that it prints for the worker.
 //!
-//! The `.bash` files write variables by their names and tokens as `@TOKEN@`; Rust uses the constants below for both.
+//! The `.bash` files write variables by their names and tokens as `@TOKEN@`; Rust uses the constants below for both. In the
+//! shell names are short, for bash reads each call a character at a time: long ones would cost every call some microseconds.
 //!
 //! # Variables and functions
 //!
 //! None of them is there while the user's code runs, but for those that live "until the next opening". The files are those
 //! of `driver/`; the *opening* is the first part of a call, which `driver.rs` puts together.
 //!
-//! | name | value | set by | lives until |
-//! | --- | --- | --- | --- |
-//! | `__rlm_call` | array: the parts of the call's file (opening and code; of op `set` also the values) | the first line | the code begins; the end of the report |
-//! | `__rlm_status` | `$?` of the code; unset where that is 0 | opening; `rescue.bash` where the code was thrown out of | the end of the report |
-//! | `__rlm_pipe_status` | array: PIPESTATUS of the code, where it has a pipeline | the line appended to the code | the end of the report |
-//! | `__rlm_options` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
-//! | `__rlm_end_status` | `$?` as the second line found it: the status of code that was thrown out of | the second line, or the spare one before it | the end of the report |
-//! | `__rlm_thrown` | 1: an interrupt or a syntax error threw the shell out of the code, and `rescue.bash` has quieted it | `rescue.bash` | the end of the report |
-//! | `__rlm_stdin` | where the user's standard input is: `@ASIDE@`, `@CLOSED@`, or empty for the terminal | `stdin.bash` | the end of the report |
-//! | `__rlm_stdin_fd` | descriptor of the user's standard input, where it is put aside | `stdin.bash` | the next opening |
-//! | `__rlm_silenced` | 1: a prompt is readonly, so that output is put aside between calls | `prompts.bash` | the next opening |
-//! | `__rlm_stdout_fd`, `__rlm_stderr_fd` | descriptors of the user's outputs, where they are put aside; unset where they were closed | `silence.bash` | the next opening |
-//! | `__rlm_exec` | 1: a function is named `exec` | `exec.bash` | the end of the report |
-//! | `__rlm_bashopts` | `BASHOPTS` from before POSIX mode, where the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
-//! | `__rlm_option` | name of a shell option | `leave_posix.bash` | its end |
-//! | `__rlm_functions` | `@FUNCTIONS@`, where there is a function named `builtin` | `shadowed.bash` | its end |
-//! | `__rlm_index` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
-//! | `__rlm_exiting` | 1: the shell ends, so that no signal may come between | `exit_hook.bash` | the end of `exit.bash` |
-//! | `__rlm_posix` | the command that turns POSIX mode on again, where it is on | `exit.bash` | its end |
-//! | `__rlm_return` | function that returns the status of the call before | opening, right before the code | its own call, which is next |
-//! | `__rlm_check` | function of op `set` that notes a readonly name | `set.bash` | `set_end.bash` |
-//! | `__rlm_readonly` | names that op `set` found readonly; a space once everything is set | `set.bash`, the last assignment | `set_end.bash` |
-//! | `__rlm_attributes` | attributes of a variable before op `set` makes it anew | each assignment | `set_end.bash` |
-//! | `__rlm_key` | key of an element of an associative array that op `set` assigns | each assignment | `set_end.bash` |
-//! | `__rlm_arguments`, `__rlm_length` | arguments of a root tool, joined, and their length in characters | the tool's function, as locals | its end |
+//! | name | in the shell | value | set by | lives until |
+//! | --- | --- | --- | --- | --- |
+//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; of op `set` also the values) | the first line | the code begins; the end of the report |
+//! | `__rlm_status` | `__rlm_s` | `$?` of the code; unset where that is 0 | opening; `rescue.bash` where the code was thrown out of | the end of the report |
+//! | `__rlm_pipe_status` | `__rlm_p` | array: PIPESTATUS of the code, where it has a pipeline | the line appended to the code | the end of the report |
+//! | `__rlm_options` | `__rlm_o` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
+//! | `__rlm_end_status` | `__rlm_t` | `$?` as the second line found it: the status of code that was thrown out of | the second line, or the spare one before it | the end of the report |
+//! | `__rlm_thrown` | `__rlm_n` | 1: an interrupt or a syntax error threw the shell out of the code, and `rescue.bash` has quieted it | `rescue.bash` | the end of the report |
+//! | `__rlm_stdin` | `__rlm_f` | where the user's standard input is: `@ASIDE@`, `@CLOSED@`, or empty for the terminal | `stdin.bash` | the end of the report |
+//! | `__rlm_stdin_fd` | `__rlm_i` | descriptor of the user's standard input, where it is put aside | `stdin.bash` | the next opening |
+//! | `__rlm_silenced` | `__rlm_w` | 1: a prompt is readonly, so that output is put aside between calls | `prompts.bash` | the next opening |
+//! | `__rlm_stdout_fd`, `__rlm_stderr_fd` | `__rlm_1`, `__rlm_2` | descriptors of the user's outputs, where they are put aside; unset where they were closed | `silence.bash` | the next opening |
+//! | `__rlm_exec` | `__rlm_e` | 1: a function is named `exec` | `exec.bash` | the end of the report |
+//! | `__rlm_bashopts` | `__rlm_b` | `BASHOPTS` from before POSIX mode, where the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
+//! | `__rlm_option` | `__rlm_v` | name of a shell option | `leave_posix.bash` | its end |
+//! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, where there is a function named `builtin` | `shadowed.bash` | its end |
+//! | `__rlm_index` | `__rlm_j` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
+//! | `__rlm_exiting` | `__rlm_x` | 1: the shell ends, so that no signal may come between | `exit_hook.bash` | the end of `exit.bash` |
+//! | `__rlm_posix` | `__rlm_z` | the command that turns POSIX mode on again, where it is on | `exit.bash` | its end |
+//! | `__rlm_return` | `__rlm_r` | function that returns the status of the call before | opening, right before the code | its own call, which is next |
+//! | `__rlm_check` | `__rlm_q` | function of op `set` that notes a readonly name | `set.bash` | `set_end.bash` |
+//! | `__rlm_readonly` | `__rlm_u` | names that op `set` found readonly; a space once everything is set | `set.bash`, the last assignment | `set_end.bash` |
+//! | `__rlm_attributes` | `__rlm_m` | attributes of a variable before op `set` makes it anew | each assignment | `set_end.bash` |
+//! | `__rlm_key` | `__rlm_k` | key of an element of an associative array that op `set` assigns | each assignment | `set_end.bash` |
+//! | `__rlm_arguments`, `__rlm_length` | `__rlm_a`, `__rlm_l` | arguments of a root tool, joined, and their length in characters | the tool's function, as locals | its end |
 //!
 //! # Tokens
 //!
@@ -55,21 +56,50 @@
 //!
 //! Traps come on the quiet pipe as `trap -p` prints them, which begins with `trap -- `.
 
-// The variables that Rust writes; the others stand in the `.bash` files alone.
-pub(crate) const CALL: &str = "__rlm_call";
-pub(crate) const STATUS: &str = "__rlm_status";
-pub(crate) const PIPE_STATUS: &str = "__rlm_pipe_status";
-pub(crate) const OPTIONS: &str = "__rlm_options";
-pub(crate) const END_STATUS: &str = "__rlm_end_status";
-pub(crate) const STDIN_FD: &str = "__rlm_stdin_fd";
-pub(crate) const BASHOPTS: &str = "__rlm_bashopts";
-pub(crate) const RETURN: &str = "__rlm_return";
-pub(crate) const CHECK: &str = "__rlm_check";
-pub(crate) const READONLY: &str = "__rlm_readonly";
-pub(crate) const ATTRIBUTES: &str = "__rlm_attributes";
-pub(crate) const KEY: &str = "__rlm_key";
-pub(crate) const ARGUMENTS: &str = "__rlm_arguments";
-pub(crate) const LENGTH: &str = "__rlm_length";
+// The variables that Rust writes. The others stand in the `.bash` files alone.
+pub(crate) const CALL: &str = "__rlm";
+pub(crate) const STATUS: &str = "__rlm_s";
+pub(crate) const PIPE_STATUS: &str = "__rlm_p";
+pub(crate) const OPTIONS: &str = "__rlm_o";
+pub(crate) const END_STATUS: &str = "__rlm_t";
+pub(crate) const STDIN_FD: &str = "__rlm_i";
+pub(crate) const BASHOPTS: &str = "__rlm_b";
+pub(crate) const RETURN: &str = "__rlm_r";
+pub(crate) const CHECK: &str = "__rlm_q";
+pub(crate) const READONLY: &str = "__rlm_u";
+pub(crate) const ATTRIBUTES: &str = "__rlm_m";
+pub(crate) const KEY: &str = "__rlm_k";
+pub(crate) const ARGUMENTS: &str = "__rlm_a";
+pub(crate) const LENGTH: &str = "__rlm_l";
+
+/// Each name of the `.bash` files, and the one in the shell.
+pub(crate) const VARIABLES: [(&str, &str); 25] = [
+    ("__rlm_call", CALL),
+    ("__rlm_status", STATUS),
+    ("__rlm_pipe_status", PIPE_STATUS),
+    ("__rlm_options", OPTIONS),
+    ("__rlm_end_status", END_STATUS),
+    ("__rlm_thrown", "__rlm_n"),
+    ("__rlm_stdin", "__rlm_f"),
+    ("__rlm_stdin_fd", STDIN_FD),
+    ("__rlm_silenced", "__rlm_w"),
+    ("__rlm_stdout_fd", "__rlm_1"),
+    ("__rlm_stderr_fd", "__rlm_2"),
+    ("__rlm_exec", "__rlm_e"),
+    ("__rlm_bashopts", BASHOPTS),
+    ("__rlm_option", "__rlm_v"),
+    ("__rlm_functions", "__rlm_g"),
+    ("__rlm_index", "__rlm_j"),
+    ("__rlm_exiting", "__rlm_x"),
+    ("__rlm_posix", "__rlm_z"),
+    ("__rlm_return", RETURN),
+    ("__rlm_check", CHECK),
+    ("__rlm_readonly", READONLY),
+    ("__rlm_attributes", ATTRIBUTES),
+    ("__rlm_key", KEY),
+    ("__rlm_arguments", ARGUMENTS),
+    ("__rlm_length", LENGTH),
+];
 
 macro_rules! tokens {
     ($($name:ident = $text:literal)*) => {

@@ -19,4 +19,5 @@ pub mod memory;
 pub mod pickle;
 pub mod protocol;
 pub mod root_tool;
+pub mod sys;
 pub mod worker;

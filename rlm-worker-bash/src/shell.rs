@@ -14,7 +14,8 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::worker::Process;
-use rlm_core::worker::pipes::{Pipe, memory_file, path_of, waiting_bytes};
+use rlm_core::sys::waiting_bytes;
+use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts, quote};
 use crate::terminal::{self, Terminal, TerminalError};

@@ -10,7 +10,8 @@ use std::process::{Command as Program, Stdio};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2, read, write};
-use rlm_core::worker::pipes::{Pipe, memory_file, path_of, waiting_bytes};
+use rlm_core::sys::waiting_bytes;
+use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 use rlm_core::worker::{HeadTail, Process, descendants};
 
 use crate::wire::{Command, Places};

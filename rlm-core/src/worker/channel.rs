@@ -33,12 +33,12 @@ use nix::unistd::{read, write};
 use super::events::{self, Events, Wake};
 use super::exit::Exit;
 use super::interpreter::Interpreter;
-use super::pipes::waiting_bytes;
 use super::supervisor::Supervisor;
 use crate::control::ControlDir;
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::protocol::Response;
+use crate::sys::waiting_bytes;
 
 /// Bytes read from the command FIFO at a time; also what a FIFO holds.
 const READ_BYTES: usize = 64 << 10;

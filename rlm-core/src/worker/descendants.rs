@@ -5,7 +5,6 @@
 //! (ECHILD) means that nothing is left at all.
 
 use std::fs;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -23,36 +22,6 @@ pub const STOP_LADDER: [(Signal, Duration); 3] = [
     (Signal::SIGTERM, Duration::from_millis(350)),
     (Signal::SIGKILL, Duration::from_millis(900)),
 ];
-
-/// Makes this process the parent of its orphaned descendants.
-///
-/// # Errors
-/// The kernel is older than 3.4.
-pub fn become_subreaper() -> Result<(), Errno> {
-    // SAFETY: prctl with this option takes plain integers and touches no memory of ours.
-    Errno::result(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
-}
-
-/// Asks for `signal` when the parent dies, and checks that `parent` had not died before.
-///
-/// # Errors
-/// `ESRCH` where the parent is dead already.
-pub fn tie_to_parent(parent: Pid, signal: Signal) -> Result<(), Errno> {
-    // SAFETY: prctl with this option takes plain integers and touches no memory of ours.
-    Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_int, 0, 0, 0) })?;
-    if nix::unistd::getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
-}
-
-/// A descriptor that polls readable once the process is dead.
-///
-/// # Errors
-/// `ESRCH` where there is no such process.
-pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
-    // SAFETY: the call takes plain integers and returns a new descriptor or an error.
-    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
-    // SAFETY: the kernel made this descriptor for us just now (close-on-exec), and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
 
 /// Reaps every dead child but `keep`, whose status its owner collects. Returns whether any child is left.
 pub fn reap_orphans(keep: Option<Pid>) -> bool {

@@ -19,8 +19,9 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use super::ForwardFlag;
 use super::exit::Exit;
-use super::{ForwardFlag, descendants};
+use crate::sys;
 
 /// How long a guard is waited for that holds a signal: it passes signals on as soon as it runs.
 const GUARD_PATIENCE: Duration = Duration::from_millis(20);
@@ -78,7 +79,7 @@ impl Events {
         signals.add(DELETION_SIGNAL);
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let host = match host.map(descendants::pidfd).transpose() {
+        let host = match host.map(sys::pidfd).transpose() {
             Ok(host) => host,
             Err(Errno::ESRCH) => return Err(Exit::HostGone),
             Err(errno) => return Err(errno.into()),

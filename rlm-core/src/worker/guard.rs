@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork, setsid};
@@ -25,6 +26,7 @@ use nix::unistd::{ForkResult, Pid, fork, setsid};
 use super::events::{self, timeout_until};
 use super::{ForwardFlag, descendants};
 use crate::memory;
+use crate::sys;
 
 /// How long the server may take to end once it was told to; then it is killed. Below
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
@@ -45,15 +47,15 @@ pub fn guarded(
     seal_descriptors();
     // One call may print 16 MiB, and the worker then sits idle for hours.
     memory::free_blocks_at_once(128 << 10);
-    descendants::become_subreaper()?;
+    set_child_subreaper(true)?;
     let forwarding = ForwardFlag::new()?;
     let guard = Pid::this();
     // SAFETY: the process has one thread, so the child may do whatever the parent could.
     match unsafe { fork() }? {
         ForkResult::Child => {
             setsid()?;
-            descendants::tie_to_parent(guard, Signal::SIGTERM)?;
-            descendants::become_subreaper()?;
+            sys::tie_to_parent(guard, Signal::SIGTERM)?;
+            set_child_subreaper(true)?;
             Ok(serve(forwarding))
         }
         ForkResult::Parent { child } => {

@@ -9,20 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{pipe2, read};
-
-/// Number of bytes that lie in a pipe or FIFO.
-///
-/// # Errors
-/// The descriptor is of another kind.
-pub fn waiting_bytes(pipe: impl AsFd) -> Result<usize, Errno> {
-    let mut count = 0;
-    // SAFETY: the pointer is to a live integer of the type that this request fills in.
-    Errno::result(unsafe { libc::ioctl(pipe.as_fd().as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
-    Ok(usize::try_from(count).unwrap_or(0))
-}
 
 /// A pipe that the interpreter writes to. We hold both ends, so that it never reports end of file.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use super::descendants;
 use super::events::Events;
 use super::exit::Exit;
+use crate::sys;
 
 /// A running interpreter. Dropping it leaves the process alone: the worker's end sweeps all descendants.
 #[derive(Debug)]
@@ -39,14 +40,14 @@ impl Process {
         let prepare = move || {
             reset_signals();
             nix::unistd::setsid()?;
-            descendants::tie_to_parent(parent, Signal::SIGKILL)?;
+            sys::tie_to_parent(parent, Signal::SIGKILL)?;
             set_up()
         };
         // SAFETY: the closure makes system calls only, and the caller answers for `set_up`.
         unsafe { command.pre_exec(prepare) };
         let child = command.spawn()?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
-        let pidfd = descendants::pidfd(pid)?;
+        let pidfd = sys::pidfd(pid)?;
         Ok(Self { pid, pidfd, status: Cell::new(None) })
     }
 

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rlm_core::control::ControlDir;
 use rlm_core::limits::SHUTDOWN_LIMIT;
-use rlm_core::worker::descendants::pidfd;
+use rlm_core::sys::pidfd;
 use rlm_core::worker::events::timeout_until;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;

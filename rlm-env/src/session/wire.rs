@@ -6,13 +6,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rlm_core::control::ControlDir;
 use rlm_core::frame::{Decoder, Frame};
+use rlm_core::sys::waiting_bytes;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -61,11 +62,7 @@ impl Wire {
 
     /// Whether what was queued last was read to its end: nothing of it waits here or in the FIFO.
     pub(super) fn was_read(&self) -> bool {
-        let mut unread: libc::c_int = 0;
-        // SAFETY: the descriptor is open, and the kernel writes one integer.
-        let counted =
-            unsafe { libc::ioctl(self.commands.get_ref().as_raw_fd(), libc::FIONREAD, &raw mut unread) };
-        self.unsent.is_empty() && (counted != 0 || unread == 0)
+        self.unsent.is_empty() && waiting_bytes(self.commands.get_ref()).unwrap_or(0) == 0
     }
 
     /// Adds a request to what is to be sent.

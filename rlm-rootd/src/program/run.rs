@@ -1,12 +1,13 @@
 //! One run of a program: its input, its output within a bound, and its end.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::unistd::Pid;
+use rlm_core::sys::pidfd;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -74,14 +75,7 @@ pub(super) async fn run(
 
 /// Readable once the program has exited, before it is reaped.
 fn exit_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the call takes a pid and flags, and no memory of ours.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), libc::PIDFD_NONBLOCK) };
-    let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call made this descriptor, and nothing else owns it.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let descriptor = pidfd(Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?))?;
     // SAFETY: an `OwnedFd` is the same open descriptor until it is dropped, and the `AsyncFd` lets go of it first.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }

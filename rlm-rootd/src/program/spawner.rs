@@ -10,10 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::Pid;
+use rlm_core::sys::tie_to_parent;
 use tokio::sync::oneshot;
 
 /// Interval between looks at a killed program that has not ended yet.
@@ -81,11 +81,7 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
 fn start(command: &mut Command, (soft, hard): (rlim_t, rlim_t)) -> io::Result<Child> {
     let parent = Pid::this();
     let prepare = move || {
-        set_pdeathsig(Signal::SIGKILL)?;
-        if getppid() != parent {
-            // The parent died before the signal was set.
-            return Err(io::ErrorKind::NotFound.into());
-        }
+        tie_to_parent(parent, Signal::SIGKILL)?;
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         Ok(())
     };

@@ -5,7 +5,7 @@ use std::io::Write;
 use rlm_core::frame::{Decoder, Frame};
 use rlm_core::limits::MAX_REQUEST_BYTES;
 use rlm_core::protocol::{Outcome, Response, State, Status};
-use rlm_core::worker::pipes::waiting_bytes;
+use rlm_core::sys::waiting_bytes;
 use rlm_tests::{Worker, wait_until};
 use serde_json::{Value, json};
 

@@ -1,0 +1,70 @@
+//! System calls that neither the standard library nor `nix` has.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
+
+/// A descriptor that polls readable once the process is dead.
+///
+/// # Errors
+/// `ESRCH` where there is no such process.
+pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes plain integers and returns a new descriptor or an error.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    // SAFETY: the kernel made this descriptor for us just now (close-on-exec), and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Asks for `signal` when the parent dies, and checks that `parent` had not died before. Async-signal-safe.
+///
+/// # Errors
+/// `ESRCH` where the parent is dead already.
+pub fn tie_to_parent(parent: Pid, signal: Signal) -> Result<(), Errno> {
+    prctl::set_pdeathsig(signal)?;
+    if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
+}
+
+/// Number of bytes that lie in a pipe or FIFO.
+///
+/// # Errors
+/// The descriptor is of another kind.
+pub fn waiting_bytes(pipe: impl AsFd) -> Result<usize, Errno> {
+    let mut count = 0;
+    // SAFETY: the pointer is to a live integer of the type that this request fills in.
+    Errno::result(unsafe { libc::ioctl(pipe.as_fd().as_raw_fd(), libc::FIONREAD, &raw mut count) })?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::Command;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    #[test]
+    fn a_dead_process_makes_its_descriptor_readable() {
+        let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let fd = pidfd(Pid::from_raw(child.id() as i32)).unwrap();
+        let is_readable =
+            |timeout| poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).unwrap() == 1;
+        assert!(!is_readable(PollTimeout::ZERO));
+        drop(child.stdin.take());
+        assert!(is_readable(PollTimeout::NONE));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn bytes_that_nobody_has_read_are_counted() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        assert_eq!(waiting_bytes(&reader), Ok(0));
+        writer.write_all(b"abc").unwrap();
+        assert_eq!(waiting_bytes(&reader), Ok(3));
+    }
+}

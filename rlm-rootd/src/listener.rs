@@ -7,10 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-
-/// Characters of a socket's path that a URL cannot hold in place of a host.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+use rlm_core::percent;
 
 /// A bound listener, TCP or Unix.
 #[derive(Debug)]
@@ -62,7 +59,7 @@ impl Listener {
         let mut permissions = metadata.permissions();
         permissions.set_mode(0o600);
         std::fs::set_permissions(&path, permissions)?;
-        let base_url = format!("http+unix://{}", percent_encode(path.as_os_str().as_bytes(), RESERVED));
+        let base_url = format!("http+unix://{}", percent::encoded(path.as_os_str().as_bytes(), b""));
         let file = SocketFile { path, device: metadata.dev(), inode: metadata.ino() };
         Ok(Self { kind: Kind::Unix(listener, file), base_url })
     }

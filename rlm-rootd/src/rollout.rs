@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use rlm_core::ids::{MAX_ROLLOUT_ID_BYTES, is_rollout_id};
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -31,9 +32,6 @@ const MAX_WAITING: usize = 1000;
 
 /// Time limit for the last responses of a rollout to be read.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-
-/// Longest id, in bytes.
-const ID_BYTES: usize = 128;
 
 /// The tools and limits of a rollout.
 #[derive(Clone, Debug)]
@@ -96,7 +94,7 @@ impl Registration {
 pub enum RegisterError {
     /// An id that is not a path segment.
     #[error(
-        "the rollout's id must be 1 to {ID_BYTES} of the characters a-z, A-Z, 0-9, '_', '-' and '.', not all dots"
+        "the rollout's id must be 1 to {MAX_ROLLOUT_ID_BYTES} of the characters a-z, A-Z, 0-9, '_', '-' and '.', not all dots"
     )]
     Id,
     /// The id is in use.
@@ -169,8 +167,7 @@ impl Rollout {
         prices: &Prices,
         max_body_bytes: usize,
     ) -> Result<Self, RegisterError> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        if id.len() > ID_BYTES || !id.bytes().all(allowed) || id.bytes().all(|byte| byte == b'.') {
+        if !is_rollout_id(id) {
             return Err(RegisterError::Id);
         }
         let limit = config.tool_time_limit;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rlm_core::ids::is_identifier;
 use rlm_core::root_tool::{Call, Reply};
 use serde_json::Value as Json;
 
@@ -248,10 +249,4 @@ impl RootTool for FnTool {
     fn call(&self, call: Call, _deadline: Instant) -> ToolFuture<'_> {
         (self.function)(call)
     }
-}
-
-fn is_identifier(name: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(is_letter) && bytes.all(|byte| is_letter(byte) || byte.is_ascii_digit())
 }

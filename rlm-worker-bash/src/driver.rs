@@ -14,6 +14,8 @@ pub(crate) mod legend;
 
 use std::collections::BTreeSet;
 
+use rlm_core::shell::{quoted, quoted_bytes};
+
 use self::legend::{
     ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, OPTIONS, PIPE_STATUS, READONLY, RETURN, STATUS,
     STDIN_FD, TOKENS, VARIABLES,
@@ -203,7 +205,7 @@ impl Scripts {
             file.extend_from_slice(b"\\builtin set --");
             for value in positional {
                 file.push(b' ');
-                file.extend_from_slice(&quote_bytes(value));
+                file.extend_from_slice(&quoted_bytes(value));
             }
             file.push(b'\n');
         }
@@ -216,7 +218,7 @@ impl Scripts {
         } else {
             for (name, value) in [("RLM_READY", &answer.ready), ("RLM_CONTENT", &answer.content)] {
                 if !value.is_empty() {
-                    file.extend_from_slice(&[name.as_bytes(), b"=", &quote_bytes(value), b"\n"].concat());
+                    file.extend_from_slice(&[name.as_bytes(), b"=", &quoted_bytes(value), b"\n"].concat());
                 }
             }
         }
@@ -312,7 +314,7 @@ impl Scripts {
             if !attributes.contains(&b'a') {
                 name.clone_from(&plain);
             }
-            text.push_str(&format!("{name}={}\n", quote(&String::from_utf8_lossy(value))));
+            text.push_str(&format!("{name}={}\n", quoted(&String::from_utf8_lossy(value))));
             if attributes.contains(&b'x') {
                 text.push_str(&format!("\\builtin export {plain}\n"));
             }
@@ -431,17 +433,6 @@ fn push_disabled(file: &mut Vec<u8>, user: &UserState) {
         file.extend_from_slice(name);
         file.push(b'\n');
     }
-}
-
-/// Quotes text so that the shell reads it as one word.
-pub(crate) fn quote(text: &str) -> String {
-    String::from_utf8_lossy(&quote_bytes(text.as_bytes())).into_owned()
-}
-
-/// Quotes bytes so that the shell reads them as one word.
-pub(crate) fn quote_bytes(bytes: &[u8]) -> Vec<u8> {
-    let inner = bytes.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
-    [b"'", &inner[..], b"'"].concat()
 }
 
 /// A text as the shell gets it: without comments, and with everything that stands between `@`.
@@ -602,10 +593,5 @@ mod tests {
             let call = scripts().call(code, Suffix::None, &UserState::default(), &unset, driver, u64::MAX);
             assert!(call.lines.len() + 6 * 24 < 1024, "{}", call.lines);
         }
-    }
-
-    #[test]
-    fn quoting_survives_quotes() {
-        assert_eq!(quote("it's"), r"'it'\''s'");
     }
 }

@@ -13,11 +13,12 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, pipe2, read};
-use rlm_core::worker::Process;
+use rlm_core::shell::quoted;
 use rlm_core::sys::waiting_bytes;
+use rlm_core::worker::Process;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 
-use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts, quote};
+use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts};
 use crate::terminal::{self, Terminal, TerminalError};
 
 /// A code file larger than this is given back to the system after the call.
@@ -78,7 +79,7 @@ impl Pipes {
             quiet: quiet.path(),
             code: path_of(code.as_raw_fd()),
             state: path_of(state.as_raw_fd()),
-            terminal: quote(&terminal.name().to_string_lossy()),
+            terminal: quoted(&terminal.name().to_string_lossy()),
             scripts: std::array::from_fn(|at| path_of(script_files[at].as_raw_fd())),
         };
         let scripts = Scripts::new(paths);

@@ -7,10 +7,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rlm_core::shell::quoted_bytes;
 use rlm_core::worker::settings::RootTools;
 
 use crate::driver::legend::{ARGUMENTS, LENGTH};
-use crate::driver::quote_bytes;
 
 /// The program that the functions run. It lies next to the worker.
 pub const HELPER: &str = "rlm-root-tool";
@@ -65,7 +65,8 @@ pub fn provide(
 }
 
 pub(crate) fn function(name: &str, helper: &Path) -> OsString {
-    let call = [quote_bytes(helper.as_os_str().as_bytes()), b" ".to_vec(), name.as_bytes().to_vec()].concat();
+    let call =
+        [quoted_bytes(helper.as_os_str().as_bytes()), b" ".to_vec(), name.as_bytes().to_vec()].concat();
     let measure = format!(
         "() {{\n builtin local {ARGUMENTS}=\"$*\" {LENGTH}\n {LENGTH}=${{#{ARGUMENTS}}} {ARGUMENTS}=\n \
          if [[ ${LENGTH} -le {MAX_COMMAND_LINE_CHARS} ]]; then\n  "

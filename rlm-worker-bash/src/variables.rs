@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rlm_core::ids::is_identifier;
 use rlm_core::json::{JsonText, Part, Wtf8};
 use rlm_core::protocol::{ONE_CALL_PREFIX, name_excerpt};
 
@@ -83,9 +84,7 @@ pub(crate) fn readonly(names: &str) -> String {
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let fault = if !is_identifier {
+    let fault = if !is_identifier(name) {
         "a name is made of letters, digits and _, and does not begin with a digit"
     } else if OF_THE_ANSWER.contains(&name) {
         "the answer belongs to the code; it is set in a call"

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rlm_core::ids::is_rollout_id;
 use rlm_env::Context;
 use serde_json::{Map, Value as Json};
 
@@ -89,8 +90,7 @@ fn id(value: Json) -> Result<String, String> {
         Json::Number(id) => id.to_string(),
         _ => return Err("`id` must be a string or a number".to_owned()),
     };
-    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if id.is_empty() || id.len() > MAX_ID_CHARS || !id.chars().all(is_valid) {
+    if id.is_empty() || id.len() > MAX_ID_CHARS || !is_rollout_id(&format!("{id}-1")) {
         return Err(format!(
             "the id `{id}` must have 1 to {MAX_ID_CHARS} of the characters a-z A-Z 0-9 _ - ."
         ));

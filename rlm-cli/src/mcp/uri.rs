@@ -1,9 +1,9 @@
 //! The URIs of resources: `file:///…` for files, `rlm://script/LANGUAGE/SESSION` for what a session ran.
 
-use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use rlm_core::percent;
 use rlm_env::ReplLanguage;
 
 const FILE: &str = "file://";
@@ -24,50 +24,23 @@ pub(super) fn parse(uri: &str) -> Option<Resource> {
     }
     let path = uri.strip_prefix(FILE)?;
     let path = path.strip_prefix("localhost").unwrap_or(path);
-    let bytes = decoded(path)?;
+    let bytes = percent::decoded(path)?;
     (bytes.starts_with(b"/") && !bytes.contains(&0))
         .then(|| Resource::File(std::ffi::OsString::from_vec(bytes).into()))
 }
 
 pub(super) fn of_file(path: &Path) -> String {
-    format!("{FILE}{}", encoded(path.as_os_str()))
+    format!("{FILE}{}", percent::encoded(path.as_os_str().as_bytes(), b"/"))
 }
 
 pub(super) fn of_script(language: ReplLanguage, session: &str) -> String {
     format!("{SCRIPT}{language}/{session}")
 }
 
-fn encoded(path: &OsStr) -> String {
-    let mut text = String::new();
-    for byte in path.as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(*byte));
-            }
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
-}
-
-/// None where a `%` is not followed by two hexadecimal digits.
-fn decoded(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let code = digit(rest.next())? * 16 + digit(rest.next())?;
-            bytes.push(u8::try_from(code).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]

@@ -18,6 +18,7 @@ use nix::sys::socket::{
 };
 
 use super::{ErrorBody, MAX_BODY_BYTES};
+use crate::percent;
 
 /// Largest head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -102,8 +103,8 @@ impl Endpoint {
         let (address, host) = match scheme {
             "http" => (tcp_address(authority).map_err(bad)?, authority.to_owned()),
             "http+unix" => {
-                let socket =
-                    percent_decoded(authority).ok_or(bad("the socket's path is not percent-encoded"))?;
+                let socket = percent::decoded(authority).and_then(|bytes| String::from_utf8(bytes).ok());
+                let socket = socket.ok_or(bad("the socket's path is not percent-encoded"))?;
                 if !socket.starts_with('/') {
                     return Err(bad("the socket's path is not absolute"));
                 }
@@ -508,19 +509,4 @@ fn tcp_address(authority: &str) -> Result<Address, &'static str> {
         true => Err("it has no host"),
         false => Ok(Address::Tcp { host: host.to_owned(), port }),
     }
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::env;
+use crate::ids::is_identifier;
 use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
 use crate::root_tool::Serialization;
 use crate::root_tool::client::{BadUrl, Endpoint};
@@ -102,12 +103,8 @@ impl RootTools {
 /// A JSON list of identifiers that differ.
 fn names(text: &str) -> Option<Vec<String>> {
     let names = serde_json::from_str::<Vec<String>>(text).ok()?;
-    let is_identifier = |name: &String| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
     let differ = (1..names.len()).all(|at| !names[..at].contains(&names[at]));
-    (differ && names.iter().all(is_identifier)).then_some(names)
+    (differ && names.iter().all(|name| is_identifier(name))).then_some(names)
 }
 
 /// An environment variable with a value that cannot be used.

@@ -14,14 +14,13 @@ use std::time::Instant;
 
 use nix::libc;
 use rlm_core::error::with_causes;
+use rlm_core::ids::is_identifier;
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
 use rlm_rootd::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
-
-use super::script::is_identifier;
 
 /// Largest recording that is read, in bytes.
 const MAX_BYTES: u64 = 256 << 20;

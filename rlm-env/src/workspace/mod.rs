@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::stat::{Mode, mkdirat};
+use rlm_core::ids::is_rollout_id;
 use tokio_util::sync::CancellationToken;
 
 pub use context::Context;
@@ -83,7 +84,7 @@ impl Workspace {
     /// # Errors
     /// Nothing is left of it.
     pub(crate) fn create(host: &HostDir, id: &str, keep: Option<&Path>) -> Result<Self, WorkspaceError> {
-        if !is_id(id) {
+        if !is_rollout_id(id) {
             return Err(WorkspaceError::BadId(id.to_owned()));
         }
         let (place, path) = match keep {
@@ -245,11 +246,6 @@ fn open_keep(keep: &Path) -> io::Result<(Place, PathBuf)> {
     fs::create_dir_all(keep)?;
     let path = fs::canonicalize(keep)?;
     Ok((Place::Keep(Cursor::at_path(&path)?), path))
-}
-
-fn is_id(id: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    (1..=128).contains(&id.len()) && id.bytes().all(is_allowed) && id.bytes().any(|byte| byte != b'.')
 }
 
 fn cannot_make(path: &Path) -> impl FnOnce(io::Error) -> WorkspaceError {

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use rlm_core::ids::is_identifier;
+
 use super::Fixed;
 use super::tree::Tree;
 use super::uses::{Use, UseKind, Uses, looks_like_an_option};
-use super::words::{is_name, requoted, words};
+use super::words::{requoted, words};
 use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
@@ -161,7 +163,7 @@ impl<'a> Fixer<'a> {
             return name.clone();
         }
         let last = found.name.rsplit('_').next().unwrap_or(&found.name);
-        let name = match is_name(last) && last != found.name {
+        let name = match is_identifier(last) && last != found.name {
             true => self.free(last),
             false => self.free(&format!("{}_value", found.name)),
         };
@@ -177,7 +179,7 @@ impl<'a> Fixer<'a> {
         let assignment = above.find(|at| self.tree.kind(*at) == "variable_assignment")?;
         let (target, value) = self.source.text[self.tree.nodes[assignment].range.clone()].split_once('=')?;
         let is_whole = value.trim_matches('"') == &self.source.text[substitution];
-        (is_whole && is_name(target) && !target.starts_with(RESERVED_PREFIX)).then_some(target)
+        (is_whole && is_identifier(target) && !target.starts_with(RESERVED_PREFIX)).then_some(target)
     }
 
     /// The line with another name in place of this one.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use rlm_core::ids::is_identifier;
 use rlm_core::pickle::{Dict, Limits, Value};
 use rlm_core::root_tool::{Call, LLM_BATCH};
 
@@ -153,7 +154,7 @@ pub(super) fn judged(found: &Use, tree: &Tree, source: &Source<'_>) -> Result<Se
     if equals.starts_with("+=") {
         return Err(here(Fault::Augmented));
     }
-    if !words::is_name(text(name)) || !equals.starts_with('=') {
+    if !is_identifier(text(name)) || !equals.starts_with('=') {
         return Err(here(Fault::TargetNotName));
     }
     let start = tree.nodes[command].range.start;

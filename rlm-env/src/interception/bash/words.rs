@@ -106,12 +106,6 @@ fn unescaped(inside: &str) -> Option<String> {
     Some(text)
 }
 
-/// Whether it is the name of a variable.
-pub(super) fn is_name(text: &str) -> bool {
-    text.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
-        && text.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
-}
-
 /// Whether nothing or a comment is in the text, which stands after a word.
 pub(super) fn is_blank_or_comment(text: &str) -> bool {
     let rest = text.trim_start_matches([' ', '\t']);

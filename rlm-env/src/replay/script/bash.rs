@@ -10,8 +10,9 @@ use rlm_core::pickle::Value;
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_core::root_tool::print::{self, Output};
 use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES};
+use rlm_core::shell::quoted;
 
-use super::shell::{here_document, quoted, stands_alone};
+use super::shell::{here_document, stands_alone};
 use super::{
     ScriptOptions, ended_the_shell, header, is_left_out, push_comment, push_title, root_tools, title,
 };

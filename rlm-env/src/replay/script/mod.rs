@@ -5,6 +5,7 @@ mod literal;
 mod python;
 mod shell;
 
+use rlm_core::ids::is_identifier;
 use rlm_core::protocol::Outcome;
 
 use super::past::{PastCall, PastSession, Task};
@@ -79,11 +80,6 @@ fn root_tools<'a>(past: &'a PastSession, options: ScriptOptions<'a>) -> (Vec<&'a
         |name: &&str| past.calls.iter().filter_map(PastCall::code).any(|code| has_word(code, name));
     let called = tools.iter().copied().filter(is_called).collect();
     (tools, called)
-}
-
-pub(super) fn is_identifier(name: &str) -> bool {
-    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
-    name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
 }
 
 /// Whether a name occurs in code, and not as a part of another.

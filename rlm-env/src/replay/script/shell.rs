@@ -2,11 +2,6 @@
 
 use std::collections::VecDeque;
 
-/// A text as one word that bash takes as it stands. NUL, which bash cannot hold, is left out.
-pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\0', "").replace('\'', r"'\''"))
-}
-
 /// A here-document with this text, which ends in a newline, and a name for it that no line of the text has.
 pub(super) fn here_document(text: &str, name: &str) -> (String, String) {
     // Without the NULs a line may be another one.

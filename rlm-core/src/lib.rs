@@ -23,4 +23,5 @@ pub mod protocol;
 pub mod root_tool;
 pub mod shell;
 pub mod sys;
+pub mod text;
 pub mod worker;

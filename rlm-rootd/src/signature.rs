@@ -11,6 +11,7 @@ use std::fmt::{self, Write as _};
 use jsonschema::{PatternOptions, Validator};
 use rlm_core::pickle::{Value, WriteError};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES};
+use rlm_core::text::cut;
 use serde_json::{Map, Value as Json};
 
 /// Keywords that inform a reader and refuse nothing.
@@ -203,6 +204,5 @@ fn quoted(json: &Json) -> Option<String> {
 
 /// A caller's text in an error, at most 100 characters of it.
 pub(crate) fn shortened(text: &str) -> String {
-    let short: String = text.chars().take(100).collect();
-    if short.len() < text.len() { short + "…" } else { short }
+    cut(text, 100)
 }

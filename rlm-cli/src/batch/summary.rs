@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rlm_core::text::counted;
 use rlm_env::{RolloutResult, StopReason};
 
-use crate::run::{Tally, counted, is_failure, money};
+use crate::run::{Tally, is_failure, money};
 
 /// Exit status where a rollout has no final answer.
 const NOT_ALL_ANSWERED: u8 = 1;
@@ -55,18 +56,15 @@ impl Summary {
         if self.not_started > 0 {
             parts.push(format!("{} not started", self.not_started));
         }
-        let rollouts = counted((self.rollouts, "rollout"));
-        let [turns, calls, sub_calls, tokens] = [
-            (tally.turns, "turn"),
-            (tally.calls, "call"),
-            (tally.sub_calls, "sub-call"),
-            (tally.tokens, "token"),
-        ]
-        .map(counted);
         let cost = tally.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
-            "rlm: {rollouts}: {}\nrlm: {turns}, {calls}, {sub_calls}, {tokens}{}, {:.1} s",
+            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s",
+            counted(self.rollouts, "rollout"),
             parts.join(", "),
+            counted(tally.turns, "turn"),
+            counted(tally.calls, "call"),
+            counted(tally.sub_calls, "sub-call"),
+            counted(tally.tokens, "token"),
             cost.unwrap_or_default(),
             elapsed.as_secs_f64()
         )

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rlm_core::text::grouped;
 use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, RootModel};
 use rlm_rootd::{Models, ModelsConfig};
 
@@ -124,7 +125,7 @@ fn introduce(show: &Show, corpus: &Corpus, language: ReplLanguage) {
             "No model is asked: the root model's turns come from a script, and the sub-LLM is a program that looks for words.\n\
              The rest is real: the {language} session and its output, the calls of llm_batch over HTTP, limits, counts.\n\
              The context is made up too: a year of letters to a bicycle-hire service, {} bytes.",
-            crate::run::amount(corpus.bytes() as u64)
+            grouped(corpus.bytes() as u64)
         ),
     );
 }

@@ -5,10 +5,9 @@ use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rlm_core::protocol::Response;
+use rlm_core::text::{counted, cut, grouped};
 use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
 use rlm_env::{Metrics, Sink};
-
-use crate::run::{amount, counted};
 
 /// Lines of an output that are shown.
 const OUTPUT_LINES: usize = 24;
@@ -104,7 +103,8 @@ impl Show {
         }
         let sub_calls = std::mem::take(&mut *self.sub_calls());
         if sub_calls.count > 0 {
-            let [requests, tokens] = [(sub_calls.count, "request"), (sub_calls.tokens, "token")].map(counted);
+            let (requests, tokens) =
+                (counted(sub_calls.count, "request"), counted(sub_calls.tokens, "token"));
             self.line(Style::Faint, format_args!("  llm_batch sent the sub-LLM {requests}, {tokens}"));
         }
         if let Some(first) = sub_calls.first {
@@ -120,7 +120,7 @@ impl Sink for Show {
             Event::RolloutStarted(started) => {
                 let (model, sub_model) = (&started.model, started.sub_model.as_deref().unwrap_or("none"));
                 self.line(Style::Strong, format_args!("\nquestion  {}", started.question));
-                let (files, bytes) = (started.context_files, amount(started.context_bytes));
+                let (files, bytes) = (started.context_files, grouped(started.context_bytes));
                 self.line(Style::Plain, format_args!("context   {files} files, {bytes} bytes"));
                 self.line(Style::Plain, format_args!("models    {model}, {sub_model}"));
             }
@@ -172,15 +172,11 @@ fn has_failed(output: &str) -> bool {
 
 /// The text without what would move the cursor, its lines cut to the width and their middle left out.
 fn shortened(text: &str) -> String {
-    let cut = |line: &str| -> String {
+    let fitted = |line: &str| -> String {
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if line.chars().count() <= WIDTH {
-            line
-        } else {
-            line.chars().take(WIDTH - 1).chain(['…']).collect()
-        }
+        if line.chars().count() <= WIDTH { line } else { cut(&line, WIDTH - 1) }
     };
-    let lines: Vec<String> = text.lines().map(cut).collect();
+    let lines: Vec<String> = text.lines().map(fitted).collect();
     if lines.len() <= OUTPUT_LINES {
         return lines.join("\n");
     }
@@ -207,12 +203,9 @@ pub(super) fn wrapped(text: &str, width: usize) -> String {
 
 /// What was counted, in lines.
 pub(super) fn metrics(metrics: &Metrics) -> String {
-    let sub_calls = [
-        (metrics.sub_llm_call_count, "request"),
-        (metrics.sub_llm_batch_count, "call"),
-        (metrics.sub_llm_prompt_tokens + metrics.sub_llm_completion_tokens, "token"),
-    ];
-    let [requests, batches, tokens] = sub_calls.map(counted);
+    let requests = counted(metrics.sub_llm_call_count, "request");
+    let batches = counted(metrics.sub_llm_batch_count, "call");
+    let tokens = counted(metrics.sub_llm_prompt_tokens + metrics.sub_llm_completion_tokens, "token");
     format!(
         "turns of the root model  {}\n\
          calls of the session     {}, {:.1} ms each on average\n\

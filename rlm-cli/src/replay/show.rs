@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use rlm_core::text::{counted, cut};
 use rlm_env::replay::{Compared, Difference, PastCall, PastSession, Replayed, Task};
 use similar::TextDiff;
 
@@ -66,14 +67,14 @@ impl<W: Write> Show<W> {
             .map(|compared| compared.call.number.to_string())
             .collect();
         let count = past.calls.len();
-        let calls = if count == 1 { "call" } else { "calls" };
+        let calls = counted(count as u64, "call");
         let run = replayed.calls.iter().filter(|compared| compared.skipped.is_none()).count();
         self.text(&match (different.len(), replayed.answer.is_empty()) {
             (0, true) if run < count => {
-                format!("equal as far as it was run again: {run} of {count} {calls}\n")
+                format!("equal as far as it was run again: {run} of {calls}\n")
             }
-            (0, true) => format!("equal: {count} {calls}\n"),
-            (0, false) => format!("different: the final answer, of {count} {calls} none\n"),
+            (0, true) => format!("equal: {calls}\n"),
+            (0, false) => format!("different: the final answer, of {calls} none\n"),
             (_, true) => format!("different: call {} of {count}\n", different.join(", ")),
             (_, false) => format!("different: the final answer, call {} of {count}\n", different.join(", ")),
         });
@@ -104,9 +105,7 @@ fn code(call: &PastCall) -> String {
     };
     let mut shown = String::new();
     for line in code.lines().take(CODE_LINES) {
-        let cut = line.char_indices().nth(CODE_CHARS).map_or(line.len(), |(at, _)| at);
-        let more = if cut < line.len() { "…" } else { "" };
-        shown.push_str(&format!("  | {}{more}\n", &line[..cut]));
+        shown.push_str(&format!("  | {}\n", cut(line, CODE_CHARS)));
     }
     let more = code.lines().count().saturating_sub(CODE_LINES);
     if more > 0 {

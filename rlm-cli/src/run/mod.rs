@@ -19,7 +19,7 @@ pub(crate) use self::ending::is_failure;
 #[cfg(test)]
 pub(crate) use self::ending::tests::result;
 use self::progress::Progress;
-pub(crate) use self::progress::{BatchProgress, Tally, amount, counted, money};
+pub(crate) use self::progress::{BatchProgress, Tally, money};
 pub(crate) use self::setup::{Setup, host, live_tools, python_variable, sinks};
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, RunOptions};

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rlm_core::text::counted;
 use rlm_env::Sink;
 use rlm_env::trajectory::{Entry, Event};
 
@@ -65,29 +66,14 @@ impl Tally {
 
     fn of_models(&self) -> String {
         let cost = self.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(" · {}", money(cost)));
-        let [calls, sub_calls, tokens] =
-            [(self.calls, "call"), (self.sub_calls, "sub-call"), (self.tokens, "token")].map(counted);
-        format!("{calls} · {sub_calls} · {tokens}{}", cost.unwrap_or_default())
+        format!(
+            "{} · {} · {}{}",
+            counted(self.calls, "call"),
+            counted(self.sub_calls, "sub-call"),
+            counted(self.tokens, "token"),
+            cost.unwrap_or_default()
+        )
     }
-}
-
-/// A number with its digits in groups of three.
-pub(crate) fn amount(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// So many of something.
-pub(crate) fn counted((number, name): (u64, &str)) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {name}{plural}", amount(number))
 }
 
 /// An amount in USD.
@@ -254,7 +240,7 @@ impl Sink for BatchProgress {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.count(&entry.event);
         if let Some(bar) = &self.bar {
-            bar.set_prefix(format!("{} · {}", counted((tally.turns, "turn")), tally.of_models()));
+            bar.set_prefix(format!("{} · {}", counted(tally.turns, "turn"), tally.of_models()));
         }
     }
 }
@@ -308,12 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_grouped() {
-        assert_eq!([0, 12, 1234, 1_234_567].map(amount), ["0", "12", "1,234", "1,234,567"]);
-        assert_eq!(
-            [(0, "turn"), (1, "turn"), (2000, "sub-call")].map(counted),
-            ["0 turns", "1 turn", "2,000 sub-calls"]
-        );
+    fn money_has_more_digits_where_it_is_little() {
         assert_eq!([0.5, 12.345].map(money), ["$0.5000", "$12.35"]);
     }
 }

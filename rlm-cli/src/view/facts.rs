@@ -1,10 +1,10 @@
 //! What there is to say of the parts of a rollout, in words: the same in the terminal and on a page.
 
 use rlm_core::protocol::{Outcome, State};
+use rlm_core::text::{counted, duration, grouped, size};
 use rlm_env::Callbacks;
 use rlm_env::trajectory::MessageKind;
 
-use super::quantity::{bytes, count, counted, seconds};
 use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
 
 /// Whether the model gave a final answer.
@@ -17,7 +17,7 @@ pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
     let mut facts = vec![
         rollout.end.as_ref().map_or("no end", |end| &end.stop_reason).to_owned(),
         counted(turns as u64, "turn"),
-        seconds(rollout.last - rollout.began),
+        duration(rollout.last - rollout.began),
         rollout.usage.tokens(),
     ];
     facts.extend(rollout.usage.cost());
@@ -30,7 +30,7 @@ pub(super) fn of_start(start: &Start) -> Vec<String> {
         facts.insert(1, "calls intercepted".to_owned());
     }
     facts.extend(start.sub_model.as_ref().map(|model| format!("sub-LLM {model}")));
-    facts.push(format!("{}, {}", counted(start.context_files, "file"), bytes(start.context_bytes)));
+    facts.push(format!("{}, {}", counted(start.context_files, "file"), size(start.context_bytes)));
     for (kind, names) in [("tools", &start.tools), ("root tools", &start.root_tools)] {
         if !names.is_empty() {
             facts.push(format!("{kind} {}", names.join(", ")));
@@ -57,7 +57,7 @@ fn of_model_call(call: &ModelCall) -> Vec<String> {
     if call.is_summary {
         facts.push("summary".to_owned());
     }
-    facts.push(seconds(call.seconds));
+    facts.push(duration(call.seconds));
     facts.push(call.usage.tokens());
     facts.extend(call.usage.cost());
     if call.attempts > 1 {
@@ -84,7 +84,7 @@ pub(super) fn of_message(kind: MessageKind) -> &'static str {
 pub(super) fn of_call(call: &Call) -> Vec<String> {
     let mut facts = vec![call.tool.clone().unwrap_or_else(|| "call".to_owned())];
     match call.seconds {
-        Some(time) if call.has_begun => facts.push(seconds(time)),
+        Some(time) if call.has_begun => facts.push(duration(time)),
         Some(_) => facts.push("could not be read".to_owned()),
         None if call.has_begun => facts.push("no end".to_owned()),
         None => facts.push("not run".to_owned()),
@@ -114,7 +114,7 @@ pub(super) fn of_output(output: &Output) -> Vec<String> {
     }
     let dropped_bytes = output.response.dropped_bytes();
     if dropped_bytes > 0 {
-        facts.push(format!("{} of output dropped", bytes(dropped_bytes)));
+        facts.push(format!("{} of output dropped", size(dropped_bytes)));
     }
     facts
 }
@@ -123,16 +123,16 @@ pub(super) fn of_batch(batch: &Batch) -> Vec<String> {
     let mut facts = vec!["llm_batch".to_owned(), counted(batch.prompts.len() as u64, "prompt")];
     let failed = batch.failed();
     if failed > 0 {
-        facts.push(format!("{} failed", count(failed as u64)));
+        facts.push(format!("{} failed", grouped(failed as u64)));
     }
-    facts.push(seconds(batch.ended - batch.began));
+    facts.push(duration(batch.ended - batch.began));
     facts.push(batch.usage.tokens());
     facts.extend(batch.usage.cost());
     facts
 }
 
 pub(super) fn of_prompt(prompt: &Prompt) -> Vec<String> {
-    let mut facts = vec![prompt.model.clone(), seconds(prompt.seconds), prompt.usage.tokens()];
+    let mut facts = vec![prompt.model.clone(), duration(prompt.seconds), prompt.usage.tokens()];
     if prompt.requests > 1 {
         facts.push(counted(prompt.requests.into(), "request"));
     }

@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rlm_core::protocol::Outcome;
+use rlm_core::text::{duration, grouped, size};
 use rlm_env::trajectory::MessageKind;
 
 use super::facts;
-use super::quantity::{bytes, count, seconds};
 use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::text::Text;
 
@@ -141,7 +141,7 @@ impl Page<'_> {
     }
 
     fn batch_bar(&mut self, batch: &Batch, began: f64, whole: f64) -> io::Result<()> {
-        let label = format!("llm_batch × {}", count(batch.prompts.len() as u64));
+        let label = format!("llm_batch × {}", grouped(batch.prompts.len() as u64));
         self.bar("batch", &label, batch.began - began, batch.ended - batch.began, whole)
     }
 
@@ -154,7 +154,7 @@ impl Page<'_> {
              style=\"margin-left:{start:.2}%;width:{width:.2}%\"></span></span>\
              <span class=\"seconds\">{}</span></li>",
             escaped(label),
-            seconds(time),
+            duration(time),
         )
     }
 
@@ -288,7 +288,7 @@ impl Page<'_> {
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
         write!(self.output, "<pre{class}>\n{}", escaped(&text.head))?;
         if let Some(left_out) = text.left_out {
-            let size = bytes(left_out.bytes as u64);
+            let size = size(left_out.bytes as u64);
             write!(self.output, "\n<span class=\"left-out\">… {size} left out (--full holds it)</span>\n")?;
         }
         writeln!(self.output, "{}</pre>", escaped(&text.tail))

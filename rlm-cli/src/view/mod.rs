@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use rlm_core::text::{counted, listed};
 use rlm_env::trajectory::{Line, read};
 
 use crate::arguments::ViewOptions;
@@ -98,8 +99,7 @@ fn collect(
         }
     }
     if unknown > 0 {
-        let entries =
-            if unknown == 1 { "1 entry".to_owned() } else { format!("{} entries", quantity::count(unknown)) };
+        let entries = counted(unknown, "entry");
         remarks.push(format!(
             "{entries} of a kind that this program does not know: use a newer one to see more"
         ));
@@ -107,7 +107,11 @@ fn collect(
     if rollouts.list.is_empty() {
         match asked_for {
             Some(id) if !others.is_empty() => {
-                bail!("there is no rollout `{}`: it has {}", text::word(id), listed(&others))
+                bail!(
+                    "there is no rollout `{}`: it has {}",
+                    text::word(id),
+                    listed(&others.iter().map(|id| text::word(id)).collect::<Vec<_>>(), MAX_LISTED)
+                )
             }
             _ => bail!("it holds no rollout"),
         }
@@ -115,13 +119,8 @@ fn collect(
     Ok((rollouts, remarks))
 }
 
-/// Ids, as many as one can read.
-fn listed(ids: &[String]) -> String {
-    const MOST: usize = 20;
-    let shown: Vec<_> = ids.iter().take(MOST).map(|id| text::word(id)).collect();
-    let more = if ids.len() > MOST { format!(" and {} more", ids.len() - MOST) } else { String::new() };
-    shown.join(", ") + &more
-}
+/// Most rollouts that an error names.
+const MAX_LISTED: usize = 20;
 
 /// What the environment says of the output.
 #[derive(Debug, Default)]

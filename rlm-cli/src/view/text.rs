@@ -1,5 +1,6 @@
 //! Text of a trajectory: models wrote it, so none of it reaches a terminal or a page as it is.
 
+use rlm_core::text::cut;
 use unicode_width::UnicodeWidthChar;
 
 /// How much of a text is shown; above that its middle is left out.
@@ -83,11 +84,7 @@ fn tail_start(text: &str, length: Length) -> usize {
 /// A name, in one line.
 pub(super) fn word(text: &str) -> String {
     const LONGEST: usize = 200;
-    let mut word = visible(&text.chars().take(LONGEST).collect::<String>()).replace(['\n', '\t'], " ");
-    if text.chars().nth(LONGEST).is_some() {
-        word.push('…');
-    }
-    word
+    visible(&cut(text, LONGEST)).replace(['\n', '\t'], " ")
 }
 
 /// The text, with a picture or the number in the place of each character that would steer a terminal or turn the direction

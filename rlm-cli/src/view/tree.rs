@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use rlm_core::protocol::{Outcome, State};
+use rlm_core::text::{grouped, size};
 use rlm_env::trajectory::MessageKind;
 use unicode_width::UnicodeWidthStr;
 
 use super::facts;
-use super::quantity::{bytes, count};
 use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::text::{Text, without_tabs, wrap};
 
@@ -182,7 +182,7 @@ impl Tree<'_> {
             }
         }
         if more > 0 {
-            self.line(&format!("{guide}└─ "), FAINT, &format!("{} more", count(more as u64)))?;
+            self.line(&format!("{guide}└─ "), FAINT, &format!("{} more", grouped(more as u64)))?;
         }
         Ok(())
     }
@@ -210,10 +210,10 @@ impl Tree<'_> {
             self.wrapped_as_it_is(guide, style, line)?;
         }
         let Some(left_out) = text.left_out else { return Ok(()) };
-        let size = bytes(left_out.bytes as u64);
+        let size = size(left_out.bytes as u64);
         let what = match left_out.lines {
             0 => size,
-            lines => format!("{} lines, {size}", count(lines as u64)),
+            lines => format!("{} lines, {size}", grouped(lines as u64)),
         };
         self.line(guide, FAINT, &format!("… {what} left out (--full shows it)"))?;
         for line in text.tail.split('\n') {

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::UNKNOWN_SEQ;
 use crate::json::JsonText;
 use crate::limits::{MAX_TIMEOUT, MAX_VARIABLE_BYTES, MAX_VARIABLE_DEPTH, MIN_MAX_OUTPUT_BYTES};
+use crate::text::cut;
 
 /// What the names begin with of variables that last for one call: op `set` gives them to the session, and they are gone after
 /// the next code that runs.
@@ -212,10 +213,7 @@ impl<'a> Fields<'a> {
 /// A variable's name in an error, which may be of any length.
 #[must_use]
 pub fn name_excerpt(name: &str) -> String {
-    match name.char_indices().nth(NAME_CHARS) {
-        None => name.to_owned(),
-        Some((end, _)) => format!("{}…", &name[..end]),
-    }
+    cut(name, NAME_CHARS)
 }
 
 /// How many characters of a variable's name an error shows.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rlm_core::text::counted;
+
 use super::names::RESERVED_PREFIX;
 
 /// Rejections that are listed; the rest is counted.
@@ -141,8 +143,7 @@ impl fmt::Display for Rejections {
         }
         match self.more {
             0 => Ok(()),
-            1 => formatter.write_str("\nand 1 more place like these"),
-            more => write!(formatter, "\nand {more} more places like these"),
+            more => write!(formatter, "\nand {} like these", counted(more as u64, "more place")),
         }
     }
 }

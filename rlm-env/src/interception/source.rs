@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rlm_core::text::{cut, one_line};
+
 /// Longest preview of a call's arguments, in characters.
 const MAX_PREVIEW_CHARS: usize = 80;
 
@@ -54,16 +56,7 @@ pub(super) fn line_ends(text: &str) -> String {
 
 /// A text on one line, cut.
 pub(super) fn preview(text: &str) -> String {
-    let mut shown = String::new();
-    let words = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
-    for (at, char) in words.flat_map(str::chars).enumerate() {
-        if at == MAX_PREVIEW_CHARS {
-            shown.push('…');
-            break;
-        }
-        shown.push(char);
-    }
-    shown
+    cut(&one_line(text), MAX_PREVIEW_CHARS)
 }
 
 /// The text with these pieces replaced; they are in order and apart.

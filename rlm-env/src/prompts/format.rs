@@ -2,39 +2,27 @@
 
 use std::time::Duration;
 
+use rlm_core::text::grouped;
 use rlm_rootd::Budget;
 
 /// A time limit: `0.5 s`, `120 s`, `15 min`.
 pub(super) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds >= 300 && seconds.is_multiple_of(60) && time.subsec_nanos() == 0 {
-        format!("{} min", count(seconds / 60))
+        format!("{} min", grouped(seconds / 60))
     } else if seconds >= 10 {
-        format!("{} s", count(seconds))
+        format!("{} s", grouped(seconds))
     } else {
         format!("{} s", (time.as_secs_f64() * 1000.0).round() / 1000.0)
     }
 }
 
-/// A number with its thousands apart: `8,192`.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// What a budget limits: `200,000 tokens, 0.50 USD`; nothing where it limits nothing.
 pub(super) fn budget(budget: &Budget) -> String {
     let parts = [
-        budget.calls.map(|calls| format!("{} requests", count(calls))),
-        budget.tokens.map(|tokens| format!("{} tokens", count(tokens))),
-        budget.completion_tokens.map(|tokens| format!("{} completion tokens", count(tokens))),
+        budget.calls.map(|calls| format!("{} requests", grouped(calls))),
+        budget.tokens.map(|tokens| format!("{} tokens", grouped(tokens))),
+        budget.completion_tokens.map(|tokens| format!("{} completion tokens", grouped(tokens))),
         budget.cost_usd.map(|cost| format!("{} USD", usd(cost))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -60,8 +48,6 @@ mod tests {
             shown,
             ["0.05 s", "1.5 s", "10 s", "120 s", "299 s", "5 min", "310 s", "90 min", "1,000,000 s"]
         );
-        let counts: Vec<_> = [0, 999, 1000, 1_234_567].into_iter().map(count).collect();
-        assert_eq!(counts, ["0", "999", "1,000", "1,234,567"]);
         let amounts: Vec<_> = [0.0, 0.5, 0.125, 0.00004, 12.0].into_iter().map(usd).collect();
         assert_eq!(amounts, ["0.00", "0.50", "0.125", "0.00", "12.00"]);
     }

@@ -1,9 +1,9 @@
 //! What the host says to a root model in the course of a rollout.
 
 use minijinja::context;
+use rlm_core::text::grouped;
 use serde_json::json;
 
-use super::format::count;
 use super::templates::{PromptError, Prompts};
 use crate::terms::{CallForm, ReplLanguage, StopReason};
 
@@ -26,8 +26,8 @@ impl ContextLow {
     pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
-            left => count(self.left_tokens),
-            total => count(self.total_tokens),
+            left => grouped(self.left_tokens),
+            total => grouped(self.total_tokens),
         };
         prompts.render("notices/context_low.md", variables)
     }
@@ -135,7 +135,7 @@ impl CallFault {
     }
 
     fn limit(&self) -> Option<String> {
-        if let Self::TooLarge { limit, .. } = self { Some(count(*limit)) } else { None }
+        if let Self::TooLarge { limit, .. } = self { Some(grouped(*limit)) } else { None }
     }
 
     fn detail(&self) -> String {
@@ -147,7 +147,7 @@ impl CallFault {
             | Self::NotAString(detail)
             | Self::UnknownArgument(detail)
             | Self::Other(detail) => detail.clone(),
-            Self::TooLarge { bytes, .. } => count(*bytes),
+            Self::TooLarge { bytes, .. } => grouped(*bytes),
         }
     }
 }
@@ -238,7 +238,7 @@ impl SummaryRequest {
     pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
-            max_words => count(self.max_words.into()),
+            max_words => grouped(self.max_words.into()),
             has_summary => self.has_summary,
         };
         prompts.render("summary_request.md", variables)

@@ -2,8 +2,8 @@
 
 use minijinja::context;
 use rlm_core::protocol::{Outcome, Response, State};
+use rlm_core::text::grouped;
 
-use super::format::count;
 use super::templates::{PromptError, Prompts};
 use crate::terms::ReplLanguage;
 
@@ -21,14 +21,14 @@ pub(crate) struct OutputCut {
 
 impl OutputCut {
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
-        let (cut, total) = (count(self.cut as u64), count(self.total as u64));
+        let (cut, total) = (grouped(self.cut as u64), grouped(self.total as u64));
         let Some(language) = self.language else {
             return prompts.render("tool_output_cut.md", context! { cut, total });
         };
         let variables = context! {
             cut,
             total,
-            dropped_bytes => (self.dropped_bytes > 0).then(|| count(self.dropped_bytes)),
+            dropped_bytes => (self.dropped_bytes > 0).then(|| grouped(self.dropped_bytes)),
         };
         prompts.render(&format!("{language}/output_cut.md"), variables)
     }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use minijinja::context;
+use rlm_core::text::grouped;
 use serde_json::{Value as Json, json};
 
-use super::format::{budget, count, duration};
+use super::format::{budget, duration};
 use super::templates::{PromptError, Prompts};
 use super::tools::{RootToolsDoc, ToolDoc};
 use crate::terms::{CallForm, Callbacks, Limits, ReplLanguage, Verbosity};
@@ -67,10 +68,10 @@ impl SystemPrompt<'_> {
 
 fn limits(limits: &Limits, prompts: &Prompts) -> Result<String, PromptError> {
     let variables = context! {
-        max_turns => count(limits.max_turns.into()),
+        max_turns => grouped(limits.max_turns.into()),
         call_timeout => duration(limits.call_timeout),
         timeout => limits.timeout.map(duration),
-        max_output_length => count(limits.max_output_length as u64),
+        max_output_length => grouped(limits.max_output_length as u64),
         budget => budget(&limits.budget),
     };
     prompts.render("limits.md", variables)
@@ -95,7 +96,7 @@ impl ReplTool {
     pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             call_timeout => duration(self.call_timeout),
-            max_output_length => count(self.max_output_length as u64),
+            max_output_length => grouped(self.max_output_length as u64),
         };
         prompts.render(&format!("{}/repl.md", self.language), variables)
     }

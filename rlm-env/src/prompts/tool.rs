@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use minijinja::context;
 use rlm_core::protocol::State;
+use rlm_core::text::grouped;
 
-use super::format::{count, duration};
+use super::format::duration;
 use super::templates::{PromptError, Prompts};
 use super::tool_fault::ToolFault;
 use crate::terms::ReplLanguage;
@@ -40,8 +41,8 @@ impl ToolFailureText<'_> {
         let variables = context! {
             fault => self.kind(),
             language => self.language.to_string(),
-            number => count(number as u64),
-            limit => count(limit as u64),
+            number => grouped(number as u64),
+            limit => grouped(limit as u64),
             detail,
         };
         prompts.render("tool/failure_error.md", variables)
@@ -110,8 +111,8 @@ impl ToolOutputCut<'_> {
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
-            omitted => count(self.omitted_bytes),
-            lost => (self.lost_bytes > 0).then(|| count(self.lost_bytes)),
+            omitted => grouped(self.omitted_bytes),
+            lost => (self.lost_bytes > 0).then(|| grouped(self.lost_bytes)),
             file => self.file,
         };
         prompts.render("tool/output_cut.md", variables)
@@ -159,8 +160,8 @@ impl McpDoc<'_> {
                 let variables = context! {
                     root,
                     timeout => duration(self.timeout),
-                    max_output => count(self.max_output_bytes as u64),
-                    max_sessions => count(self.max_sessions as u64),
+                    max_output => grouped(self.max_output_bytes as u64),
+                    max_sessions => grouped(self.max_sessions as u64),
                 };
                 prompts.render(&format!("mcp/{language}.md"), variables)
             }

@@ -17,6 +17,7 @@ use rlm_core::error::with_causes;
 use rlm_core::ids::is_identifier;
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
+use rlm_core::text::cut;
 use rlm_rootd::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -229,14 +230,6 @@ pub(super) fn key(call: &Call) -> String {
     format!("{}({})", call.tool, by_place.chain(by_name).collect::<Vec<_>>().join(", "))
 }
 
-/// A call in a message.
-fn shown(key: &str) -> String {
-    match key.char_indices().nth(SHOWN_CHARS) {
-        None => key.to_owned(),
-        Some((end, _)) => format!("{}…", &key[..end]),
-    }
-}
-
 static ANY_ARGUMENTS: LazyLock<Json> = LazyLock::new(|| json!({"type": "object"}));
 
 /// A tool that runs and is recorded.
@@ -294,7 +287,7 @@ impl Answers {
             Some(None) => "was not recorded so often",
             None => "is not in the recording",
         };
-        Err(ToolError::Failed(format!("{} {missing}", shown(&key))))
+        Err(ToolError::Failed(format!("{} {missing}", cut(&key, SHOWN_CHARS))))
     }
 }
 

@@ -3,8 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rlm_core::text::listed;
+
 use crate::terms::ReplLanguage;
 use crate::trajectory::ReadError;
+
+/// Most rollouts that an error names.
+const MAX_LISTED: usize = 20;
 
 /// What is taken from a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +79,7 @@ pub enum SourceError {
         source: ReadError,
     },
     /// A trajectory without the rollout that was asked for.
-    #[error("{} has no rollout `{asked}`: it has {}", path.display(), listed(there))]
+    #[error("{} has no rollout `{asked}`: it has {}", path.display(), listed(there, MAX_LISTED))]
     NoRollout {
         /// The file.
         path: PathBuf,
@@ -84,7 +89,7 @@ pub enum SourceError {
         there: Vec<String>,
     },
     /// A trajectory of several rollouts, and none was named.
-    #[error("{} has several rollouts: name one with --rollout, of {}", path.display(), listed(there))]
+    #[error("{} has several rollouts: name one with --rollout, of {}", path.display(), listed(there, MAX_LISTED))]
     SeveralRollouts {
         /// The file.
         path: PathBuf,
@@ -137,16 +142,4 @@ pub(super) fn reason(error: &serde_json::Error, text: &[u8]) -> String {
 
 pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> SourceError {
     move |source| SourceError::Io { path: path.to_owned(), source }
-}
-
-/// Ids, as many as one can read.
-fn listed(ids: &[String]) -> String {
-    const MOST: usize = 20;
-    let more = ids.len().saturating_sub(MOST);
-    let shown = ids.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match (ids.len(), more) {
-        (0, _) => "none".to_owned(),
-        (_, 0) => shown,
-        _ => format!("{shown} and {more} more"),
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use rlm_core::text::cut;
 use rlm_rootd::Tool;
 use serde_json::{Map, Value as Json, json};
 
@@ -220,10 +221,7 @@ fn fenced(text: &str, tags: &[&str]) -> Fenced {
 }
 
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    cut(text, QUOTED_CHARS)
 }
 
 #[cfg(test)]

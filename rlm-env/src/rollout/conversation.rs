@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rlm_core::text::cut;
 use serde_json::{Value as Json, json};
 
 use super::log::Log;
@@ -127,10 +128,7 @@ impl Conversation {
         let start = self.beginning();
         for message in &mut self.messages[start..] {
             let Some(Json::String(text)) = message.get_mut("content") else { continue };
-            if let Some((end, _)) = text.char_indices().nth(SHORT_OUTPUT) {
-                text.truncate(end);
-                text.push('…');
-            }
+            *text = cut(text, SHORT_OUTPUT);
         }
         self.recount();
     }

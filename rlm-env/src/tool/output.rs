@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Response, Truncated};
+use rlm_core::text::cut_to_bytes;
 
 use super::config::SessionToolConfig;
 use super::result::{Cut, Cuts};
@@ -33,8 +34,8 @@ impl Outputs {
     /// Takes out of a response what is too much for a reply. None where nothing is missing. Blocks.
     pub(super) fn shorten(&mut self, response: &mut Response, config: &SessionToolConfig) -> Option<Cuts> {
         if let Some(exception) = &mut response.exception {
-            clip(&mut exception.message, MAX_MESSAGE_BYTES);
-            clip(&mut exception.kind, MAX_MESSAGE_BYTES);
+            exception.message = cut_to_bytes(&exception.message, MAX_MESSAGE_BYTES);
+            exception.kind = cut_to_bytes(&exception.kind, MAX_MESSAGE_BYTES);
         }
         let Truncated { stdout, stderr, result } = response.truncated.unwrap_or_default();
         let mut no_result = String::new();
@@ -120,13 +121,6 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
         _ => {}
     }
     fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
-}
-
-fn clip(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit));
-        text.push('…');
-    }
 }
 
 /// How much of each text is shown: all of those that are small, and the rest in equal parts.

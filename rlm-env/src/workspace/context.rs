@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use rlm_core::text::grouped;
 use serde_json::Value as Json;
 
-use super::names::{grouped, shown};
+use super::names::shown;
 
 /// What lies in a rollout's working directory when it begins.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! Names of files, sizes and counts, as people and models read them.
+//! Names of files, as people and models read them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,39 +52,6 @@ fn is_hidden(character: char) -> bool {
         )
 }
 
-/// Bytes, in a unit of a power of 1000, rounded down: `312 B`, `4.1 kB`.
-pub(super) fn size(bytes: u64) -> String {
-    let mut in_unit = bytes;
-    let mut tenths = None;
-    for unit in ["B", "kB", "MB", "GB", "TB", "PB"] {
-        if in_unit < 1000 {
-            return tenths
-                .map_or_else(|| format!("{bytes} B"), |tenths| format!("{in_unit}.{tenths} {unit}"));
-        }
-        tenths = Some(in_unit % 1000 / 100);
-        in_unit /= 1000;
-    }
-    format!("{in_unit}.{} EB", tenths.unwrap_or(0))
-}
-
-/// A number with commas between thousands.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 file`, `2 files`.
-pub(super) fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(number), if number == 1 { one } else { many })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,27 +68,5 @@ mod tests {
         assert_eq!(shown_short("0123456789a", 9), "0123…789a");
         assert_eq!(shown_short("012\n\n\n\n456", 9), "012…456");
         assert_eq!(shown_short("\n\n\n\n\n\n", 9), "\\n\\n…\\n\\n");
-    }
-
-    #[test]
-    fn sizes_have_a_unit() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1000, "1.0 kB"),
-            (4190, "4.1 kB"),
-            (999_999, "999.9 kB"),
-            (1_000_000_000, "1.0 GB"),
-            (u64::MAX, "18.4 EB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
-    }
-
-    #[test]
-    fn counts_have_commas() {
-        assert_eq!(count(1, "file", "files"), "1 file");
-        assert_eq!(count(999, "file", "files"), "999 files");
-        assert_eq!(count(1_234_567, "file", "files"), "1,234,567 files");
     }
 }

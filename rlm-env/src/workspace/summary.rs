@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use rlm_core::text::{counted, grouped, size};
 use serde_json::{Map, Value as Json, json};
 
-use super::names::{count, grouped, shown, shown_short, size};
+use super::names::{shown, shown_short};
 
 /// Entries of the working directory, and files of the whole tree, that are kept: the largest.
 const KEPT: usize = 100;
@@ -208,9 +209,9 @@ impl Summary {
         if self.files == 0 && self.dirs == 0 {
             return "The directory is empty.".to_owned();
         }
-        let mut text = count(self.files, "file", "files");
+        let mut text = counted(self.files, "file");
         if self.dirs > 0 {
-            put(&mut text, format_args!(" in {}", count(self.dirs, "directory", "directories")));
+            put(&mut text, format_args!(" in {}", counted(self.dirs, "directory")));
         }
         put(&mut text, format_args!(", {}:", size(self.bytes)));
         for entry in self.entries.iter().take(ENTRIES_IN_TEXT) {
@@ -279,7 +280,7 @@ impl TopEntry {
     fn text(&self) -> String {
         let name = shown_short(&self.name, NAME_IN_TEXT);
         if self.is_dir {
-            format!("{name}/: {}, {}", count(self.files, "file", "files"), size(self.bytes))
+            format!("{name}/: {}, {}", counted(self.files, "file"), size(self.bytes))
         } else {
             format!("{name}: {}", measures(self.bytes, self.lines))
         }
@@ -296,7 +297,7 @@ impl TopEntry {
 }
 
 fn measures(bytes: u64, lines: Option<u64>) -> String {
-    let lines = lines.map(|lines| format!(", {}", count(lines, "line", "lines"))).unwrap_or_default();
+    let lines = lines.map(|lines| format!(", {}", counted(lines, "line"))).unwrap_or_default();
     format!("{}{lines}", size(bytes))
 }
 

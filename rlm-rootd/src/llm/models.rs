@@ -8,6 +8,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 use rlm_core::pickle::{Limits, Value};
+use rlm_core::text::{cut, one_line};
 use serde_json::Value as Json;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -256,12 +257,7 @@ impl Models {
     /// A server's text in one short line, without the key.
     fn shorten(&self, text: &str) -> String {
         let text = self.config.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
-        let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        if let Some((end, _)) = line.char_indices().nth(ERROR_CHARS) {
-            line.truncate(end);
-            line.push('…');
-        }
-        line
+        cut(&one_line(&text), ERROR_CHARS)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a definition says of itself: its names, and how it is declared.
 
+use rlm_core::text::{cut, one_line};
 use tree_sitter::Node as Syntax;
 
 /// Longest single name, in bytes; what is longer is no symbol.
@@ -82,18 +83,6 @@ pub(super) fn is_of_function(syntax: Syntax<'_>) -> bool {
             at.child_by_field_name("declarator").or_else(|| is_reference.then(|| at.named_child(0))?);
     }
     syntax.child_by_field_name("parameters").is_some()
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// A text of at most so many characters.
-fn cut(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 /// `A<B, C>::d` without what is in angles.

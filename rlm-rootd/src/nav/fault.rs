@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rlm_core::text::cut;
+
 use super::stop::{Stopped, is_stopped};
 use crate::ToolError;
 
@@ -51,12 +53,9 @@ impl From<Stopped> for Fault {
     }
 }
 
-/// A caller's text in quotes, where it is not too long.
+/// A caller's text in quotes, cut where it is long.
 pub(super) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_CHARS) {
-        Some((end, _)) => format!("{:?}", format!("{}…", &text[..end])),
-        None => format!("{text:?}"),
-    }
+    format!("{:?}", cut(text, QUOTED_CHARS))
 }
 
 /// `; did you mean "a" or "b"?`, or nothing.

@@ -7,6 +7,7 @@ mod shell;
 
 use rlm_core::ids::is_identifier;
 use rlm_core::protocol::Outcome;
+use rlm_core::text::counted;
 
 use super::past::{PastCall, PastSession, Task};
 use super::recording::Recording;
@@ -37,7 +38,7 @@ fn header(past: &PastSession, options: ScriptOptions<'_>, tools: &[&str]) -> Vec
         ReplLanguage::Bash => ("bash", "bash", "4.4"),
         ReplLanguage::Python => ("Python", "CPython", "3.10"),
     };
-    let count = if calls.len() == 1 { "1 call".to_owned() } else { format!("{} calls", calls.len()) };
+    let count = counted(calls.len() as u64, "call");
     let version = past.version.as_ref().map_or_else(String::new, |version| format!(" (it was {version})"));
     let mut lines = vec![
         format!("A {name} session of {count}, as a script of its own, written by `rlm script`."),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
+use rlm_core::env;
 use rlm_env::{ReplLanguage, SessionConfig};
 
 use crate::arguments::{SessionOptions, WorkerOptions};
@@ -45,10 +46,9 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
     if !fs_root.is_dir() {
         bail!("the context {} is not a directory", context.display());
     }
-    let mut env: Vec<_> = std::env::vars_os().collect();
+    let mut variables: Vec<_> = std::env::vars_os().collect();
     if let Some(python) = options.python() {
-        env.retain(|(name, _)| name != rlm_core::env::PYTHON);
-        env.push((rlm_core::env::PYTHON.into(), python.into()));
+        env::set(&mut variables, env::PYTHON, python);
     }
     if options.final_functions {
         if options.language() == ReplLanguage::Bash {
@@ -56,11 +56,10 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
                 Usage::new("--final-functions: a bash session has no functions FINAL: add --python").into()
             );
         }
-        env.retain(|(name, _)| name != rlm_core::env::FINAL_FUNCTIONS);
-        env.push((rlm_core::env::FINAL_FUNCTIONS.into(), "1".into()));
+        env::set(&mut variables, env::FINAL_FUNCTIONS, "1");
     }
     Ok(SessionConfig {
-        env,
+        env: variables,
         exec_timeout: options.timeout,
         max_output_bytes: options.max_output_bytes,
         ..SessionConfig::new(find(options.language())?, fs_root)

@@ -100,6 +100,13 @@ pub fn for_workers(environment: &[(OsString, OsString)]) -> Vec<(OsString, OsStr
     environment.iter().filter(|(name, _)| is_passed(name)).cloned().collect()
 }
 
+/// Sets a variable, in the place of the first of its name; others of that name go.
+pub fn set(variables: &mut Vec<(OsString, OsString)>, name: impl Into<OsString>, value: impl Into<OsString>) {
+    let (name, mut value) = (name.into(), Some(value.into()));
+    variables.retain_mut(|(held, old)| *held != name || value.take().map(|value| *old = value).is_some());
+    variables.extend(value.map(|value| (name, value)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +124,15 @@ mod tests {
         assert_eq!(names(""), "PATH HOME LC_ALL RLM_BASH RLM_PASS_ENV");
         assert_eq!(names("OTHER, X"), "PATH HOME LC_ALL RLM_BASH OTHER RLM_PASS_ENV");
         assert!(names("*").contains("OPENAI_API_KEY"));
+    }
+
+    #[test]
+    fn a_variable_that_is_set_replaces_those_of_its_name() {
+        let mut variables =
+            vec![("A".into(), "1".into()), ("B".into(), "2".into()), ("A".into(), "3".into())];
+        set(&mut variables, "A", "4");
+        set(&mut variables, "C", "5");
+        let expected = [("A", "4"), ("B", "2"), ("C", "5")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(variables, expected);
     }
 }

@@ -96,8 +96,7 @@ impl Python {
     /// What the session's environment has of the virtual environment: its programs come first.
     pub fn activate(&self, session_env: &mut Vec<(OsString, OsString)>) {
         let Some(dir) = &self.virtual_env else { return };
-        session_env.retain(|(name, _)| name != VIRTUAL_ENV);
-        session_env.push((VIRTUAL_ENV.into(), dir.into()));
+        rlm_core::env::set(session_env, VIRTUAL_ENV, dir);
         for (_, path) in session_env.iter_mut().filter(|(name, _)| name == "PATH") {
             let mut dirs = dir.join("bin").into_os_string();
             dirs.push(":");

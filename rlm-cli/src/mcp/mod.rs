@@ -93,8 +93,7 @@ fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Ser
     }
     let mut env = rlm_core::env::for_workers(&environment.to_list());
     for (name, value) in python_variable(options.python.clone().flatten()) {
-        env.retain(|(other, _)| *other != name);
-        env.push((name, value));
+        rlm_core::env::set(&mut env, name, value);
     }
     let prompts = Arc::new(Prompts::new());
     let doc = McpDoc {

@@ -54,8 +54,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     let python = options.python.clone().flatten().or_else(|| settings.get(&PYTHON));
     let mut variables = environment.to_list();
     for (name, value) in python_variable(python.map(whole_path)) {
-        variables.retain(|(held, _)| *held != name);
-        variables.push((name, value));
+        rlm_core::env::set(&mut variables, name, value);
     }
     let (tools, recorder) = tools(options, &settings, environment)?;
     let config = ReplayConfig {

@@ -216,13 +216,9 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
     let passed = environment.names(env::PASS_ENV);
     let is_passed = |name: &str| passed.iter().any(|passed| passed == name);
     let mut session: Vec<(OsString, OsString)> = Vec::new();
-    let mut set = |name: &OsStr, value: &OsStr| match session.iter_mut().find(|(key, _)| key == name) {
-        Some((_, old)) => *old = value.to_owned(),
-        None => session.push((name.to_owned(), value.to_owned())),
-    };
-    set("PATH".as_ref(), SYSTEM_PATH.as_ref());
+    env::set(&mut session, "PATH", SYSTEM_PATH);
     for name in ["PAGER", "GIT_PAGER", "MANPAGER"] {
-        set(name.as_ref(), "cat".as_ref());
+        env::set(&mut session, name, "cat");
     }
     for (name, value) in &environment.0 {
         let Some(text) = name.to_str() else { continue };
@@ -231,12 +227,11 @@ fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
         let is_shells =
             text.starts_with("BASH_FUNC_") || text.starts_with("__rlm") || SHELL_STATE.contains(&text);
         if allowed || is_passed(text) || is_passed("*") && !is_shells {
-            set(name, value);
+            env::set(&mut session, name, value);
         }
     }
     let term = environment.get(env::TERM).unwrap_or("dumb".as_ref());
-    session.retain(|(name, _)| name != "TERM");
-    session.push(("TERM".into(), term.to_owned()));
+    env::set(&mut session, "TERM", term);
     session
 }
 

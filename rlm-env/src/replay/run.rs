@@ -167,8 +167,7 @@ pub async fn replay<'a>(
     let mut variables = host_variables(&config.env);
     variables.extend(tools.variables());
     if let Some(has_final_functions) = past.has_final_functions {
-        variables.retain(|(name, _)| name != env::FINAL_FUNCTIONS);
-        variables.push((env::FINAL_FUNCTIONS.into(), u8::from(has_final_functions).to_string().into()));
+        env::set(&mut variables, env::FINAL_FUNCTIONS, u8::from(has_final_functions).to_string());
     }
     let settings = SessionConfig {
         control_dir: Some(workspace.control_path().to_owned()),

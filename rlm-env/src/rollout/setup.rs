@@ -235,8 +235,7 @@ impl<'a> Setup<'a> {
             variables.push((env::FINAL_FUNCTIONS.into(), "1".into()));
         }
         for (name, value) in &self.config.env {
-            variables.retain(|(held, _)| held != name);
-            variables.push((name.clone(), value.clone()));
+            env::set(&mut variables, name, value);
         }
         variables
     }

@@ -407,10 +407,7 @@ async fn start_worker(
         allowed_paths: Vec::new(),
     })?;
     let mut variables = config.env.clone();
-    let mut set = |name: &str, value: String| {
-        variables.retain(|(key, _)| key != name);
-        variables.push((name.into(), value.into()));
-    };
+    let mut set = |name: &str, value: String| env::set(&mut variables, name, value);
     set(env::HOST_PID, std::process::id().to_string());
     if let Some(limit) = config.exec_timeout {
         set(env::EXEC_TIMEOUT, limit.as_secs_f64().to_string());

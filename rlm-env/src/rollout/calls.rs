@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use rlm_core::text::cut;
 use rlm_rootd::Tool;
+use rlm_rootd::{call_arguments, message_text};
 use serde_json::{Map, Value as Json, json};
 
 use crate::prompts::CallFault;
@@ -65,6 +66,7 @@ impl Callable {
 
     /// Reads a reply. `turn` makes ids for calls that have none.
     pub(super) fn read(&self, reply: Json, turn: u32) -> ParsedReply {
+        let text = message_text(&reply).unwrap_or_default();
         let Json::Object(mut message) = reply else {
             return ParsedReply { message: reply, calls: Vec::new() };
         };
@@ -78,7 +80,7 @@ impl Callable {
         };
         if listed.is_empty() {
             message.shift_remove("tool_calls");
-            let calls = self.in_text(text(&message).as_str(), turn);
+            let calls = self.in_text(&text, turn);
             return ParsedReply { message: message.into(), calls };
         }
         let mut ids = HashSet::new();
@@ -95,8 +97,7 @@ impl Callable {
             _ => format!("call-{turn}-{at}"),
         };
         let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default().to_owned();
-        let given = call.pointer("/function/arguments").cloned().unwrap_or(Json::Null);
-        let arguments = arguments(&given);
+        let arguments = arguments(&call);
         // What is no JSON would be refused by the server when the conversation goes back to it.
         let sound = arguments.as_ref().map_or_else(|_| Map::new(), Clone::clone);
         let listed = json!({
@@ -153,29 +154,12 @@ impl Callable {
     }
 }
 
-/// The text of a message.
-pub(super) fn text(message: &Map<String, Json>) -> String {
-    match message.get("content") {
-        Some(Json::String(text)) => text.clone(),
-        Some(Json::Array(parts)) => {
-            parts.iter().filter_map(|part| part.get("text").and_then(Json::as_str)).collect()
-        }
-        _ => String::new(),
-    }
-}
-
-/// Arguments are JSON text; some servers give the JSON itself.
-fn arguments(given: &Json) -> Result<Map<String, Json>, CallFault> {
-    match given {
-        Json::Null => Ok(Map::new()),
-        Json::String(text) if text.trim().is_empty() => Ok(Map::new()),
-        Json::Object(arguments) => Ok(arguments.clone()),
-        Json::String(text) => match serde_json::from_str(text) {
-            Ok(Json::Object(arguments)) => Ok(arguments),
-            Ok(_) => Err(CallFault::NotAnObject(shortened(text))),
-            Err(error) => Err(CallFault::NotJson(format!("{error} in {:?}", shortened(text)))),
-        },
-        other => Err(CallFault::NotAnObject(shortened(&other.to_string()))),
+fn arguments(call: &Json) -> Result<Map<String, Json>, CallFault> {
+    let text = call_arguments(call);
+    match serde_json::from_str(&text) {
+        Ok(Json::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err(CallFault::NotAnObject(shortened(&text))),
+        Err(error) => Err(CallFault::NotJson(format!("{error} in {:?}", shortened(&text)))),
     }
 }
 

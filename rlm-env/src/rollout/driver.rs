@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Response};
-use rlm_rootd::{ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RootModel, Usage};
+use rlm_rootd::{
+    ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RootModel, Usage, message_text,
+};
 use serde_json::{Value as Json, json};
 
-use super::calls::{Call, CallTarget, Callable, ParsedReply, text};
+use super::calls::{Call, CallTarget, Callable, ParsedReply};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
@@ -357,7 +359,7 @@ impl RolloutDriver<'_> {
 
     /// The model called nothing: it is told how to.
     fn remind(&mut self, message: &Json) -> Step {
-        let words = message.as_object().map(text).unwrap_or_default();
+        let words = message_text(message).unwrap_or_default();
         if !words.trim().is_empty() {
             self.progress.last_words = Some(words);
         }
@@ -558,7 +560,7 @@ impl RolloutDriver<'_> {
         let mut request = self.request(self.config.limits.max_completion_tokens);
         request.messages = &messages;
         let replied = self.complete(request, true).await?;
-        let summary = replied.ok().and_then(|reply| reply.message.as_object().map(text)).unwrap_or_default();
+        let summary = replied.ok().and_then(|reply| message_text(&reply.message)).unwrap_or_default();
         if summary.trim().is_empty() {
             // The turns stay as they are, and it is tried again when there are as many more.
             self.progress.deferred_turns += newest;

@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
+use super::message::message_text;
 use crate::ledger::{Estimate, Usage};
 
 /// Most tokens of a prompt or completion that a server is believed to have counted.
@@ -50,14 +51,8 @@ impl Reply {
         {
             return Ok(Said::Calls { calls: calls.clone(), content: message["content"].clone() });
         }
-        let text = match message.get("content") {
-            None | Some(Json::Null) => String::new(),
-            Some(Json::String(text)) => text.clone(),
-            Some(Json::Array(parts)) => {
-                parts.iter().filter_map(|part| part.get("text").and_then(Json::as_str)).collect()
-            }
-            Some(_) => return Err(SubCallError::Malformed("its content is not text".to_owned())),
-        };
+        let text = message_text(message)
+            .ok_or_else(|| SubCallError::Malformed("its content is not text".to_owned()))?;
         if !text.trim().is_empty() {
             return Ok(Said::Text(text));
         }

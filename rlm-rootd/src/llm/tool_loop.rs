@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use tokio::time::timeout_at;
 
 use super::error::SubLlmError;
+use super::message::call_arguments;
 use crate::tool::RootTool;
 
 /// The tools that a model may call in its conversation.
@@ -73,7 +74,8 @@ impl ChatTools {
             let names: Vec<_> = self.tools.iter().map(|(tool, _)| tool.name()).collect();
             return Err(format!("there is no tool {name:?}, there are {}", names.join(", ")));
         };
-        let arguments = arguments(call)?;
+        let arguments = Value::from_json_text(call_arguments(call).as_bytes(), &Limits::default())
+            .map_err(|error| format!("the arguments are not JSON: {error}"))?;
         let json = arguments.to_json(MAX_BODY_BYTES).map_err(|error| format!("the arguments: {error}"))?;
         validator.validate(&json).map_err(|error| error.to_string())?;
         let call = Call { tool: name.to_owned(), args: Vec::new(), kwargs: kwargs(arguments)? };
@@ -82,17 +84,6 @@ impl ChatTools {
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("the time is over".to_owned()),
         }
-    }
-}
-
-/// The arguments of a call: JSON text, or JSON, as some servers have it.
-fn arguments(call: &Json) -> Result<Value, String> {
-    match call.pointer("/function/arguments") {
-        None | Some(Json::Null) => Ok(Dict::default().into()),
-        Some(Json::String(text)) if text.trim().is_empty() => Ok(Dict::default().into()),
-        Some(Json::String(text)) => Value::from_json_text(text.as_bytes(), &Limits::default())
-            .map_err(|error| format!("the arguments are not JSON: {error}")),
-        Some(other) => Value::from_json(other).map_err(|error| error.to_string()),
     }
 }
 

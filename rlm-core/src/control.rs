@@ -20,6 +20,7 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use serde::Serialize;
 
+use crate::jsonl;
 use crate::protocol::{Answer, Context, HistoryEntry};
 
 /// How files are opened that are nobody's but ours: what a session has put in their place is not waited for, nor followed.
@@ -202,7 +203,7 @@ impl ControlDir {
     pub fn open_history(&self) -> Result<History> {
         let path = self.history_file();
         let file = append(&path).map_err(|error| at("cannot open the history", &path, error))?;
-        Ok(History { file, path, line: Vec::new() })
+        Ok(History { file, path })
     }
 
     /// Opens the log file for appending.
@@ -239,21 +240,15 @@ impl ControlDir {
 pub struct History {
     file: File,
     path: PathBuf,
-    line: Vec<u8>,
 }
 
 impl History {
-    /// Appends one call as one line, with one write.
+    /// Appends one call as one line.
     ///
     /// # Errors
     /// The disk is full, or the file was taken away.
     pub fn append(&mut self, entry: &HistoryEntry) -> Result<()> {
-        self.line.clear();
-        let written = serde_json::to_writer(&mut self.line, entry).map_err(io::Error::from).and_then(|()| {
-            self.line.push(b'\n');
-            self.file.write_all(&self.line)
-        });
-        self.line.shrink_to(64 << 10);
+        let written = jsonl::line(entry).and_then(|line| jsonl::append(&self.file, &line));
         written.map_err(|error| at("cannot append to the history", &self.path, error))
     }
 }

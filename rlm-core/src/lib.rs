@@ -15,6 +15,7 @@ pub mod error;
 pub mod frame;
 pub mod ids;
 pub mod json;
+pub mod jsonl;
 pub mod limits;
 pub mod memory;
 pub mod percent;

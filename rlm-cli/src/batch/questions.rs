@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rlm_core::ids::is_rollout_id;
+use rlm_core::jsonl;
 use rlm_env::Context;
 use serde_json::{Map, Value as Json};
 
@@ -66,8 +67,8 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
 }
 
 fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
-    let mut fields: Map<String, Json> =
-        serde_json::from_str(line).map_err(|error| format!("expected a JSON object: {error}"))?;
+    let mut fields: Map<String, Json> = serde_json::from_str(line)
+        .map_err(|error| format!("expected a JSON object: {}", jsonl::fault(&error)))?;
     if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         let known = nearest(unknown, FIELDS).map_or_else(
             || format!("the fields are {}", FIELDS.join(", ")),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use rlm_core::jsonl;
 use rlm_env::{RolloutResult, StopReason};
 
 use crate::run::is_failure;
@@ -67,7 +68,7 @@ impl Results {
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if !metadata.is_file() {
             let path = path.display();
-            return Err(Usage::new(format!("{path} is no file, and has no results to go on with")).into());
+            return Err(Usage::new(format!("{path} is not a file, and has no results to go on with")).into());
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
@@ -85,8 +86,7 @@ impl Results {
 
     /// Appends a result as one whole line.
     pub(super) fn append(&mut self, result: &RolloutResult) -> anyhow::Result<()> {
-        let mut line = serde_json::to_vec(result)?;
-        line.push(b'\n');
+        let line = jsonl::line(result)?;
         match self {
             Self::StandardOutput => {
                 let mut output = std::io::stdout().lock();
@@ -95,9 +95,8 @@ impl Results {
                     .and_then(|()| output.flush())
                     .context("cannot write to standard output")
             }
-            Self::File { file, path, .. } => {
-                append(file, &line).with_context(|| format!("cannot write the results to {}", path.display()))
-            }
+            Self::File { file, path, .. } => jsonl::append(file, &line)
+                .with_context(|| format!("cannot write the results to {}", path.display())),
         }
     }
 }
@@ -129,17 +128,6 @@ fn open_pipe(path: &Path) -> std::io::Result<File> {
     })?;
     fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::empty()))?;
     Ok(file)
-}
-
-/// Appends a line, or nothing.
-fn append(file: &mut File, line: &[u8]) -> std::io::Result<()> {
-    let length = file.seek(SeekFrom::End(0));
-    file.write_all(line).inspect_err(|_| {
-        if let Ok(length) = length {
-            // What is left of the line is repaired by the next batch that goes on here.
-            let _cut_off = file.set_len(length);
-        }
-    })
 }
 
 /// Puts other lines into a file. They are its own with some taken out, so that nothing is lost where this ends halfway but
@@ -175,7 +163,8 @@ fn sift(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Done), Usage>
                     .push(format!("the last line of {} was cut off, and is taken away", path.display()));
             }
             Err(error) => {
-                return Err(Usage::new(format!("{}:{number}: this is no result: {error}", path.display())));
+                let (path, fault) = (path.display(), jsonl::fault(&error));
+                return Err(Usage::new(format!("{path}:{number}: this is not a result: {fault}")));
             }
         }
     }
@@ -294,7 +283,7 @@ mod tests {
             let (_dir, path) = file(&text);
             let error = Results::resume(&path, Keep::Ended).unwrap_err();
             assert!(error.is::<Usage>());
-            let expected = format!("{}:{number}: this is no result: ", path.display());
+            let expected = format!("{}:{number}: this is not a result: ", path.display());
             assert!(error.to_string().starts_with(&expected), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }

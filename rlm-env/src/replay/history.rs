@@ -3,10 +3,11 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
+use rlm_core::jsonl::{self, Lines};
 use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome, Response};
 
 use super::past::{End, Known, PastCall, PastSession, Task};
-use super::source_error::{SourceError, SourceOptions, at, reason};
+use super::source_error::{SourceError, SourceOptions, at};
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
 
@@ -39,25 +40,19 @@ pub(super) fn read(
     })
 }
 
-fn entries(mut input: impl BufRead, path: &Path) -> Result<(Vec<HistoryEntry>, Vec<String>), SourceError> {
-    let (mut entries, mut remarks, mut text) = (Vec::new(), Vec::new(), Vec::new());
-    for line in 1.. {
-        text.clear();
-        if input.read_until(b'\n', &mut text).map_err(at(path))? == 0 {
-            break;
-        }
-        if text.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        match serde_json::from_slice(&text) {
+fn entries(input: impl BufRead, path: &Path) -> Result<(Vec<HistoryEntry>, Vec<String>), SourceError> {
+    let (mut entries, mut remarks, mut lines) = (Vec::new(), Vec::new(), Lines::new(input));
+    while let Some(line) = lines.next_line().map_err(at(path))? {
+        match serde_json::from_slice(line.text) {
             Ok(entry) => entries.push(entry),
-            Err(_) if !text.ends_with(b"\n") => remarks.push(format!(
-                "{}: line {line} is cut off after {} bytes: it is being written, or its writer was killed",
+            Err(_) if !line.is_finished => remarks.push(format!(
+                "{}: line {} is cut off after {} bytes: it is being written, or its writer was killed",
                 path.display(),
-                text.len()
+                line.number,
+                line.text.len()
             )),
             Err(error) => {
-                let reason = reason(&error, &text);
+                let (line, reason) = (line.number, jsonl::fault(&error));
                 return Err(SourceError::BadLine { path: path.to_owned(), line, reason });
             }
         }
@@ -159,6 +154,6 @@ mod tests {
             ["h: line 3 is cut off after 20 bytes: it is being written, or its writer was killed"]
         );
         let error = read_with(&format!("{good}\n{}\n{good}\n", &good[..20]), None).unwrap_err();
-        assert!(error.to_string().starts_with("h: line 2 is no entry of a history: EOF"), "{error}");
+        assert!(error.to_string().starts_with("h: line 2 is not an entry of a history: EOF"), "{error}");
     }
 }

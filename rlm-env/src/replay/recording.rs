@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read as _, Write};
+use std::io::{self, BufReader, Read as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use std::time::Instant;
 use nix::libc;
 use rlm_core::error::with_causes;
 use rlm_core::ids::is_identifier;
+use rlm_core::jsonl::{self, Lines};
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
 use rlm_core::text::cut;
@@ -54,7 +55,7 @@ pub enum RecordingError {
     #[error("{} exists already: remove it, or record to another file", .0.display())]
     Exists(PathBuf),
     /// A line is no call with its reply.
-    #[error("{}: line {line} is no recorded call: {reason}", path.display())]
+    #[error("{}: line {line} is not a recorded call: {reason}", path.display())]
     BadLine {
         /// The file.
         path: PathBuf,
@@ -90,24 +91,20 @@ impl Recording {
         let file = opened.map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;
         if !metadata.is_file() {
-            return Err(cannot(io::Error::other("it is no regular file")));
+            return Err(cannot(io::Error::other("it is not a regular file")));
         }
         if metadata.len() > MAX_BYTES {
             let message = format!("it has {} bytes, more than the limit of {MAX_BYTES}", metadata.len());
             return Err(cannot(io::Error::new(io::ErrorKind::FileTooLarge, message)));
         }
         let mut calls = Vec::new();
-        for (at, line) in BufReader::new(file.take(MAX_BYTES)).split(b'\n').enumerate() {
-            let line = line.map_err(cannot)?;
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let call = recorded(&line).map_err(|reason| RecordingError::BadLine {
+        let mut lines = Lines::new(BufReader::new(file.take(MAX_BYTES)));
+        while let Some(line) = lines.next_line().map_err(cannot)? {
+            calls.push(recorded(line.text).map_err(|reason| RecordingError::BadLine {
                 path: path.to_owned(),
-                line: at as u64 + 1,
+                line: line.number,
                 reason,
-            })?;
-            calls.push(call);
+            })?);
         }
         Ok(Self { calls })
     }
@@ -140,18 +137,16 @@ struct Failed {
 }
 
 fn recorded(line: &[u8]) -> Result<Recorded, String> {
-    let words =
-        |error: &dyn std::fmt::Display| error.to_string().replacen(" at line 1 column", " at column", 1);
     let wire = |error: WireError| with_causes(&error);
-    let written: Written<'_> = serde_json::from_slice(line).map_err(|error| words(&error))?;
+    let written: Written<'_> = serde_json::from_slice(line).map_err(|error| jsonl::fault(&error))?;
     let limits = Limits::default();
     let envelope = Envelope::parse(written.call.get().as_bytes(), &limits).map_err(wire)?;
     let serialization = envelope.serialization().map_err(wire)?;
     let call = envelope.into_call(&limits).map_err(wire)?;
     if !is_identifier(&call.tool) {
-        return Err(format!("tool_name {:?} is no identifier", call.tool));
+        return Err(format!("tool_name {:?} is not an identifier", call.tool));
     }
-    let Failed { error } = serde_json::from_str(written.reply.get()).map_err(|error| words(&error))?;
+    let Failed { error } = serde_json::from_str(written.reply.get()).map_err(|error| jsonl::fault(&error))?;
     let reply = match error {
         Some(error) => Err(error),
         None => Ok(Reply::from_body(written.reply.get().as_bytes(), serialization, &limits).map_err(wire)?),
@@ -192,7 +187,7 @@ impl Recorder {
     /// # Errors
     /// [`RecordingError::Exists`] where something is there; [`RecordingError::Write`].
     pub fn create(path: &Path) -> Result<Self, RecordingError> {
-        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let opened = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
         let file = opened.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => RecordingError::Exists(path.to_owned()),
             _ => RecordingError::Write { path: path.to_owned(), source },
@@ -201,8 +196,8 @@ impl Recorder {
     }
 
     fn add(&self, recorded: &Recorded) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = line(recorded).map_err(io::Error::other).and_then(|line| file.write_all(&line));
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = line(recorded).map_err(io::Error::other).and_then(|line| jsonl::append(&file, &line));
         if let Err(error) = written {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
@@ -381,13 +376,13 @@ mod tests {
             error.replace(&format!("{}: line ", path.display()), "")
         };
         assert!(
-            refusal("\nx\n").starts_with("2 is no recorded call: expected value"),
+            refusal("\nx\n").starts_with("2 is not a recorded call: expected value"),
             "{}",
             refusal("\nx\n")
         );
         assert_eq!(
             refusal(r#"{"call":{"args":[]},"reply":{}}"#),
-            "1 is no recorded call: Tool name not provided"
+            "1 is not a recorded call: Tool name not provided"
         );
     }
 }

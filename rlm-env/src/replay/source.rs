@@ -1,16 +1,17 @@
 //! Where a past session is read from.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::libc;
 use rlm_core::control::ControlDir;
+use rlm_core::jsonl::{self, Lines};
 use serde::de::DeserializeOwned;
 
 use super::past::PastSession;
-use super::source_error::{SourceError, SourceOptions, at, reason};
+use super::source_error::{SourceError, SourceOptions, at};
 use super::{history, trajectory};
 
 /// Largest history that is read, in bytes.
@@ -116,17 +117,13 @@ fn bounded(file: File, path: &Path, limit: u64) -> Result<BufReader<io::Take<Fil
 /// Tells a trajectory from a history by the first line, and goes back to the beginning.
 fn is_trajectory(file: &mut File, path: &Path) -> Result<bool, SourceError> {
     let unknown = |reason: String| SourceError::Unknown { path: path.to_owned(), reason };
-    let mut line = Vec::new();
-    let mut start = BufReader::new((&*file).take(MAX_FIRST_LINE_BYTES));
-    while line.iter().all(u8::is_ascii_whitespace) {
-        line.clear();
-        if start.read_until(b'\n', &mut line).map_err(at(path))? == 0 {
-            return Err(SourceError::Empty(path.to_owned()));
-        }
-    }
+    let mut lines = Lines::new(BufReader::new((&*file).take(MAX_FIRST_LINE_BYTES)));
+    let Some(line) = lines.next_line().map_err(at(path))? else {
+        return Err(SourceError::Empty(path.to_owned()));
+    };
+    let parsed = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line.text);
+    let entry = parsed.map_err(|error| unknown(jsonl::fault(&error)))?;
     file.rewind().map_err(at(path))?;
-    let entry: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(&line).map_err(|error| unknown(reason(&error, &line)))?;
     match (entry.contains_key("event"), entry.contains_key("code")) {
         (true, _) => Ok(true),
         (_, true) => Ok(false),
@@ -150,8 +147,8 @@ mod tests {
         let name = history.display().to_string();
         assert!(refusal(dir.path()).contains("holds neither rlm_history.jsonl"), "{}", refusal(dir.path()));
         nix::unistd::mkfifo(&history, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert_eq!(refusal(dir.path()), format!("{name} is no regular file"));
-        assert_eq!(refusal(&history), format!("{name} is no regular file"));
+        assert_eq!(refusal(dir.path()), format!("{name} is not a regular file"));
+        assert_eq!(refusal(&history), format!("{name} is not a regular file"));
         std::fs::remove_file(&history).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &history).unwrap();
         assert_eq!(refusal(dir.path()), format!("cannot read {name}"));

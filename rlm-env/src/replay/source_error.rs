@@ -33,7 +33,7 @@ pub enum SourceError {
         source: io::Error,
     },
     /// It is something else than a file.
-    #[error("{} is no regular file", .0.display())]
+    #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// It is too large.
     #[error("{} has {bytes} bytes, more than the limit of {limit}", path.display())]
@@ -60,7 +60,7 @@ pub enum SourceError {
         reason: String,
     },
     /// A line of a history that is none.
-    #[error("{}: line {line} is no entry of a history: {reason}", path.display())]
+    #[error("{}: line {line} is not an entry of a history: {reason}", path.display())]
     BadLine {
         /// The file.
         path: PathBuf,
@@ -130,14 +130,6 @@ impl SourceError {
                 | Self::OtherLanguage { .. }
         )
     }
-}
-
-/// What is wrong with a line, without the number that it has for the parser.
-pub(super) fn reason(error: &serde_json::Error, text: &[u8]) -> String {
-    if error.is_eof() && text.contains(&0) {
-        return "it holds NUL bytes".to_owned();
-    }
-    error.to_string().replacen(" at line 1 column", " at column", 1)
 }
 
 pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> SourceError {

@@ -46,6 +46,6 @@ mod tests {
         std::fs::remove_file(control.history_file()).unwrap();
         nix::unistd::mkfifo(&control.history_file(), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let refused = session_script(&control, ReplLanguage::Bash).unwrap_err();
-        assert!(refused.to_string().ends_with("is no regular file"), "{refused}");
+        assert!(refused.to_string().ends_with("is not a regular file"), "{refused}");
     }
 }

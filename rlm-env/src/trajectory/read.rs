@@ -1,30 +1,25 @@
 //! Reading trajectories.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, BufRead};
 
+use rlm_core::jsonl::{self, Lines};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::entry::{Entry, Event, VERSION};
 
-/// Longest line that is read, in bytes. The largest entries that are written are outputs, some 16 MiB of text.
-const MAX_LINE_BYTES: u64 = 512 << 20;
-
 /// Reads a trajectory line by line. Nothing is kept but the line at hand.
 ///
-/// Fields and events that are not known are skipped: they were added later. After an error there is nothing more.
+/// Unknown fields and events are skipped: they were added later. An error ends it.
 pub fn read<R: BufRead>(input: R) -> Reader<R> {
-    Reader { input, line: 0, buffer: Vec::new(), is_over: false }
+    Reader { lines: Lines::new(input), is_over: false }
 }
 
 /// The lines of a trajectory.
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
-    /// The number of the line at hand, from 1.
-    line: u64,
-    buffer: Vec<u8>,
+    lines: Lines<R>,
     is_over: bool,
 }
 
@@ -61,8 +56,8 @@ pub enum ReadError {
         #[source]
         source: io::Error,
     },
-    /// A line is no entry, and not for being cut off.
-    #[error("line {line} is no entry of a trajectory: {reason}")]
+    /// A line is not an entry, though it was written to its end.
+    #[error("line {line} is not an entry of a trajectory: {reason}")]
     Malformed {
         /// The line, from 1.
         line: u64,
@@ -98,66 +93,49 @@ impl<R: BufRead> Iterator for Reader<R> {
 
 impl<R: BufRead> Reader<R> {
     fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
-        loop {
-            self.line += 1;
-            self.buffer.clear();
-            let line = self.line;
-            let bytes = (&mut self.input)
-                .take(MAX_LINE_BYTES + 1)
-                .read_until(b'\n', &mut self.buffer)
-                .map_err(|source| ReadError::Io { line, source })?;
-            if bytes == 0 {
-                return Ok(None);
-            }
-            if bytes as u64 > MAX_LINE_BYTES {
-                let reason = format!("it is longer than {MAX_LINE_BYTES} bytes");
-                return Err(ReadError::Malformed { line, reason });
-            }
-            if !self.buffer.iter().all(u8::is_ascii_whitespace) {
-                break;
-            }
-        }
-        match self.understand() {
-            Err(ReadError::Malformed { line, .. }) if !self.buffer.ends_with(b"\n") => {
-                Ok(Some(Line::CutOff { line, bytes: self.buffer.len() }))
+        let line = match self.lines.next_line() {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(None),
+            Err(source) => return Err(ReadError::Io { line: self.lines.number(), source }),
+        };
+        match understand(line) {
+            Err(ReadError::Malformed { line: number, .. }) if !line.is_finished => {
+                Ok(Some(Line::CutOff { line: number, bytes: line.text.len() }))
             }
             understood => understood.map(Some),
         }
     }
+}
 
-    fn understand(&self) -> Result<Line, ReadError> {
-        let line = self.line;
-        let head: Head<'_> = self.parse()?;
-        if head.event == "rollout_started" {
-            let Version { version } = self.parse()?;
-            if version > VERSION {
-                return Err(ReadError::Newer { line, rollout: head.rollout.into_owned(), found: version });
-            }
+fn understand(line: jsonl::Line<'_>) -> Result<Line, ReadError> {
+    let head: Head<'_> = parse(line)?;
+    if head.event == "rollout_started" {
+        let Version { version } = parse(line)?;
+        if version > VERSION {
+            let rollout = head.rollout.into_owned();
+            return Err(ReadError::Newer { line: line.number, rollout, found: version });
         }
-        let event = match &*head.event {
-            "rollout_started" => Event::RolloutStarted(self.parse_owned()?),
-            "message" => Event::Message(self.parse_owned()?),
-            "model_call" => Event::ModelCall(self.parse_owned()?),
-            "call_started" => Event::CallStarted(self.parse_owned()?),
-            "call_ended" => Event::CallEnded(self.parse_owned()?),
-            "sub_call" => Event::SubCall(self.parse_owned()?),
-            "rollout_ended" => Event::RolloutEnded(self.parse_owned()?),
-            _ => return Ok(Line::Unknown { line, event: head.event.into_owned() }),
-        };
-        Ok(Line::Entry(Box::new(Entry { rollout: head.rollout.into_owned(), time: head.time, event })))
     }
+    let event = match &*head.event {
+        "rollout_started" => Event::RolloutStarted(parse_owned(line)?),
+        "message" => Event::Message(parse_owned(line)?),
+        "model_call" => Event::ModelCall(parse_owned(line)?),
+        "call_started" => Event::CallStarted(parse_owned(line)?),
+        "call_ended" => Event::CallEnded(parse_owned(line)?),
+        "sub_call" => Event::SubCall(parse_owned(line)?),
+        "rollout_ended" => Event::RolloutEnded(parse_owned(line)?),
+        _ => return Ok(Line::Unknown { line: line.number, event: head.event.into_owned() }),
+    };
+    Ok(Line::Entry(Box::new(Entry { rollout: head.rollout.into_owned(), time: head.time, event })))
+}
 
-    fn parse_owned<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
-        self.parse()
-    }
+fn parse_owned<T: DeserializeOwned>(line: jsonl::Line<'_>) -> Result<T, ReadError> {
+    parse(line)
+}
 
-    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ReadError> {
-        serde_json::from_slice(self.buffer.trim_ascii_end()).map_err(|error| {
-            // The line of the message is always 1: the line of the file is named before it.
-            let reason = error.to_string().replace(" at line 1 column ", " at column ");
-            ReadError::Malformed { line: self.line, reason }
-        })
-    }
+fn parse<'a, T: Deserialize<'a>>(line: jsonl::Line<'a>) -> Result<T, ReadError> {
+    serde_json::from_slice(line.text)
+        .map_err(|error| ReadError::Malformed { line: line.number, reason: jsonl::fault(&error) })
 }
 
 /// What every entry has.
@@ -285,22 +263,23 @@ mod tests {
         for (bad, reason) in [
             (
                 "{\"rollout\":\"r\"",
-                "line 2 is no entry of a trajectory: EOF while parsing an object at column 14",
+                "line 2 is not an entry of a trajectory: EOF while parsing an object at column 14",
             ),
-            ("hello", "line 2 is no entry of a trajectory: expected value at column 1"),
+            ("hello", "line 2 is not an entry of a trajectory: expected value at column 1"),
             (
                 "{\"rollout\":\"r\",\"time\":1}",
-                "line 2 is no entry of a trajectory: missing field `event` at column 24",
+                "line 2 is not an entry of a trajectory: missing field `event` at column 24",
             ),
             (
                 "{\"rollout\":\"r\",\"time\":1,\"event\":\"message\",\"turn\":1}",
-                "line 2 is no entry of a trajectory: missing field `kind` at column 51",
+                "line 2 is not an entry of a trajectory: missing field `kind` at column 51",
             ),
         ] {
             assert_eq!(refusal(format!("{good}\n{bad}\n{good}\n").as_bytes()), reason);
         }
         assert!(
-            refusal(b"{\"rollout\":\"\xff\",\"time\":1,\"event\":\"x\"}\n").starts_with("line 1 is no entry")
+            refusal(b"{\"rollout\":\"\xff\",\"time\":1,\"event\":\"x\"}\n")
+                .starts_with("line 1 is not an entry")
         );
     }
 

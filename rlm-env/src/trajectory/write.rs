@@ -1,17 +1,16 @@
 //! Trajectories into a file.
 
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::{major, minor};
+use rlm_core::jsonl::{self, Lock};
 
 use super::entry::Entry;
 use super::sink::Sink;
@@ -19,93 +18,71 @@ use super::sink::Sink;
 /// How an entry begins.
 const BEGINNING: &[u8] = b"{\"rollout\":";
 
-/// How long the lock of a file is waited for. Writers hold it for one entry; who holds it for longer is none of them, and is
-/// waited for once.
+/// How long to wait for the lock of a file. Writers hold it for one entry; another program may keep it, and is waited for
+/// once.
 const LOCK_TIME: Duration = Duration::from_secs(1);
 
 /// Writes entries to a file, one line each, when they happen. Several rollouts may share it, of several processes too.
 ///
-/// Each line is one write to a file that is open for appending, so lines are whole whoever else writes, and a killed process
-/// loses none that it had told of. Writers take turns by a lock (`flock`), so that what one finds behind the last line is no
-/// entry which another is about to write, but one that was cut off: it is taken away, and no line is appended to it. A disk
-/// that is full costs lines, and one warning in the log.
+/// A line is one write to a file that is open for appending, so lines are whole whoever else writes, and a killed process
+/// loses no entry that was written. Writers take turns by a lock (`flock`): so an unfinished line that one of them finds at
+/// the end is not being written by another, and is removed. A full disk costs lines, and one error in the log.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
-    file: Mutex<Open>,
+    file: Mutex<File>,
     is_regular: bool,
     /// Another program keeps the lock.
     is_locked_out: AtomicBool,
     has_failed: AtomicBool,
 }
 
-#[derive(Debug)]
-struct Open {
-    file: File,
-    /// Where our last line ended.
-    end: u64,
-}
-
 impl Writer {
-    /// Opens a file for appending, and makes it where there is none. An entry at its end that was cut off is removed.
+    /// Opens a file for appending, and makes it where there is none. An unfinished entry at its end is removed.
     ///
     /// # Errors
-    /// The file cannot be opened, or another program has locked it. [`io::ErrorKind::InvalidInput`]: it is of a kind that may
-    /// hold up its writer, such as a pipe. [`io::ErrorKind::InvalidData`]: it holds something else.
+    /// The file cannot be opened, or another program has locked it. [`io::ErrorKind::InvalidInput`]: it is neither a regular
+    /// file nor a character device, such as a terminal. [`io::ErrorKind::InvalidData`]: it holds something else.
     pub fn append(path: &Path) -> io::Result<Self> {
         if let Ok(metadata) = path.metadata() {
-            check_kind(&metadata)?;
+            check_kind(metadata.file_type())?;
         }
-        // Should it have become a pipe by now, nobody is waited for.
-        let flags = OFlag::O_NONBLOCK;
+        // Should it have become a pipe by now, this does not wait for a reader.
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file =
             OpenOptions::new().read(true).append(true).create(true).custom_flags(flags.bits()).open(path)?;
         fcntl(file.as_fd(), FcntlArg::F_SETFL(OFlag::O_APPEND))?;
         let is_regular = file.metadata()?.is_file();
         if is_regular {
-            let _locked = Locked::wait(&file, LOCK_TIME)?
+            let _lock = Lock::wait(&file, LOCK_TIME)?
                 .ok_or_else(|| io::Error::new(io::ErrorKind::WouldBlock, "another program has locked it"))?;
             check_is_trajectory(&file)?;
-            remove_cut_entry(&file)?;
+            jsonl::remove_unfinished_line(&file)?;
         }
-        let path = path.to_owned();
         let [is_locked_out, has_failed] = [false; 2].map(AtomicBool::new);
-        Ok(Self { path, file: Mutex::new(Open { file, end: 0 }), is_regular, is_locked_out, has_failed })
+        Ok(Self { path: path.to_owned(), file: Mutex::new(file), is_regular, is_locked_out, has_failed })
     }
 
     fn write(&self, line: &[u8]) -> io::Result<()> {
-        let mut open = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let Open { file, end } = &mut *open;
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_regular {
-            return file.write_all(line);
+            return (&*file).write_all(line);
         }
-        // Where another program keeps the lock, the line is whole all the same.
         let patience = if self.is_locked_out.load(Relaxed) { Duration::ZERO } else { LOCK_TIME };
-        let mut appended = &*file;
-        let Ok(Some(_locked)) = Locked::wait(file, patience) else {
-            self.is_locked_out.store(true, Relaxed);
-            return appended.write_all(line);
-        };
-        self.is_locked_out.store(false, Relaxed);
-        if file.metadata()?.len() != *end {
-            *end = remove_cut_entry(file)?;
+        let lock = Lock::wait(&file, patience).ok().flatten();
+        self.is_locked_out.store(lock.is_none(), Relaxed);
+        if lock.is_none() {
+            // Lines are whole without it too, unless a writer is killed.
+            return (&*file).write_all(line);
         }
-        // Safe while all others wait: what was written of the line is the end of the file.
-        appended.write_all(line).inspect_err(|_| {
-            let _is_tried_again_by_the_next = file.set_len(*end);
-        })?;
-        *end += line.len() as u64;
-        Ok(())
+        jsonl::remove_unfinished_line(&file)?;
+        jsonl::append(&file, line)
     }
 }
 
 impl Sink for Writer {
     fn entry(&self, entry: &Entry) {
-        let written = serde_json::to_vec(entry).map_err(io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            self.write(&line)
-        });
-        if let Err(error) = written
+        if let Err(error) = jsonl::line(entry).and_then(|line| self.write(&line))
             && !self.has_failed.swap(true, Relaxed)
         {
             tracing::error!(path = %self.path.display(), %error, "the trajectory is incomplete");
@@ -113,56 +90,28 @@ impl Sink for Writer {
     }
 }
 
-/// The lock of a file, until it is dropped.
-struct Locked<'a>(&'a File);
-
-impl<'a> Locked<'a> {
-    /// Waits for the lock. None: it could not be had in time.
-    fn wait(file: &'a File, patience: Duration) -> io::Result<Option<Self>> {
-        let began = Instant::now();
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Some(Self(file))),
-                Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(None),
-                Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let _it_goes_with_the_file = self.0.unlock();
-    }
-}
-
-/// Refuses what may hold up its writer, or does something with what is written to it.
-fn check_kind(metadata: &Metadata) -> io::Result<()> {
-    let kind = metadata.file_type();
-    let device = (major(metadata.rdev()), minor(metadata.rdev()));
-    // Memory devices: null, zero, full. Terminals, their masters, the controlling one.
-    let is_harmless = matches!(device, (1, 3 | 5 | 7) | (4 | 136..=143, _) | (5, 0 | 1));
-    // What a directory is, is said where it is opened.
-    let found = if kind.is_file() || kind.is_dir() || (kind.is_char_device() && is_harmless) {
+/// Refuses what could block its writer, and a disk.
+fn check_kind(kind: FileType) -> io::Result<()> {
+    // Opening a directory fails with an error of its own.
+    let found = if kind.is_file() || kind.is_dir() || kind.is_char_device() {
         return Ok(());
     } else if kind.is_fifo() {
         "a pipe, whose reader could hold everything up"
     } else if kind.is_socket() {
         "a socket"
     } else {
-        "a device"
+        "a block device"
     };
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {found}: name a file")))
 }
 
-/// Refuses a file whose first or last whole line, or what is behind it, is no entry.
+/// Refuses a file whose first line, last finished line, or unfinished line does not begin like an entry.
 fn check_is_trajectory(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
-    let cut = line_start(file, length)?;
-    let mut starts = vec![0, cut];
-    if cut > 0 {
-        starts.push(line_start(file, cut - 1)?);
+    let unfinished = jsonl::line_start(file, length)?;
+    let mut starts = vec![0, unfinished];
+    if unfinished > 0 {
+        starts.push(jsonl::line_start(file, unfinished - 1)?);
     }
     for start in starts {
         let mut begun = [0; BEGINNING.len()];
@@ -170,46 +119,18 @@ fn check_is_trajectory(file: &File) -> io::Result<()> {
         file.read_exact_at(&mut begun[..has], start)?;
         if begun[..has] != BEGINNING[..has] {
             let what = if start == 0 { "its first line" } else { "a line at its end" };
-            let message = format!("it is no trajectory: {what} is no entry");
+            let message = format!("it is not a trajectory: {what} is not an entry");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
     }
     Ok(())
 }
 
-/// Cuts a locked file behind its last whole line, and tells its length.
-fn remove_cut_entry(file: &File) -> io::Result<u64> {
-    let length = file.metadata()?.len();
-    let mut last = [0];
-    if length > 0 {
-        file.read_exact_at(&mut last, length - 1)?;
-    }
-    if length == 0 || last == *b"\n" {
-        return Ok(length);
-    }
-    let cut = line_start(file, length)?;
-    file.set_len(cut)?;
-    Ok(cut)
-}
-
-/// Where the line begins that ends here: behind the newline before.
-fn line_start(file: &File, end: u64) -> io::Result<u64> {
-    let mut piece = vec![0; 64 << 10];
-    let mut start = end;
-    while start > 0 {
-        let count = piece.len().min(usize::try_from(start).unwrap_or(usize::MAX));
-        start -= count as u64;
-        file.read_exact_at(&mut piece[..count], start)?;
-        if let Some(at) = memchr::memrchr(b'\n', &piece[..count]) {
-            return Ok(start + at as u64 + 1);
-        }
-    }
-    Ok(0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::thread::sleep;
+    use std::time::Instant;
 
     use serde_json::json;
 
@@ -319,7 +240,6 @@ mod tests {
         let socket = dir.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
         assert_eq!(refused(&socket), "it is a socket: name a file");
-        assert_eq!(refused(Path::new("/dev/urandom")), "it is a device: name a file");
         Writer::append(Path::new("/dev/null")).unwrap().entry(&entry("nobody reads it"));
     }
 

@@ -78,7 +78,7 @@ fn what_cannot_be_shown_is_named() {
     };
     assert_eq!(
         refusal(&path, &[]),
-        "rlm: FILE: line 24 is no entry of a trajectory: expected ident at column 2\n"
+        "rlm: FILE: line 24 is not an entry of a trajectory: expected ident at column 2\n"
     );
     fs::write(&path, EXAMPLE).unwrap();
     assert_eq!(refusal(&path, &["--rollout", "x"]), "rlm: FILE: there is no rollout `x`: it has letters-1\n");

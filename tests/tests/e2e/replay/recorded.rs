@@ -266,7 +266,8 @@ fn nothing_in_a_recording_is_run() {
     assert_eq!(shown(&replayed).2, Some(0), "{replayed:?}");
     place.write("r.jsonl", &line("x;touch pwned;", ""));
     let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
-    let words = "rlm: r.jsonl: line 1 is no recorded call: tool_name \"x;touch pwned;\" is no identifier\n";
+    let words =
+        "rlm: r.jsonl: line 1 is not a recorded call: tool_name \"x;touch pwned;\" is not an identifier\n";
     assert_eq!(shown(&refused), ("", words, Some(3)));
     // A hole in a file costs nothing, and memory would.
     fs::File::create(place.file("r.jsonl")).unwrap().set_len(1 << 40).unwrap();
@@ -310,7 +311,7 @@ fn equal_calls_are_answered_in_order_and_as_often_as_recorded() {
     }
     place.write("r.jsonl", &(line("first") + "nonsense\n"));
     let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
-    let words = "rlm: r.jsonl: line 2 is no recorded call: expected ident at column 2\n";
+    let words = "rlm: r.jsonl: line 2 is not a recorded call: expected ident at column 2\n";
     assert_eq!(shown(&refused), ("", words, Some(3)));
     place.assert_nothing_left();
 }

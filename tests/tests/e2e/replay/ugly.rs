@@ -81,7 +81,7 @@ fn what_cannot_be_read_is_named() {
     };
     assert!(refusal().starts_with("rlm: control holds neither rlm_history.jsonl nor "), "{}", refusal());
     nix::unistd::mkfifo(&history, Mode::S_IRWXU).unwrap();
-    assert_eq!(refusal(), "rlm: control/rlm_history.jsonl is no regular file\n");
+    assert_eq!(refusal(), "rlm: control/rlm_history.jsonl is not a regular file\n");
     fs::remove_file(&history).unwrap();
     symlink("/etc/passwd", &history).unwrap();
     assert!(refusal().starts_with("rlm: cannot read control/rlm_history.jsonl: "), "{}", refusal());
@@ -89,13 +89,13 @@ fn what_cannot_be_read_is_named() {
     fs::write(&history, "").unwrap();
     assert_eq!(refusal(), "rlm: control/rlm_history.jsonl holds no calls\n");
     fs::write(&history, "{}\n").unwrap();
-    let reason = "line 1 is no entry of a history: missing field `seq` at column 2\n";
+    let reason = "line 1 is not an entry of a history: missing field `seq` at column 2\n";
     assert!(refusal().ends_with(reason), "{}", refusal());
     let (kept, _) = session(&place, Setup::bash(), &[], &["echo a"]);
     let line = fs::read_to_string(kept.join("rlm_history.jsonl")).unwrap();
     fs::write(&history, format!("{line}{{\"seq\":\n{line}")).unwrap();
     assert!(
-        refusal().starts_with("rlm: control/rlm_history.jsonl: line 2 is no entry of a history: "),
+        refusal().starts_with("rlm: control/rlm_history.jsonl: line 2 is not an entry of a history: "),
         "{}",
         refusal()
     );
@@ -117,7 +117,7 @@ fn hostile_neighbours_of_a_history_are_not_waited_for() {
     assert_eq!(written.status.code(), Some(0));
     for name in ["rlm_answer.json", "rlm_context.json"] {
         assert!(
-            text(&written.stderr).contains(&format!("{name} is no regular file: it is not used\n")),
+            text(&written.stderr).contains(&format!("{name} is not a regular file: it is not used\n")),
             "{written:?}"
         );
     }

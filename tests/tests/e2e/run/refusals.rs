@@ -149,16 +149,18 @@ fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
     }
     nix::unistd::mkfifo(&place.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let batch = ["--questions", "q.jsonl", "--results"];
-    let cases: [(Vec<&str>, &str); 17] = [
-        ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is no result: "),
-        ([&batch[..], &["q.jsonl", "--resume"]].concat(), "q.jsonl:1: this is no result: "),
-        ([&batch[..], &["/dev/null", "--resume"]].concat(), "/dev/null is no file, and has no results to"),
+    let cases: [(Vec<&str>, &str); 16] = [
+        ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is not a result: "),
+        ([&batch[..], &["q.jsonl", "--resume"]].concat(), "q.jsonl:1: this is not a result: "),
+        ([&batch[..], &["/dev/null", "--resume"]].concat(), "/dev/null is not a file, and has no results to"),
         (
             vec!["--trajectory", "fifo", "Why?"],
             "cannot write the trajectory to fifo: it is a pipe, whose reader",
         ),
-        (vec!["--trajectory", "/dev/random", "Why?"], "it is a device: name a file"),
-        (vec!["--trajectory", "ended.jsonl", "Why?"], "it is no trajectory: its first line is no entry"),
+        (
+            vec!["--trajectory", "ended.jsonl", "Why?"],
+            "it is not a trajectory: its first line is not an entry",
+        ),
         (
             [&batch[..], &["r.jsonl", "--trajectory", "./q.jsonl"]].concat(),
             "the trajectory and --questions cannot be one file: ./q.jsonl is given for both",

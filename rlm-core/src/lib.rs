@@ -8,8 +8,8 @@
 //!
 //! This crate knows no terminal, no Python and no HTTP server.
 
-pub mod beneath;
 pub mod control;
+pub mod dirfd;
 pub mod env;
 pub mod error;
 pub mod frame;

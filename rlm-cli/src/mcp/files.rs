@@ -1,29 +1,21 @@
 //! The files of the working directory, as resources: listed, and read within it alone.
 //!
-//! A path is opened name by name, and a symbolic link is followed nowhere; so nothing outside the directory is read or listed,
-//! whatever becomes of its directories meanwhile.
+//! A path is opened name by name, and no symbolic link is followed; so nothing outside the directory is read or listed, even
+//! while a session renames and replaces what is in it.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, openat};
-use nix::sys::stat::{Mode, SFlag, fstatat};
+use rlm_core::dirfd::{Directory, Entry, Kind};
 
 /// Files on a page of the list.
 const PAGE: usize = 200;
 
 /// Files in the list, and directories that are looked into; what is more can be read all the same.
 const MAX_LISTED: usize = 10_000;
-
-/// How directories are opened: on the way to something, and never by a link.
-const DIRECTORY: OFlag =
-    OFlag::O_DIRECTORY.union(OFlag::O_PATH).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// The files.
 #[derive(Clone, Debug)]
@@ -84,24 +76,22 @@ impl Files {
 
     fn walk(&self) -> Vec<Listed> {
         let (mut files, mut looked_into) = (Vec::new(), 0);
-        let mut directories = vec![PathBuf::new()];
-        while let Some(directory) = directories.pop() {
+        let mut paths = vec![PathBuf::new()];
+        while let Some(path) = paths.pop() {
             looked_into += 1;
-            let Ok(mut entries) = self.entries(&directory) else { continue };
-            let names: Vec<_> = entries.iter().flatten().map(|entry| entry.file_name().to_owned()).collect();
-            for name in names {
+            let opened = self.open_root().and_then(|root| root.directory_below(&path));
+            let Ok(directory) = opened else { continue };
+            for Entry { name, kind } in directory.entries().into_iter().flatten().flatten() {
                 if name.as_bytes().starts_with(b".") || files.len() >= MAX_LISTED {
                     continue;
                 }
-                let Ok(stat) = fstatat(&entries, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else {
-                    continue;
-                };
-                let path = directory.join(OsStr::from_bytes(name.as_bytes()));
-                match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-                    SFlag::S_IFREG => {
-                        files.push(Listed { path, bytes: u64::try_from(stat.st_size).unwrap_or_default() });
+                let path = path.join(&name);
+                match kind {
+                    Kind::File => {
+                        let Ok(metadata) = directory.metadata_of(&name) else { continue };
+                        files.push(Listed { path, bytes: metadata.len() });
                     }
-                    SFlag::S_IFDIR if looked_into + directories.len() < MAX_LISTED => directories.push(path),
+                    Kind::Directory if looked_into + paths.len() < MAX_LISTED => paths.push(path),
                     _ => {}
                 }
             }
@@ -109,18 +99,11 @@ impl Files {
         files
     }
 
-    fn entries(&self, directory: &Path) -> Result<Dir, Errno> {
-        let names: Vec<&OsStr> = directory.iter().collect();
-        Dir::openat(self.open_directory(&names)?, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
-    }
-
-    /// A directory below the root, by its names one after another.
-    fn open_directory(&self, names: &[&OsStr]) -> Result<OwnedFd, Errno> {
-        let mut at = open(&self.root, DIRECTORY, Mode::empty())?;
-        for name in names {
-            at = openat(&at, *name, DIRECTORY, Mode::empty())?;
+    fn open_root(&self) -> io::Result<Directory> {
+        match (self.root.parent(), self.root.file_name()) {
+            (Some(above), Some(name)) => Directory::at_path(above)?.directory(name),
+            _ => Directory::at_path(&self.root),
         }
-        Ok(at)
     }
 
     /// The bytes of a file. Blocks.
@@ -147,28 +130,19 @@ impl Files {
     fn open(&self, path: &Path) -> Result<File, ReadError> {
         let outside = || ReadError::Outside { path: path.to_owned(), root: self.root.clone() };
         let below = path.strip_prefix(&self.root).map_err(|_not_below| outside())?;
-        let names: Option<Vec<&OsStr>> = below
-            .components()
-            .map(|component| match component {
-                Component::Normal(name) => Some(name),
-                _ => None,
-            })
-            .collect();
-        let names = names.ok_or_else(outside)?;
-        let Some((last, directories)) = names.split_last() else {
+        if below.components().any(|component| !matches!(component, Component::Normal(_))) {
+            return Err(outside());
+        }
+        if below.as_os_str().is_empty() {
             return Err(ReadError::NotAFile(path.to_owned()));
-        };
-        let failed = |errno| match errno {
-            Errno::ENOENT | Errno::ENAMETOOLONG => ReadError::Missing(path.to_owned()),
-            Errno::ELOOP | Errno::ENOTDIR => ReadError::Link(path.to_owned()),
-            Errno::ENXIO => ReadError::NotAFile(path.to_owned()),
-            errno => ReadError::Io { path: path.to_owned(), source: errno.into() },
-        };
-        let at = self.open_directory(directories).map_err(failed)?;
-        // A FIFO or a device must not hold us up.
-        let flags =
-            OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        openat(&at, *last, flags, Mode::empty()).map(File::from).map_err(failed)
+        }
+        let opened = self.open_root().and_then(|root| root.file_below(below));
+        opened.map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ENAMETOOLONG) => ReadError::Missing(path.to_owned()),
+            Some(Errno::ELOOP | Errno::ENOTDIR) => ReadError::Link(path.to_owned()),
+            Some(Errno::ENXIO) => ReadError::NotAFile(path.to_owned()),
+            _ => ReadError::Io { path: path.to_owned(), source },
+        })
     }
 }
 
@@ -246,7 +220,7 @@ mod tests {
         let root = files.root().to_owned();
         assert_eq!(files.read(&root.join("sub/deep/b.txt")).unwrap(), b"bb");
         assert_eq!(files.read(&root.join(".hidden")).unwrap(), b"h");
-        nix::unistd::mkfifo(&root.join("fifo"), Mode::S_IRWXU).unwrap();
+        nix::unistd::mkfifo(&root.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         fs::write(root.join("large"), "12345").unwrap();
         let refusal = |path: &Path| files.read(path).unwrap_err();
         assert!(matches!(

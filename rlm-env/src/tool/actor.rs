@@ -1,14 +1,12 @@
 //! The task that owns a tool's session and serves its calls, one after another.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::stat::{fstat, lstat};
 use rlm_core::control::ControlDir;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Outcome, Response, State};
@@ -218,7 +216,7 @@ impl Actor {
         let (control, outputs): (PathBuf, PathBuf) = {
             let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
             let dir = match &mut *dir {
-                Some(dir) if is_in_place(dir) => dir,
+                Some(dir) if dir.is_in_place() => dir,
                 none => {
                     // Kept outputs were in the one before.
                     self.outputs = None;
@@ -325,12 +323,6 @@ impl Actor {
 /// Whether the worker did not take the call: no code ran. Code that raises has an exception.
 fn is_refused(response: &Response) -> bool {
     response.outcome == Outcome::Error && response.exception.is_none()
-}
-
-/// Whether the directory still lies where it was made: the session may have removed it.
-fn is_in_place(dir: &HostDir) -> bool {
-    let identity = |stat: nix::sys::stat::FileStat| (stat.st_dev, stat.st_ino);
-    fstat(dir.as_fd()).is_ok_and(|made| lstat(dir.path()).map(identity) == Ok(identity(made)))
 }
 
 async fn close(session: Session) {

@@ -1,31 +1,25 @@
 //! The private directory of a host, and the removal of those whose hosts were killed.
 //!
-//! A host holds a lock on the file [`LOCK`] in its directory as long as it lives; the kernel gives the lock back when the
-//! host is killed, whatever it left running. A directory whose lock can be taken belongs to nobody, and the next host
-//! removes it.
+//! A host holds a lock (`flock`) on the file [`LOCK`] in its directory for as long as it lives; the kernel releases it when
+//! the host is killed, whatever it left running. A directory whose lock can be taken is an orphan, and the next host removes
+//! it: the lock held, and the lock file last, so that what a killed remover leaves is an orphan too.
 //!
-//! Hosts start, end and sweep side by side, so:
-//! - Who removes a directory holds its lock until the end, and removes the lock file last. Nobody else removes a lock file.
-//! - Who has taken a lock looks whether the lock file still is the one in the directory; if not, another one was faster.
-//! - A directory without a lock file is removed only while it is empty, in one step. It may be that of a host that starts
-//!   just now: that host notices, and makes another one.
+//! A directory without a lock file is removed only while it is empty. It may be that of a host that is just starting, which
+//! then makes another one.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+use rlm_core::dirfd::{Directory, Identity};
 
-use super::cursor::{Cursor, Identity};
 use super::remove::remove_all;
 
 const PREFIX: &str = "rlm-host-";
@@ -33,7 +27,7 @@ const PREFIX: &str = "rlm-host-";
 /// The lock file. No id of a rollout has an `@`.
 const LOCK: &str = "rlm@lock";
 
-/// How many directories a starting host may lose to those that sweep at the same moment.
+/// How many directories a starting host may lose to hosts that remove orphans at the same moment.
 const ATTEMPTS: u32 = 1000;
 
 /// A host's private directory. A clone is the same one; it is removed with the last of them.
@@ -44,11 +38,11 @@ impl HostDir {
     /// Removes what killed hosts of this user left in a directory, and makes a new one there. Blocks.
     ///
     /// # Errors
-    /// The directory cannot be used. That something could not be swept is only logged.
+    /// The directory cannot be used. An orphan that cannot be removed is only logged.
     pub(crate) fn create(parent: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(parent)?;
-        let parent = Cursor::at_path(&path)?;
-        sweep(&parent, &path);
+        let parent = Directory::at_path(&path)?;
+        remove_orphans(&parent, &path);
         for _ in 0..ATTEMPTS {
             if let Some(owned) = Owned::try_create(&parent, &path)? {
                 return Ok(Self(Arc::new(owned)));
@@ -59,6 +53,16 @@ impl HostDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// Whether it still lies where it was made: a session may have removed or moved it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let there = fs::symlink_metadata(self.path()).map(|there| Identity::from(&there));
+        there.is_ok_and(|there| self.0.directory.identity().is_ok_and(|made| made == there))
     }
 
     /// Removes it with all that it holds, once no clone is in use any more. Blocks.
@@ -90,53 +94,44 @@ impl Drop for HostDir {
     }
 }
 
-impl AsFd for HostDir {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.dir.as_fd()
-    }
-}
-
 #[derive(Debug)]
 struct Owned {
-    parent: Cursor,
-    dir: Cursor,
+    parent: Directory,
+    directory: Directory,
     path: PathBuf,
-    /// Closed, and with it given back, after the removal.
+    /// Closed, and so released, after the removal.
     _lock: File,
     is_removed: AtomicBool,
     /// Handles beside one.
     clones: Mutex<usize>,
-    /// Told when there is one less.
+    /// Notified when there is one less.
     gone: Condvar,
 }
 
 impl Owned {
-    /// None: one that sweeps was faster.
-    fn try_create(parent: &Cursor, parent_path: &Path) -> io::Result<Option<Self>> {
+    /// None: another host took the new directory for an orphan.
+    fn try_create(parent: &Directory, parent_path: &Path) -> io::Result<Option<Self>> {
         let made = tempfile::Builder::new()
             .prefix(PREFIX)
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent_path)?;
         let name = made.path().file_name().unwrap_or_default();
-        let dir = match Cursor::at(parent.as_fd(), name) {
-            Ok(dir) => dir,
+        let created = parent.directory(name).and_then(|directory| {
+            let lock = directory.create_file(OsStr::new(LOCK))?;
+            Ok((directory, lock))
+        });
+        let (directory, mut lock) = match created {
+            Ok(created) => created,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let mut lock = match openat(&dir, LOCK, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-            Ok(lock) => File::from(lock),
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        };
-        if !take(&lock, &dir)? {
+        if !take(&lock)? {
             return Ok(None);
         }
         writeln!(lock, "{}", std::process::id())?;
-        let parent = Cursor::at(parent.as_fd(), OsStr::new("."))?;
         Ok(Some(Self {
-            parent,
-            dir,
+            parent: parent.try_clone()?,
+            directory,
             path: made.keep(),
             _lock: lock,
             is_removed: AtomicBool::new(false),
@@ -154,7 +149,7 @@ impl Owned {
         if self.is_removed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        remove_locked(&self.parent, self.path.file_name().unwrap_or_default(), &self.dir)
+        remove_locked(&self.parent, self.path.file_name().unwrap_or_default(), &self.directory)
     }
 }
 
@@ -167,8 +162,8 @@ impl Drop for Owned {
 }
 
 /// Removes the directories of dead hosts. What fails is logged.
-fn sweep(parent: &Cursor, path: &Path) {
-    let entries = match parent.list() {
+fn remove_orphans(parent: &Directory, path: &Path) {
+    let entries = match parent.entries() {
         Ok(entries) => entries,
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "cannot look for what killed hosts left behind");
@@ -177,7 +172,7 @@ fn sweep(parent: &Cursor, path: &Path) {
     };
     for name in entries.filter_map(|entry| Some(entry.ok()?.name)) {
         if name.as_bytes().starts_with(PREFIX.as_bytes())
-            && let Err(error) = sweep_one(parent, &name)
+            && let Err(error) = remove_if_orphan(parent, &name)
         {
             let path = path.join(&name);
             tracing::warn!(path = %path.display(), %error, "cannot remove what a killed host left behind");
@@ -185,72 +180,63 @@ fn sweep(parent: &Cursor, path: &Path) {
     }
 }
 
-fn sweep_one(parent: &Cursor, name: &OsStr) -> io::Result<()> {
-    let dir = match Cursor::at(parent.as_fd(), name) {
-        Ok(dir) => dir,
-        Err(error) => return unless_gone(error),
+fn remove_if_orphan(parent: &Directory, name: &OsStr) -> io::Result<()> {
+    let directory = match parent.directory(name) {
+        Ok(directory) => directory,
+        Err(error) if is_not_a_directory(&error) => return Ok(()),
+        Err(error) => return Err(error),
     };
-    if dir.stat()?.st_uid != geteuid().as_raw() {
+    if directory.metadata()?.uid() != geteuid().as_raw() {
         return Ok(());
     }
-    dir.restore_access()?;
-    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let lock = match openat(&dir, LOCK, flags, Mode::empty()) {
-        Ok(lock) => File::from(lock),
-        Err(Errno::ENOENT) => return remove_empty(parent, name),
-        Err(errno) => return Err(errno.into()),
-    };
-    let is_file = SFlag::from_bits_truncate(fstat(&lock)?.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
-    if is_file && take(&lock, &dir)? { remove_locked(parent, name, &dir) } else { Ok(()) }
+    directory.restore_access()?;
+    match directory.file(OsStr::new(LOCK)) {
+        Ok(lock) if lock.metadata()?.is_file() && take(&lock)? => remove_locked(parent, name, &directory),
+        Ok(_theirs) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => remove_empty(parent, name),
+        Err(error) => Err(error),
+    }
 }
 
-/// Takes the lock. False: another one has it, or had it and has removed its file.
-fn take(lock: &File, dir: &Cursor) -> io::Result<bool> {
+/// Takes the lock. False: another process has it, or had it and has removed the file.
+fn take(lock: &File) -> io::Result<bool> {
     match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return Ok(false),
-        Err(fs::TryLockError::Error(error)) => return Err(error),
-    }
-    match fstatat(dir, LOCK, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Ok(named) => Ok(Identity::from(&named) == Identity::from(&fstat(lock)?)),
-        Err(Errno::ENOENT) => Ok(false),
-        Err(errno) => Err(errno.into()),
+        Ok(()) => Ok(lock.metadata()?.nlink() > 0),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
 /// Removes a host's directory, whose lock is held.
-fn remove_locked(parent: &Cursor, name: &OsStr, dir: &Cursor) -> io::Result<()> {
-    dir.restore_access()?;
-    let held: Vec<OsString> = dir.list()?.map(|entry| Ok(entry?.name)).collect::<io::Result<_>>()?;
-    let removals = held.iter().filter(|held| *held != LOCK).map(|held| remove_all(dir.as_fd(), held));
-    // Each is tried; the first error is told.
+fn remove_locked(parent: &Directory, name: &OsStr, directory: &Directory) -> io::Result<()> {
+    directory.restore_access()?;
+    let held: Vec<OsString> = directory.entries()?.map(|entry| Ok(entry?.name)).collect::<io::Result<_>>()?;
+    let removals = held.iter().filter(|held| *held != LOCK).map(|held| remove_all(directory, held));
+    // Each is tried; the first error is returned.
     removals.fold(Ok(()), Result::and)?;
-    match unlinkat(dir, LOCK, UnlinkatFlags::NoRemoveDir) {
+    match unlinkat(directory, LOCK, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => remove_empty(parent, name),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// Removes a directory if it is empty.
-fn remove_empty(parent: &Cursor, name: &OsStr) -> io::Result<()> {
+fn remove_empty(parent: &Directory, name: &OsStr) -> io::Result<()> {
     match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// What is no directory, or no more, is not a host's.
-fn unless_gone(error: io::Error) -> io::Result<()> {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(()),
-        _ => Err(error),
-    }
+fn is_not_a_directory(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};
 
     use super::super::testing::{as_nobody, is_root};
@@ -333,7 +319,7 @@ mod tests {
         symlink("elsewhere", at("rlm-host-link")).unwrap();
         fs::create_dir_all(at("rlm-host-odd").join(LOCK)).unwrap();
         fs::create_dir(at("rlm-host-fifo")).unwrap();
-        nix::unistd::mkfifo(&at("rlm-host-fifo").join(LOCK), Mode::S_IRWXU).unwrap();
+        nix::unistd::mkfifo(&at("rlm-host-fifo").join(LOCK), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let before = names(parent.path());
         drop(HostDir::create(parent.path()).unwrap());
         assert_eq!(names(parent.path()), before);
@@ -390,26 +376,16 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_counts_only_while_its_file_has_its_name() {
+    fn a_lock_counts_only_while_its_file_is_there() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(LOCK);
-        let cursor = Cursor::at_path(dir.path()).unwrap();
-        let take_new = || {
-            let lock = File::create(&path).unwrap();
-            (take(&lock, &cursor).unwrap(), lock)
-        };
-        let (is_ours, held) = take_new();
-        assert!(is_ours);
-        assert!(!take_new().0, "it is held");
-        fs::remove_file(&path).unwrap();
+        let open = || File::options().create(true).append(true).open(dir.path().join(LOCK)).unwrap();
+        let (held, late) = (open(), open());
+        assert!(take(&held).unwrap());
+        assert!(!take(&late).unwrap(), "it is held");
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
         drop(held);
-        let late = File::create(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        assert!(!take(&late, &cursor).unwrap(), "its file is gone");
-        let (is_ours, _held) = take_new();
-        assert!(is_ours);
-        late.unlock().unwrap();
-        assert!(!take(&late, &cursor).unwrap(), "the file of that name is another one");
+        assert!(!take(&late).unwrap(), "its file is gone");
+        assert!(take(&open()).unwrap());
     }
 
     #[test]

@@ -12,7 +12,6 @@
 
 mod context;
 mod copy;
-mod cursor;
 mod host_dir;
 mod names;
 mod remove;
@@ -24,13 +23,11 @@ mod transcript;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
-use nix::sys::stat::{Mode, mkdirat};
+use rlm_core::dirfd::Directory;
 use rlm_core::ids::is_rollout_id;
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +38,6 @@ pub(crate) use host_dir::HostDir;
 pub(crate) use summary::Summary;
 pub(crate) use transcript::Transcript;
 
-use cursor::Cursor;
 use names::shown;
 
 const FS: &str = "rlm_fs";
@@ -73,7 +69,7 @@ pub(crate) enum WorkspaceError {
 #[derive(Debug)]
 pub(crate) struct Workspace {
     tree: Arc<Tree>,
-    fs: OwnedFd,
+    fs: Directory,
     fs_path: PathBuf,
     control_path: PathBuf,
 }
@@ -87,18 +83,20 @@ impl Workspace {
         if !is_rollout_id(id) {
             return Err(WorkspaceError::BadId(id.to_owned()));
         }
-        let (place, path) = match keep {
-            None => (Place::Host(host.clone()), host.path().to_owned()),
+        let (parent, path) = match keep {
+            None => (Parent::Host(host.clone()), host.path().to_owned()),
             Some(keep) => open_keep(keep).map_err(cannot_make(keep))?,
         };
         let path = path.join(id);
-        match mkdirat(place.as_fd(), id, Mode::S_IRWXU) {
+        match parent.directory().create_directory(OsStr::new(id)) {
             Ok(()) => {}
-            Err(Errno::EEXIST) => return Err(WorkspaceError::Exists(path)),
-            Err(errno) => return Err(cannot_make(&path)(errno.into())),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(WorkspaceError::Exists(path));
+            }
+            Err(error) => return Err(cannot_make(&path)(error)),
         }
         let tree = Tree {
-            place,
+            parent,
             id: id.to_owned(),
             path,
             is_filled: AtomicBool::new(false),
@@ -187,7 +185,7 @@ impl Workspace {
 /// What of a workspace outlives it while a copy has yet to stop.
 #[derive(Debug)]
 struct Tree {
-    place: Place,
+    parent: Parent,
     id: String,
     path: PathBuf,
     is_filled: AtomicBool,
@@ -197,16 +195,16 @@ struct Tree {
 }
 
 impl Tree {
-    fn make_inner(&self) -> io::Result<OwnedFd> {
-        let dir = Cursor::at(self.place.as_fd(), OsStr::new(&self.id))?;
+    fn make_inner(&self) -> io::Result<Directory> {
+        let directory = self.parent.directory().directory(OsStr::new(&self.id))?;
         for inner in [FS, CONTROL] {
-            mkdirat(&dir, inner, Mode::S_IRWXU)?;
+            directory.create_directory(OsStr::new(inner))?;
         }
-        Cursor::at(dir.as_fd(), OsStr::new(FS))?.as_fd().try_clone_to_owned()
+        directory.directory(OsStr::new(FS))
     }
 
     fn is_kept(&self) -> bool {
-        matches!(self.place, Place::Keep(_)) && self.is_filled.load(Ordering::Acquire)
+        matches!(self.parent, Parent::Keep(_)) && self.is_filled.load(Ordering::Acquire)
     }
 
     /// Does nothing a second time.
@@ -214,7 +212,7 @@ impl Tree {
         if self.is_kept() || self.is_removed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        remove::remove_all(self.place.as_fd(), OsStr::new(&self.id))
+        remove::remove_all(self.parent.directory(), OsStr::new(&self.id))
     }
 }
 
@@ -226,26 +224,26 @@ impl Drop for Tree {
     }
 }
 
-/// Where rollouts' directories lie.
+/// The directory that holds a rollout's.
 #[derive(Debug)]
-enum Place {
+enum Parent {
     Host(HostDir),
-    Keep(Cursor),
+    Keep(Directory),
 }
 
-impl AsFd for Place {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+impl Parent {
+    fn directory(&self) -> &Directory {
         match self {
-            Self::Host(host) => host.as_fd(),
-            Self::Keep(dir) => dir.as_fd(),
+            Self::Host(host) => host.directory(),
+            Self::Keep(directory) => directory,
         }
     }
 }
 
-fn open_keep(keep: &Path) -> io::Result<(Place, PathBuf)> {
+fn open_keep(keep: &Path) -> io::Result<(Parent, PathBuf)> {
     fs::create_dir_all(keep)?;
     let path = fs::canonicalize(keep)?;
-    Ok((Place::Keep(Cursor::at_path(&path)?), path))
+    Ok((Parent::Keep(Directory::at_path(&path)?), path))
 }
 
 fn cannot_make(path: &Path) -> impl FnOnce(io::Error) -> WorkspaceError {

@@ -1,35 +1,34 @@
-//! Removal of trees that were left by somebody who may have done anything to them.
+//! Removal of trees that a session has left, whatever it did to them.
 //!
-//! Symbolic links are removed, not followed. Directories that cannot be read or written are made so. What is mounted in the
+//! Symbolic links are removed, not followed. Directories that cannot be read or written are made so. A mount point in the
 //! tree is neither entered nor removed: it is an error, after the rest was removed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use rlm_core::dirfd::{Cursor, Directory};
 
-use super::cursor::Cursor;
 use super::names::shown;
 
 /// How often a directory that something still writes to is emptied again.
-const PASSES: u32 = 16;
+const PASSES: u32 = 4;
 
 /// Removes what a directory holds under a name, whatever it is. Nothing there is a success.
 ///
 /// # Errors
 /// The first thing that could not be removed, with its path. What could be, is.
-pub(super) fn remove_all(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+pub(super) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
     let failed = |error: io::Error| with_path(Path::new(name), &error);
     for _ in 0..PASSES {
-        if try_remove(parent, name).map_err(|errno| failed(errno.into()))? == Removal::Done {
+        if remove_one(parent, name).map_err(|errno| failed(errno.into()))? == Removal::Done {
             return Ok(());
         }
-        match Cursor::at(parent, name) {
-            Ok(mut dir) => clear_below(&mut dir, Path::new(name))?,
-            // Another one removes it too, or has put something else there.
+        match parent.directory(name) {
+            Ok(directory) => clear_below(directory, Path::new(name))?,
+            // Another process removes it too, or has put something else there.
             Err(error) if is_race(&error) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -41,33 +40,29 @@ pub(super) fn remove_all(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
 ///
 /// # Errors
 /// As for [`remove_all`].
-pub(super) fn clear(dir: BorrowedFd<'_>) -> io::Result<()> {
-    clear_below(&mut Cursor::at(dir, OsStr::new("."))?, Path::new("."))
+pub(super) fn clear(directory: &Directory) -> io::Result<()> {
+    clear_below(directory.try_clone()?, Path::new("."))
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Removal {
     Done,
-    DirNotEmpty,
+    DirectoryNotEmpty,
 }
 
-fn try_remove(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Removal, Errno> {
-    match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => Ok(Removal::Done),
-        // What unlink says of a directory differs between kernels.
-        Err(errno @ (Errno::EISDIR | Errno::EPERM)) => match try_remove_dir(parent, name) {
-            Err(Errno::ENOTDIR) => Err(errno),
-            removal => removal,
-        },
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Linux refuses the removal of a mount point before it looks whether it is empty, so that nobody descends into one.
-fn try_remove_dir(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Removal, Errno> {
+/// Removes anything but a directory that holds something.
+fn remove_one(parent: &Directory, name: &OsStr) -> Result<Removal, Errno> {
+    let refusal = match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => return Ok(Removal::Done),
+        // Kernels differ in what unlink says of a directory.
+        Err(errno @ (Errno::EISDIR | Errno::EPERM)) => errno,
+        Err(errno) => return Err(errno),
+    };
+    // Linux refuses to remove a mount point before it looks whether it is empty. So nothing descends into one.
     match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(Removal::Done),
-        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(Removal::DirNotEmpty),
+        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(Removal::DirectoryNotEmpty),
+        Err(Errno::ENOTDIR) => Err(refusal),
         Err(errno) => Err(errno),
     }
 }
@@ -76,18 +71,19 @@ fn try_remove_dir(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Removal, Errno
 #[derive(Debug)]
 struct Level {
     name: OsString,
-    /// Those of its directories that are not empty, still to be cleared.
-    dirs: Vec<OsString>,
+    /// Its directories that are not empty, still to be cleared.
+    directories: Vec<OsString>,
 }
 
-/// Empties the directory that a cursor is at. What is added meanwhile may be left.
-fn clear_below(cursor: &mut Cursor, path: &Path) -> io::Result<()> {
+/// Empties a directory, which has this path in errors. What is added in the course of it may be left.
+fn clear_below(directory: Directory, path: &Path) -> io::Result<()> {
+    let mut cursor = Cursor::new(directory);
     let mut clearing = Clearing { levels: Vec::new(), first_error: None };
-    clearing.scan(cursor, path.as_os_str().to_owned());
+    clearing.scan(&cursor, path.as_os_str().to_owned());
     while let Some(level) = clearing.levels.last_mut() {
-        if let Some(name) = level.dirs.pop() {
+        if let Some(name) = level.directories.pop() {
             match cursor.enter(&name) {
-                Ok(()) => clearing.scan(cursor, name),
+                Ok(()) => clearing.scan(&cursor, name),
                 Err(error) if is_race(&error) => {}
                 Err(error) => clearing.note(&name, &error),
             }
@@ -95,7 +91,8 @@ fn clear_below(cursor: &mut Cursor, path: &Path) -> io::Result<()> {
             && !clearing.levels.is_empty()
         {
             cursor.leave()?;
-            if let Err(errno) = try_remove_dir(cursor.as_fd(), &done.name) {
+            // Where it is not empty, something in it is noted already, or was added.
+            if let Err(errno) = remove_one(&cursor, &done.name) {
                 clearing.note(&done.name, &errno.into());
             }
         }
@@ -110,10 +107,10 @@ struct Clearing {
 }
 
 impl Clearing {
-    /// Removes what can be removed at once from the directory that the cursor is at, and notes the rest as a level.
+    /// Removes what can be removed at once from the cursor's directory, and notes the rest as a level.
     fn scan(&mut self, cursor: &Cursor, name: OsString) {
-        self.levels.push(Level { name, dirs: Vec::new() });
-        let entries = match cursor.restore_access().and_then(|()| cursor.list()) {
+        self.levels.push(Level { name, directories: Vec::new() });
+        let entries = match cursor.restore_access().and_then(|()| cursor.entries()) {
             Ok(entries) => entries,
             Err(error) => return self.note(OsStr::new(""), &error),
         };
@@ -122,20 +119,13 @@ impl Clearing {
                 Ok(entry) => entry,
                 Err(error) => return self.note(OsStr::new(""), &error),
             };
-            let removal = if entry.is_known_dir {
-                try_remove_dir(cursor.as_fd(), &entry.name)
-            } else {
-                try_remove(cursor.as_fd(), &entry.name)
-            };
-            match removal {
+            match remove_one(cursor, &entry.name) {
                 Ok(Removal::Done) => {}
-                Ok(Removal::DirNotEmpty) => {
+                Ok(Removal::DirectoryNotEmpty) => {
                     if let Some(level) = self.levels.last_mut() {
-                        level.dirs.push(entry.name);
+                        level.directories.push(entry.name);
                     }
                 }
-                // Something else has taken the directory's place meanwhile: the next pass sees to it.
-                Err(Errno::ENOTDIR) => {}
                 Err(errno) => self.note(&entry.name, &errno.into()),
             }
         }
@@ -143,8 +133,8 @@ impl Clearing {
 
     fn note(&mut self, name: &OsStr, error: &io::Error) {
         if self.first_error.is_none() {
-            let dirs: PathBuf = self.levels.iter().map(|level| &level.name).collect();
-            self.first_error = Some(with_path(&dirs.join(name), error));
+            let directory: PathBuf = self.levels.iter().map(|level| &level.name).collect();
+            self.first_error = Some(with_path(&directory.join(name), error));
         }
     }
 }
@@ -159,19 +149,19 @@ fn with_path(path: &Path, error: &io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File, Permissions};
+    use std::fs::{self, Permissions};
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use nix::mount::{MsFlags, mount, umount};
-    use nix::sys::stat::{Mode, mkdirat};
+    use nix::sys::stat::Mode;
 
     use super::super::testing::{as_nobody, is_root, with_own_mounts};
     use super::*;
 
     #[track_caller]
     fn remove(dir: &Path, name: &str) {
-        remove_all(File::open(dir).unwrap().as_fd(), OsStr::new(name)).unwrap();
+        remove_all(&Directory::at_path(dir).unwrap(), OsStr::new(name)).unwrap();
         assert!(fs::symlink_metadata(dir.join(name)).is_err(), "{name} is still there");
     }
 
@@ -210,10 +200,10 @@ mod tests {
     fn depth_is_no_limit() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("deep")).unwrap();
-        let mut cursor = Cursor::at_path(&dir.path().join("deep")).unwrap();
+        let mut cursor = Cursor::new(Directory::at_path(&dir.path().join("deep")).unwrap());
         let name = OsStr::new("a-name-that-makes-the-path-longer-than-a-path-may-be");
         for _ in 0..2000 {
-            mkdirat(&cursor, name, Mode::S_IRWXU).unwrap();
+            cursor.create_directory(name).unwrap();
             cursor.enter(name).unwrap();
         }
         drop(cursor);
@@ -257,7 +247,7 @@ mod tests {
         });
         fs::rename(&theirs, dir.path().join("tree/theirs")).unwrap();
         as_nobody(dir.path(), |dir| {
-            let error = remove_all(File::open(dir).unwrap().as_fd(), OsStr::new("tree")).unwrap_err();
+            let error = remove_all(&Directory::at_path(dir).unwrap(), OsStr::new("tree")).unwrap_err();
             assert_eq!(error.to_string(), "cannot remove tree/theirs/file: Permission denied (os error 13)");
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             let left: Vec<_> =
@@ -281,7 +271,7 @@ mod tests {
                 mount(Some(source), &mount_point, none, MsFlags::MS_BIND, none).unwrap();
             };
             bind(&outside);
-            let error = remove_all(File::open(dir.path()).unwrap().as_fd(), OsStr::new("tree")).unwrap_err();
+            let error = remove_all(&Directory::at_path(dir.path()).unwrap(), OsStr::new("tree")).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "cannot remove tree/sub/mounted: Device or resource busy (os error 16)"
@@ -298,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("file"), "x").unwrap();
-        clear(File::open(dir.path()).unwrap().as_fd()).unwrap();
+        clear(&Directory::at_path(dir.path()).unwrap()).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

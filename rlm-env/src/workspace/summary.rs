@@ -3,13 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Read;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use rlm_core::dirfd::Directory;
 use rlm_core::text::{counted, grouped, size};
 use serde_json::{Map, Value as Json, json};
 
@@ -80,7 +77,7 @@ impl Tally {
     }
 
     /// Counts the lines of what will be named, and is done. None: stopped.
-    pub(super) fn summarize(mut self, fs: BorrowedFd<'_>, is_stopped: &dyn Fn() -> bool) -> Option<Summary> {
+    pub(super) fn summarize(mut self, fs: &Directory, is_stopped: &dyn Fn() -> bool) -> Option<Summary> {
         self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         self.dropped_entries += self.entries.len().saturating_sub(KEPT) as u64;
         self.entries.truncate(KEPT);
@@ -307,7 +304,7 @@ fn put(text: &mut String, piece: std::fmt::Arguments<'_>) {
 
 /// Counts lines, within a bound on the bytes of all files together.
 struct Lines<'a> {
-    fs: BorrowedFd<'a>,
+    fs: &'a Directory,
     left: u64,
     is_stopped: &'a dyn Fn() -> bool,
 }
@@ -315,9 +312,7 @@ struct Lines<'a> {
 impl Lines<'_> {
     /// Outer None: stopped. Inner None: it is no text, or too large, or cannot be read.
     fn count(&mut self, path: &Path) -> Option<Option<u64>> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let Ok(file) = openat(self.fs, path, flags, Mode::empty()) else { return Some(None) };
-        let mut file = File::from(file);
+        let Ok(mut file) = self.fs.file_below(path) else { return Some(None) };
         let Ok(metadata) = file.metadata() else { return Some(None) };
         let Some(left) = self.left.checked_sub(metadata.len()) else { return Some(None) };
         let mut buffer = vec![0; 256 << 10];
@@ -346,7 +341,6 @@ impl Lines<'_> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::fd::AsFd;
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
@@ -367,11 +361,11 @@ mod tests {
             fs::write(dir.path().join(path), bytes).unwrap();
             tally.file(&place, path.file_name().unwrap(), bytes.len() as u64);
         }
-        tally.summarize(File::open(dir.path()).unwrap().as_fd(), &|| false).unwrap()
+        tally.summarize(&Directory::at_path(dir.path()).unwrap(), &|| false).unwrap()
     }
 
-    fn nowhere() -> File {
-        File::open("/proc/self").unwrap()
+    fn nowhere() -> Directory {
+        Directory::at_path(Path::new("/proc/self")).unwrap()
     }
 
     #[test]
@@ -432,7 +426,7 @@ mod tests {
         assert_eq!(summary_of(&[("a.txt", b"x\n")]).text(), "1 file, 2 B:\n  a.txt: 2 B, 1 line");
         let mut tally = Tally::default();
         tally.dir(&[], OsStr::new("empty"));
-        let summary = tally.summarize(nowhere().as_fd(), &|| false).unwrap();
+        let summary = tally.summarize(&nowhere(), &|| false).unwrap();
         assert_eq!(summary.text(), "0 files in 1 directory, 0 B:\n  empty/: 0 files, 0 B");
     }
 
@@ -442,7 +436,7 @@ mod tests {
         for index in 0..10_000_u64 {
             tally.file(&[], OsStr::new(&format!("{index:05}")), index * 7919 % 10_000);
         }
-        let summary = tally.summarize(nowhere().as_fd(), &|| false).unwrap();
+        let summary = tally.summarize(&nowhere(), &|| false).unwrap();
         let sizes: Vec<u64> = summary.entries.iter().map(|entry| entry.bytes).collect();
         assert_eq!(sizes, (9900..10_000).rev().collect::<Vec<_>>());
         assert_eq!(summary.largest.iter().map(|file| file.bytes).collect::<Vec<_>>(), sizes);
@@ -461,7 +455,7 @@ mod tests {
             tally.dir(&place, OsStr::from_bytes(&name));
             tally.file(&place, OsStr::from_bytes(&name), u64::MAX / 10_000 - index);
         }
-        let text = tally.summarize(nowhere().as_fd(), &|| false).unwrap().text();
+        let text = tally.summarize(&nowhere(), &|| false).unwrap().text();
         assert!(text.chars().count() <= 2000, "{}: {text}", text.chars().count());
         assert!(text.chars().count() > 1000, "the test must be near the bound: {text}");
         assert!(text.chars().all(|c| c == '\n' || c == '…' || c.is_ascii_graphic() || c == ' '), "{text}");
@@ -474,7 +468,7 @@ mod tests {
         fs::write(dir.path().join("a"), "x").unwrap();
         let mut tally = Tally::default();
         tally.file(&[], OsStr::new("a"), 1);
-        assert_eq!(tally.summarize(File::open(dir.path()).unwrap().as_fd(), &|| true), None);
+        assert_eq!(tally.summarize(&Directory::at_path(dir.path()).unwrap(), &|| true), None);
     }
 
     #[test]
@@ -482,8 +476,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "1\n2\n").unwrap();
         fs::write(dir.path().join("b"), "1").unwrap();
-        let file = File::open(dir.path()).unwrap();
-        let mut lines = Lines { fs: file.as_fd(), left: 4, is_stopped: &|| false };
+        let fs = Directory::at_path(dir.path()).unwrap();
+        let mut lines = Lines { fs: &fs, left: 4, is_stopped: &|| false };
         assert_eq!(["a", "b"].map(|name| lines.count(Path::new(name))), [Some(Some(2)), Some(None)]);
     }
 }

@@ -1,24 +1,25 @@
 //! The conversation with the root model, for code in the session to read.
 //!
 //! The working directory belongs to the session, which may do anything to the file. So the host opens it once, before the
-//! session begins, and only ever appends to what it has open: nothing that the session puts in its place is followed,
-//! opened or written to. Once the file's name stands for something else, or for nothing, the transcript has ended.
+//! session begins, and from then on only appends to what it has open: it follows, opens and writes nothing that the session
+//! puts in its place. Once the file's name stands for something else, or for nothing, the transcript has ended.
 
+use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, fstat, fstatat};
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use rlm_core::dirfd::{Directory, Identity};
+use rlm_core::jsonl;
 use serde_json::Value as Json;
-
-use super::cursor::Identity;
 
 /// The file's name in the working directory.
 pub(super) const MESSAGES: &str = rlm_rootd::nav::TRANSCRIPT;
 
-/// What may wait for room on the disk, in bytes.
+/// Most bytes of messages that wait for room on the disk.
 const MAX_PENDING: usize = 64 << 20;
 
 /// The file `.messages`: a message per line, in OpenAI's form, appended and never rewritten.
@@ -26,37 +27,40 @@ const MAX_PENDING: usize = 64 << 20;
 pub(crate) struct Transcript {
     /// None: it has ended.
     file: Option<File>,
-    fs: OwnedFd,
+    fs: Directory,
     path: PathBuf,
-    pending: Pending,
+    /// Lines that are not written yet.
+    pending: VecDeque<Vec<u8>>,
     is_failing: bool,
 }
 
 impl Transcript {
-    pub(super) fn create(fs: OwnedFd, fs_path: &Path) -> io::Result<Self> {
+    pub(super) fn create(fs: Directory, fs_path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let file = openat(&fs, MESSAGES, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
         let path = fs_path.join(MESSAGES);
-        Ok(Self { file: Some(file.into()), fs, path, pending: Pending::default(), is_failing: false })
+        Ok(Self { file: Some(file.into()), fs, path, pending: VecDeque::new(), is_failing: false })
     }
 
     /// Appends a message. What cannot be written waits for the next one. A failure is logged, once until it is over.
     pub(crate) fn append(&mut self, message: &Json) {
-        let Some(file) = &mut self.file else { return };
+        let Some(file) = &self.file else { return };
         match is_in_place(&self.fs, file) {
             Ok(true) => {}
             Ok(false) => return self.end("the session has moved, removed or replaced it"),
             Err(error) => return self.end(&error.to_string()),
         }
-        self.pending.push(message);
-        let written = self.pending.write_to(file);
+        self.pending.extend(jsonl::line(message));
+        let written = write(&mut self.pending, file);
         self.note(written);
     }
 
     fn note(&mut self, written: io::Result<()>) {
         match written {
             Ok(()) => self.is_failing = false,
-            Err(error) if self.pending.bytes.len() > MAX_PENDING => self.end(&error.to_string()),
+            Err(error) if self.pending.iter().map(Vec::len).sum::<usize>() > MAX_PENDING => {
+                self.end(&error.to_string())
+            }
             Err(error) if !self.is_failing => {
                 self.is_failing = true;
                 tracing::warn!(path = %self.path.display(), %error, "cannot write the transcript for now");
@@ -67,47 +71,24 @@ impl Transcript {
 
     fn end(&mut self, reason: &str) {
         self.file = None;
-        self.pending = Pending::default();
+        self.pending.clear();
         tracing::warn!(path = %self.path.display(), reason, "the transcript has ended");
     }
 }
 
+/// Writes lines, each whole; those that cannot be written stay.
+fn write(lines: &mut VecDeque<Vec<u8>>, file: &File) -> io::Result<()> {
+    while let Some(line) = lines.front() {
+        jsonl::append(file, line)?;
+        lines.pop_front();
+    }
+    Ok(())
+}
+
 /// Whether the file still has its name.
-fn is_in_place(fs: &OwnedFd, file: &File) -> io::Result<bool> {
-    let ours = Identity::from(&fstat(file)?);
-    Ok(fstatat(fs, MESSAGES, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|named| Identity::from(&named) == ours))
-}
-
-/// Lines that are not yet written whole.
-#[derive(Debug, Default)]
-struct Pending {
-    bytes: Vec<u8>,
-}
-
-impl Pending {
-    fn push(&mut self, message: &Json) {
-        self.bytes.extend_from_slice(message.to_string().as_bytes());
-        self.bytes.push(b'\n');
-    }
-
-    /// On an error, what was not written stays, so that a line that was cut off is completed the next time.
-    fn write_to(&mut self, file: &mut impl Write) -> io::Result<()> {
-        let mut written = 0;
-        let result = loop {
-            if written == self.bytes.len() {
-                break Ok(());
-            }
-            match file.write(&self.bytes[written..]) {
-                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break Err(error),
-            }
-        };
-        self.bytes.drain(..written);
-        self.bytes.shrink_to(64 << 10);
-        result
-    }
+fn is_in_place(fs: &Directory, file: &File) -> io::Result<bool> {
+    let ours = Identity::from(&file.metadata()?);
+    Ok(fs.metadata_of(OsStr::new(MESSAGES)).is_ok_and(|named| Identity::from(&named) == ours))
 }
 
 #[cfg(test)]
@@ -124,7 +105,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fs = dir.path().join("fs");
         fs::create_dir(&fs).unwrap();
-        let transcript = Transcript::create(File::open(&fs).unwrap().into(), &fs).unwrap();
+        let transcript = Transcript::create(Directory::at_path(&fs).unwrap(), &fs).unwrap();
         (dir, transcript)
     }
 
@@ -200,53 +181,16 @@ mod tests {
     #[test]
     fn a_full_disk_is_logged_once_and_nothing_is_lost() {
         let (dir, mut transcript) = transcript();
-        let mut full = File::options().write(true).open("/dev/full").unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
         let warnings = warnings_of(|| {
             for number in 0..3 {
-                transcript.pending.push(&json!(number));
-                let written = transcript.pending.write_to(&mut full);
+                transcript.pending.extend(jsonl::line(&json!(number)));
+                let written = write(&mut transcript.pending, &full);
                 transcript.note(written);
             }
         });
         assert_eq!(warnings, 1);
         transcript.append(&json!(3));
         assert_eq!(fs::read_to_string(dir.path().join("fs/.messages")).unwrap(), "0\n1\n2\n3\n");
-    }
-
-    /// Takes so many bytes, then has no room.
-    struct Disk {
-        room: usize,
-        bytes: Vec<u8>,
-    }
-
-    impl Write for Disk {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let count = bytes.len().min(self.room - self.bytes.len());
-            self.bytes.extend_from_slice(&bytes[..count]);
-            if count == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(count) }
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_line_that_was_cut_off_is_completed() {
-        let mut disk = Disk { room: 8, bytes: Vec::new() };
-        let mut pending = Pending::default();
-        pending.push(&json!("first"));
-        pending.write_to(&mut disk).unwrap();
-        pending.push(&json!("second"));
-        for expected in ["\"first\"\n", "\"first\"\n\"se"] {
-            assert_eq!(disk.bytes, expected.as_bytes());
-            disk.room = 11;
-            assert_eq!(pending.write_to(&mut disk).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        }
-        disk.room = 100;
-        pending.push(&json!("third"));
-        pending.write_to(&mut disk).unwrap();
-        assert_eq!(disk.bytes, b"\"first\"\n\"second\"\n\"third\"\n");
-        assert!(pending.bytes.is_empty());
     }
 }

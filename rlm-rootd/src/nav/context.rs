@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use rlm_core::beneath::{Directory, Kind};
+use rlm_core::dirfd::{Directory, Kind};
 
 use super::fault::{Fault, quoted};
 
@@ -126,7 +126,7 @@ impl Context {
                 Err(error) => Err(missing(error)),
             },
             Kind::Link => Err(link(&at, last, path)),
-            Kind::Other => Err(Missing::Other),
+            Kind::Other(_) => Err(Missing::Other),
         }
     }
 }

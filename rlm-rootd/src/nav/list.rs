@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use rlm_core::beneath::{Directory, Entry, Kind};
+use rlm_core::dirfd::{Directory, Entry, Kind};
 use rlm_core::pickle::Value;
 
 use super::context::{Context, open_file, shown};
@@ -95,7 +95,7 @@ fn of_entry(
             let (mut files, mut bytes) = (0_u64, 0_u64);
             while let Some(found) = walk.next()? {
                 files += 1;
-                bytes += found.directory.size(found.name()).unwrap_or_default();
+                bytes += found.directory.metadata_of(found.name()).map_or(0, |file| file.len());
             }
             dict([
                 ("path", Value::from(shown(&path))),
@@ -106,7 +106,7 @@ fn of_entry(
             ])
         }
         Kind::Link => of("link", Value::None, Value::None),
-        Kind::Other => of("other", Value::None, Value::None),
+        Kind::Other(_) => of("other", Value::None, Value::None),
     })
 }
 

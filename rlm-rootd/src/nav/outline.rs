@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use rlm_core::beneath::Directory;
+use rlm_core::dirfd::Directory;
 use rlm_core::pickle::Value;
 
 use super::context::{Context, open_file, shown};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memchr::memchr_iter;
 use memchr::memmem;
-use rlm_core::beneath::Directory;
+use rlm_core::dirfd::Directory;
 
 use super::context::{Context, OpenFile, Place, open_file, shown};
 use super::fault::{Fault, did_you_mean, quoted};

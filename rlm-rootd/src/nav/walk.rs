@@ -12,7 +12,7 @@ use std::vec;
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rlm_core::beneath::{Directory, Entry, Kind};
+use rlm_core::dirfd::{Directory, Entry, Kind};
 
 use super::context::{Context, is_gone, open_file};
 use super::stop::{Stop, Stopped};

@@ -5,24 +5,20 @@
 //! is listed once, and a file is copied no further than it went when it was opened, so a tree that changes meanwhile
 //! ends too.
 
-mod kind;
 mod names;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::vec;
 
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
+use nix::fcntl::OFlag;
+use rlm_core::dirfd::{Cursor, Directory, Identity, Kind};
 
-use self::kind::{Kind, kind_of, kind_of_mode, refuse_special};
 use self::names::{JSON, TEXT, labels, names_of};
 use super::context::{Context, ContextError};
-use super::cursor::{Cursor, Identity};
 use super::remove;
 use super::summary::{Summary, Tally};
 use super::transcript::MESSAGES;
@@ -56,14 +52,14 @@ impl Default for CopyLimits {
 
 /// Fills a working directory, which is empty, and says what it holds then. On an error it is empty again.
 pub(super) fn fill(
-    fs: &OwnedFd,
+    fs: &Directory,
     fs_path: &Path,
     context: &Context,
     limits: CopyLimits,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Summary, ContextError> {
     let write = |source| ContextError::Write { path: fs_path.to_owned(), source };
-    let target = Cursor::at(fs.as_fd(), OsStr::new(".")).map_err(write)?;
+    let target = Cursor::new(fs.try_clone().map_err(write)?);
     let root = target.identity().map_err(write)?;
     let mut copier = Copier {
         target,
@@ -78,10 +74,10 @@ pub(super) fn fill(
     };
     let filled = copier.fill(context).and_then(|()| {
         let tally = std::mem::take(&mut copier.tally);
-        tally.summarize(fs.as_fd(), is_stopped).ok_or(ContextError::Cancelled)
+        tally.summarize(fs, is_stopped).ok_or(ContextError::Cancelled)
     });
     if filled.is_err()
-        && let Err(error) = remove::clear(fs.as_fd())
+        && let Err(error) = remove::clear(fs)
     {
         tracing::warn!(path = %fs_path.display(), %error, "cannot remove what was copied of a context");
     }
@@ -107,7 +103,7 @@ struct Copier<'a> {
 /// A directory whose entries are copied.
 struct Level {
     name: OsString,
-    stat: FileStat,
+    metadata: Metadata,
     /// Its entries that are still to be copied.
     entries: vec::IntoIter<OsString>,
 }
@@ -161,7 +157,7 @@ impl Copier<'_> {
             if metadata.is_dir() {
                 self.copy_dir(path, Some(name))?;
             } else {
-                refuse_special(&|| path.clone(), kind_of(&metadata))?;
+                refuse_special(&|| path.clone(), metadata.file_type().into())?;
                 let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
                 let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
                 self.count_entry()?;
@@ -173,7 +169,7 @@ impl Copier<'_> {
 
     /// Copies what a directory holds, into the working directory itself or into a new directory there.
     fn copy_dir(&mut self, path: &Path, as_name: Option<&OsStr>) -> Result<(), ContextError> {
-        let mut source = Cursor::at_path(path).map_err(cannot_read(path))?;
+        let mut source = Cursor::new(Directory::at_path(path).map_err(cannot_read(path))?);
         self.refuse_holder_of_target(&source, path)?;
         let name = as_name.unwrap_or_default().to_owned();
         if as_name.is_some() {
@@ -206,16 +202,16 @@ impl Copier<'_> {
         name: OsString,
     ) -> Result<(), ContextError> {
         let path = || path_of(top, levels, &name);
-        let stat = match fstatat(&*source, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(errno) => return unless_removed(&path, errno.into()),
+        let kind = match source.kind(&name) {
+            Ok(kind) => kind,
+            Err(error) => return unless_removed(&path, error),
         };
         self.count_entry()?;
         if self.place.is_empty() && name == MESSAGES {
             return Err(ContextError::Reserved(path()));
         }
-        match kind_of_mode(stat.st_mode) {
-            Kind::Dir => {
+        match kind {
+            Kind::Directory => {
                 if let Err(error) = source.enter(&name) {
                     return unless_removed(&path, error);
                 }
@@ -227,24 +223,17 @@ impl Copier<'_> {
                 levels.push(level);
                 Ok(())
             }
-            Kind::File => {
-                let flags = OFlag::O_RDONLY
-                    | OFlag::O_NOFOLLOW
-                    | OFlag::O_NONBLOCK
-                    | OFlag::O_NOCTTY
-                    | OFlag::O_CLOEXEC;
-                match openat(&*source, name.as_os_str(), flags, Mode::empty()) {
-                    Ok(file) => self.copy_file(file.into(), &path, &name),
-                    Err(errno) => unless_removed(&path, errno.into()),
-                }
-            }
+            Kind::File => match source.file(&name) {
+                Ok(file) => self.copy_file(file, &path, &name),
+                Err(error) => unless_removed(&path, error),
+            },
             other => refuse_special(&path, other),
         }
     }
 
     fn copy_file(&mut self, source: File, path: &PathFn<'_>, name: &OsStr) -> Result<(), ContextError> {
         let metadata = source.metadata().map_err(|error| unreadable(path(), error))?;
-        refuse_special(path, kind_of(&metadata))?;
+        refuse_special(path, metadata.file_type().into())?;
         self.check_room(metadata.len())?;
         let mut target = self.create_file(name)?;
         let copied = self.copy_bytes(&source, &mut target, &metadata, path)?;
@@ -283,10 +272,8 @@ impl Copier<'_> {
     }
 
     fn enter_new_dir(&mut self, name: &OsStr) -> Result<(), ContextError> {
-        mkdirat(&self.target, name, Mode::S_IRWXU)
-            .map_err(io::Error::from)
-            .and_then(|()| self.target.enter(name))
-            .map_err(|source| self.cannot_write(name, source))?;
+        let created = self.target.create_directory(name).and_then(|()| self.target.enter(name));
+        created.map_err(|source| self.cannot_write(name, source))?;
         self.tally.dir(&self.place, name);
         self.place.push(name.to_owned());
         Ok(())
@@ -296,27 +283,24 @@ impl Copier<'_> {
     fn leave_dir(&mut self, done: &Level) -> Result<(), ContextError> {
         self.place.pop();
         let finish = || {
-            let dir = self.target.open()?;
-            dir.set_permissions(Permissions::from_mode((done.stat.st_mode & 0o777) | 0o700))?;
-            dir.set_modified(modified(&done.stat))
+            let directory = self.target.as_file()?;
+            directory.set_permissions(Permissions::from_mode((done.metadata.mode() & 0o777) | 0o700))?;
+            directory.set_modified(done.metadata.modified()?)
         };
         finish().and_then(|()| self.target.leave()).map_err(|source| self.cannot_write(&done.name, source))
     }
 
     fn create_file(&self, name: &OsStr) -> Result<File, ContextError> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        openat(&self.target, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
-            .map(File::from)
-            .map_err(|errno| self.cannot_write(name, errno.into()))
+        self.target.create_file(name).map_err(|source| self.cannot_write(name, source))
     }
 
     /// Lists a directory, up to one entry more than may be copied.
     fn list(&self, dir: &Cursor, name: &OsStr) -> io::Result<Level> {
         let room = usize::try_from(self.limits.max_entries - self.entries).unwrap_or(usize::MAX);
-        let names = dir.list()?.map(|entry| Ok(entry?.name)).take(room.saturating_add(1));
+        let names = dir.entries()?.map(|entry| Ok(entry?.name)).take(room.saturating_add(1));
         let mut entries = names.collect::<io::Result<Vec<_>>>()?;
         entries.sort_unstable();
-        Ok(Level { name: name.to_owned(), stat: dir.stat()?, entries: entries.into_iter() })
+        Ok(Level { name: name.to_owned(), metadata: dir.metadata()?, entries: entries.into_iter() })
     }
 
     fn check_stopped(&self) -> Result<(), ContextError> {
@@ -339,7 +323,7 @@ impl Copier<'_> {
     fn refuse_holder_of_target(&self, source: &Cursor, path: &Path) -> Result<(), ContextError> {
         let holder = source.identity().map_err(cannot_read(path))?;
         let is_holder = |dir: &Path| {
-            let above = Cursor::at_path(dir).and_then(|dir| dir.identity());
+            let above = Directory::at_path(dir).and_then(|dir| dir.identity());
             above.is_ok_and(|above| above == holder)
         };
         if self.target_path.ancestors().any(is_holder) { Err(self.holds_target(path)) } else { Ok(()) }
@@ -367,13 +351,13 @@ fn path_of(top: &Path, levels: &[Level], name: &OsStr) -> PathBuf {
     path.join(name)
 }
 
-fn modified(stat: &FileStat) -> std::time::SystemTime {
-    use std::time::{Duration, UNIX_EPOCH};
-    let nanoseconds = Duration::from_nanos(u64::try_from(stat.st_mtime_nsec).unwrap_or(0));
-    let seconds = Duration::from_secs(stat.st_mtime.unsigned_abs());
-    let whole =
-        if stat.st_mtime < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
-    whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+fn refuse_special(path: &PathFn<'_>, kind: Kind) -> Result<(), ContextError> {
+    match kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(ContextError::Special { path: path(), kind: "directory in a file's place" }),
+        Kind::Link => Err(ContextError::Symlink(path())),
+        Kind::Other(kind) => Err(ContextError::Special { path: path(), kind }),
+    }
 }
 
 fn cannot_read(path: &Path) -> impl FnOnce(io::Error) -> ContextError {

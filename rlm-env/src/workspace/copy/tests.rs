@@ -1,10 +1,11 @@
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 
 use nix::mount::{MsFlags, mount, umount};
+use nix::sys::stat::Mode;
 use serde_json::json;
 
 use super::super::testing::{as_nobody, with_own_mounts};
@@ -46,7 +47,7 @@ impl Ground {
         limits: CopyLimits,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Summary, ContextError> {
-        fill(&File::open(&self.fs).unwrap().into(), &self.fs, context, limits, is_stopped)
+        fill(&Directory::at_path(&self.fs).unwrap(), &self.fs, context, limits, is_stopped)
     }
 
     fn whole(&self) -> Context {
@@ -103,7 +104,7 @@ fn several_paths_lie_there_under_their_names() {
     symlink(ground.context.join("two"), &link).unwrap();
     ground.fill(&Context::Paths(vec![file.clone(), ground.context.join("two"), link])).unwrap();
     assert_eq!(ground.read("a.txt") + &ground.read("two/b.txt") + &ground.read("link/b.txt"), "abb");
-    remove::clear(File::open(&ground.fs).unwrap().as_fd()).unwrap();
+    remove::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
     ground.fill(&Context::Paths(vec![file])).unwrap();
     assert_eq!(ground.read("a.txt"), "a");
 }
@@ -220,7 +221,7 @@ fn there_is_a_limit_of_files_too() {
         ground.file(&format!("{index}"), "");
     }
     assert_eq!(ground.fill(&ground.whole()).unwrap().files(), 100);
-    remove::clear(File::open(&ground.fs).unwrap().as_fd()).unwrap();
+    remove::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
     ground.file("one more", "");
     ground
         .check_error("the context has more than 100 files and directories: give a part of it, or an archive");
@@ -350,25 +351,4 @@ fn a_tree_that_changes_ends() {
     };
     let summary = ground.fill_within(&ground.whole(), LIMITS, &change).unwrap();
     assert!(summary.files() < 12, "{}", summary.files());
-}
-
-#[test]
-fn depth_is_no_limit() {
-    let ground = Ground::new();
-    let mut cursor = Cursor::at_path(&ground.context).unwrap();
-    let name = OsStr::new("a-name-that-makes-the-path-longer-than-a-path-may-be");
-    for _ in 0..1500 {
-        mkdirat(&cursor, name, Mode::S_IRWXU).unwrap();
-        cursor.enter(name).unwrap();
-    }
-    drop(cursor);
-    ground.fill_within(&ground.whole(), CopyLimits::default(), &|| false).unwrap();
-    let mut copy = Cursor::at_path(&ground.fs).unwrap();
-    for _ in 0..1500 {
-        copy.enter(name).unwrap();
-    }
-    drop(copy);
-    for dir in [&ground.context, &ground.fs] {
-        remove::clear(File::open(dir).unwrap().as_fd()).unwrap();
-    }
 }

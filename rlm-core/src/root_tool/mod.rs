@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod print;
+pub mod words;
 
 use std::fmt;
 use std::str::FromStr;

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use rlm_core::ids::is_identifier;
+use rlm_core::root_tool::words::Word;
 
 use super::Fixed;
 use super::tree::Tree;
-use super::uses::{Use, UseKind, Uses, looks_like_an_option};
+use super::uses::{Use, UseKind, Uses};
 use super::words::{requoted, words};
 use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Fault;
@@ -35,14 +36,6 @@ pub(super) struct Fixer<'a> {
     taken: HashSet<String>,
     /// Names proposed for the values of the calls at these nodes.
     proposed: HashMap<usize, String>,
-}
-
-/// A word that the tools' helper takes for text, in quotes.
-fn requoted_argument(written: &str) -> Option<String> {
-    requoted(written).filter(|quoted| {
-        let text = quoted.trim_matches('\'');
-        !looks_like_an_option(text) && !text.starts_with('@')
-    })
 }
 
 impl<'a> Fixer<'a> {
@@ -134,16 +127,17 @@ impl<'a> Fixer<'a> {
     fn call_text(&self, found: &Use) -> String {
         let arguments =
             self.tree.children(found.node).filter(|child| self.tree.nodes[*child].field == Some("argument"));
+        let is_argument = |word: &str| Word::of(&found.name, word.as_bytes()) == Word::Argument;
         let mut text = found.name.clone();
         for argument in arguments {
             let written = &self.source.text[self.tree.nodes[argument].range.clone()];
-            let is_plain = words(written).is_ok_and(
-                |words| matches!(&words[..], [word] if !looks_like_an_option(word) && !word.starts_with('@')),
-            );
             text.push(' ');
-            match is_plain {
-                true => text.push_str(written),
-                false => text.push_str(&requoted_argument(written).unwrap_or_else(|| PLACEHOLDER.to_owned())),
+            match words(written).as_deref() {
+                Ok([word]) if is_argument(word) => text.push_str(written),
+                _ => match requoted(written).filter(|quoted| is_argument(quoted.trim_matches('\''))) {
+                    Some(quoted) => text.push_str(&quoted),
+                    None => text.push_str(PLACEHOLDER),
+                },
             }
         }
         text

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rlm_core::ids::is_identifier;
-use rlm_core::pickle::{Dict, Limits, Value};
-use rlm_core::root_tool::{Call, LLM_BATCH};
+use rlm_core::root_tool::words::Word;
+use rlm_core::root_tool::{self, Call, LLM_BATCH};
 
 use super::tree::Tree;
 use super::words::{self, NotPlain};
@@ -212,48 +212,30 @@ fn place(tree: &Tree, at: usize, code: &str) -> Option<Place> {
     })
 }
 
-/// The call that a command of plain words is, as the helper of a session reads its arguments.
+/// The call that a command of plain words is, as the tools' helper in a session reads them.
 fn call(tool: &str, text: &str) -> Result<Call, (usize, Fault)> {
     let words = words::words(text).map_err(|NotPlain { found, at, word }| {
         let fault = ArgumentFault::NotLiteral(found.to_owned());
         (at, Fault::Argument { argument: format!("argument {word}"), fault })
     })?;
-    let is_batch = tool == LLM_BATCH;
     let Some((_, arguments)) = words.split_first().filter(|(first, _)| *first == tool) else {
         return Err((0, Fault::Nested));
     };
     let mut values = Vec::with_capacity(arguments.len());
     for (at, argument) in arguments.iter().enumerate() {
-        let fault = |fault| (0, Fault::Argument { argument: format!("argument {}", at + 1), fault });
-        if looks_like_an_option(argument) {
-            return Err(fault(ArgumentFault::Option(argument.clone())));
-        }
-        if !is_batch && argument.len() > 1 && argument.starts_with('@') {
-            return Err(fault(ArgumentFault::File(argument.clone())));
-        }
-        values.push(if is_batch { Value::from(argument.as_str()) } else { decoded(argument) });
+        let fault = match Word::of(tool, argument.as_bytes()) {
+            Word::Argument => {
+                values.push(root_tool::words::value(tool, argument));
+                continue;
+            }
+            Word::Option => ArgumentFault::Option(argument.clone()),
+            Word::File(_) => ArgumentFault::File(argument.clone()),
+        };
+        return Err((0, Fault::Argument { argument: format!("argument {}", at + 1), fault }));
     }
-    if is_batch && values.is_empty() {
+    if tool == LLM_BATCH && values.is_empty() {
         let fault = ArgumentFault::NotLiteral("there is no prompt".to_owned());
         return Err((0, Fault::Argument { argument: "standard input".to_owned(), fault }));
     }
-    let args = if is_batch { vec![Value::list(values)] } else { values };
-    Ok(Call { tool: tool.to_owned(), args, kwargs: Dict::default() })
-}
-
-/// The value of a text that parses as JSON, or the text.
-fn decoded(text: &str) -> Value {
-    let limits = Limits { expanded_values: usize::MAX, ..Limits::default() };
-    Value::from_json_text(text.as_bytes(), &limits).unwrap_or_else(|_no_json| text.into())
-}
-
-/// `-x`, `--name`, `--name=value`, `--`; but not `-5`, `- item` or `---`.
-pub(super) fn looks_like_an_option(argument: &str) -> bool {
-    if argument == "--" {
-        return true;
-    }
-    let Some(name) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else { return false };
-    let name = name.split('=').next().unwrap_or_default();
-    name.starts_with(|char: char| char.is_ascii_alphabetic())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    Ok(root_tool::words::call(tool, values))
 }

@@ -5,8 +5,9 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-use rlm_core::pickle::{Dict, Limits, Value};
+use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::print::Output;
+use rlm_core::root_tool::words::{self, Word};
 use rlm_core::root_tool::{Call, LLM_BATCH};
 
 /// A command line that is not understood.
@@ -75,9 +76,17 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
     let (mut is_text, mut is_literal, mut lines, mut payload) = (is_batch, false, false, None);
     let mut rest = arguments.into_iter().peekable();
     while let Some(argument) = rest.next() {
-        if is_literal || !looks_like_an_option(&argument) {
-            positional.push(Argument::given(argument, is_literal || is_batch));
-            continue;
+        match Word::of(tool, argument.as_bytes()) {
+            Word::Option if !is_literal => {}
+            Word::File(path) if !is_literal => {
+                let text = OsStr::from_bytes(path).to_owned();
+                positional.push(Argument { text, is_file: true, is_text: false });
+                continue;
+            }
+            _ => {
+                positional.push(Argument { text: argument, is_file: false, is_text: false });
+                continue;
+            }
         }
         let option = argument.to_string_lossy();
         let (name, value) = match option.split_once('=') {
@@ -100,7 +109,7 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
             ("--arguments-from", Some(path)) => rest = read_arguments(&path)?.into_iter().peekable(),
             ("--json", Some(value)) => payload = Some(Some(value)),
             ("--json", None) => {
-                let value = rest.next_if(|next| !looks_like_an_option(next));
+                let value = rest.next_if(|next| Word::of(tool, next.as_bytes()) != Word::Option);
                 payload = Some(value.map(|value| value.to_string_lossy().into_owned()));
             }
             _ => {
@@ -126,19 +135,6 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
     Ok(Parsed::Call(request, output))
 }
 
-/// `-x`, `--name`, `--name=value`, `--`; but not `-5`, `- item` or `---`.
-fn looks_like_an_option(argument: &OsStr) -> bool {
-    match argument.as_bytes() {
-        b"--" => true,
-        [b'-', b'-', rest @ ..] | [b'-', rest @ ..] => {
-            let name = rest.split(|byte| *byte == b'=').next().unwrap_or_default();
-            name.first().is_some_and(u8::is_ascii_alphabetic)
-                && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_')
-        }
-        _ => false,
-    }
-}
-
 /// Arguments that each end with a NUL.
 fn read_arguments(path: &str) -> Result<Vec<OsString>, Usage> {
     let bytes = std::fs::read(path).map_err(|error| Usage(format!("cannot read {path}: {error}")))?;
@@ -155,7 +151,7 @@ impl Request {
                 let numbered = arguments.into_iter().enumerate();
                 let values = numbered.map(|(at, argument)| argument.into_value(at + 1, tool));
                 let values = values.collect::<Result<Vec<Value>, String>>()?;
-                Ok(of_values(tool, values))
+                Ok(words::call(tool, values))
             }
             Self::Payload(payload) => {
                 let text = payload.map_or_else(read_standard_input, Ok)?;
@@ -168,19 +164,19 @@ impl Request {
                 if prompts.is_empty() {
                     return Err(no_prompt());
                 }
-                Ok(of_values(tool, prompts))
+                Ok(words::call(tool, prompts))
             }
             // Nobody types here: the session's terminal is always at its end.
             Self::StandardInput if io::stdin().is_terminal() => match is_batch {
                 true => Err(no_prompt()),
-                false => Ok(of_values(tool, Vec::new())),
+                false => Ok(words::call(tool, Vec::new())),
             },
             Self::StandardInput => {
                 let text = read_standard_input()?;
                 match (is_batch, text.trim().is_empty()) {
                     (true, true) => Err(no_prompt()),
-                    (true, false) => Ok(of_values(tool, vec![text.into()])),
-                    (false, true) => Ok(of_values(tool, Vec::new())),
+                    (true, false) => Ok(words::call(tool, vec![text.into()])),
+                    (false, true) => Ok(words::call(tool, Vec::new())),
                     (false, false) => of_payload(tool, &text),
                 }
             }
@@ -193,16 +189,6 @@ fn no_prompt() -> String {
 }
 
 impl Argument {
-    /// An argument as it is, or the file that `@FILE` names.
-    fn given(argument: OsString, is_literal: bool) -> Self {
-        match argument.as_bytes() {
-            [b'@', path @ ..] if !is_literal && !path.is_empty() => {
-                Self { text: OsStr::from_bytes(path).to_owned(), is_file: true, is_text: false }
-            }
-            _ => Self { text: argument, is_file: false, is_text: false },
-        }
-    }
-
     fn into_value(self, at: usize, tool: &str) -> Result<Value, String> {
         let text = if self.is_file {
             let hint = if tool == LLM_BATCH { "" } else { "; an argument that begins with @ comes after --" };
@@ -215,29 +201,13 @@ impl Argument {
         };
         Ok(match self.is_text {
             true => text.into(),
-            false => decoded(text),
+            false => words::value(tool, &text),
         })
     }
 }
 
-/// The value of a text that parses as JSON, or the text.
-fn decoded(text: String) -> Value {
-    Value::from_json_text(text.as_bytes(), &limits()).unwrap_or_else(|_no_json| text.into())
-}
-
-/// How much is taken is the endpoint's to say.
-fn limits() -> Limits {
-    Limits { expanded_values: usize::MAX, ..Limits::default() }
-}
-
-/// The call with these arguments; prompts are one argument together.
-fn of_values(tool: &str, values: Vec<Value>) -> Call {
-    let args = if tool == LLM_BATCH { vec![Value::list(values)] } else { values };
-    Call { tool: tool.to_owned(), args, kwargs: Dict::default() }
-}
-
 fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
-    let payload = Value::from_json_text(text.as_bytes(), &limits()).map_err(|error| {
+    let payload = Value::from_json_text(text.as_bytes(), &words::limits()).map_err(|error| {
         format!("the payload is not JSON: {error}: {}", rlm_core::frame::excerpt(text.as_bytes()))
     })?;
     let is_call = |object: &Dict| {
@@ -261,16 +231,16 @@ fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
         Value::Dict(object) if tool == LLM_BATCH => {
             let prompts = ["prompts", "messages", "prompt"].iter().find_map(|key| object.get(key));
             match prompts {
-                Some(Value::List(items)) => Ok(of_values(tool, items.to_vec())),
-                Some(prompt) => Ok(of_values(tool, vec![prompt.clone()])),
+                Some(Value::List(items)) => Ok(words::call(tool, items.to_vec())),
+                Some(prompt) => Ok(words::call(tool, vec![prompt.clone()])),
                 None => Err("the payload: expected a list of prompts, or an object with prompts".to_owned()),
             }
         }
         Value::Dict(object) => {
             Ok(Call { tool: tool.to_owned(), args: Vec::new(), kwargs: Arc::unwrap_or_clone(object) })
         }
-        Value::List(items) => Ok(of_values(tool, Arc::unwrap_or_clone(items))),
-        other => Ok(of_values(tool, vec![other])),
+        Value::List(items) => Ok(words::call(tool, Arc::unwrap_or_clone(items))),
+        other => Ok(words::call(tool, vec![other])),
     }
 }
 

@@ -1,9 +1,7 @@
 //! Results as a shell wants them.
 
-use std::fmt::Write as _;
-
 use super::{LLM_BATCH, MAX_BODY_BYTES, Reply, ToolResult};
-use crate::pickle::Value;
+use crate::pickle::{Value, WriteError};
 
 /// How a result is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,82 +47,11 @@ fn push_line(text: &mut String, line: &str) {
 }
 
 fn json_or_repr(value: &Value) -> Result<String, String> {
-    let mut text = String::new();
-    match push_json(&mut text, value) {
-        Ok(()) => Ok(text),
-        Err(NotJson) => value.repr(MAX_BODY_BYTES).map_err(|error| format!("the result: {error}")),
-    }
-}
-
-/// JSON has nothing for the value.
-struct NotJson;
-
-/// As Python's `json.dumps` writes it: all of it ASCII, NaN and infinities by name.
-fn push_json(text: &mut String, value: &Value) -> Result<(), NotJson> {
-    match value {
-        Value::Str(string) => push_string(text, string),
-        Value::Tuple(items) | Value::List(items) => {
-            text.push('[');
-            for (at, item) in items.iter().enumerate() {
-                text.push_str(if at == 0 { "" } else { ", " });
-                push_json(text, item)?;
-            }
-            text.push(']');
-        }
-        Value::Dict(dict) => {
-            text.push('{');
-            for (at, (key, value)) in dict.iter().enumerate() {
-                text.push_str(if at == 0 { "" } else { ", " });
-                match key {
-                    Value::Str(key) => push_string(text, key),
-                    key => push_string(text, &scalar(key)?),
-                }
-                text.push_str(": ");
-                push_json(text, value)?;
-            }
-            text.push('}');
-        }
-        scalar_value => text.push_str(&scalar(scalar_value)?),
-    }
-    Ok(())
-}
-
-fn scalar(value: &Value) -> Result<String, NotJson> {
-    Ok(match value {
-        Value::None => "null".to_owned(),
-        Value::Bool(truth) => truth.to_string(),
-        Value::Int(int) => int.to_string(),
-        Value::Float(float) if float.is_nan() => "NaN".to_owned(),
-        Value::Float(float) if float.is_infinite() => {
-            if *float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
-        }
-        // A float's repr is short.
-        Value::Float(_) => value.repr(64).map_err(|_too_large| NotJson)?,
-        _ => return Err(NotJson),
-    })
-}
-
-fn push_string(text: &mut String, string: &str) {
-    text.push('"');
-    for c in string.chars() {
-        match c {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            '\u{8}' => text.push_str("\\b"),
-            '\u{c}' => text.push_str("\\f"),
-            ' '..='~' => text.push(c),
-            other => {
-                for unit in other.encode_utf16(&mut [0; 2]) {
-                    // A String takes everything.
-                    let _infallible = write!(text, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
-    text.push('"');
+    let text = match value.to_python_json(usize::MAX) {
+        Err(WriteError::NotJson { .. }) => value.repr(MAX_BODY_BYTES),
+        written => written,
+    };
+    text.map_err(|error| format!("the result: {error}"))
 }
 
 #[cfg(test)]

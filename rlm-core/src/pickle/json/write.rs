@@ -43,7 +43,17 @@ impl Value {
     /// # Errors
     /// As of [`Self::to_json_text`]; a part is written then.
     pub fn push_json_text(&self, text: &mut Vec<u8>, max_bytes: usize) -> Result<(), WriteError> {
-        Text { bytes: text, max_bytes }.value(self, 0).map_err(from_the_top)
+        Text { bytes: text, max_bytes, style: Style::Compact }.value(self, 0).map_err(from_the_top)
+    }
+
+    /// The value as Python's `json.dumps` writes it, blanks included: all of it ASCII, NaN and infinities by their names.
+    ///
+    /// # Errors
+    /// As of [`Self::to_json_text`], but for NaN and infinities.
+    pub fn to_python_json(&self, max_bytes: usize) -> Result<String, WriteError> {
+        let mut bytes = Vec::new();
+        Text { bytes: &mut bytes, max_bytes, style: Style::Python }.value(self, 0).map_err(from_the_top)?;
+        Ok(String::from_utf8(bytes).expect("all of it is ASCII"))
     }
 
     /// What Python's `json.loads` would give for this JSON, but for ints of more than 64 bits: `serde_json` reads them as
@@ -123,10 +133,20 @@ impl Walk {
     }
 }
 
+/// Whose JSON a text looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// `serde_json`'s.
+    Compact,
+    /// That of Python's `json.dumps`.
+    Python,
+}
+
 /// A JSON text under way.
 struct Text<'a> {
     bytes: &'a mut Vec<u8>,
     max_bytes: usize,
+    style: Style,
 }
 
 impl Text<'_> {
@@ -140,8 +160,11 @@ impl Text<'_> {
             Value::Bool(false) => self.push(b"false"),
             Value::Int(int) => self.push(int.to_string().as_bytes()),
             Value::Float(float) => {
-                let number = Number::from_f64(*float).ok_or_else(|| not_json(value))?;
-                self.push(number.to_string().as_bytes())
+                let text = match self.style {
+                    Style::Compact => Number::from_f64(*float).ok_or_else(|| not_json(value))?.to_string(),
+                    Style::Python => python_float(*float),
+                };
+                self.push(text.as_bytes())
             }
             Value::Str(text) => self.string(text),
             Value::Tuple(items) | Value::List(items) => self.array(items, depth),
@@ -155,9 +178,7 @@ impl Text<'_> {
     fn array(&mut self, items: &[Value], depth: usize) -> Result<(), WriteError> {
         self.push(b"[")?;
         for (at, item) in items.iter().enumerate() {
-            if at > 0 {
-                self.push(b",")?;
-            }
+            self.comma(at)?;
             self.value(item, depth + 1).map_err(|error| within(error, || format!("[{at}]")))?;
         }
         self.push(b"]")
@@ -166,23 +187,35 @@ impl Text<'_> {
     fn object(&mut self, dict: &Dict, depth: usize) -> Result<(), WriteError> {
         self.push(b"{")?;
         for (at, (key, value)) in dict.iter().enumerate() {
-            if at > 0 {
-                self.push(b",")?;
-            }
+            self.comma(at)?;
             match key {
                 Value::Str(key) => self.string(key)?,
+                Value::Float(key) if self.style == Style::Python => self.string(&python_float(*key))?,
                 other => self.string(&name(other)?)?,
             }
-            self.push(b":")?;
+            self.push(if self.style == Style::Python { b": " } else { b":" })?;
             let place = || format!("[{}]", key.short_repr(EXCERPT_BYTES));
             self.value(value, depth + 1).map_err(|error| within(error, place))?;
         }
         self.push(b"}")
     }
 
+    fn comma(&mut self, at: usize) -> Result<(), WriteError> {
+        match (at, self.style) {
+            (0, _) => Ok(()),
+            (_, Style::Compact) => self.push(b","),
+            (_, Style::Python) => self.push(b", "),
+        }
+    }
+
     fn string(&mut self, text: &str) -> Result<(), WriteError> {
         self.check(text.len() + 2)?;
+        let start = self.bytes.len();
         serde_json::to_writer(&mut *self.bytes, text).expect("a str can be written to a Vec");
+        if self.style == Style::Python && !self.bytes[start..].iter().all(|byte| is_plain(*byte)) {
+            let written = self.bytes.split_off(start);
+            escape_for_ascii(&String::from_utf8(written).expect("JSON is UTF-8"), self.bytes);
+        }
         self.check(0)
     }
 
@@ -198,6 +231,35 @@ impl Text<'_> {
             return Err(WriteError::TooLarge(self.max_bytes));
         }
         Ok(())
+    }
+}
+
+/// Whether a character of a JSON text stands for itself in ASCII; DEL does not in Python.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~')
+}
+
+/// A JSON text with what is not ASCII as escapes.
+fn escape_for_ascii(json: &str, bytes: &mut Vec<u8>) {
+    for character in json.chars() {
+        match u8::try_from(character) {
+            Ok(byte) if is_plain(byte) => bytes.push(byte),
+            _ => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    bytes.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// A float as Python's `json.dumps` writes it.
+fn python_float(float: f64) -> String {
+    match float {
+        f64::INFINITY => "Infinity".to_owned(),
+        f64::NEG_INFINITY => "-Infinity".to_owned(),
+        float if float.is_nan() => "NaN".to_owned(),
+        float => repr::float(float),
     }
 }
 

@@ -1,25 +1,24 @@
-//! Rollouts as one page: no script, and nothing that is fetched from elsewhere.
+//! Rollouts as one page, `page.html`: no script, and nothing that is fetched from elsewhere.
 
+use std::error::Error as _;
 use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, context};
 use rlm_core::protocol::Outcome;
 use rlm_core::text::{duration, grouped, size};
 use rlm_env::trajectory::MessageKind;
 
 use super::facts;
-use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Step, Turn};
+use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::text::Text;
 
-const STYLE: &str = include_str!("page.css");
-
-/// Says to the browser what a page never needs, should something in it slip through.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'";
-
 /// Writes a page in one piece: what was there stays until all is written. `-` is standard output.
-pub(super) fn write_to(path: &Path, title: &str, rollouts: &Rollouts) -> io::Result<()> {
+pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Result<()> {
     if path == Path::new("-") {
         let mut output = BufWriter::new(io::stdout().lock());
         write(&mut output, title, rollouts)?;
@@ -37,270 +36,190 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: &Rollouts) -> io::Res
     Ok(())
 }
 
-/// Writes a page. `title` has nothing in it that must be made visible; all else is escaped here.
-pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: &Rollouts) -> io::Result<()> {
-    let title = escaped(title);
-    write!(
-        output,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-    )?;
-    let mut page = Page { output };
-    if rollouts.list.len() > 1 {
-        page.list(rollouts)?;
-    }
-    for (place, rollout) in rollouts.list.iter().enumerate() {
-        page.rollout(place, rollout, rollouts.list.len() == 1)?;
-    }
-    page.raw("</body>\n</html>\n")
+/// Writes a page. The title needs no [`visible`](super::visible); all else is escaped here.
+pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: Rollouts) -> io::Result<()> {
+    let list: Vec<Value> = match &rollouts.list[..] {
+        [_] => Vec::new(),
+        several => several.iter().map(row).collect(),
+    };
+    // Each is put together when it is written: a page may be larger than what is left of the memory.
+    let rollouts =
+        Value::make_object_iterable(rollouts, |rollouts| Box::new(rollouts.list.iter().map(rollout)));
+    let style = include_str!("page.css");
+    let page = environment();
+    let page = page.get_template("page.html").expect("it was added");
+    let written = page.render_captured_to(context! { title, style, list, rollouts }, output);
+    written.map(drop).map_err(|error| {
+        match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+            Some(source) => io::Error::new(source.kind(), error),
+            None => io::Error::other(error),
+        }
+    })
 }
 
-struct Page<'a> {
-    output: &'a mut dyn Write,
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
+    environment.set_formatter(|output, _state, value| {
+        let text = value.to_string();
+        let text = if value.is_safe() { text } else { escaped(&text) };
+        Ok(output.write_str(&text)?)
+    });
+    environment.add_template("page.html", include_str!("page.html")).expect("the template is valid");
+    environment
 }
 
-impl Page<'_> {
-    fn list(&mut self, rollouts: &Rollouts) -> io::Result<()> {
-        self.raw("<table>\n<tr><th>rollout</th><th></th><th>question</th></tr>\n")?;
-        for (place, rollout) in rollouts.list.iter().enumerate() {
-            let question = rollout
-                .start
-                .as_ref()
-                .map_or("", |start| start.question.head.lines().next().unwrap_or_default());
-            writeln!(
-                self.output,
-                "<tr><td><a href=\"#r{place}\">{}</a></td><td class=\"{}\">{}</td><td>{}</td></tr>",
-                escaped(&rollout.id),
-                if facts::has_answer(rollout) { "good" } else { "bad" },
-                escaped(&facts::of_rollout(rollout).join(" · ")),
-                escaped(question),
-            )?;
-        }
-        self.raw("</table>\n")
+fn row(rollout: &Rollout) -> Value {
+    let question = rollout.start.as_ref().and_then(|start| start.question.head.lines().next());
+    context! {
+        id => rollout.id.as_str(),
+        class => class(rollout),
+        facts => facts::of_rollout(rollout).join(" · "),
+        question => question.unwrap_or_default(),
     }
+}
 
-    fn rollout(&mut self, place: usize, rollout: &Rollout, is_only: bool) -> io::Result<()> {
-        let open = if is_only { " open" } else { "" };
-        writeln!(
-            self.output,
-            "<details class=\"rollout\" id=\"r{place}\"{open}>\n<summary><h2>{}</h2> {}</summary>",
-            escaped(&rollout.id),
-            facts_of(&facts::of_rollout(rollout)),
-        )?;
-        if let Some(start) = &rollout.start {
-            self.text("question", &start.question)?;
-            writeln!(self.output, "<p>{}</p>", facts_of(&facts::of_start(start)))?;
+fn rollout(rollout: &Rollout) -> Value {
+    let start = rollout.start.as_ref();
+    let end = rollout.end.as_ref().map(|end| {
+        let metrics =
+            end.metrics.iter().map(|(name, value)| Value::from_iter([name.as_str(), value.as_str()]));
+        context! {
+            facts => facts::of_end(end).join(" · "),
+            error => maybe(end.error.as_ref()),
+            answer => maybe(end.answer.as_ref()),
+            metrics => metrics.collect::<Value>(),
         }
-        self.times(rollout)?;
-        if let Some(system) = &rollout.system {
-            self.raw("<details>\n<summary>system prompt</summary>\n")?;
-            self.text("", system)?;
-            self.raw("</details>\n")?;
-        }
-        for turn in &rollout.turns {
-            self.turn(turn)?;
-        }
-        match &rollout.end {
-            Some(end) => self.end(end, facts::has_answer(rollout))?,
-            None => self.raw("<p class=\"notice\">no end: it runs, or its host was killed</p>\n")?,
-        }
-        self.raw("</details>\n")
+    });
+    context! {
+        id => rollout.id.as_str(),
+        class => class(rollout),
+        facts => facts::of_rollout(rollout).join(" · "),
+        question => maybe(start.map(|start| &start.question)),
+        start => start.map(|start| facts::of_start(start).join(" · ")),
+        bars => bars(rollout),
+        system => rollout.system.as_ref().map(text),
+        turns => rollout.turns.iter().map(turn).collect::<Value>(),
+        end,
     }
+}
 
-    /// A bar for each request to the root model, each call and each batch, from the beginning of the rollout to its end.
-    fn times(&mut self, rollout: &Rollout) -> io::Result<()> {
-        let whole = rollout.last - rollout.began;
-        if whole <= 0.0 {
-            return Ok(());
-        }
-        self.raw("<ol class=\"times\">\n")?;
-        for turn in &rollout.turns {
-            for step in &turn.steps {
-                match step {
-                    Step::Model(call) => {
-                        let label = format!("turn {} · {}", turn.number, call.model);
-                        self.bar("model", &label, call.began - rollout.began, call.seconds, whole)?;
-                    }
-                    Step::Call(call) => {
-                        let label = call.tool.as_deref().unwrap_or("call");
-                        if let Some(time) = call.seconds {
-                            self.bar("call", label, call.began - rollout.began, time, whole)?;
-                        }
-                        for batch in &call.batches {
-                            self.batch_bar(batch, rollout.began, whole)?;
-                        }
-                    }
-                    Step::Batch(batch) => self.batch_bar(batch, rollout.began, whole)?,
-                    Step::Said(..) => {}
-                }
-            }
-        }
-        self.raw("</ol>\n")
+fn class(rollout: &Rollout) -> &'static str {
+    if facts::has_answer(rollout) { "good" } else { "bad" }
+}
+
+fn turn(turn: &Turn) -> Value {
+    let facts = facts::of_turn(turn);
+    context! {
+        title => facts[0].as_str(),
+        facts => facts[1..].join(" · "),
+        steps => turn.steps.iter().map(step).collect::<Value>(),
     }
+}
 
-    fn batch_bar(&mut self, batch: &Batch, began: f64, whole: f64) -> io::Result<()> {
-        let label = format!("llm_batch × {}", grouped(batch.prompts.len() as u64));
-        self.bar("batch", &label, batch.began - began, batch.ended - batch.began, whole)
+fn step(step: &Step) -> Value {
+    match step {
+        Step::Model(call) => context! { class => "bad", text => maybe(call.error.as_ref()) },
+        Step::Said(MessageKind::Reply, said) => context! { class => "", text => text(said) },
+        Step::Said(kind, said) => {
+            context! { class => "notice", title => facts::of_message(*kind), text => text(said) }
+        }
+        Step::Call(made) => context! { call => call(made) },
+        Step::Batch(made) => context! { batch => batch(made) },
     }
+}
 
-    fn bar(&mut self, class: &str, label: &str, after: f64, time: f64, whole: f64) -> io::Result<()> {
-        let start = (after / whole * 100.0).clamp(0.0, 100.0);
+fn call(call: &Call) -> Value {
+    let facts = facts::of_call(call);
+    context! {
+        title => facts[0].as_str(),
+        facts => facts[1..].join(" · "),
+        has_failed => call.has_failed(),
+        input => maybe(call.input.as_ref()),
+        batches => call.batches.iter().map(batch).collect::<Value>(),
+        message => maybe(call.message.as_ref()),
+        error => maybe(call.error.as_ref()),
+        output => call.output.as_ref().map(output),
+    }
+}
+
+fn output(output: &Output) -> Value {
+    let (answer, is_final) = output.answer.as_ref().map(|(answer, is_final)| (answer, *is_final)).unzip();
+    context! {
+        stdout => text(&output.stdout),
+        stderr => text(&output.stderr),
+        result => maybe(output.result.as_ref()),
+        has_failed => output.response.outcome == Outcome::Error,
+        facts => facts::of_output(output).join(" · "),
+        hint => maybe(output.hint.as_ref()),
+        answer => maybe(answer),
+        answer_title => is_final.map(|is_final| if is_final { "answer, final" } else { "answer, not final" }),
+    }
+}
+
+fn batch(batch: &Batch) -> Value {
+    let facts = facts::of_batch(batch);
+    context! {
+        title => facts[0].as_str(),
+        facts => facts[1..].join(" · "),
+        has_failed => batch.failed() > 0,
+        prompts => batch.prompts.iter().map(|(index, made)| prompt(*index, made)).collect::<Value>(),
+    }
+}
+
+fn prompt(index: usize, prompt: &Prompt) -> Value {
+    context! {
+        index,
+        facts => facts::of_prompt(prompt).join(" · "),
+        prompt => text(&prompt.prompt),
+        reply => maybe(prompt.reply.as_ref()),
+        error => maybe(prompt.error.as_ref()),
+    }
+}
+
+fn maybe(found: Option<&Text>) -> Value {
+    found.map(text).unwrap_or_default()
+}
+
+/// False where there is nothing to show.
+fn text(text: &Text) -> Value {
+    if text.is_empty() {
+        return false.into();
+    }
+    let left_out = text.left_out.map(|left_out| size(left_out.bytes as u64));
+    context! { head => text.head.as_str(), left_out, tail => text.tail.as_str() }
+}
+
+/// A bar for each request to the root model, each call and each batch, from the beginning of the rollout to its end. None
+/// where the rollout took no time.
+fn bars(rollout: &Rollout) -> Option<Value> {
+    let whole = rollout.last - rollout.began;
+    let bar = |class: &str, label: String, began: f64, time: f64| {
+        let start = ((began - rollout.began) / whole * 100.0).clamp(0.0, 100.0);
         let width = (time / whole * 100.0).clamp(0.0, 100.0 - start);
-        writeln!(
-            self.output,
-            "<li><span class=\"label\">{}</span><span class=\"track\"><span class=\"bar {class}\" \
-             style=\"margin-left:{start:.2}%;width:{width:.2}%\"></span></span>\
-             <span class=\"seconds\">{}</span></li>",
-            escaped(label),
-            duration(time),
-        )
-    }
-
-    fn turn(&mut self, turn: &Turn) -> io::Result<()> {
-        let facts = facts::of_turn(turn);
-        writeln!(
-            self.output,
-            "<details class=\"turn\" open>\n<summary>{} {}</summary>",
-            escaped(&facts[0]),
-            facts_of(&facts[1..])
-        )?;
-        for step in &turn.steps {
-            match step {
-                Step::Model(call) => {
-                    if let Some(error) = &call.error {
-                        self.text("bad", error)?;
-                    }
-                }
-                Step::Said(MessageKind::Reply, text) => self.text("", text)?,
-                Step::Said(kind, text) => {
-                    writeln!(self.output, "<p class=\"notice\">{}</p>", facts::of_message(*kind))?;
-                    self.text("notice", text)?;
-                }
-                Step::Call(call) => self.call(call)?,
-                Step::Batch(batch) => self.batch(batch)?,
-            }
+        let (start, width) = (format!("{start:.2}"), format!("{width:.2}"));
+        context! { class, label, start, width, time => duration(time) }
+    };
+    let batch = |batch: &Batch| {
+        let label = format!("llm_batch × {}", grouped(batch.prompts.len() as u64));
+        bar("batch", label, batch.began, batch.ended - batch.began)
+    };
+    let bars = rollout.turns.iter().flat_map(|turn| turn.steps.iter().map(move |step| (turn, step)));
+    let bars = bars.flat_map(|(turn, step)| match step {
+        Step::Model(call) => {
+            let label = format!("turn {} · {}", turn.number, call.model);
+            vec![bar("model", label, call.began, call.seconds)]
         }
-        self.raw("</details>\n")
-    }
-
-    fn call(&mut self, call: &Call) -> io::Result<()> {
-        let facts = facts::of_call(call);
-        let class = if call.has_failed() { " class=\"bad\"" } else { "" };
-        writeln!(
-            self.output,
-            "<div class=\"call\">\n<p{class}>{} {}</p>",
-            escaped(&facts[0]),
-            facts_of(&facts[1..])
-        )?;
-        if let Some(input) = &call.input {
-            self.text("code", input)?;
+        Step::Call(call) => {
+            let label = call.tool.as_deref().unwrap_or("call");
+            let own = call.seconds.map(|time| bar("call", label.to_owned(), call.began, time));
+            own.into_iter().chain(call.batches.iter().map(batch)).collect()
         }
-        for batch in &call.batches {
-            self.batch(batch)?;
-        }
-        if let Some(message) = &call.message {
-            self.text("", message)?;
-        }
-        if let Some(error) = &call.error {
-            self.text("bad", error)?;
-        }
-        if let Some(output) = &call.output {
-            self.call_output(output)?;
-        }
-        self.raw("</div>\n")
-    }
-
-    fn call_output(&mut self, output: &Output) -> io::Result<()> {
-        self.text("", &output.stdout)?;
-        self.text("notice", &output.stderr)?;
-        if let Some(result) = &output.result {
-            self.text(if output.response.outcome == Outcome::Error { "bad" } else { "" }, result)?;
-        }
-        let facts = facts::of_output(output);
-        if !facts.is_empty() {
-            writeln!(self.output, "<p class=\"bad\">{}</p>", escaped(&facts.join(" · ")))?;
-        }
-        if let Some(hint) = &output.hint {
-            self.text("notice", hint)?;
-        }
-        if let Some((answer, is_ready)) = &output.answer {
-            let word = if *is_ready { "answer, final" } else { "answer, not final" };
-            writeln!(self.output, "<p class=\"good\">{word}</p>")?;
-            self.text("good", answer)?;
-        }
-        Ok(())
-    }
-
-    fn batch(&mut self, batch: &Batch) -> io::Result<()> {
-        let facts = facts::of_batch(batch);
-        let class = if batch.failed() > 0 { " class=\"bad\"" } else { "" };
-        writeln!(
-            self.output,
-            "<details class=\"batch\">\n<summary{class}>{} {}</summary>",
-            escaped(&facts[0]),
-            facts_of(&facts[1..])
-        )?;
-        for (index, prompt) in &batch.prompts {
-            self.prompt(*index, prompt)?;
-        }
-        self.raw("</details>\n")
-    }
-
-    fn prompt(&mut self, index: usize, prompt: &Prompt) -> io::Result<()> {
-        writeln!(
-            self.output,
-            "<div class=\"prompt\">\n<p>#{index} {}</p>",
-            facts_of(&facts::of_prompt(prompt))
-        )?;
-        self.text("code", &prompt.prompt)?;
-        if let Some(reply) = &prompt.reply {
-            self.text("", reply)?;
-        }
-        if let Some(error) = &prompt.error {
-            self.text("bad", error)?;
-        }
-        self.raw("</div>\n")
-    }
-
-    fn end(&mut self, end: &End, is_good: bool) -> io::Result<()> {
-        let class = if is_good { "good" } else { "bad" };
-        writeln!(self.output, "<p class=\"{class}\">{}</p>", escaped(&facts::of_end(end).join(" · ")))?;
-        if let Some(error) = &end.error {
-            self.text("bad", error)?;
-        }
-        if let Some(answer) = &end.answer {
-            self.text(class, answer)?;
-        }
-        self.raw("<details>\n<summary>metrics</summary>\n<table>\n")?;
-        for (name, value) in &end.metrics {
-            writeln!(self.output, "<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value))?;
-        }
-        self.raw("</table>\n</details>\n")
-    }
-
-    fn text(&mut self, class: &str, text: &Text) -> io::Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
-        // A line break behind the tag is dropped by browsers, so that one at the text's own beginning stays.
-        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-        write!(self.output, "<pre{class}>\n{}", escaped(&text.head))?;
-        if let Some(left_out) = text.left_out {
-            let size = size(left_out.bytes as u64);
-            write!(self.output, "\n<span class=\"left-out\">… {size} left out (--full holds it)</span>\n")?;
-        }
-        writeln!(self.output, "{}</pre>", escaped(&text.tail))
-    }
-
-    fn raw(&mut self, html: &str) -> io::Result<()> {
-        self.output.write_all(html.as_bytes())
-    }
-}
-
-fn facts_of(facts: &[String]) -> String {
-    format!("<span class=\"facts\">{}</span>", escaped(&facts.join(" · ")))
+        Step::Batch(made) => vec![batch(made)],
+        Step::Said(..) => Vec::new(),
+    });
+    (whole > 0.0).then(|| bars.collect())
 }
 
 /// Text that is safe between tags and in quoted attributes.

@@ -59,7 +59,7 @@ pub(crate) fn run(options: &ViewOptions) -> anyhow::Result<ExitCode> {
     };
     let (rollouts, remarks) = collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
     if let Some(page) = &options.html {
-        html::write_to(page, &text::word(&name), &rollouts)
+        html::write_to(page, &text::word(&name), rollouts)
             .with_context(|| format!("cannot write {}", page.display()))?;
     } else {
         let environment = Environment::of_process();

@@ -30,7 +30,7 @@ fn short_tree(input: &str) -> String {
 
 fn page(input: &str, lengths: Lengths) -> String {
     let mut output = Vec::new();
-    html::write(&mut output, "run.jsonl", &rollouts(input, lengths)).unwrap();
+    html::write(&mut output, "run.jsonl", rollouts(input, lengths)).unwrap();
     String::from_utf8(output).unwrap()
 }
 

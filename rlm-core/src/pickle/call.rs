@@ -1,54 +1,13 @@
-//! The few classes and functions that pickles of plain data name, and what their calls give.
-//!
-//! Protocols 0 to 2 have no opcode for bytes, 0 to 3 none for sets, 0 to 4 none for bytearray; CPython's pickler writes
-//! calls instead. Nothing is called here: each gives the value that the call would.
+//! The values of calls in a pickle. Nothing is called: each call is replaced by the value that it would return.
 
 use std::sync::Arc;
 
+use super::callable::Callable;
 use super::error::Fault;
 use super::heap::{Class, Content, Finished, Heap, Slot};
-use super::text::excerpt;
 use super::value::Value;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Callable {
-    Bytes,
-    ByteArray,
-    Set,
-    FrozenSet,
-    /// `_codecs.encode`, with latin1 alone.
-    Encode,
-}
-
-impl Callable {
-    pub(super) fn find(module: &[u8], name: &[u8]) -> Result<Self, Fault> {
-        match (module, name) {
-            (b"builtins" | b"__builtin__", b"bytes") => Ok(Self::Bytes),
-            (b"builtins" | b"__builtin__", b"bytearray") => Ok(Self::ByteArray),
-            (b"builtins" | b"__builtin__", b"set") => Ok(Self::Set),
-            (b"builtins" | b"__builtin__", b"frozenset") => Ok(Self::FrozenSet),
-            (b"_codecs", b"encode") => Ok(Self::Encode),
-            _ => Err(Fault::Global(qualified(module, name))),
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::ByteArray => "bytearray",
-            Self::Set => "set",
-            Self::FrozenSet => "frozenset",
-            Self::Encode => "_codecs.encode",
-        }
-    }
-}
-
-/// `module.name` for an error message: printable, short.
-pub(super) fn qualified(module: &[u8], name: &[u8]) -> String {
-    excerpt(&[module, b".", name].concat())
-}
-
-/// What a call would give.
+/// The value that a call would return.
 pub(super) fn call(
     callable: Callable,
     arguments: &[Slot],
@@ -67,8 +26,8 @@ pub(super) fn call(
     given.ok_or_else(|| refused(callable, arguments, heap))
 }
 
-/// What calls have copied so far. A pickler writes each argument for one call, so a payload whose calls copy more than it
-/// holds makes one value grow into many.
+/// The amount that calls have copied so far. A pickler writes each argument for one call, so a payload whose calls copy more
+/// than it holds makes one value grow into many.
 pub(super) struct Copies {
     bytes: usize,
     items: usize,
@@ -77,7 +36,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// A payload holds no more items than it has bytes, and none that no opcode made.
+    /// A payload holds at most as many items as it has bytes, and as it has opcodes.
     pub(super) fn from_payload(bytes: usize, opcodes: usize) -> Self {
         Self { bytes: 0, items: 0, max_bytes: bytes, max_items: opcodes.min(bytes) }
     }
@@ -122,7 +81,7 @@ fn items(arguments: &[Slot], heap: &Heap, copies: &mut Copies) -> Result<Option<
     }
 }
 
-/// The bytes of `bytes()`, `bytes(bytes)`, `bytes(list of ints)`, `bytes(str, latin1)`. `bytes(int)` is not among them: it
+/// The bytes of `bytes()`, `bytes(bytes)`, `bytes(list of ints)`, `bytes(str, latin1)`. `bytes(int)` is refused: it
 /// would take as much memory as the int says.
 fn bytes(arguments: &[Slot], heap: &Heap, copies: &mut Copies) -> Result<Option<Arc<[u8]>>, Fault> {
     let [argument] = arguments else {

@@ -1,6 +1,7 @@
 //! The machine's opcodes that name classes and call them, and those that are always refused.
 
-use super::call::{Callable, call, qualified};
+use super::call::call;
+use super::callable::{Callable, qualified};
 use super::decode::Machine;
 use super::error::Fault;
 use super::heap::{Class, Content, Slot};

@@ -1,9 +1,9 @@
-//! What the machine has made so far: nodes that refer to each other by number.
+//! The values made so far, as nodes that refer to each other by number.
 //!
-//! Nodes are flat. A list can be appended to while others refer to it, a cycle is no leak, and dropping the heap recurses
-//! nowhere, however deep the structure.
+//! Nodes are flat. A list can be appended to while others refer to it, a cycle does not leak, and dropping the heap never
+//! recurses, however deep the structure.
 
-use super::call::Callable;
+use super::callable::Callable;
 use super::value::Value;
 
 /// A value on the stack, in the memo or in a container.
@@ -29,18 +29,18 @@ pub(super) enum Class {
     FrozenSet,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Debug)]
 pub(super) enum Content {
     /// A dict's items are key, value, key, value.
     Container(Class, Vec<Slot>),
-    /// Made into a value already. Str, bytes, bytearray and large ints are from the start.
+    /// A complete value. Str, bytes, bytearray and large ints are complete from the start.
     Finished(Finished),
-    /// Being made into a value. Whoever meets it in that state has found a cycle.
+    /// On the way to a value. To meet one is to have found a cycle.
     Unfinished(Class),
 }
 
-/// A value, and what it takes to walk it.
+/// A value, and its size when it is walked.
 #[derive(Clone, Debug)]
 pub(super) struct Finished {
     pub(super) value: Value,
@@ -48,7 +48,7 @@ pub(super) struct Finished {
     pub(super) height: u16,
     /// Values in it, itself included, with shared ones counted each time.
     pub(super) values: u32,
-    /// Bytes of what in it has any length, counted likewise.
+    /// Bytes of its texts, byte strings and large ints, counted likewise.
     pub(super) bytes: u32,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Node {
     pub(super) content: Content,
     /// Offset of the opcode that made it.
     pub(super) made_at: u32,
-    /// Whether Python can hash it; a tuple's items are known when it is made.
+    /// True where Python can hash it; a tuple's items are known when it is made.
     hashable: bool,
 }
 
@@ -104,7 +104,7 @@ impl Heap {
         }
     }
 
-    /// The value of a node that is no container.
+    /// The value of a node that is not a container.
     pub(super) fn value(&self, slot: Slot) -> Option<&Value> {
         match self.content(slot) {
             Some(Content::Finished(finished)) => Some(&finished.value),

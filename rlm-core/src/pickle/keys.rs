@@ -1,8 +1,8 @@
-//! Which keys are equal in Python's eyes.
+//! Dicts and sets, with keys that are equal where Python takes them for equal.
 //!
-//! Every key gets a number, and equal keys the same one. A tuple's number comes of its items' numbers and is kept with the
-//! tuple, so that a key is looked at once however often it is used: hashing by walking would take time without bound where
-//! keys share parts (`t = (t, t)`, 60 times), and where one long key is used by many dicts.
+//! Every key gets a number, and equal keys the same one. A tuple's number derives from its items' numbers and is kept with
+//! the tuple, so that a key is read once however often it is used: hashing by walking would take unbounded time where keys
+//! share parts (`t = (t, t)`, 60 times), and where many dicts use one long key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +13,32 @@ use super::value::{Dict, Set, Value};
 
 /// Longest str or bytes, in bytes, that is hashed each time; beyond it the number is kept with the value.
 const HASHED_EACH_TIME: usize = 64;
+
+impl Dict {
+    /// A dict of these pairs. As in Python, a later equal key replaces the value and leaves key and place as they were.
+    ///
+    /// # Errors
+    /// [`Unhashable`] names a key's type that cannot be one.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (Value, Value)>) -> Result<Self, Unhashable> {
+        Keys::default().dict(pairs)
+    }
+}
+
+impl Set {
+    /// A set of these items. As in Python, the first of equal items stays.
+    ///
+    /// # Errors
+    /// [`Unhashable`] names an item's type that cannot be one.
+    pub fn from_items(items: impl IntoIterator<Item = Value>) -> Result<Self, Unhashable> {
+        Keys::default().set(items)
+    }
+}
+
+impl PartialEq for Set {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items || Keys::default().same_items(&self.items, &other.items)
+    }
+}
 
 /// A key with its parts replaced by their numbers. Equal shapes are equal keys.
 #[derive(PartialEq, Eq, Hash)]
@@ -29,14 +55,14 @@ enum Shape {
     FrozenSet(Vec<u32>),
 }
 
-/// The numbers given so far, and what makes dicts and sets with them.
+/// The numbers given so far.
 #[derive(Default)]
 pub(super) struct Keys {
     numbers: HashMap<Shape, u32>,
     /// By address. The value is held so that no other takes its address.
     known: HashMap<usize, (Value, u32)>,
     next: u32,
-    /// For each number, which dict or set had it last, and in which place.
+    /// The last container of each number, and the place there.
     last: Vec<(u32, u32)>,
     containers: u32,
 }
@@ -72,7 +98,7 @@ impl Keys {
         Ok(set)
     }
 
-    /// Whether two sets hold the same.
+    /// True where two sets hold equal items.
     pub(super) fn same_items(&mut self, one: &[Value], two: &[Value]) -> bool {
         match (self.sorted_numbers(one), self.sorted_numbers(two)) {
             (Ok(one), Ok(two)) => one == two,
@@ -108,7 +134,7 @@ impl Keys {
         Ok(number)
     }
 
-    /// No shape is a NaN, which equals nothing.
+    /// Without a shape it is a NaN, which equals nothing.
     fn number_of(&mut self, shape: Option<Shape>) -> u32 {
         let fresh = self.next;
         let number = shape.map_or(fresh, |shape| *self.numbers.entry(shape).or_insert(fresh));

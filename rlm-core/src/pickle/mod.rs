@@ -1,8 +1,8 @@
 //! Pickles as data: a bounded decoder, and an encoder.
 //!
 //! A pickle is a program for a small stack machine, and in Python that program may call anything. Here it may build plain
-//! values and nothing else: None, bool, int, float, str, bytes, bytearray, tuple, list, dict, set and frozenset. Whatever
-//! else a pickle asks for (another global, an instance, a persistent id, an extension code, an out-of-band buffer) is
+//! values and nothing else: None, bool, int, float, str, bytes, bytearray, tuple, list, dict, set and frozenset. Anything
+//! else that a pickle asks for (another global, an instance, a persistent id, an extension code, an out-of-band buffer) is
 //! refused by an error that names it and the offset of its opcode. Nothing is looked up, called or imported.
 //!
 //! [`decode`] reads protocols 0 to 5. It runs in two steps. The machine fills a heap of flat nodes that refer to each other
@@ -26,6 +26,7 @@
 //! * str opcodes of Python 2 (STRING, BINSTRING, SHORT_BINSTRING) hold ASCII, as CPython's default has it.
 
 mod call;
+mod callable;
 mod containers;
 mod cpython;
 mod decode;

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::error::Unhashable;
 use super::int::Int;
-use super::keys::Keys;
 
 /// A plain Python value. A clone shares what it holds.
 ///
@@ -80,15 +78,7 @@ pub struct Dict {
 }
 
 impl Dict {
-    /// A dict of these pairs. As in Python, a later equal key replaces the value and leaves key and place as they were.
-    ///
-    /// # Errors
-    /// [`Unhashable`] names a key's type that cannot be one.
-    pub fn from_pairs(pairs: impl IntoIterator<Item = (Value, Value)>) -> Result<Self, Unhashable> {
-        Keys::default().dict(pairs)
-    }
-
-    /// The value at a key that is a str; looked for from the front, pair by pair.
+    /// The value of a str key; searched for from the front, pair by pair.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.iter()
@@ -120,14 +110,6 @@ pub struct Set {
 }
 
 impl Set {
-    /// A set of these items. As in Python, the first of equal items stays.
-    ///
-    /// # Errors
-    /// [`Unhashable`] names an item's type that cannot be one.
-    pub fn from_items(items: impl IntoIterator<Item = Value>) -> Result<Self, Unhashable> {
-        Keys::default().set(items)
-    }
-
     /// The items.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Value> {
         self.items.iter()
@@ -143,12 +125,6 @@ impl Set {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
-    }
-}
-
-impl PartialEq for Set {
-    fn eq(&self, other: &Self) -> bool {
-        self.items == other.items || Keys::default().same_items(&self.items, &other.items)
     }
 }
 

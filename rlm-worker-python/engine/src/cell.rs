@@ -5,11 +5,11 @@ use std::str::Utf8Error;
 use pyo3::exceptions::{
     PyBaseException, PyKeyboardInterrupt, PyMemoryError, PyRecursionError, PySyntaxError,
 };
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rlm_core::protocol::Exception;
 
+use crate::eval::evaluate;
 use crate::{quiet, signals, text, variables};
 
 /// `ast.PyCF_ONLY_AST`.
@@ -288,19 +288,6 @@ impl Cells {
         let formatted = formatted.and_then(|text| Ok(text::of_string(text.cast::<PyString>()?)));
         let traceback = formatted.unwrap_or_else(|_raised| plain_traceback(value, &exception));
         Failure { traceback, exception }
-    }
-}
-
-/// Runs code in a namespace.
-pub(crate) fn evaluate<'py>(
-    code: &Bound<'py, PyAny>,
-    namespace: &Bound<'py, PyDict>,
-) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: a code object, and a dict for globals and locals alike; a new reference, or null with an exception,
-    // comes back.
-    unsafe {
-        let value = ffi::PyEval_EvalCode(code.as_ptr(), namespace.as_ptr(), namespace.as_ptr());
-        Bound::from_owned_ptr_or_err(code.py(), value)
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod answer;
 mod cell;
+mod eval;
 mod final_functions;
 mod guard_rails;
 mod jail;

@@ -1,8 +1,7 @@
-//! How a cell is interrupted, and why nothing but a cell ever is.
+//! The signals that interrupt a cell, and nothing but a cell.
 //!
-//! The supervisor signals the main thread, and no other: SIGINT first, and where that does not help the hard stop signal.
-//! Both are blocked while no cell runs, and what came meanwhile is thrown away before the next one begins. So a signal that
-//! comes late hits nothing.
+//! The supervisor signals the main thread only: SIGINT first, and then the hard stop signal. Both are blocked while no cell
+//! runs, and those that came in between are discarded before the next cell begins. So a late signal hits nothing.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -21,13 +20,13 @@ use rlm_worker_python::wire::hard_stop_signal;
 
 use crate::tools;
 
-/// How many Python handlers that raise are put up with after a cell.
+/// Most exceptions of Python handlers that are ignored after a cell.
 const SETTLE_ROUNDS: usize = 16;
 
 /// `sys.settrace` and [`raise_again`], for the handler.
 static TRACING: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
 
-/// Whether the hard stop has set trace functions in this cell.
+/// True once the hard stop has set trace functions in this cell.
 static IS_TRACING: AtomicBool = AtomicBool::new(false);
 
 /// The two signals, and their handlers.
@@ -38,7 +37,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks both signals, and fetches what is needed later.
+    /// Blocks both signals, and looks up the functions that are needed later.
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         change_mask(libc::SIG_BLOCK);
         let module = py.import("_signal")?;
@@ -67,7 +66,7 @@ impl Signals {
         change_mask(libc::SIG_UNBLOCK);
     }
 
-    /// Closes the window. An interrupt that Python has noted and not yet raised is raised here, to nobody.
+    /// Closes the window. An interrupt that Python has noted but not raised yet is raised and dropped here.
     pub(crate) fn close(&self, py: Python<'_>) {
         change_mask(libc::SIG_BLOCK);
         for _ in 0..SETTLE_ROUNDS {
@@ -81,30 +80,30 @@ impl Signals {
     }
 }
 
-/// Runs the handlers of signals that have come.
+/// Runs the handlers of pending signals.
 pub(crate) fn run_handlers(py: Python<'_>) {
     if let Err(raised) = py.check_signals() {
         tell(py, raised);
     }
 }
 
-/// Shows what a handler raised while no cell ran, as Python shows what it cannot raise.
+/// Reports an exception that a handler raised while no cell ran, as Python reports one that it cannot raise.
 fn tell(py: Python<'_>, raised: PyErr) {
     raised.write_unraisable(py, None);
 }
 
-/// Ends what the hard stop began: the cell has been left.
+/// Ends the tracing that the hard stop began: the cell has been left.
 pub(crate) fn stop_tracing(py: Python<'_>) {
     if IS_TRACING.swap(false, Ordering::Relaxed)
         && let Some((set_trace, _)) = TRACING.get(py)
     {
-        // It fails where an audit hook of the cell's refuses; then cells are slower, and no worse.
+        // It fails where one of the cell's audit hooks refuses; then cells are slower, but work.
         let _refused = set_trace.call1(py, (py.None(),));
     }
 }
 
-/// The handler of the hard stop signal. One exception can be swallowed; so every line that a frame of the stack comes to
-/// raises another, until all are left.
+/// The handler of the hard stop signal. A cell can swallow one exception, so each line that a frame of the stack reaches
+/// raises another, until all frames are left.
 #[pyfunction]
 fn hard_stop(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
     let _ = signal;
@@ -114,7 +113,7 @@ fn hard_stop(signal: i32, frame: Bound<'_, PyAny>) -> PyResult<()> {
     Err(PyKeyboardInterrupt::new_err(()))
 }
 
-/// Lets this frame and those below it raise at their next line.
+/// Makes this frame and those below it raise at their next line.
 fn trace_lines(mut frame: Bound<'_, PyAny>) -> PyResult<()> {
     let py = frame.py();
     let Some((set_trace, raise_again)) = TRACING.get(py) else { return Ok(()) };
@@ -126,7 +125,7 @@ fn trace_lines(mut frame: Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// A trace function that raises at a line. Python ends all tracing when a trace function raises, so it asks to be set again.
+/// A trace function that raises at each line. Python ends all tracing when a trace function raises, so it is set again.
 #[pyfunction]
 fn raise_again(
     py: Python<'_>,
@@ -140,7 +139,7 @@ fn raise_again(
         unsafe { ffi::Py_AddPendingCall(Some(trace_again), ptr::null_mut()) };
         return Err(PyKeyboardInterrupt::new_err(()));
     }
-    // New frames are left alone: they may be ours, and what called them raises when they return.
+    // New frames are left alone: they may be ours, and their callers raise when they return.
     let traced = TRACING.get(py).filter(|_| event != "call");
     Ok(traced.map_or_else(|| py.None(), |(_, raise_again)| raise_again.clone_ref(py)))
 }
@@ -151,7 +150,7 @@ extern "C" fn trace_again(_: *mut c_void) -> c_int {
         Python::attach(|py| {
             // SAFETY: a borrowed reference to the frame that runs, or null.
             let frame = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
-            // It fails where an audit hook of the cell's refuses; then the cell may go on swallowing.
+            // It fails where one of the cell's audit hooks refuses; then the cell may go on swallowing.
             let _refused = frame.map(trace_lines);
         });
     }
@@ -176,7 +175,7 @@ fn change_mask(how: i32) {
     unsafe { libc::pthread_sigmask(how, &raw const set, ptr::null_mut()) };
 }
 
-/// Blocks every signal for this thread, and returns what was blocked before.
+/// Blocks every signal for this thread, and returns the mask from before.
 pub(crate) fn block_all() -> libc::sigset_t {
     // SAFETY: both sets are live; the first is initialised by sigfillset before it is used, the second is written.
     unsafe {
@@ -187,13 +186,13 @@ pub(crate) fn block_all() -> libc::sigset_t {
     }
 }
 
-/// Blocks what was blocked before.
+/// Restores a mask.
 pub(crate) fn restore(mask: &libc::sigset_t) {
     // SAFETY: the set is live; no old mask is asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
 }
 
-/// Waits, with these signals blocked and no others, until there is something to read. False where a signal came first.
+/// Waits under this mask until there is something to read. False where a signal came first.
 pub(crate) fn wait_readable(file: &File, mask: &libc::sigset_t) -> io::Result<bool> {
     let mut fd = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: both pointers are to live values, and there is one descriptor.
@@ -205,7 +204,7 @@ pub(crate) fn wait_readable(file: &File, mask: &libc::sigset_t) -> io::Result<bo
     }
 }
 
-/// Throws away what came while both were blocked.
+/// Discards the signals that came while both were blocked.
 fn discard() {
     let (set, at_once) = (set(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: both pointers are to live values; no information on the signal is asked for.

@@ -1,7 +1,7 @@
 //! Root tools: functions in the namespace that call the endpoint on the host.
 //!
-//! A call waits without the interpreter's lock, so that threads call at once, each on a connection of its own that is
-//! kept for the next. An interrupt ends the calls of all threads: those of the main thread when its signal comes, the
+//! A call waits without the interpreter's lock, so that threads can call at the same time, each on a connection of its own,
+//! which is kept for the next call. An interrupt ends the calls of all threads: those of the main thread when its signal comes, the
 //! others within a tenth of a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,26 +17,26 @@ use rlm_core::root_tool::client::{Answer, Connection, Endpoint, PostError};
 use rlm_core::root_tool::{MAX_BODY_BYTES, RawReply, Serialization, Written, write_body};
 use rlm_core::worker::settings::RootTools;
 
-use crate::cell::evaluate;
+use crate::eval::evaluate;
 
-/// Most connections that are kept: more threads than that seldom call at once.
+/// Most idle connections that are kept: more threads seldom call at once.
 const MAX_KEPT: usize = 64;
 
 /// Counts interrupts.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the calls that are under way, of every thread.
+/// Ends the calls of all threads.
 pub(crate) fn interrupt_calls() {
     INTERRUPTS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The parts that are Python.
+/// The part that is written in Python.
 const GLUE: &str = include_str!("tools.py");
 
 /// The file name of [`GLUE`] in tracebacks, which leave it out.
 const FILE_NAME: &str = "<rlm tools>";
 
-/// What the functions share.
+/// The state that the functions share.
 struct Tools {
     endpoint: Endpoint,
     serialization: Serialization,
@@ -45,7 +45,7 @@ struct Tools {
     loads: Py<PyAny>,
     print: Py<PyAny>,
     kept: Mutex<Vec<Connection>>,
-    /// The session's process. What it forks has copies of the connections, and no right to them.
+    /// The session's process. Its forks have copies of the connections, which they must not use.
     owner: Pid,
 }
 
@@ -159,7 +159,6 @@ impl Tools {
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
-        // Nothing panics with it in hand.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

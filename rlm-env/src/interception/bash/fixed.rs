@@ -1,4 +1,4 @@
-//! What to write instead, made from the code itself.
+//! Corrections to propose, made from the code itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -6,7 +6,6 @@ use std::ops::Range;
 use rlm_core::ids::is_identifier;
 use rlm_core::root_tool::words::Word;
 
-use super::Fixed;
 use super::tree::Tree;
 use super::uses::{Use, UseKind, Uses};
 use super::words::{requoted, words};
@@ -14,7 +13,7 @@ use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
 
-/// Stands for a word that is still to be written.
+/// The place of a word that is still to be written.
 const PLACEHOLDER: &str = "<literal>";
 /// Statements that have statements in them.
 const BLOCKS: [&str; 8] = [
@@ -28,11 +27,14 @@ const BLOCKS: [&str; 8] = [
     "subshell",
 ];
 
+/// A correction, and the line that it goes before.
+pub(super) type Fixed = (String, Option<usize>);
+
 pub(super) struct Fixer<'a> {
     source: &'a Source<'a>,
     tree: &'a Tree,
     uses: &'a Uses,
-    /// Every word of the code, the tools, and what was proposed.
+    /// Every word of the code, the tools, and the names proposed so far.
     taken: HashSet<String>,
     /// Names proposed for the values of the calls at these nodes.
     proposed: HashMap<usize, String>,

@@ -1,35 +1,24 @@
 //! Bash cells.
 //!
 //! A call is served where it is a line of its own, `name=$(tool word …)` with plain words, at the top level of the code.
-//! The parser is not taken at its word: a line counts only where its text, read on its own, says the same, and where what
-//! is between such lines can be read by itself. What cannot be read for certain is rejected if a tool may be called in it.
+//! The parser alone is not trusted: a line counts only where its text on its own parses to the same, and where the code
+//! between such lines parses on its own. Code that cannot be read for certain is rejected if it may call a tool.
 
 mod fixed;
 mod tree;
 mod uses;
 mod words;
 
-use std::ops::Range;
-
-use super::names::{RESERVED_PREFIX, VariableNames};
+use super::names::VariableNames;
 use super::rejection::{Fault, MAX_LISTED, Rejection, Rejections};
 use super::source::{Source, preview, replaced};
 use super::{InterceptedCall, Plan};
-use fixed::Fixer;
+use fixed::{Fixed, Fixer};
 use tree::Tree;
-use uses::{Use, Uses};
+use uses::{Served, Use, Uses};
 
 /// Longest code that is parsed, in bytes; the parser's time for code with errors grows faster than the code.
 const MAX_BYTES: usize = 16 << 10;
-
-/// A call that can be served.
-struct Served {
-    call: rlm_core::root_tool::Call,
-    /// `$(tool …)`
-    substitution: Range<usize>,
-    arguments: Range<usize>,
-    line: Range<usize>,
-}
 
 pub(super) fn plan(code: &str, tools: &[&str], names: &mut VariableNames) -> Plan {
     let source = Source::of_bash(code);
@@ -54,7 +43,7 @@ pub(super) fn plan(code: &str, tools: &[&str], names: &mut VariableNames) -> Pla
     }
     let (mut served, mut faults) = (Vec::new(), Vec::new());
     for found in &uses.list {
-        match uses::judged(found, &tree, &source) {
+        match uses::judge(found, &tree, &source) {
             Ok(call) => served.push((found, call)),
             Err((at, fault)) => faults.push((at, found, fault)),
         }
@@ -77,9 +66,6 @@ pub(super) fn plan(code: &str, tools: &[&str], names: &mut VariableNames) -> Pla
     rejected(&source, faults.collect())
 }
 
-/// What is proposed, and the line that it goes before.
-type Fixed = (String, Option<usize>);
-
 fn rejected(source: &Source<'_>, faults: Vec<(usize, String, Fault, Option<Fixed>)>) -> Plan {
     let more = faults.len().saturating_sub(MAX_LISTED);
     let listed = faults.into_iter().take(MAX_LISTED).map(|(at, name, fault, fixed)| {
@@ -90,7 +76,7 @@ fn rejected(source: &Source<'_>, faults: Vec<(usize, String, Fault, Option<Fixed
     Plan::Rejected(Rejections { listed: listed.collect(), more })
 }
 
-/// Why the lines may not be what they seem, read together with what is around them.
+/// The reason why the lines may mean something else together with the code around them.
 fn doubtful_surroundings(code: &str, tree: &Tree, served: &[(&Use, Served)]) -> Option<&'static str> {
     let changes_reading = |node: &tree::Node| {
         node.kind == "command_name"

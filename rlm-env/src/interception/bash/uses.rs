@@ -1,4 +1,4 @@
-//! Where tools are called, and which calls are served.
+//! The uses of tools in the code, and the calls among them that are served.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use rlm_core::root_tool::{self, Call, LLM_BATCH};
 
 use super::tree::Tree;
 use super::words::{self, NotPlain};
-use super::{RESERVED_PREFIX, Served};
+use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::{ArgumentFault, Fault, Place};
 use crate::interception::source::Source;
 
@@ -40,6 +40,15 @@ pub(super) enum UseKind {
     Passed,
     Defined,
     Reserved,
+}
+
+/// A call that can be served.
+pub(super) struct Served {
+    pub(super) call: Call,
+    /// `$(tool …)`
+    pub(super) substitution: Range<usize>,
+    pub(super) arguments: Range<usize>,
+    pub(super) line: Range<usize>,
 }
 
 /// The names that occur as words of the code, each with its places.
@@ -130,7 +139,7 @@ fn passed(tree: &Tree, code: &str, command: usize, tools: &[&str], is_code: bool
 }
 
 /// The call, or what is wrong and where.
-pub(super) fn judged(found: &Use, tree: &Tree, source: &Source<'_>) -> Result<Served, (usize, Fault)> {
+pub(super) fn judge(found: &Use, tree: &Tree, source: &Source<'_>) -> Result<Served, (usize, Fault)> {
     let here = |fault| (found.range.start, fault);
     match found.kind {
         UseKind::Call => {}

@@ -1,4 +1,4 @@
-//! What to write instead, made from the code itself.
+//! Corrections to propose, made from the code itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -8,8 +8,7 @@ use ruff_text_size::{Ranged, TextRange, TextSize};
 
 use super::literal;
 use super::rules::structure_fault;
-use super::uses::{CallSite, Use, UseKind, Uses};
-use super::{has_body, is_block};
+use super::uses::{CallSite, Use, UseKind, Uses, has_body, is_block};
 use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Fault;
 use crate::interception::source::{Source, replaced};
@@ -18,9 +17,9 @@ use crate::interception::source::{Source, replaced};
 const MAX_STATEMENT_BYTES: usize = 2000;
 /// Longest literal that is written in place of its variable, in bytes.
 const MAX_LITERAL_BYTES: usize = 200;
-/// Stands for a literal that is still to be written.
+/// The place of a literal that is still to be written.
 const PLACEHOLDER: &str = "...";
-/// Words that no value should be named: keywords, and the functions that code is likely to call.
+/// Names not to propose for a value: keywords, and functions that code is likely to call.
 const NO_NAMES: [&str; 65] = [
     "abs", "all", "and", "any", "as", "assert", "await", "bin", "bool", "break", "bytes", "class",
     "continue", "def", "del", "dict", "dir", "elif", "else", "eval", "except", "exec", "filter", "float",
@@ -34,7 +33,7 @@ pub(super) struct Fixer<'a, 'u> {
     source: &'u Source<'u>,
     body: &'a [Stmt],
     uses: &'u Uses<'a>,
-    /// Every word of the code, the tools, and what was proposed.
+    /// Every word of the code, the tools, and the names proposed so far.
     taken: HashSet<String>,
     /// Names proposed for the values of the calls that begin there.
     proposed: HashMap<TextSize, String>,

@@ -1,7 +1,7 @@
 //! Python cells.
 //!
-//! What the session's Python does not accept runs as it is, so that Python itself says what is wrong: what does not parse,
-//! what a later version has, and most of what Python finds wrong only after parsing (a late `from __future__`).
+//! Code that the session's Python does not accept runs unchanged, so that Python itself reports the error: syntax errors,
+//! syntax of a later version, and most errors that Python finds only after parsing (a late `from __future__`).
 
 mod fixed;
 mod levels;
@@ -10,9 +10,9 @@ mod rules;
 mod semantics;
 mod uses;
 
-use ruff_python_ast::{AnyNodeRef, Mod, PythonVersion, Stmt};
+use ruff_python_ast::{Mod, PythonVersion};
 use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
-use ruff_text_size::{Ranged, TextRange};
+use ruff_text_size::Ranged;
 use unicode_normalization::UnicodeNormalization;
 
 use super::names::{RESERVED_PREFIX, VariableNames};
@@ -21,8 +21,8 @@ use super::source::{Source, line_ends, preview, replaced};
 use super::{InterceptedCall, Plan};
 use fixed::Fixer;
 use levels::Levels;
-use rules::{Found, judged};
-use uses::{UseKind, Uses};
+use rules::{CallRanges, Judgement, judge};
+use uses::{UseKind, Uses, is_block};
 
 /// Stack for parsing and walking code of [`levels::MAX_LEVELS`] levels, several times over, in an unoptimised build.
 const STACK_BYTES: usize = 64 << 20;
@@ -30,7 +30,7 @@ const STACK_BYTES: usize = 64 << 20;
 /// The byte order mark, one of which may be at the start of a cell.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Finds the calls in code for Python of this version; without one it is the newest.
+/// Finds the calls in code for this version of Python, the newest by default.
 pub(super) fn plan(code: &str, version: Option<(u8, u8)>, tools: &[&str], names: &mut VariableNames) -> Plan {
     let Some(marked) = code.strip_prefix(BYTE_ORDER_MARK) else {
         return plan_unmarked(code, version, tools, names);
@@ -54,9 +54,9 @@ fn plan_unmarked(code: &str, version: Option<(u8, u8)>, tools: &[&str], names: &
     }
 }
 
-/// A tool's name or the reserved prefix, if it occurs in the code at all, be it in a comment.
+/// A tool's name or the reserved prefix that occurs in the code, even in a comment.
 fn mentioned<'a>(code: &str, tools: &[&'a str]) -> Option<&'a str> {
-    // Python takes neither, and offsets in the tree are of 32 bits.
+    // Python refuses both, and offsets in the tree have 32 bits.
     if code.starts_with(BYTE_ORDER_MARK) || code.contains('\0') || u32::try_from(code.len()).is_err() {
         return None;
     }
@@ -87,9 +87,9 @@ fn plan_parsed(code: &str, version: PythonVersion, tools: &[&str], names: &mut V
     let mut calls = Vec::new();
     let mut faults = Vec::new();
     for found in &uses.list {
-        match judged(found, code) {
-            Ok(Found::Call { call, range }) => calls.push((call, range)),
-            Ok(Found::RefusedByPython) => return Plan::Untouched,
+        match judge(found, code) {
+            Ok(Judgement::Call { call, range }) => calls.push((call, range)),
+            Ok(Judgement::RefusedByPython) => return Plan::Untouched,
             Err(fault) => faults.push((found, fault)),
         }
     }
@@ -107,26 +107,6 @@ fn plan_parsed(code: &str, version: PythonVersion, tools: &[&str], names: &mut V
         Rejection { line, column, name: found.name.to_owned(), fault, before, fixed }
     });
     Plan::Rejected(Rejections { listed: listed.collect(), more })
-}
-
-/// Whether statements can be in it.
-fn is_block(statement: &Stmt) -> bool {
-    has_body(AnyNodeRef::from(statement))
-}
-
-/// Whether it is a statement that statements can be in.
-fn has_body(node: AnyNodeRef<'_>) -> bool {
-    matches!(
-        node,
-        AnyNodeRef::StmtIf(_)
-            | AnyNodeRef::StmtFor(_)
-            | AnyNodeRef::StmtWhile(_)
-            | AnyNodeRef::StmtWith(_)
-            | AnyNodeRef::StmtTry(_)
-            | AnyNodeRef::StmtMatch(_)
-            | AnyNodeRef::StmtFunctionDef(_)
-            | AnyNodeRef::StmtClassDef(_)
-    )
 }
 
 fn intercepted(
@@ -147,12 +127,4 @@ fn intercepted(
     });
     let calls = calls.collect();
     Plan::Intercepted { calls, code: replaced(source.text, &pieces) }
-}
-
-/// Where a call is.
-#[derive(Clone, Copy, Debug)]
-struct CallRanges {
-    whole: TextRange,
-    /// With the parentheses.
-    arguments: TextRange,
 }

@@ -1,25 +1,32 @@
-//! Which uses of a tool's name are served.
+//! The rules by which a use of a tool's name is served or rejected.
 
 use std::collections::HashSet;
 
 use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::Call;
 use ruff_python_ast::{AnyNodeRef, Expr, ExprCall, Stmt};
-use ruff_text_size::{Ranged, TextSize};
+use ruff_text_size::{Ranged, TextRange, TextSize};
 
-use super::CallRanges;
 use super::literal::{self, NoValue};
 use super::uses::{CallSite, Use, UseKind};
 use crate::interception::rejection::{ArgumentFault, Fault};
 
-/// What a use is, where nothing is wrong with it.
-pub(super) enum Found {
+/// A use without a fault.
+pub(super) enum Judgement {
     Call { call: Call, range: CallRanges },
     RefusedByPython,
 }
 
-/// The call, or what is wrong and where.
-pub(super) fn judged(found: &Use<'_>, code: &str) -> Result<Found, (TextSize, Fault)> {
+/// The ranges of a call in the code.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallRanges {
+    pub(super) whole: TextRange,
+    /// With the parentheses.
+    pub(super) arguments: TextRange,
+}
+
+/// The call, or its fault and the fault's offset.
+pub(super) fn judge(found: &Use<'_>, code: &str) -> Result<Judgement, (TextSize, Fault)> {
     let here = |fault| (found.range.start(), fault);
     let site = match &found.kind {
         UseKind::Call(site) => site,
@@ -34,14 +41,14 @@ pub(super) fn judged(found: &Use<'_>, code: &str) -> Result<Found, (TextSize, Fa
         Ok((args, kwargs)) => {
             let call = Call { tool: found.name.to_owned(), args, kwargs };
             let range = CallRanges { whole: site.call.range(), arguments: site.call.arguments.range() };
-            Ok(Found::Call { call, range })
+            Ok(Judgement::Call { call, range })
         }
-        Err(NoArguments::RefusedByPython) => Ok(Found::RefusedByPython),
+        Err(NoArguments::RefusedByPython) => Ok(Judgement::RefusedByPython),
         Err(NoArguments::Fault(at, fault)) => Err((at, fault)),
     }
 }
 
-/// What keeps a call from being a statement `name = tool(…)` of the module.
+/// The reason why a call is not a statement `name = tool(…)` of the module.
 pub(super) fn structure_fault(site: &CallSite<'_>, statement: &Stmt) -> Option<Fault> {
     let is_call = |expression: &Expr| expression.range() == site.call.range();
     match site.parent {

@@ -186,3 +186,23 @@ fn place(node: &AnyNodeRef<'_>, call: &ExprCall) -> Option<Place> {
         _ => return None,
     })
 }
+
+/// True for a statement that can contain statements.
+pub(super) fn is_block(statement: &Stmt) -> bool {
+    has_body(AnyNodeRef::from(statement))
+}
+
+/// True for the node of a statement that can contain statements.
+pub(super) fn has_body(node: AnyNodeRef<'_>) -> bool {
+    matches!(
+        node,
+        AnyNodeRef::StmtIf(_)
+            | AnyNodeRef::StmtFor(_)
+            | AnyNodeRef::StmtWhile(_)
+            | AnyNodeRef::StmtWith(_)
+            | AnyNodeRef::StmtTry(_)
+            | AnyNodeRef::StmtMatch(_)
+            | AnyNodeRef::StmtFunctionDef(_)
+            | AnyNodeRef::StmtClassDef(_)
+    )
+}

@@ -1,9 +1,8 @@
 //! Puts a context into a working directory.
 //!
-//! Below the paths that were given, symbolic links are refused. What is no file and no directory is refused before it is
-//! opened, and a file is opened in a way that cannot block, should it have become something else meanwhile. Each directory
-//! is listed once, and a file is copied no further than it went when it was opened, so a tree that changes meanwhile
-//! ends too.
+//! Below the given paths, symbolic links are refused. Anything but a file or directory is refused before it is opened, and
+//! files are opened so that this cannot block, in case one was replaced in between. Each directory is listed once, and a file
+//! is copied up to the length that it had when it was opened, so the copy of a tree that keeps changing ends too.
 
 mod names;
 
@@ -23,10 +22,10 @@ use super::remove;
 use super::summary::{Summary, Tally};
 use super::transcript::MESSAGES;
 
-/// How much is copied before the copier looks whether it is to stop.
+/// Bytes that are copied between two checks for a stop.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// How something is called, where an error has to say it.
+/// The path of an entry, for an error.
 type PathFn<'a> = dyn Fn() -> PathBuf + 'a;
 
 /// Bounds of a context.
@@ -38,7 +37,7 @@ pub(crate) struct CopyLimits {
 }
 
 impl CopyLimits {
-    /// So many bytes, and a million files and directories.
+    /// This many bytes, and a million files and directories.
     pub(crate) fn of_bytes(max_bytes: u64) -> Self {
         Self { max_bytes, max_entries: 1_000_000 }
     }
@@ -50,7 +49,7 @@ impl Default for CopyLimits {
     }
 }
 
-/// Fills a working directory, which is empty, and says what it holds then. On an error it is empty again.
+/// Fills an empty working directory and summarises it. On an error it is empty again.
 pub(super) fn fill(
     fs: &Directory,
     fs_path: &Path,
@@ -79,19 +78,19 @@ pub(super) fn fill(
     if filled.is_err()
         && let Err(error) = remove::clear(fs)
     {
-        tracing::warn!(path = %fs_path.display(), %error, "cannot remove what was copied of a context");
+        tracing::warn!(path = %fs_path.display(), %error, "cannot remove the partial copy of a context");
     }
     filled
 }
 
-/// A context under way into a working directory.
+/// A copy of a context in progress.
 struct Copier<'a> {
     /// The directory that is written to.
     target: Cursor,
     target_path: &'a Path,
     /// The working directory.
     root: Identity,
-    /// How the cursor's directory is called in the working directory.
+    /// Path of the cursor's directory, from the working directory.
     place: Vec<OsString>,
     limits: CopyLimits,
     bytes: u64,
@@ -104,7 +103,7 @@ struct Copier<'a> {
 struct Level {
     name: OsString,
     metadata: Metadata,
-    /// Its entries that are still to be copied.
+    /// The entries still to be copied.
     entries: vec::IntoIter<OsString>,
 }
 
@@ -167,7 +166,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Copies what a directory holds, into the working directory itself or into a new directory there.
+    /// Copies a directory's entries into the working directory itself or into a new directory there.
     fn copy_dir(&mut self, path: &Path, as_name: Option<&OsStr>) -> Result<(), ContextError> {
         let mut source = Cursor::new(Directory::at_path(path).map_err(cannot_read(path))?);
         self.refuse_holder_of_target(&source, path)?;
@@ -253,7 +252,7 @@ impl Copier<'_> {
         metadata: &Metadata,
         path: &PathFn<'_>,
     ) -> Result<u64, ContextError> {
-        // Files of /proc and the like do not know their length.
+        // Files of /proc and the like report no length.
         let length = if metadata.len() == 0 { u64::MAX } else { metadata.len() };
         let mut copied = 0;
         while copied < length {
@@ -279,7 +278,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Goes up, after the directory got the permissions and the time of that which it is a copy of.
+    /// Gives the directory the permissions and time of its original, and goes up.
     fn leave_dir(&mut self, done: &Level) -> Result<(), ContextError> {
         self.place.pop();
         let finish = || {
@@ -319,7 +318,7 @@ impl Copier<'_> {
         if self.entries > limit { Err(ContextError::TooMany(limit)) } else { Ok(()) }
     }
 
-    /// Finds out before the first byte is copied. One that holds the target by way of a mount is found out when it is met.
+    /// Checked before the first byte is copied. A directory that holds the target by way of a mount is refused when it is met.
     fn refuse_holder_of_target(&self, source: &Cursor, path: &Path) -> Result<(), ContextError> {
         let holder = source.identity().map_err(cannot_read(path))?;
         let is_holder = |dir: &Path| {
@@ -340,7 +339,7 @@ impl Copier<'_> {
     }
 }
 
-/// What the user named, by way of symbolic links too.
+/// Metadata of a given path, which may be a symbolic link.
 fn given_metadata(path: &Path) -> Result<Metadata, ContextError> {
     fs::metadata(path).map_err(cannot_read(path))
 }
@@ -364,7 +363,7 @@ fn cannot_read(path: &Path) -> impl FnOnce(io::Error) -> ContextError {
     |source| unreadable(path.to_owned(), source)
 }
 
-/// What was removed since its directory was listed is as if it had been before.
+/// Ignores an entry that was removed after its directory was listed.
 fn unless_removed(path: &PathFn<'_>, error: io::Error) -> Result<(), ContextError> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(unreadable(path(), error)) }
 }

@@ -1,15 +1,14 @@
-//! How what is given is called in the working directory.
+//! Names in the working directory.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
-use super::cannot_read;
 use crate::workspace::context::{Context, ContextError};
 use crate::workspace::transcript::MESSAGES;
 
-/// The names of contexts that have none.
+/// The names of contexts that come without one.
 pub(super) const TEXT: &str = "context.txt";
 pub(super) const JSON: &str = "context.json";
 
@@ -21,7 +20,7 @@ pub(super) fn names_of(paths: &[PathBuf]) -> Result<Vec<OsString>, ContextError>
         let name = match path.file_name() {
             Some(name) => name.to_owned(),
             None => fs::canonicalize(path)
-                .map_err(cannot_read(path))?
+                .map_err(|source| ContextError::Read { path: path.clone(), source })?
                 .file_name()
                 .ok_or_else(|| ContextError::NoName(path.clone()))?
                 .to_owned(),
@@ -38,7 +37,7 @@ pub(super) fn names_of(paths: &[PathBuf]) -> Result<Vec<OsString>, ContextError>
     Ok(names)
 }
 
-/// What lies at the top of a working directory with this context, as paths.
+/// The names at the top of a working directory with this context, as paths.
 pub(super) fn labels(context: &Context) -> Vec<PathBuf> {
     match context {
         Context::Nothing => Vec::new(),

@@ -1,9 +1,11 @@
-//! System calls that neither the standard library nor `nix` has.
+//! System calls that neither the standard library nor `nix` has, and their arguments.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::poll::PollTimeout;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -39,12 +41,21 @@ pub fn waiting_bytes(pipe: impl AsFd) -> Result<usize, Errno> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// The argument of `poll` for a deadline, rounded up to whole milliseconds; without one it waits for ever.
+#[must_use]
+pub fn timeout_until(deadline: Option<Instant>) -> PollTimeout {
+    let Some(deadline) = deadline else { return PollTimeout::NONE };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let milliseconds = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
+    PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
     use std::process::Command;
 
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::poll::{PollFd, PollFlags, poll};
 
     use super::*;
 

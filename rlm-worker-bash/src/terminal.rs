@@ -20,8 +20,8 @@ use nix::sys::termios::{
 };
 use nix::unistd::{Pid, read, write};
 use portable_pty::{PtySize, native_pty_system};
+use rlm_core::sys;
 use rlm_core::worker::HeadTail;
-use rlm_core::worker::events::timeout_until;
 
 /// Bytes read from the terminal at a time; Linux hands out at most 4 KiB of them.
 const READ_BYTES: usize = 16 << 10;
@@ -222,7 +222,7 @@ impl Terminal {
     fn wait_readable(&self, deadline: Instant) {
         let mut fds = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
         // Whatever ends the wait, the caller reads and looks at the clock.
-        let _interrupted = poll(&mut fds, timeout_until(Some(deadline)));
+        let _interrupted = poll(&mut fds, sys::timeout_until(Some(deadline)));
     }
 
     /// Upper-case characters only: `stty olcuc` would change others.

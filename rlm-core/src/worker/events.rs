@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
@@ -100,7 +100,7 @@ impl Events {
         let given = fds.len();
         let own = [Some(self.signals.as_fd()), self.host.as_ref().map(AsFd::as_fd)];
         fds.extend(own.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        match poll(&mut fds, timeout_until(deadline)) {
+        match poll(&mut fds, sys::timeout_until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -201,13 +201,6 @@ pub fn block_signals() -> Result<(), Errno> {
 
 /// The poll timeout that ends at `deadline`, rounded up so that the deadline has passed when it ends.
 #[must_use]
-pub fn timeout_until(deadline: Option<Instant>) -> PollTimeout {
-    let Some(deadline) = deadline else { return PollTimeout::NONE };
-    let left = deadline.saturating_duration_since(Instant::now());
-    let milliseconds = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
-    PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 
-use super::events::{self, timeout_until};
+use super::events;
 use super::{ForwardFlag, descendants};
 use crate::memory;
 use crate::sys;
@@ -90,7 +90,7 @@ fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
             kill_at = None;
         }
         let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&signals), PollFlags::POLLIN)];
-        match poll(&mut fds, timeout_until(kill_at)) {
+        match poll(&mut fds, sys::timeout_until(kill_at)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }

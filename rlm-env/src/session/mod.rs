@@ -345,7 +345,7 @@ impl Session {
 
     /// How the worker died, where it is dead or dying; then this waits until it is dead. None while it serves: that is known
     /// at once.
-    pub async fn death(&mut self) -> Option<SessionError> {
+    pub(crate) async fn death(&mut self) -> Option<SessionError> {
         if !self.process.is_dead() && self.wire.has_reader() {
             return None;
         }
@@ -354,26 +354,25 @@ impl Session {
     }
 
     /// Whether the worker has read the latest request, or may have. Where it has not, and is dead, the code did not run.
-    #[must_use]
-    pub fn was_read(&self) -> bool {
+    pub(crate) fn was_read(&self) -> bool {
         self.wire.was_read()
     }
 
-    /// The control directory.
+    /// The control directory: the FIFOs, the worker's history, and its log.
     #[must_use]
-    pub fn control(&self) -> &ControlDir {
-        &self.control
+    pub fn control_dir(&self) -> &Path {
+        self.control.path()
     }
 
-    /// The `seq` of every response that came for a call nobody waited for any more, and was discarded.
+    /// The `seq` of every response that was discarded: its caller no longer waited for it.
+    #[doc(hidden)]
     #[must_use]
     pub fn stale_responses(&self) -> &[i64] {
         &self.stale
     }
 
     /// How often a worker that did not answer was replaced.
-    #[must_use]
-    pub fn replacements(&self) -> u32 {
+    pub(crate) fn replacements(&self) -> u32 {
         self.replacements
     }
 

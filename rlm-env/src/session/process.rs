@@ -17,8 +17,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rlm_core::control::ControlDir;
 use rlm_core::limits::SHUTDOWN_LIMIT;
-use rlm_core::sys::pidfd;
-use rlm_core::worker::events::timeout_until;
+use rlm_core::sys;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
@@ -61,7 +60,7 @@ impl WorkerProcess {
             .spawn()
             .map_err(|source| SessionError::Spawn { worker: worker.to_owned(), source })?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
-        let watch = pidfd(pid).map_err(std::io::Error::from);
+        let watch = sys::pidfd(pid).map_err(std::io::Error::from);
         let watch = watch.and_then(|fd| watch_fd(fd, Interest::READABLE));
         let watch = match watch {
             Ok(watch) => watch,
@@ -196,7 +195,7 @@ fn wait_dead(pidfd: &AsyncFd<OwnedFd>, limit: Duration) -> bool {
     let deadline = Instant::now().checked_add(limit);
     loop {
         let mut fds = [PollFd::new(pidfd.get_ref().as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, timeout_until(deadline)).is_ok_and(|ready| ready > 0) {
+        if poll(&mut fds, sys::timeout_until(deadline)).is_ok_and(|ready| ready > 0) {
             return true;
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -35,7 +35,7 @@ fn is_alive(pid: u32) -> bool {
 fn calls_build_on_each_other_and_close_leaves_nothing() {
     block_on(async {
         let mut session = Session::start(config()).await.unwrap();
-        let (pid, dir) = (session.pid(), session.control().path().to_owned());
+        let (pid, dir) = (session.pid(), session.control_dir().to_owned());
         session.execute("x=1").await.unwrap();
         for seq in 0..200 {
             let response = session.execute(format!("echo $x {seq}").as_str()).await.unwrap();
@@ -55,7 +55,7 @@ fn a_session_speaks_python_too() {
             ..SessionConfig::new(program(ReplLanguage::Python.worker_name()), std::env::temp_dir())
         };
         let mut session = Session::start(config).await.unwrap();
-        let (pid, dir) = (session.pid(), session.control().path().to_owned());
+        let (pid, dir) = (session.pid(), session.control_dir().to_owned());
         session.execute("x = 1").await.unwrap();
         for seq in 0..200 {
             let response = session.execute(format!("x + {seq}").as_str()).await.unwrap();
@@ -78,7 +78,7 @@ fn a_session_speaks_python_too() {
 fn dropping_a_session_leaves_nothing() {
     block_on(async {
         let mut session = Session::start(config()).await.unwrap();
-        let (pid, dir) = (session.pid(), session.control().path().to_owned());
+        let (pid, dir) = (session.pid(), session.control_dir().to_owned());
         let response = session.execute("nohup sleep 1000 >/dev/null 2>&1 & echo $!").await.unwrap();
         let job: u32 = response.stdout.lines().last().unwrap().parse().unwrap();
         assert!(is_alive(job));

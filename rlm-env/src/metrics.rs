@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counts of a rollout. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Metrics {
     /// Replies of the root model.
     pub root_llm_turns: u64,

@@ -135,7 +135,7 @@ impl Sink for Show {
             }
             Event::SubCall(call) => self.sub_calls().add(call),
             Event::CallEnded(call) => self.ended(call),
-            Event::Message(_) | Event::ModelCall(_) | Event::RolloutEnded(_) => {}
+            _ => {}
         }
     }
 }

@@ -77,7 +77,7 @@ impl Server {
         let call = tool.call(ToolCall { code, timeout, ..ToolCall::default() });
         tokio::select! {
             biased;
-            ToolReply { result, text } = call => answer(text, &result),
+            ToolReply { result, text, .. } = call => answer(text, &result),
             stopped = self.stopped(context) => Err(stopped),
             never = tell_progress(context, limit) => never,
         }

@@ -115,8 +115,8 @@ fn schema(text: &str) -> anyhow::Result<Arc<JsonObject>> {
 mod tests {
     use std::path::Path;
 
-    use rlm_core::protocol::{Answer, Exception, State};
-    use rlm_env::tool::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolResult};
+    use rlm_core::protocol::{Exception, State};
+    use rlm_env::tool::{CallValue, Cuts, ResetValue, ScriptValue, ToolFailure, ToolResult};
     use serde::Serialize;
     use serde_json::json;
 
@@ -200,39 +200,36 @@ mod tests {
                 assert_eq!(names(told), names(value));
             }
         };
-        let plain = CallValue {
-            stdout: "a".to_owned(),
-            stderr: String::new(),
-            result: None,
-            exception: None,
-            success: true,
-            exit_code: Some(0),
-            execution_time: 0.5,
-            timed_out: false,
-            interrupted: false,
-            truncated: None,
-            state: State::Kept,
-            answer: Answer::default(),
-            hint: None,
-        };
-        let cut = Cut { omitted_bytes: 1, lost_bytes: 0, file: Some("/tmp/a".to_owned()) };
-        let full = CallValue {
-            result: Some("Traceback".to_owned()),
-            exception: Some(Exception { kind: "E".to_owned(), message: "m".to_owned() }),
-            exit_code: None,
-            truncated: Some(Cuts { stdout: Some(cut), ..Cuts::default() }),
-            state: State::Reset,
-            hint: Some("h".to_owned()),
-            ..plain.clone()
-        };
-        let failure = ToolFailure { error: "e".to_owned(), hint: "h".to_owned() };
+        let plain: CallValue = serde_json::from_value(json!({
+            "stdout": "a", "stderr": "", "success": true, "exit_code": 0, "execution_time": 0.5,
+            "timed_out": false, "interrupted": false, "state": "kept",
+            "answer": {"ready": false, "content": ""},
+        }))
+        .unwrap();
+        let cut = serde_json::from_value(json!({"omitted_bytes": 1, "lost_bytes": 0, "file": "/tmp/a"}));
+        let mut cuts = Cuts::default();
+        cuts.stdout = Some(cut.unwrap());
+        let mut full = plain.clone();
+        full.result = Some("Traceback".to_owned());
+        full.exception = Some(Exception { kind: "E".to_owned(), message: "m".to_owned() });
+        full.exit_code = None;
+        full.truncated = Some(cuts);
+        full.state = State::Reset;
+        full.hint = Some("h".to_owned());
+        let failure: ToolFailure = serde_json::from_value(json!({"error": "e", "hint": "h"})).unwrap();
         for tool in &tools[..2] {
             check(tool, &ToolResult::Ok(plain.clone()));
             check(tool, &ToolResult::Ok(full.clone()));
             check(tool, &ToolResult::<CallValue>::Failed(failure.clone()));
         }
-        check(&tools[2], &ToolResult::Ok(ResetValue { state: State::Reset }));
-        check(&tools[3], &ToolResult::Ok(ScriptValue { script: "s".to_owned() }));
+        check(
+            &tools[2],
+            &ToolResult::Ok(serde_json::from_value::<ResetValue>(json!({"state": "reset"})).unwrap()),
+        );
+        check(
+            &tools[3],
+            &ToolResult::Ok(serde_json::from_value::<ScriptValue>(json!({"script": "s"})).unwrap()),
+        );
         check(&tools[3], &ToolResult::<ScriptValue>::Failed(failure));
     }
 

@@ -51,27 +51,28 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
         StopReason::ModelFailed => "the model's server failed",
         StopReason::WorkerFailed => "the session died too often",
         StopReason::SetupFailed => "the rollout could not be set up",
+        _ => "it ended",
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use rlm_env::Metrics;
+    use serde_json::json;
 
     use super::*;
 
     /// A result of this kind.
     pub(crate) fn result(id: &str, stop_reason: StopReason, answer: Option<&str>) -> RolloutResult {
-        RolloutResult {
-            id: id.to_owned(),
-            question: "why?".to_owned(),
-            answer: answer.map(str::to_owned),
-            answer_ready: stop_reason == StopReason::Answered,
-            stop_reason,
-            error: None,
-            metrics: Metrics::default(),
-            dir: None,
-        }
+        let result = json!({
+            "id": id,
+            "question": "why?",
+            "answer": answer,
+            "answer_ready": stop_reason == StopReason::Answered,
+            "stop_reason": stop_reason,
+            "metrics": Metrics::default(),
+        });
+        serde_json::from_value(result).unwrap()
     }
 
     #[test]
@@ -95,10 +96,8 @@ pub(crate) mod tests {
             words(&result("1", StopReason::MaxTurns, Some("a"))).unwrap(),
             "no final answer: all turns are used (--max-turns); this is the best so far"
         );
-        let failed = RolloutResult {
-            error: Some("status 500\nbu\x1b]0;sy\r\n".to_owned()),
-            ..result("1", StopReason::ModelFailed, None)
-        };
+        let mut failed = result("1", StopReason::ModelFailed, None);
+        failed.error = Some("status 500\nbu\x1b]0;sy\r\n".to_owned());
         assert_eq!(
             words(&failed).unwrap(),
             "no final answer: the model's server failed: status 500 bu␛]0;sy; there is none so far"

@@ -161,7 +161,7 @@ impl State {
             }
             Event::RolloutEnded(_) => "ending".clone_into(&mut self.doing),
             Event::RolloutStarted(_) | Event::CallEnded(_) => "the model thinks".clone_into(&mut self.doing),
-            Event::Message(_) | Event::ModelCall(_) | Event::SubCall(_) => {}
+            _ => {}
         }
     }
 }
@@ -247,23 +247,19 @@ impl Sink for BatchProgress {
 
 #[cfg(test)]
 mod tests {
-    use rlm_env::trajectory::{CallStarted, ModelCall};
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn model_call(tokens: u64, cost_usd: Option<f64>) -> Event {
-        Event::ModelCall(ModelCall {
-            turn: 1,
-            model: "m".to_owned(),
-            prompt_tokens: tokens,
-            completion_tokens: 1,
-            usage_estimated: false,
-            cost_usd,
-            attempts: 1,
-            seconds: 0.1,
-            error: None,
-            is_summary: false,
-        })
+        event(json!({
+            "event": "model_call", "turn": 1, "model": "m", "prompt_tokens": tokens, "completion_tokens": 1,
+            "is_summary": false, "usage_estimated": false, "cost_usd": cost_usd, "attempts": 1, "seconds": 0.1,
+        }))
+    }
+
+    fn event(json: Value) -> Event {
+        serde_json::from_value(json).unwrap()
     }
 
     #[test]
@@ -282,13 +278,10 @@ mod tests {
     #[test]
     fn the_last_lines_of_code_are_shown_and_move_no_cursor() {
         let mut state = State::default();
-        state.take(&Event::CallStarted(CallStarted {
-            turn: 1,
-            call_id: "c".to_owned(),
-            tool: "call_bash_repl".to_owned(),
-            code: Some(format!("a\n\nb\x1b[2J\n\tc\n{}\n", "x".repeat(200))),
-            arguments: None,
-        }));
+        let code = format!("a\n\nb\x1b[2J\n\tc\n{}\n", "x".repeat(200));
+        state.take(&event(json!({
+            "event": "call_started", "turn": 1, "call_id": "c", "tool": "call_bash_repl", "code": code,
+        })));
         assert_eq!(state.code, ["  b [2J", "   c", &format!("  {}", "x".repeat(76))]);
         assert_eq!(state.doing, "running");
     }

@@ -78,6 +78,7 @@ pub(super) fn of_message(kind: MessageKind) -> &'static str {
         MessageKind::Output => "output",
         MessageKind::Notice => "notice",
         MessageKind::Summary => "summary of earlier turns",
+        _ => "message",
     }
 }
 

@@ -230,6 +230,7 @@ impl Rollout {
             Event::CallEnded(ended) => self.end_call(time, ended, lengths),
             Event::SubCall(sub_call) => self.add_sub_call(time, &sub_call, lengths),
             Event::RolloutEnded(ended) => self.end = Some(End::new(&ended, lengths)),
+            _ => {}
         }
     }
 
@@ -248,7 +249,7 @@ impl Rollout {
                     None => self.turn(message.turn).steps.push(Step::Said(message.kind, text)),
                 }
             }
-            MessageKind::Reply | MessageKind::Notice | MessageKind::Summary => {
+            _ => {
                 let turn = self.turn(message.turn);
                 if !text.is_empty() {
                     turn.steps.push(Step::Said(message.kind, text));

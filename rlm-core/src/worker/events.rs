@@ -199,8 +199,6 @@ pub fn block_signals() -> Result<(), Errno> {
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&Events::signals()), None)
 }
 
-/// The poll timeout that ends at `deadline`, rounded up so that the deadline has passed when it ends.
-#[must_use]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 /// A fault that a model is told, in the words of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ToolFault {
     /// The code is too large. It did not run.
     CodeTooLarge {

@@ -32,6 +32,7 @@ const SHOWN_CHARS: usize = 200;
 
 /// A recording that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordingError {
     /// The file cannot be read.
     #[error("cannot read the recording {}", path.display())]

@@ -100,6 +100,7 @@ impl Replayed<'_> {
 
 /// A replay that cannot go on.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplayError {
     /// The directory for private directories cannot be used.
     #[error("cannot use {}", path.display())]

@@ -22,6 +22,7 @@ pub struct SourceOptions {
 
 /// A source that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SourceError {
     /// A file or directory cannot be read.
     #[error("cannot read {}", path.display())]

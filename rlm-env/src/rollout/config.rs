@@ -134,6 +134,7 @@ impl Control {
 
 /// What a rollout came to. Whatever happened, there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RolloutResult {
     /// The rollout's id.
     pub id: String,

@@ -49,6 +49,7 @@ impl HostConfig {
 
 /// A host cannot be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// The directory for private directories cannot be used.
     #[error("cannot use {}", path.display())]

@@ -7,6 +7,7 @@ use rlm_core::control::ControlError;
 
 /// Why a session cannot do what it was asked. Code that fails is no error: see [`Response`](rlm_core::protocol::Response).
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SessionError {
     /// The worker program cannot be started. Nothing is left behind.
     #[error("cannot start the worker {}", worker.display())]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Why a rollout ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StopReason {
     /// The model declared its answer final.
     Answered,

@@ -28,6 +28,7 @@ impl<T> ToolResult<T> {
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolFailure {
     /// What is wrong.
     pub error: String,
@@ -48,6 +49,7 @@ impl ToolFailure {
 
 /// What one call came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CallValue {
     /// What the code wrote to standard output; for bash, all that a person would see at the terminal.
     pub stdout: String,
@@ -99,6 +101,7 @@ impl CallValue {
 
 /// Where text is missing, for each text that some is missing from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Cuts {
     /// Of `stdout`.
     pub stdout: Option<Cut>,
@@ -112,6 +115,7 @@ pub struct Cuts {
 
 /// A text without its middle. A line in its place says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Cut {
     /// Bytes that are left out here, and stand in `file` where there is one.
     pub omitted_bytes: u64,
@@ -123,6 +127,7 @@ pub struct Cut {
 
 /// A session that begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ResetValue {
     /// Always `reset`.
     pub state: State,
@@ -130,6 +135,7 @@ pub struct ResetValue {
 
 /// What a session ran, as a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ScriptValue {
     /// The script; empty where nothing was run.
     pub script: String,
@@ -137,6 +143,7 @@ pub struct ScriptValue {
 
 /// What a call came to, for programs and for models.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ToolReply {
     /// For programs.
     pub result: ToolResult<CallValue>,

@@ -14,6 +14,7 @@ pub const VERSION: u32 = 1;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Entry {
     /// Id of the rollout.
     pub rollout: String,
@@ -27,6 +28,7 @@ pub struct Entry {
 /// What happened; the field `event` says which.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// The first entry of a rollout.
     RolloutStarted(RolloutStarted),
@@ -46,6 +48,7 @@ pub enum Event {
 
 /// The start of a rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RolloutStarted {
     /// [`VERSION`].
     pub version: u32,
@@ -75,6 +78,7 @@ pub struct RolloutStarted {
 
 /// A message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Message {
     /// The turn that it belongs to: 0 before the first reply of the model, then 1, 2, …
     pub turn: u32,
@@ -87,6 +91,7 @@ pub struct Message {
 /// What a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum MessageKind {
     /// The system prompt.
     System,
@@ -104,6 +109,7 @@ pub enum MessageKind {
 
 /// A request to the root model, with its retries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ModelCall {
     /// The turn that it was made for, from 1.
     pub turn: u32,
@@ -129,6 +135,7 @@ pub struct ModelCall {
 
 /// A call of the root model's has begun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CallStarted {
     /// The turn.
     pub turn: u32,
@@ -144,6 +151,7 @@ pub struct CallStarted {
 
 /// A call of the root model's has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CallEnded {
     /// The turn.
     pub turn: u32,
@@ -161,6 +169,7 @@ pub struct CallEnded {
 
 /// A request to a sub-LLM, with its retries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SubCall {
     /// The call of the root model's in which it was made; none where it ended between calls.
     pub call_id: Option<String>,
@@ -196,6 +205,7 @@ pub struct SubCall {
 
 /// The end of a rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RolloutEnded {
     /// Why it ended.
     pub stop_reason: StopReason,

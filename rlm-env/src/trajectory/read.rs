@@ -46,6 +46,7 @@ pub enum Line {
 
 /// A trajectory that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The input cannot be read.
     #[error("cannot read line {line}")]

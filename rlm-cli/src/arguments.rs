@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use rlm_env::{Callbacks, ReplLanguage};
+use rlm_env::ReplLanguage;
+use rlm_env::rollout::Callbacks;
 
 use crate::config::{Flags, ToolFlags, seconds};
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use rlm_core::env::SESSION_NAMES;
 use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::callbacks::RootTools;
-use rlm_env::{Call, Callbacks, Session, SessionConfig};
+use rlm_env::rollout::Callbacks;
+use rlm_env::unstable::RootTools;
+use rlm_env::{Call, Session, SessionConfig};
 use rlm_rootd::Tool;
 use rlm_rootd::nav::Navigation;
 

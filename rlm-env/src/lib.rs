@@ -1,8 +1,13 @@
 //! The host's side of an RLM environment.
 //!
-//! [`session`] is one worker: started, driven over its FIFOs, watched, and ended with all that it started. [`rollout`] is
-//! the way from a question to an answer: a directory with the context, a session, root tools, and a root model that leads.
-//! [`trajectory`] is what happened in it, and [`replay`] does it once more. [`tool`] is a session for agents: values in place of errors, limits, turns.
+//! * [`Session`]: one worker, started, driven over its FIFOs, watched, and ended with all that it started.
+//! * [`SessionTool`]: a session for agents, with values in place of errors.
+//! * [`Host`]: runs rollouts, from a question to an answer: a directory with the context, a session, root tools and a root
+//!   model. [`trajectory`] records what happened, and [`replay`] runs it again.
+//!
+//! Configurations are open structs with defaults: write `SessionConfig { env, ..SessionConfig::new(worker, dir) }`, for
+//! fields are added. Everything that their fields take is re-exported here, so `rlm-env` is the one dependency that an
+//! embedder needs.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), rlm_env::SessionError> {
@@ -16,28 +21,33 @@
 //! # }
 //! ```
 
-pub mod callbacks;
+mod callbacks;
 mod endpoint;
-pub mod interception;
-pub mod metrics;
-pub mod prompts;
-pub mod render;
+mod interception;
+mod metrics;
+pub mod model;
+mod prompts;
+mod render;
 pub mod replay;
 pub mod rollout;
+pub mod root_tool;
 pub mod session;
-pub mod terms;
+mod terms;
 pub mod tool;
 pub mod trajectory;
-pub mod workspace;
+mod workspace;
 
-pub use metrics::Metrics;
-pub use prompts::{PromptError, Prompts};
-pub use rlm_rootd::{
-    ChatReply, ChatRequest, HttpModel, ModelError, ModelErrorKind, ModelFuture, RootModel, Usage,
+pub use model::RootModel;
+pub use rollout::{
+    Context, Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, StopReason,
 };
-pub use rollout::{Control, Host, HostConfig, HostError, RolloutConfig, RolloutResult};
-pub use session::{Call, Interrupter, Session, SessionConfig, SessionError};
-pub use terms::{CallForm, Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
+pub use root_tool::Tool;
+pub use session::{Call, Response, Session, SessionConfig, SessionError};
 pub use tool::{SessionTool, SessionToolConfig};
-pub use trajectory::Sink;
-pub use workspace::Context;
+
+/// For the `rlm` command alone. Nothing here is a promise.
+#[doc(hidden)]
+pub mod unstable {
+    pub use crate::callbacks::{RootTools, RootToolsError};
+    pub use crate::prompts::{McpDoc, McpText, SubLlmPrompt};
+}

@@ -24,7 +24,7 @@ const MAX_CLUSTER_BYTES: usize = 64;
 ///
 /// # Errors
 /// [`PromptError`], from templates of a directory only.
-pub fn render(
+pub(crate) fn render(
     response: &Response,
     language: ReplLanguage,
     max_output_length: usize,
@@ -55,7 +55,7 @@ pub fn render(
 ///
 /// # Errors
 /// [`PromptError`], from templates of a directory only.
-pub fn render_tool_output(
+pub(crate) fn render_tool_output(
     output: &str,
     max_output_length: usize,
     prompts: &Prompts,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rlm_env::{Callbacks, ReplLanguage, Verbosity};
+use rlm_env::ReplLanguage;
+use rlm_env::rollout::{Callbacks, Verbosity};
 use rlm_rootd::MAX_TOOL_TIME_LIMIT;
 use serde_json::{Map, Value as Json};
 
@@ -159,17 +160,17 @@ pub(super) fn usd(text: &str) -> Result<f64, String> {
 
 /// A language of the REPL.
 pub(super) fn language(text: &str) -> Result<ReplLanguage, String> {
-    text.parse().map_err(|unknown: rlm_env::terms::UnknownLanguage| unknown.to_string())
+    text.parse().map_err(|unknown: rlm_env::rollout::UnknownLanguage| unknown.to_string())
 }
 
 /// How code calls root tools.
 pub(super) fn callbacks(text: &str) -> Result<Callbacks, String> {
-    text.parse().map_err(|unknown: rlm_env::terms::UnknownCallbacks| unknown.to_string())
+    text.parse().map_err(|unknown: rlm_env::rollout::UnknownCallbacks| unknown.to_string())
 }
 
 /// How much the system prompt explains.
 pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
-    text.parse().map_err(|unknown: rlm_env::terms::UnknownVerbosity| unknown.to_string())
+    text.parse().map_err(|unknown: rlm_env::rollout::UnknownVerbosity| unknown.to_string())
 }
 
 /// Yes or no.

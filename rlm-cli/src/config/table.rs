@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rlm_env::{Callbacks, ReplLanguage, Verbosity};
+use rlm_env::ReplLanguage;
+use rlm_env::rollout::{Callbacks, Verbosity};
 
 use super::setting::{
     AnySetting, Fields, Form, Setting, any_text, call_seconds, callbacks, count, fields, flag, language,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rlm_env::{ChatReply, ChatRequest, ModelFuture, ReplLanguage, RootModel, Usage};
+use rlm_env::model::{ChatReply, ChatRequest, ModelFuture, Usage};
+use rlm_env::{ReplLanguage, RootModel};
 use serde_json::{Value as Json, json};
 
 /// The step that goes wrong.

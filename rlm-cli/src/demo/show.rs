@@ -6,8 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rlm_core::protocol::Response;
 use rlm_core::text::{counted, cut, grouped};
+use rlm_env::rollout::Metrics;
+use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
-use rlm_env::{Metrics, Sink};
 
 /// Lines of an output that are shown.
 const OUTPUT_LINES: usize = 24;

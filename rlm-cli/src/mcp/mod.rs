@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rlm_env::prompts::{McpDoc, Prompts};
+use rlm_env::rollout::Prompts;
+use rlm_env::unstable::McpDoc;
 use rlm_env::{ReplLanguage, SessionConfig};
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;

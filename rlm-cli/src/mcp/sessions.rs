@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rlm_env::prompts::Prompts;
+use rlm_env::rollout::Prompts;
 use rlm_env::tool::{ToolFailure, ToolFault};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rlm_env::ReplLanguage;
-use rlm_env::prompts::{McpDoc, McpText, PromptError, Prompts};
+use rlm_env::rollout::{PromptError, Prompts};
 use rlm_env::tool::ToolFault;
+use rlm_env::unstable::{McpDoc, McpText};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -57,7 +57,7 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use rlm_env::Metrics;
+    use rlm_env::rollout::Metrics;
     use serde_json::json;
 
     use super::*;

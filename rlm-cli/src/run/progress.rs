@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
-use rlm_env::Sink;
+use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{Entry, Event};
 
 use crate::environment::Environment;

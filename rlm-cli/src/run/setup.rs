@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
-use rlm_env::prompts::SubLlmPrompt;
+use rlm_env::rollout::Prompts;
+use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
-use rlm_env::{HostConfig, Limits, Prompts, ReplLanguage, RolloutConfig, RootModel, Sink};
+use rlm_env::unstable::SubLlmPrompt;
+use rlm_env::{HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
     Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, SubLlm,
     SubLlmOptions, Tool, check_sampling, load_tools,

@@ -2,7 +2,7 @@
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_core::text::{counted, duration, grouped, size};
-use rlm_env::Callbacks;
+use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::MessageKind;
 
 use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::Callbacks;
+use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 

@@ -31,7 +31,7 @@ const MAX_SET_BYTES: usize = MAX_HISTORY_VARIABLES_BYTES;
 
 /// What an [`Interceptor`] works with.
 #[derive(Clone, Debug)]
-pub struct InterceptorConfig {
+pub(crate) struct InterceptorConfig {
     /// What makes the calls.
     pub rootd: Rootd,
     /// The rollout there whose tools are called.
@@ -49,7 +49,7 @@ pub struct InterceptorConfig {
 /// What cannot be so is a response too, of outcome `error`: then nothing was run, and in a Python session `result` says what
 /// to write instead, in a bash session `stdout` does.
 #[derive(Debug)]
-pub struct Interceptor {
+pub(crate) struct Interceptor {
     config: InterceptorConfig,
     names: VariableNames,
     /// The session's Python, once it is known.
@@ -91,7 +91,7 @@ impl Interceptor {
     ///
     /// # Errors
     /// The system gives no random number, of which the names of variables are made.
-    pub fn new(config: InterceptorConfig) -> std::io::Result<Self> {
+    pub(crate) fn new(config: InterceptorConfig) -> std::io::Result<Self> {
         Ok(Self { config, names: VariableNames::new(getrandom::u32()?), python: None })
     }
 
@@ -100,7 +100,7 @@ impl Interceptor {
     ///
     /// # Errors
     /// [`InterceptorError`].
-    pub async fn execute_until(
+    pub(crate) async fn execute_until(
         &mut self,
         session: &mut Session,
         call: impl Into<Call>,

@@ -1,8 +1,8 @@
-//! Root tools of a session, called in either of the ways that [`Callbacks`](crate::Callbacks) names.
+//! Root tools of a session, called in either of the ways that [`Callbacks`](crate::rollout::Callbacks) names.
 
 mod interceptor;
 mod root_tools;
 mod value;
 
-pub use self::interceptor::{Interceptor, InterceptorConfig, InterceptorError};
+pub(crate) use self::interceptor::{Interceptor, InterceptorConfig, InterceptorError};
 pub use self::root_tools::{RootTools, RootToolsError};

@@ -17,8 +17,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use names::{RESERVED_PREFIX, VariableNames};
-pub use rejection::{ArgumentFault, Fault, MAX_LISTED, Place, Rejection, Rejections};
+pub(crate) use names::VariableNames;
+pub(crate) use rejection::Rejections;
 
 use rlm_core::root_tool::Call;
 
@@ -26,7 +26,7 @@ use crate::terms::ReplLanguage;
 
 /// What is to be done with a piece of code.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Plan {
+pub(crate) enum Plan {
     /// No tool is called, or the code has a syntax error, which is the interpreter's to tell: it runs as it is.
     Untouched,
     /// These calls are made first; then this code runs.
@@ -42,7 +42,7 @@ pub enum Plan {
 
 /// A call that the host makes before the code runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct InterceptedCall {
+pub(crate) struct InterceptedCall {
     /// The tool and its arguments.
     pub call: Call,
     /// The variable that the code reads the result from.
@@ -57,7 +57,7 @@ pub struct InterceptedCall {
 
 /// Finds the calls of tools in a session's code.
 #[derive(Clone, Copy, Debug)]
-pub struct Planner<'a> {
+pub(crate) struct Planner<'a> {
     /// The session's language.
     pub language: ReplLanguage,
     /// Major and minor version of the session's Python; the newest where it is not known. What that version does not accept
@@ -72,7 +72,7 @@ impl Planner<'_> {
     ///
     /// Names are taken only for calls that are intercepted.
     #[must_use]
-    pub fn plan(&self, code: &str, names: &mut VariableNames) -> Plan {
+    pub(crate) fn plan(&self, code: &str, names: &mut VariableNames) -> Plan {
         match self.language {
             ReplLanguage::Python => python::plan(code, self.python, self.tools, names),
             ReplLanguage::Bash => bash::plan(code, self.tools, names),

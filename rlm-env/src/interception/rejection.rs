@@ -7,11 +7,11 @@ use rlm_core::text::counted;
 use super::names::RESERVED_PREFIX;
 
 /// Rejections that are listed; the rest is counted.
-pub const MAX_LISTED: usize = 20;
+pub(crate) const MAX_LISTED: usize = 20;
 
 /// What is wrong with a piece of code, in the order of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejections {
+pub(crate) struct Rejections {
     /// At least one, at most [`MAX_LISTED`].
     pub listed: Vec<Rejection>,
     /// How many more there are.
@@ -20,7 +20,7 @@ pub struct Rejections {
 
 /// A place in the code that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
+pub(crate) struct Rejection {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -40,7 +40,7 @@ pub struct Rejection {
 /// What is wrong with a use of a tool's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub(crate) enum Fault {
     /// `tool()`, whose value has no name.
     Unnamed,
     /// `print(tool())`: a call that is part of a larger expression or of another statement than an assignment.
@@ -88,7 +88,7 @@ pub enum Fault {
 /// Where a call is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub(crate) enum Place {
     /// The body of a function.
     Function,
     /// A class.
@@ -112,7 +112,7 @@ pub enum Place {
 /// What is wrong with an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ArgumentFault {
+pub(crate) enum ArgumentFault {
     /// It is no literal, since it is or contains this: `the variable path`.
     NotLiteral(String),
     /// It has a part that Python cannot hash where it must: a list as the key of a dict.

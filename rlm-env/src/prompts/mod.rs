@@ -16,15 +16,16 @@ mod tool_fault;
 mod tools;
 
 pub(crate) use self::interception::{CallFailed, CallsRejected, ResultsCut};
-pub use self::notices::{
+pub(crate) use self::notices::{
     CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, SessionReset, Summary, SummaryRequest,
 };
-pub use self::system::{ReplTool, SubLlmPrompt, SystemPrompt};
+pub use self::system::SubLlmPrompt;
+pub(crate) use self::system::{ReplTool, SystemPrompt};
 pub use self::templates::{PromptError, Prompts};
 pub use self::tool::{McpDoc, McpText};
 pub(crate) use self::tool::{StateLost, ToolFailureText, ToolOutputCut};
 pub use self::tool_fault::ToolFault;
-pub use self::tools::{RootToolsDoc, ToolDoc};
+pub(crate) use self::tools::ToolDoc;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::terms::{CallForm, ReplLanguage, StopReason};
 
 /// Few tokens are left in the conversation.
 #[derive(Clone, Copy, Debug)]
-pub struct ContextLow {
+pub(crate) struct ContextLow {
     /// The session's language.
     pub language: ReplLanguage,
     /// Tokens that are left.
@@ -23,7 +23,7 @@ impl ContextLow {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
             left => grouped(self.left_tokens),
@@ -35,7 +35,7 @@ impl ContextLow {
 
 /// This turn is the last one.
 #[derive(Clone, Copy, Debug)]
-pub struct LastTurn {
+pub(crate) struct LastTurn {
     /// The session's language.
     pub language: ReplLanguage,
     /// How code is run.
@@ -49,7 +49,7 @@ impl LastTurn {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let reason = match self.reason {
             StopReason::TimedOut => "time",
             StopReason::BudgetExhausted => "budget",
@@ -67,7 +67,7 @@ impl LastTurn {
 
 /// The model's reply had no call in it.
 #[derive(Clone, Copy, Debug)]
-pub struct NoToolCall {
+pub(crate) struct NoToolCall {
     /// The session's language.
     pub language: ReplLanguage,
     /// How code is run.
@@ -81,7 +81,7 @@ impl NoToolCall {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
             is_fenced => self.call_form == CallForm::Fenced,
@@ -93,7 +93,7 @@ impl NoToolCall {
 
 /// What is wrong with a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallFault {
+pub(crate) enum CallFault {
     /// There is no tool of that name.
     UnknownTool,
     /// The arguments are no JSON: the parser's message.
@@ -154,7 +154,7 @@ impl CallFault {
 
 /// A call that could not be understood. Nothing was run.
 #[derive(Clone, Copy, Debug)]
-pub struct MalformedCall<'a> {
+pub(crate) struct MalformedCall<'a> {
     /// The session's language.
     pub language: ReplLanguage,
     /// The tool that was called.
@@ -170,7 +170,7 @@ impl MalformedCall<'_> {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let fault = self.fault.kind();
         let error = context! {
             fault => fault,
@@ -195,7 +195,7 @@ impl MalformedCall<'_> {
 
 /// The worker died, and another took its place.
 #[derive(Clone, Copy, Debug)]
-pub struct SessionReset<'a> {
+pub(crate) struct SessionReset<'a> {
     /// The session's language.
     pub language: ReplLanguage,
     /// How it died.
@@ -209,7 +209,7 @@ impl SessionReset<'_> {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
             reason => self.reason,
@@ -221,7 +221,7 @@ impl SessionReset<'_> {
 
 /// Asks the model for a summary of the oldest turns.
 #[derive(Clone, Copy, Debug)]
-pub struct SummaryRequest {
+pub(crate) struct SummaryRequest {
     /// The session's language.
     pub language: ReplLanguage,
     /// How long it may be.
@@ -235,7 +235,7 @@ impl SummaryRequest {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             language => self.language.to_string(),
             max_words => grouped(self.max_words.into()),
@@ -247,7 +247,7 @@ impl SummaryRequest {
 
 /// The message that stands for turns which were summarised.
 #[derive(Clone, Copy, Debug)]
-pub struct Summary<'a> {
+pub(crate) struct Summary<'a> {
     /// How many turns, of all summaries together.
     pub turns: u32,
     /// The model's summary.
@@ -259,7 +259,7 @@ impl Summary<'_> {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         prompts.render("summary.md", context! { turns => self.turns, summary => self.summary.trim() })
     }
 }

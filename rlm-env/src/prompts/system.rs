@@ -13,7 +13,7 @@ use crate::terms::{CallForm, Callbacks, Limits, ReplLanguage, Verbosity};
 
 /// The system prompt of a root model.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemPrompt<'a> {
+pub(crate) struct SystemPrompt<'a> {
     /// The session's language.
     pub language: ReplLanguage,
     /// How much is explained.
@@ -41,7 +41,7 @@ impl SystemPrompt<'_> {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let root_tools = RootToolsDoc {
             language: self.language,
             callbacks: self.callbacks,
@@ -79,7 +79,7 @@ fn limits(limits: &Limits, prompts: &Prompts) -> Result<String, PromptError> {
 
 /// The tool that runs code, for a root model that knows tools.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplTool {
+pub(crate) struct ReplTool {
     /// The session's language.
     pub language: ReplLanguage,
     /// The time limit of a call.
@@ -93,7 +93,7 @@ impl ReplTool {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let variables = context! {
             call_timeout => duration(self.call_timeout),
             max_output_length => grouped(self.max_output_length as u64),
@@ -105,7 +105,7 @@ impl ReplTool {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn definition(&self, prompts: &Prompts) -> Result<Json, PromptError> {
+    pub(crate) fn definition(&self, prompts: &Prompts) -> Result<Json, PromptError> {
         let code = prompts.render(&format!("{}/repl_code.md", self.language), context! {})?;
         Ok(json!({
             "type": "function",

@@ -5,6 +5,7 @@ use std::fs;
 use minijinja::context;
 use serde_json::json;
 
+use super::tools::RootToolsDoc;
 use super::*;
 use crate::terms::ReplLanguage;
 use crate::terms::{CallForm, Callbacks};

@@ -18,7 +18,7 @@ const BUDGET: &str = "budget";
 
 /// A root tool, as a model is told of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ToolDoc<'a> {
+pub(crate) struct ToolDoc<'a> {
     /// Its name.
     pub name: &'a str,
     /// What it does.
@@ -35,7 +35,7 @@ impl<'a> From<&'a Tool> for ToolDoc<'a> {
 
 /// What code in a session can call: the part of the system prompt on root tools.
 #[derive(Clone, Copy, Debug)]
-pub struct RootToolsDoc<'a> {
+pub(crate) struct RootToolsDoc<'a> {
     /// The session's language.
     pub language: ReplLanguage,
     /// How they are called.
@@ -53,7 +53,7 @@ impl RootToolsDoc<'_> {
     ///
     /// # Errors
     /// [`PromptError`].
-    pub fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
         let others = self.tools.iter().filter(|tool| ![LLM_BATCH, BUDGET].contains(&tool.name));
         let tools = others.map(|tool| tool.render(prompts, self.language)).collect::<Result<Vec<_>, _>>()?;
         if tools.is_empty() && self.sub_llm_parallelism.is_none() && !self.has_budget {

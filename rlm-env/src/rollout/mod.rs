@@ -19,3 +19,10 @@ mod setup;
 
 pub use self::config::{Control, RolloutConfig, RolloutResult};
 pub use self::host::{Host, HostConfig, HostError};
+pub use crate::metrics::Metrics;
+pub use crate::prompts::{PromptError, Prompts};
+pub use crate::terms::{
+    Callbacks, Limits, ReplLanguage, StopReason, UnknownCallbacks, UnknownLanguage, UnknownVerbosity,
+    Verbosity,
+};
+pub use crate::workspace::Context;

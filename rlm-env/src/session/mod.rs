@@ -19,9 +19,14 @@ use std::time::Duration;
 
 use rlm_core::control::ControlDir;
 use rlm_core::env;
-use rlm_core::json::JsonText;
+#[doc(inline)]
+pub use rlm_core::env::for_workers;
+#[doc(inline)]
+pub use rlm_core::json::JsonText;
 use rlm_core::limits::OPERATION_LIMIT;
-use rlm_core::protocol::{Answer, Context, Info, Outcome, Response, State};
+use rlm_core::protocol::Context;
+#[doc(inline)]
+pub use rlm_core::protocol::{Answer, Exception, Info, Outcome, Response, State, Truncated};
 use tempfile::TempDir;
 use tokio::time::timeout;
 

@@ -2,7 +2,7 @@
 
 /// How a root model has its code run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallForm {
+pub(crate) enum CallForm {
     /// It calls a tool.
     #[default]
     Tool,

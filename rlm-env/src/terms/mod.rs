@@ -11,7 +11,7 @@ mod limits;
 mod stop_reason;
 mod verbosity;
 
-pub use self::call_form::CallForm;
+pub(crate) use self::call_form::CallForm;
 pub use self::callbacks::{Callbacks, UnknownCallbacks};
 pub use self::language::{ReplLanguage, UnknownLanguage};
 pub use self::limits::Limits;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
+use rlm_env::model::{ChatReply, ChatRequest, ModelFuture, Usage};
 use rlm_env::trajectory::Writer;
 use rlm_env::{
-    ChatReply, ChatRequest, Control, Host, HostConfig, ModelFuture, ReplLanguage, RolloutConfig, RootModel,
-    Session, SessionConfig, StopReason, Usage,
+    Control, Host, HostConfig, ReplLanguage, RolloutConfig, RootModel, Session, SessionConfig, StopReason,
 };
 use rlm_tests::program;
 use serde_json::json;

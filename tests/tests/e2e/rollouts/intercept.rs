@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use rlm_core::pickle::Value as Pickled;
 use rlm_core::root_tool::Reply;
+use rlm_env::StopReason;
+use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::{CallEnded, RolloutStarted};
-use rlm_env::{Callbacks, StopReason};
 use rlm_rootd::Tool;
 use tokio::sync::mpsc;
 

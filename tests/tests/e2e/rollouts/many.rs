@@ -1,9 +1,8 @@
 //! Many rollouts at once.
 
 use futures_util::{StreamExt as _, stream};
-use rlm_env::{
-    ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel, StopReason, Usage,
-};
+use rlm_env::model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, Usage};
+use rlm_env::{RootModel, StopReason};
 
 use super::*;
 

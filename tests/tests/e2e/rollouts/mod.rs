@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rlm_env::model::HttpModel;
+use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{Entry, Event, MessageKind};
-use rlm_env::{
-    Context, Control, Host, HostConfig, HttpModel, ReplLanguage, RolloutConfig, RolloutResult, Sink,
-};
+use rlm_env::{Context, Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutResult};
 use rlm_rootd::{Models, ModelsConfig, Prices, Retries};
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{PATIENCE, assert_no_marked_process, default_python};

@@ -1,0 +1,8 @@
+//! Models: the root model of a rollout, and the servers, prices and budgets of models.
+
+#[doc(inline)]
+pub use rlm_rootd::{
+    Budget, ChatReply, ChatRequest, Estimate, HttpModel, Key, ModelError, ModelErrorKind, ModelFuture,
+    Models, ModelsConfig, ModelsError, Price, Prices, PricesError, Proxy, Retries, RootModel, SubLlmOptions,
+    Usage,
+};

@@ -1,4 +1,4 @@
-//! Root tools of a session, called in either of the ways that [`Callbacks`](crate::rollout::Callbacks) names.
+//! Root tools of a session, called in either of the ways that [`Callbacks`](crate::terms::Callbacks) names.
 
 mod interceptor;
 mod root_tools;

@@ -2,7 +2,7 @@
 
 #[doc(inline)]
 pub use rlm_rootd::{
-    Budget, ChatReply, ChatRequest, Estimate, HttpModel, Key, ModelError, ModelErrorKind, ModelFuture,
-    Models, ModelsConfig, ModelsError, Price, Prices, PricesError, Proxy, Retries, RootModel, SubLlmOptions,
-    Usage,
+    Budget, ChatReply, ChatRequest, Estimate, HttpModel, Key, Ledger, ModelError, ModelErrorKind,
+    ModelFuture, Models, ModelsConfig, ModelsError, Price, Prices, PricesError, Proxy, Retries, RootModel,
+    SubLlmOptions, Usage,
 };

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rlm_tests::{Place, children, default_python, program, repository, wait_until};
+use rlm_tests::{Place, children, default_python, program, programs, repository, wait_until};
 
 use super::mcp::python_with_mcp;
 
@@ -50,7 +50,8 @@ fn the_page_shows_the_examples_as_they_are() {
     };
     let session = of("rlm-env/examples/session.rs", "use std::");
     let tool = of("rlm-env/examples/session_tool.rs", "use std::");
-    assert_eq!(blocks(&page, "rust"), [session, tool]);
+    let rollout = of("rlm-env/examples/rollout.rs", "use std::");
+    assert_eq!(blocks(&page, "rust"), [session, tool, rollout]);
     assert_eq!(blocks(&page, "python"), [of("examples/mcp_client.py", "import sys")]);
 }
 
@@ -82,6 +83,15 @@ fn the_tool_example_runs() {
     let [first, failed, last] = lines[..] else { panic!("{output}") };
     assert_eq!((first, last), ("Kept: 1", "Reset: no x"));
     assert!(failed.starts_with("failed. ") && failed.len() > "failed. ".len(), "{failed}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn the_rollout_example_runs() {
+    let place = Place::new();
+    let mut example = example(&place, program("examples/rollout"));
+    example.arg(programs());
+    assert_eq!(printed(example), "Answered: DEAR ALL,\n");
     place.assert_nothing_left();
 }
 

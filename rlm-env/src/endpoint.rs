@@ -1,4 +1,4 @@
-//! What a session calls back into, and how its worker gets to know.
+//! The endpoint that sessions call root tools on, and the variables that tell a worker about it.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// An endpoint for root tools, on a port of the loopback device. It ends with this value.
+/// An endpoint for root tools on a loopback port. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) rootd: Rootd,
@@ -19,10 +19,10 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Starts it.
+    /// Starts the endpoint.
     ///
     /// # Errors
-    /// It cannot listen.
+    /// The port cannot be opened.
     pub(crate) fn start(config: RootdConfig) -> io::Result<Self> {
         let listener = Listener::tcp(([127, 0, 0, 1], 0).into())?;
         let base_url = listener.base_url().to_owned();
@@ -33,22 +33,22 @@ impl Endpoint {
         Ok(Self { rootd, base_url, serving, stop: stop.drop_guard() })
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Ends the endpoint and waits until it has ended.
     pub(crate) async fn close(self) {
         drop(self.stop);
-        // A server that panicked has said so.
+        // A server that panicked has already logged it.
         let _served = self.serving.await;
     }
 }
 
-/// What a worker gets of the host's environment: no keys, and nothing of another session's root tools.
+/// The part of the host's environment that a worker gets: no keys, and no variables of another session's root tools.
 pub(crate) fn host_variables(host: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
     let mut variables = env::for_workers(host);
     variables.retain(|(name, value)| {
         !value.is_empty() && !env::SESSION_NAMES.iter().any(|of_tools| name == of_tools)
     });
     for (name, value) in &mut variables {
-        // The session works in another directory than we do.
+        // Relative paths would be wrong: the session has another working directory.
         if name == "TMPDIR"
             && let Ok(whole) = std::path::absolute(&*value)
         {
@@ -58,7 +58,7 @@ pub(crate) fn host_variables(host: &[(OsString, OsString)]) -> Vec<(OsString, Os
     variables
 }
 
-/// What a worker gets to know of its root tools.
+/// The variables by which a worker finds its root tools.
 pub(crate) fn tool_variables(registration: &Registration, tools_url: &str) -> [(OsString, OsString); 3] {
     let names = Json::from(registration.tools.clone()).to_string();
     [

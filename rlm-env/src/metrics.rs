@@ -1,65 +1,65 @@
-//! What is counted of a rollout, under the names that the field uses.
+//! The metrics of a rollout, under the field's usual names.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of a rollout. Times are in seconds.
+/// Metrics of a rollout. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metrics {
     /// Replies of the root model.
     pub root_llm_turns: u64,
-    /// Tokens of its prompts, of all turns together.
+    /// Prompt tokens of the root model, summed over all turns.
     pub root_llm_prompt_tokens: u64,
-    /// Tokens of its completions.
+    /// Completion tokens of the root model.
     pub root_llm_completion_tokens: u64,
-    /// Waiting for it.
+    /// Time spent waiting for the root model.
     pub root_llm_total_time_seconds: f64,
-    /// How often turns were summarised.
+    /// Number of times turns were summarised.
     pub root_llm_summary_count: u64,
-    /// Requests to sub-LLMs. What was never sent is none.
+    /// Requests to sub-LLMs that were sent.
     pub sub_llm_call_count: u64,
-    /// Those without a reply.
+    /// Requests to sub-LLMs that got no reply.
     pub sub_llm_error_count: u64,
-    /// Calls of `llm_batch` that asked something.
+    /// Calls of `llm_batch` with at least one prompt.
     pub sub_llm_batch_count: u64,
-    /// Prompts of the largest.
+    /// Prompts of the largest batch.
     pub sub_llm_max_batch_size: u64,
     /// Prompts per batch.
     pub sub_llm_mean_batch_size: f64,
-    /// Tokens of the sub-LLMs' prompts.
+    /// Prompt tokens of sub-LLMs.
     pub sub_llm_prompt_tokens: u64,
-    /// Tokens of their completions.
+    /// Completion tokens of sub-LLMs.
     pub sub_llm_completion_tokens: u64,
-    /// Sum over their requests.
+    /// Summed time of requests to sub-LLMs.
     pub sub_llm_total_time_seconds: f64,
     /// Calls of the REPL.
     pub repl_call_count: u64,
-    /// Those that did not end with `ok`.
+    /// Calls of the REPL with an outcome other than `ok`.
     pub repl_error_count: u64,
-    /// Those that were stopped at their time limit.
+    /// Calls of the REPL that were stopped at their time limit.
     pub repl_timeout_count: u64,
-    /// How often the session's state was lost.
+    /// Number of times the session's state was lost.
     pub repl_reset_count: u64,
-    /// Running code.
+    /// Time that code ran.
     pub repl_total_time_seconds: f64,
-    /// The same per call.
+    /// Mean time that code ran per call.
     pub repl_mean_time_seconds: f64,
     /// Calls of root tools from code, `llm_batch` and `budget` included.
     pub root_tool_call_count: u64,
-    /// Those that failed.
+    /// Calls of root tools that failed.
     pub root_tool_error_count: u64,
-    /// The calls by tool.
+    /// Calls of root tools, by tool.
     pub root_tool_calls: BTreeMap<String, u64>,
     /// Calls of standard tools by the root model.
     pub standard_tool_call_count: u64,
-    /// Calls of the root model's that could not be read.
+    /// Malformed calls of the root model.
     pub malformed_call_count: u64,
-    /// From start to end.
+    /// Wall-clock time of the rollout.
     pub total_time_seconds: f64,
-    /// Cost of all models in USD; none where a model without a known price was called.
+    /// Cost of all models in USD; None if a model without a known price was called.
     pub cost_usd: Option<f64>,
-    /// Whether some tokens are estimated.
+    /// True if some token counts are estimates.
     pub usage_estimated: bool,
 }

@@ -1,8 +1,8 @@
-//! A response as the root model reads it.
+//! Renders a response as text for the root model.
 //!
-//! Bash: what a person would see at the terminal, as it is. Python: standard output, a block `stderr:`, and a traceback
-//! or `Out[n]: …`. Output above a limit loses its middle, and a line in its place says so. What else the model must know
-//! follows in square brackets: that a call was stopped, that state was lost, the exit status where it is not 0.
+//! Bash: the terminal output unchanged. Python: standard output, a block `stderr:`, and a traceback or `Out[n]: …`.
+//! Output above a limit loses its middle, and a line in its place says so. Notes in square brackets follow for the
+//! rest: a call that was stopped, lost state, an exit status other than 0.
 
 use rlm_core::protocol::{Outcome, Response};
 use unicode_segmentation::GraphemeCursor;
@@ -11,19 +11,19 @@ use crate::prompts::output::{OutputCut, note};
 use crate::prompts::{PromptError, Prompts};
 use crate::terms::ReplLanguage;
 
-/// What stands for an output that there is none of.
+/// Stands for an empty output.
 const NO_OUTPUT: &str = "(no output)";
 
-/// What follows an output of nothing but white space, which some models' servers refuse as a message.
+/// Follows output of only white space, which some model servers refuse as a message.
 const ONLY_WHITE_SPACE: &str = "(only white space)";
 
-/// Longest character, with all that combines with it, that is kept in one piece, in bytes.
+/// Longest grapheme cluster that is never split, in bytes.
 const MAX_CLUSTER_BYTES: usize = 64;
 
-/// Renders a response. Of its output `max_output_length` characters are shown, half of them from its end.
+/// Renders a response. Shows at most `max_output_length` characters of its output, half of them from its end.
 ///
 /// # Errors
-/// [`PromptError`], from templates of a directory only.
+/// [`PromptError`], only from custom templates.
 pub(crate) fn render(
     response: &Response,
     language: ReplLanguage,
@@ -51,10 +51,10 @@ pub(crate) fn render(
     Ok(text)
 }
 
-/// Renders the output of another tool than the REPL.
+/// Renders the output of a standard tool.
 ///
 /// # Errors
-/// [`PromptError`], from templates of a directory only.
+/// [`PromptError`], only from custom templates.
 pub(crate) fn render_tool_output(
     output: &str,
     max_output_length: usize,
@@ -64,7 +64,7 @@ pub(crate) fn render_tool_output(
     Ok(if text.trim().is_empty() { NO_OUTPUT.to_owned() } else { text })
 }
 
-/// An output without its middle, where it is too long.
+/// An output without its middle if it is too long.
 fn shortened(
     output: &str,
     max_output_length: usize,
@@ -84,7 +84,7 @@ fn shortened(
     Ok(text)
 }
 
-/// Python's streams and the cell's result, each beginning on a line of its own.
+/// Python's streams and the cell's result, each starting on a new line.
 fn streams_and_result(response: &Response) -> String {
     let mut text = response.stdout.clone();
     if !response.stderr.is_empty() {
@@ -114,14 +114,14 @@ fn push_on_new_line(text: &mut String, addition: &str) {
 struct Cut<'a> {
     head: &'a str,
     tail: &'a str,
-    /// Characters that are left out.
+    /// Number of characters left out.
     cut: usize,
-    /// Characters of the whole.
+    /// Number of characters of the whole output.
     total: usize,
 }
 
 impl<'a> Cut<'a> {
-    /// None where the text is short enough. Reads it once.
+    /// None if the text is short enough. Reads it once.
     fn of(text: &'a str, max_length: usize) -> Option<Self> {
         if text.len() <= max_length {
             return None;
@@ -144,7 +144,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// The place itself, or where the character begins that it divides from what combines with it.
+/// The start of the grapheme cluster that contains this place.
 fn cluster_start(text: &str, at: usize) -> usize {
     let mut cursor = GraphemeCursor::new(at, text.len(), true);
     if cursor.is_boundary(text, 0) != Ok(false) {
@@ -154,7 +154,7 @@ fn cluster_start(text: &str, at: usize) -> usize {
     start.filter(|start| at - start <= MAX_CLUSTER_BYTES).unwrap_or(at)
 }
 
-/// The place itself, or where that character ends.
+/// The end of the grapheme cluster that contains this place.
 fn cluster_end(text: &str, at: usize) -> usize {
     let mut cursor = GraphemeCursor::new(at, text.len(), true);
     if cursor.is_boundary(text, 0) != Ok(false) {
@@ -195,7 +195,7 @@ mod tests {
         shown(response, ReplLanguage::Python, 8192)
     }
 
-    /// Head, characters left out, and tail of an output that is cut.
+    /// Head, number of characters left out, and tail.
     fn cut(text: &str, max_length: usize) -> (&str, usize, &str) {
         let Cut { head, tail, cut, total } = Cut::of(text, max_length).unwrap();
         assert_eq!(total, text.chars().count());
@@ -266,11 +266,11 @@ mod tests {
 
     #[test]
     fn a_cut_never_divides_a_character_from_what_combines_with_it() {
-        // e, acute accent: the head would end between them.
+        // e, then a combining acute accent: the head would end between them.
         assert_eq!(cut("ae\u{301}bcdefgh", 4), ("a", 7, "gh"));
         // The tail would begin with the accent.
         assert_eq!(cut("abcdefge\u{301}h", 4), ("ab", 7, "h"));
-        // A family is one character of five.
+        // A family emoji: five code points in one character.
         let family = "👨\u{200d}👩\u{200d}👧";
         assert_eq!(cut(&format!("{family}bcdefgh"), 6), ("", 9, "fgh"));
         assert_eq!(cut("a\r\nbcdefgh", 4), ("a", 7, "gh"));

@@ -1,4 +1,4 @@
-//! A session whose code calls root tools without reaching them: the host makes the calls before the code runs.
+//! Interception: the host makes the calls of root tools in a session's code before the code runs.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,86 +17,86 @@ use crate::prompts::{CallFailed, CallsRejected, PromptError, Prompts, ResultsCut
 use crate::session::{Call, Session, SessionError};
 use crate::terms::ReplLanguage;
 
-/// The exception of code that is refused before it runs.
+/// Exception type of code that is refused before it runs.
 const REFUSED: &str = "InterceptionError";
 
-/// The exception of a tool that fails, as over HTTP.
+/// Exception type of a failed tool, as over HTTP.
 const TOOL_FAILED: &str = "RuntimeError";
 
-/// Least time that is left to the code when its tools have taken theirs.
+/// Shortest time limit of the code after its tools have run.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Most bytes of values that go to the worker in one request: as many as a line of its history keeps.
+/// Largest set of values in one request to the worker, in bytes: as many as a line of its history keeps.
 const MAX_SET_BYTES: usize = MAX_HISTORY_VARIABLES_BYTES;
 
-/// What an [`Interceptor`] works with.
+/// The configuration of an [`Interceptor`].
 #[derive(Clone, Debug)]
 pub(crate) struct InterceptorConfig {
-    /// What makes the calls.
+    /// The server that makes the calls.
     pub rootd: Rootd,
-    /// The rollout there whose tools are called.
+    /// The rollout at that server whose tools are called.
     pub rollout: String,
     /// Names of those tools.
     pub tools: Vec<String>,
     /// The session's language.
     pub language: ReplLanguage,
-    /// The words of replies.
+    /// The templates of replies.
     pub prompts: Arc<Prompts>,
 }
 
-/// Makes the calls of root tools that stand in a session's code, and runs the code with their values in their places.
+/// Makes the calls of root tools in a session's code, and runs the code with their values in their places.
 ///
-/// What cannot be so is a response too, of outcome `error`: then nothing was run, and in a Python session `result` says what
-/// to write instead, in a bash session `stdout` does.
+/// Code that cannot be run this way gets a response of outcome `error`: nothing was run, and `result` (Python) or
+/// `stdout` (bash) says what to write instead.
 #[derive(Debug)]
 pub(crate) struct Interceptor {
     config: InterceptorConfig,
     names: VariableNames,
-    /// The session's Python, once it is known.
+    /// The version of the session's Python, once it is known.
     python: Option<(u8, u8)>,
 }
 
-/// Why code cannot be run with its calls made.
+/// Why intercepted code could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum InterceptorError {
     /// The worker died, or broke the protocol.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A template of a directory cannot be rendered.
+    /// A custom prompt template cannot be rendered.
     #[error(transparent)]
     Prompt(#[from] PromptError),
 }
 
-/// Why a call came to nothing.
+/// Why a call has no result.
 #[derive(Debug)]
 enum NoReply {
-    /// The time of the whole call was over.
+    /// The time of the whole call was up.
     Late,
-    /// The tool failed; its words.
+    /// The tool failed with this message.
     Failed(String),
 }
 
-/// What the calls of a piece of code came to.
+/// The results of the calls in a piece of code.
 #[derive(Debug, Default)]
 struct Served {
     variables: Vec<(String, JsonText)>,
-    /// What tools have to print.
+    /// Lines that the tools print.
     printed: String,
-    /// Calls of whose results only the beginning is there.
+    /// Calls whose results were cut to their beginning.
     cut: Vec<String>,
 }
 
 impl Interceptor {
-    /// An interceptor for one session, however often its worker is replaced.
+    /// An interceptor for one session. It stays valid when the session's worker is replaced.
     ///
     /// # Errors
-    /// The system gives no random number, of which the names of variables are made.
+    /// The system provides no random number for the names of variables.
     pub(crate) fn new(config: InterceptorConfig) -> std::io::Result<Self> {
         Ok(Self { config, names: VariableNames::new(getrandom::u32()?), python: None })
     }
 
-    /// Makes the calls in the code, in their order, and then runs it. The limit of the call's time is that of all of it. When
-    /// `stop` completes, what runs is stopped.
+    /// Makes the calls in the code in order, then runs it. The call's time limit covers both. When `stop` completes,
+    /// both are stopped.
     ///
     /// # Errors
     /// [`InterceptorError`].
@@ -138,13 +138,13 @@ impl Interceptor {
         let call = Call { source: Some(call.code), code, timeout, ..call };
         let mut response = self.run(session, call, served, started, stop).await?;
         if let (Some(limit), Some(timeout), Some(hint)) = (limit, timeout, &mut response.hint) {
-            // The worker knows of what was left of it.
+            // The worker names the limit that it was given: put the caller's in its place.
             *hint = hint.replacen(&in_seconds(timeout), &in_seconds(limit), 1);
         }
         Ok(response)
     }
 
-    /// Makes the calls one after another. The inner error: one of them fails.
+    /// Makes the calls one after another. The inner error: one of them failed.
     async fn serve(
         &self,
         session: &Session,
@@ -168,7 +168,7 @@ impl Interceptor {
             if variable.is_cut {
                 served.cut.push(self.shown(call));
             }
-            // In bash a tool prints into the command substitution.
+            // In bash, the command substitution takes what a tool prints.
             if self.config.language == ReplLanguage::Python {
                 for line in &reply.print_lines {
                     served.printed.push_str(line);
@@ -192,7 +192,7 @@ impl Interceptor {
         replied.map_err(|error: CallError| NoReply::Failed(error.to_string()))
     }
 
-    /// Gives the session the values, and runs the code.
+    /// Sets the values in the session and runs the code.
     async fn run(
         &self,
         session: &mut Session,
@@ -218,14 +218,14 @@ impl Interceptor {
         Ok(response)
     }
 
-    /// Code in which a tool is called as it cannot be.
+    /// The response to code with a call that cannot be made.
     fn rejected(&self, session: &Session, rejections: &Rejections) -> Result<Response, InterceptorError> {
         let language = self.config.language;
         let text = CallsRejected { language, rejections }.render(&self.config.prompts)?;
         Ok(self.nothing_ran(session, text, REFUSED, rejections.to_string()))
     }
 
-    /// Code of which a call has failed, after so many others.
+    /// The response to code with a failed call, after this many successful ones.
     fn failed(
         &self,
         session: &Session,
@@ -244,17 +244,17 @@ impl Interceptor {
         Ok(self.nothing_ran(session, text, TOOL_FAILED, error.to_owned()))
     }
 
-    /// The time of the whole call was over while a tool ran.
+    /// The response if the call's time is up while a tool runs.
     fn late(&self, session: &Session, call: &InterceptedCall, limit: Duration) -> Response {
         let (call, limit) = (self.shown(call), in_seconds(limit));
         let hint = format!(
-            "the call was stopped after its time limit of {limit} while `{call}` ran, before its code; nothing of the \
+            "the call was stopped after its time limit of {limit} while `{call}` ran, before its code; none of the \
              code was run, and the session's state is kept"
         );
         Response { outcome: Outcome::TimedOut, hint: Some(hint), ..session.unasked() }
     }
 
-    /// Code that called a tool where the host does not find calls, in a string for instance: the session knows of none.
+    /// Adds a hint if code calls a tool where the host does not look for calls, inside a string for instance.
     fn explained(&self, response: Response) -> Response {
         let is_unknown = |exception: &Exception| {
             exception.kind == "NameError"
@@ -275,7 +275,7 @@ impl Interceptor {
         Response { hint, ..response }
     }
 
-    /// The call as it is written, in short.
+    /// The call as written, shortened.
     fn shown(&self, call: &InterceptedCall) -> String {
         let (tool, arguments) = (&call.call.tool, &call.preview);
         match self.config.language {
@@ -298,7 +298,7 @@ impl Interceptor {
     }
 }
 
-/// The version of the session's Python: it says what is a syntax error. None: the session cannot tell.
+/// The version of the session's Python, which decides what a syntax error is. None if the session cannot tell.
 async fn python_version(session: &mut Session) -> Result<Option<(u8, u8)>, SessionError> {
     let version = match session.info().await {
         Ok(info) => info.version,
@@ -313,7 +313,7 @@ fn in_seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-/// Values by the request that they fit into.
+/// Groups values into requests of at most [`MAX_SET_BYTES`].
 fn batches(variables: Vec<(String, JsonText)>) -> Vec<Vec<(String, JsonText)>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut left = 0;

@@ -1,4 +1,4 @@
-//! Root tools of a session, called in either of the ways that [`Callbacks`](crate::terms::Callbacks) names.
+//! Root tools of a session, called in one of the modes of [`Callbacks`](crate::terms::Callbacks).
 
 mod interceptor;
 mod root_tools;

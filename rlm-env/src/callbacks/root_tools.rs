@@ -13,13 +13,12 @@ use crate::prompts::Prompts;
 use crate::session::{Call, Session};
 use crate::terms::{Callbacks, ReplLanguage};
 
-/// The only rollout.
+/// Id of the only rollout.
 const ID: &str = "session";
 
-/// Root tools for one session, called as [`Callbacks`] says. They end with this value.
+/// Root tools for one session, called as [`Callbacks`] says. Dropping this value ends them.
 ///
-/// The endpoint has to be there before the worker, which gets [`Self::variables`], and calls go through
-/// [`Self::execute_until`].
+/// Start them before the worker, give the worker [`Self::variables`], and make calls with [`Self::execute_until`].
 #[derive(Debug)]
 pub struct RootTools(Way);
 
@@ -30,26 +29,26 @@ enum Way {
         registration: Registration,
     },
     Intercept(Interceptor),
-    /// There are none.
+    /// The session has no root tools.
     Nothing,
 }
 
-/// Root tools that cannot be had.
+/// Why root tools could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum RootToolsError {
     /// The endpoint cannot listen.
     #[error("cannot listen for calls of root tools")]
     Listen(#[source] io::Error),
-    /// They cannot be had together.
-    #[error("the root tools cannot be had")]
+    /// The tools conflict.
+    #[error("the root tools cannot be registered")]
     Register(#[source] RegisterError),
-    /// The system gives no random numbers.
-    #[error("cannot name variables for calls of root tools")]
+    /// The system provides no random numbers.
+    #[error("cannot make random names of variables for calls of root tools")]
     Random(#[source] io::Error),
 }
 
 impl RootTools {
-    /// Makes them ready. In a runtime: an endpoint is a task of it.
+    /// Starts them. Must be called in a runtime, since an endpoint is a task.
     ///
     /// # Errors
     /// [`RootToolsError`].
@@ -85,7 +84,7 @@ impl RootTools {
         }
     }
 
-    /// What the session's worker has to find in its environment.
+    /// The variables for the worker's environment.
     #[must_use]
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         match &self.0 {

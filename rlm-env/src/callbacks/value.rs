@@ -1,4 +1,4 @@
-//! What a tool returned, as the variable of a session that it becomes.
+//! The result of a tool, as the value of a session's variable.
 
 use rlm_core::json::JsonText;
 use rlm_core::limits::{MAX_VARIABLE_BYTES, MAX_VARIABLE_DEPTH};
@@ -12,15 +12,15 @@ use crate::terms::ReplLanguage;
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) json: JsonText,
-    /// Whether only its beginning is there.
+    /// True if only the beginning is kept.
     pub(super) is_cut: bool,
 }
 
 impl Variable {
-    /// What `name = tool(…)` gives in Python, or `name=$(tool …)` in bash.
+    /// The value of `name = tool(…)` in Python, or of `name=$(tool …)` in bash.
     ///
     /// # Errors
-    /// What cannot be a variable of a session, and why.
+    /// A sentence: why the result cannot be a variable.
     pub(super) fn of(tool: &str, reply: &Reply, language: ReplLanguage) -> Result<Self, String> {
         match language {
             ReplLanguage::Bash => {
@@ -66,7 +66,8 @@ fn json(value: &Value) -> Result<JsonText, WriteError> {
     }
 }
 
-/// What comes first of a value in the order in which it is printed, as far as `left` bytes of JSON hold it; and whether it is
+/// The beginning of a value, in the order in which it is printed, within `left` bytes of JSON; true if it is the whole
+/// value.
 /// the whole.
 fn beginning(value: &Value, left: &mut usize, depth: usize) -> (Option<Value>, bool) {
     let is_container = matches!(value, Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Str(_));
@@ -93,7 +94,7 @@ fn beginning(value: &Value, left: &mut usize, depth: usize) -> (Option<Value>, b
             let mut kept = Vec::new();
             let is_whole = dict.iter().all(|(key, value)| {
                 let Ok(name) = key.repr(*left) else { return false };
-                // Escapes of JSON at their longest, quotes, colon and comma.
+                // The longest JSON escapes, plus quotes, colon and comma.
                 spend(left, 6 * name.len() + 4) && {
                     let (value, is_whole) = beginning(value, left, depth + 1);
                     kept.extend(value.map(|value| (key.clone(), value)));
@@ -111,14 +112,14 @@ fn beginning(value: &Value, left: &mut usize, depth: usize) -> (Option<Value>, b
     }
 }
 
-/// Takes so many of the bytes that are left. Whether there were as many.
+/// Takes this many of the remaining bytes. Returns false if there are too few.
 fn spend(left: &mut usize, bytes: usize) -> bool {
     let rest = left.checked_sub(bytes);
     *left = rest.unwrap_or(0);
     rest.is_some()
 }
 
-/// As much of a text as fits.
+/// The beginning of a text that fits.
 fn text_within<'a>(text: &'a str, left: &mut usize) -> &'a str {
     let bytes_in_json = |character: char| match character {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,

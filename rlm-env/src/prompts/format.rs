@@ -1,4 +1,4 @@
-//! Quantities as models read them.
+//! Quantities, formatted for models.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) fn duration(time: Duration) -> String {
     }
 }
 
-/// What a budget limits: `200,000 tokens, 0.50 USD`; nothing where it limits nothing.
+/// The limits of a budget: `200,000 tokens, 0.50 USD`; empty if it has none.
 pub(super) fn budget(budget: &Budget) -> String {
     let parts = [
         budget.calls.map(|calls| format!("{} requests", grouped(calls))),
@@ -28,7 +28,7 @@ pub(super) fn budget(budget: &Budget) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// An amount of money with at least two digits behind the point, and at most four.
+/// An amount in USD with two to four decimals.
 fn usd(amount: f64) -> String {
     let text = format!("{amount:.4}");
     let short = text.trim_end_matches('0');

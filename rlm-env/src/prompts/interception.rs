@@ -1,4 +1,4 @@
-//! Replies to code whose calls of root tools the host makes before it runs.
+//! Replies to code that the host intercepts.
 
 use minijinja::context;
 
@@ -6,12 +6,12 @@ use super::templates::{PromptError, Prompts};
 use crate::interception::Rejections;
 use crate::terms::ReplLanguage;
 
-/// Code was not run, since tools are called in it as they cannot be.
+/// The code was not run, because it calls tools in a way that cannot be intercepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallsRejected<'a> {
     /// The session's language.
     pub(crate) language: ReplLanguage,
-    /// What is wrong.
+    /// The rejected calls.
     pub(crate) rejections: &'a Rejections,
 }
 
@@ -25,18 +25,18 @@ impl CallsRejected<'_> {
     }
 }
 
-/// Code was not run, since a call in it failed.
+/// The code was not run, because a call in it failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallFailed<'a> {
     /// The session's language.
     pub(crate) language: ReplLanguage,
     /// The line of the call, from 1.
     pub(crate) line: usize,
-    /// The call, in short.
+    /// The call, shortened.
     pub(crate) call: &'a str,
-    /// What the tool said.
+    /// The tool's error.
     pub(crate) error: &'a str,
-    /// How many calls of the code were made before.
+    /// Number of calls that were made before it.
     pub(crate) calls_before: usize,
 }
 
@@ -53,10 +53,10 @@ impl CallFailed<'_> {
     }
 }
 
-/// Of what some calls returned only the beginning is there.
+/// The results of some calls were cut to their beginning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResultsCut<'a> {
-    /// The calls, in short.
+    /// The calls, shortened.
     pub(crate) calls: &'a [String],
 }
 

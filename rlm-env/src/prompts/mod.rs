@@ -1,7 +1,7 @@
-//! Every text that a model reads: a template in `prompts/` and, here, a type that says what it is rendered with.
+//! Texts for models: each is a template in `prompts/` and, here, a type with the values that it is rendered with.
 //!
-//! A template is given exactly the variables that it names: one that is missing and one that is not used are both
-//! errors. Templates may be replaced by those of a directory, [`Prompts::with_overrides`].
+//! A template must use exactly the variables that it is given: a missing one and an unused one are both errors.
+//! [`Prompts::with_overrides`] replaces templates by those of a directory.
 
 mod format;
 mod interception;

@@ -1,4 +1,4 @@
-//! What the host says to a root model in the course of a rollout.
+//! Notices to a root model during a rollout.
 
 use minijinja::context;
 use rlm_core::text::grouped;
@@ -7,19 +7,19 @@ use serde_json::json;
 use super::templates::{PromptError, Prompts};
 use crate::terms::{CallForm, ReplLanguage, StopReason};
 
-/// Few tokens are left in the conversation.
+/// Notice that few tokens are left in the conversation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContextLow {
     /// The session's language.
     pub language: ReplLanguage,
     /// Tokens that are left.
     pub left_tokens: u64,
-    /// Tokens that the model takes.
+    /// The model's context window in tokens.
     pub total_tokens: u64,
 }
 
 impl ContextLow {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -33,19 +33,19 @@ impl ContextLow {
     }
 }
 
-/// This turn is the last one.
+/// Notice that this is the last turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastTurn {
     /// The session's language.
     pub language: ReplLanguage,
-    /// How code is run.
+    /// How the model has its code run.
     pub call_form: CallForm,
-    /// The limit that is reached.
+    /// The limit that was reached.
     pub reason: StopReason,
 }
 
 impl LastTurn {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -65,19 +65,19 @@ impl LastTurn {
     }
 }
 
-/// The model's reply had no call in it.
+/// Notice that the model's reply contained no call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoToolCall {
     /// The session's language.
     pub language: ReplLanguage,
-    /// How code is run.
+    /// How the model has its code run.
     pub call_form: CallForm,
-    /// Whether the next one without a call ends the rollout.
+    /// True if another reply without a call ends the rollout.
     pub is_last_warning: bool,
 }
 
 impl NoToolCall {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -91,31 +91,31 @@ impl NoToolCall {
     }
 }
 
-/// What is wrong with a call.
+/// Why a call is malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallFault {
-    /// There is no tool of that name.
+    /// No tool has this name.
     UnknownTool,
-    /// The arguments are no JSON: the parser's message.
+    /// The arguments are not JSON; the parser's message.
     NotJson(String),
-    /// The arguments are JSON, and no object: what they are, `a list`.
+    /// The arguments are JSON but not an object; a noun phrase for what they are, `a list`.
     NotAnObject(String),
     /// This argument is missing.
     Missing(String),
-    /// This argument is no string.
+    /// This argument is not a string.
     NotAString(String),
-    /// There is no argument of that name.
+    /// No parameter has this name.
     UnknownArgument(String),
     /// The code is too large.
     TooLarge {
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
-        /// The largest there may be.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// The block of code has no end.
+    /// The block of code is not closed.
     OpenBlock,
-    /// Anything else, in a sentence.
+    /// Any other fault, as a sentence.
     Other(String),
 }
 
@@ -152,21 +152,21 @@ impl CallFault {
     }
 }
 
-/// A call that could not be understood. Nothing was run.
+/// Reply to a malformed call. Nothing was run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MalformedCall<'a> {
     /// The session's language.
     pub language: ReplLanguage,
-    /// The tool that was called.
+    /// The name in the call.
     pub tool: &'a str,
-    /// The names of the tools that there are.
+    /// The names of the existing tools.
     pub tools: &'a [&'a str],
-    /// What is wrong.
+    /// The fault.
     pub fault: &'a CallFault,
 }
 
 impl MalformedCall<'_> {
-    /// The result of the call, as JSON: `{"ok": false, "error", "hint"}`.
+    /// Renders the call's result as JSON: `{"ok": false, "error", "hint"}`.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -193,19 +193,19 @@ impl MalformedCall<'_> {
     }
 }
 
-/// The worker died, and another took its place.
+/// Notice that the worker died and was replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionReset<'a> {
     /// The session's language.
     pub language: ReplLanguage,
-    /// How it died.
+    /// The worker's death, as a sentence.
     pub reason: &'a str,
-    /// Whether the host holds an answer from before.
+    /// True if the host has an earlier answer.
     pub has_answer: bool,
 }
 
 impl SessionReset<'_> {
-    /// The text, as the result of the call that it died in.
+    /// Renders the text, which is the result of the call in which it died.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -219,19 +219,19 @@ impl SessionReset<'_> {
     }
 }
 
-/// Asks the model for a summary of the oldest turns.
+/// Request for a summary of the oldest turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummaryRequest {
     /// The session's language.
     pub language: ReplLanguage,
-    /// How long it may be.
+    /// Longest summary in words.
     pub max_words: u32,
-    /// Whether an earlier summary is among what is summarised.
+    /// True if an earlier summary is among the messages to summarise.
     pub has_summary: bool,
 }
 
 impl SummaryRequest {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -245,17 +245,17 @@ impl SummaryRequest {
     }
 }
 
-/// The message that stands for turns which were summarised.
+/// The message that replaces summarised turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summary<'a> {
-    /// How many turns, of all summaries together.
+    /// Number of turns, summed over all summaries.
     pub turns: u32,
     /// The model's summary.
     pub summary: &'a str,
 }
 
 impl Summary<'_> {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].

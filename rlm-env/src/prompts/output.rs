@@ -1,4 +1,4 @@
-//! What is said beside a call's output.
+//! Notes beside a call's output.
 
 use minijinja::context;
 use rlm_core::protocol::{Outcome, Response, State};
@@ -7,15 +7,15 @@ use rlm_core::text::grouped;
 use super::templates::{PromptError, Prompts};
 use crate::terms::ReplLanguage;
 
-/// The line in the place of what was cut out of an output.
+/// The line that replaces the part cut out of an output.
 pub(crate) struct OutputCut {
-    /// None: it is the output of another tool than the REPL.
+    /// None: the output of a standard tool.
     pub(crate) language: Option<ReplLanguage>,
-    /// Characters that are left out.
+    /// Number of characters left out.
     pub(crate) cut: usize,
-    /// Characters that there were.
+    /// Number of characters of the whole output.
     pub(crate) total: usize,
-    /// Bytes that the worker had dropped before.
+    /// Bytes that the worker had already dropped.
     pub(crate) dropped_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ impl OutputCut {
     }
 }
 
-/// What the model must know of a call beside its output; empty where that is nothing.
+/// The notes on a call besides its output; empty if there is nothing to note.
 pub(crate) fn note(response: &Response, prompts: &Prompts) -> Result<String, PromptError> {
     let outcome = match response.outcome {
         Outcome::Ok => "ok",

@@ -1,24 +1,29 @@
-//! Templates of a directory, in the place of built-in ones.
+//! Custom templates that replace built-in ones.
 
 use std::path::{Path, PathBuf};
 
 use super::samples;
 use super::templates::{PromptError, Prompts, listed};
 
-/// A file that may lie in a directory of templates without being one.
+/// A file that a directory of templates may also contain.
 const README: &str = "README.md";
 
 impl Prompts {
-    /// The built-in templates, and in their place those of a directory that have the same name: `bash/system.md`, …
+    /// The built-in templates, with those replaced that have a file of the same name in the directory:
+    /// `bash/system.md`, …
     ///
-    /// Each of them is rendered once in every form that it has, so that a mistake is told now and not in a rollout.
+    /// Renders each template once in all its forms, so that a mistake shows now and not in a rollout.
     ///
     /// # Errors
-    /// [`PromptError`] names the file, and the line where there is one.
+    /// [`PromptError`] names the file and, where possible, the line.
     pub fn with_overrides(dir: &Path) -> Result<Self, PromptError> {
         let mut prompts = Self::new();
         for path in files(dir)? {
-            let name = path.strip_prefix(dir).expect("it was found there").to_string_lossy().into_owned();
+            let name = path
+                .strip_prefix(dir)
+                .expect("the path is below the directory")
+                .to_string_lossy()
+                .into_owned();
             if name == README {
                 continue;
             }
@@ -34,7 +39,7 @@ impl Prompts {
     }
 }
 
-/// The files in a directory and the directories in it, in order; hidden ones are left out.
+/// The files below a directory, sorted, without hidden ones.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, PromptError> {
     let cannot_read = |source| PromptError::Read { path: dir.to_owned(), source };
     let mut found = Vec::new();

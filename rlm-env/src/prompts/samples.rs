@@ -1,5 +1,5 @@
-//! Each text once in every form that it has. Templates are tried with them when they are loaded, and the built-in ones
-//! are compared with their snapshots.
+//! Samples of every text in all its forms. Custom templates are checked with them on loading, and the built-in ones are
+//! compared with snapshots.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ static NOTHING: LazyLock<Json> = LazyLock::new(|| json!({"properties": {}}));
 static ANYTHING: LazyLock<Json> = LazyLock::new(|| json!({}));
 const FILES: &str = "2 files, 48,210,440 bytes\n\n    48210332  orders.csv\n         108  README";
 
-/// Renders everything.
+/// Renders all samples.
 pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, PromptError> {
     let mut texts = Vec::new();
     for language in [ReplLanguage::Bash, ReplLanguage::Python] {
@@ -189,7 +189,7 @@ fn faults(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resul
     Ok(())
 }
 
-/// One text with the notes of every outcome.
+/// One text with the notes on every outcome.
 fn outputs(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
     let mut lines = Vec::new();
     for outcome in [
@@ -221,7 +221,7 @@ fn outputs(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     Ok(())
 }
 
-/// One text with all that is said of calls that the host makes.
+/// One text with every reply of interception.
 fn interception(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
     let mut lines = Vec::new();
     let code = match language {
@@ -242,7 +242,7 @@ fn interception(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) ->
     Ok(())
 }
 
-/// One text with all that a session says as a tool.
+/// One text with every reply of a session as a tool.
 fn tool(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Result<(), PromptError> {
     let why = || "the worker died (exit status: 137); its log ends with: ".to_owned();
     let known = || vec!["default".to_owned(), "build".to_owned()];

@@ -1,4 +1,4 @@
-//! What a root model and a sub-LLM are told at the beginning.
+//! The system prompts of root models and sub-LLMs.
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ use crate::terms::{CallForm, Callbacks, Limits, ReplLanguage, Verbosity};
 pub(crate) struct SystemPrompt<'a> {
     /// The session's language.
     pub language: ReplLanguage,
-    /// How much is explained.
+    /// How much the prompt explains.
     pub verbosity: Verbosity,
-    /// How code is run.
+    /// How the model has its code run.
     pub call_form: CallForm,
     /// How code calls root tools.
     pub callbacks: Callbacks,
-    /// The root tools. `llm_batch` and `budget` may be among them; they are told of by the fields below.
+    /// The root tools. `llm_batch` and `budget` may be among them; the fields below describe those two.
     pub root_tools: &'a [ToolDoc<'a>],
-    /// How many sub-LLMs answer at once; None where there is no `llm_batch`.
+    /// Number of sub-LLMs that answer at once; None if there is no `llm_batch`.
     pub sub_llm_parallelism: Option<usize>,
-    /// Whether there is `budget`.
+    /// True if there is a `budget` tool.
     pub has_budget: bool,
-    /// Whether a Python session has `FINAL` and `FINAL_VAR`.
+    /// True if a Python session has `FINAL` and `FINAL_VAR`.
     pub has_final_functions: bool,
-    /// The limits.
+    /// The limits that the prompt mentions.
     pub limits: &'a Limits,
     /// The summary of the working directory.
     pub files: &'a str,
 }
 
 impl SystemPrompt<'_> {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -52,7 +52,7 @@ impl SystemPrompt<'_> {
         let variables = context! {
             verbosity => self.verbosity.to_string(),
             is_fenced => self.call_form == CallForm::Fenced,
-            // What code made: it cannot be asked where prompts have to be written out.
+            // False for intercepted calls: their prompts are literals, so code cannot build them.
             has_llm_batch => self.sub_llm_parallelism.is_some() && self.callbacks == Callbacks::Network,
             tools => root_tools.render(prompts)?,
             limits => limits(self.limits, prompts)?,
@@ -77,19 +77,19 @@ fn limits(limits: &Limits, prompts: &Prompts) -> Result<String, PromptError> {
     prompts.render("limits.md", variables)
 }
 
-/// The tool that runs code, for a root model that knows tools.
+/// The tool that runs code, for a root model with tool calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplTool {
     /// The session's language.
     pub language: ReplLanguage,
     /// The time limit of a call.
     pub call_timeout: Duration,
-    /// Characters of output that the model gets.
+    /// Characters of output that the model sees.
     pub max_output_length: usize,
 }
 
 impl ReplTool {
-    /// What the tool does.
+    /// Renders the tool's description.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -126,14 +126,14 @@ impl ReplTool {
 /// The system prompt of a sub-LLM.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SubLlmPrompt {
-    /// Whether its answer is what the last `\boxed{…}` holds.
+    /// True if the answer is taken from the last `\boxed{…}`.
     pub boxed: bool,
-    /// Whether it may call tools.
+    /// True if the sub-LLM may call tools.
     pub has_tools: bool,
 }
 
 impl SubLlmPrompt {
-    /// The text.
+    /// Renders the text.
     ///
     /// # Errors
     /// [`PromptError`].

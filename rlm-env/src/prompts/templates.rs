@@ -1,4 +1,4 @@
-//! The templates: built in, or from a directory, and checked against what they are given.
+//! The templates: built in or custom, and checked against their variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 
 macro_rules! built_in {
     ($($name:literal),* $(,)?) => {
-        /// Every template, by the name of its file in `prompts/`.
+        /// All templates, by the name of their file in `prompts/`.
         const BUILT_IN: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../prompts/", $name)))),*];
     };
@@ -56,38 +56,38 @@ built_in![
     "tool_output_cut.md",
 ];
 
-/// A prompt that cannot be used.
+/// Why a template cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     /// A file or directory of templates cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A file in a directory of templates has no template's name.
-    #[error("{} is no prompt's name: expected one of {known}", path.display())]
+    /// A file in a directory of templates does not have a template's name.
+    #[error("{} is not the name of a prompt: expected one of {known}", path.display())]
     UnknownFile {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
         /// The names, separated by commas.
         known: String,
     },
-    /// A template is malformed, or fails where it is rendered.
+    /// A template is malformed, or rendering it failed.
     #[error("{file}:{line}: {reason}")]
     Template {
         /// The template.
         file: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The template engine's message.
         reason: String,
     },
-    /// A template names a variable that it is not given.
-    #[error("{file}:{line}: there is no variable `{name}`: expected {known}")]
+    /// A template uses a variable that does not exist.
+    #[error("{file}:{line}: unknown variable `{name}`: expected {known}")]
     MissingVariable {
         /// The template.
         file: String,
@@ -95,10 +95,10 @@ pub enum PromptError {
         line: usize,
         /// The variable.
         name: String,
-        /// Those that there are, separated by commas.
+        /// The names of its variables, separated by commas.
         known: String,
     },
-    /// A template leaves out a variable that it is given.
+    /// A template does not use one of its variables.
     #[error(
         "{file}: the variable `{name}` is not used: to leave it out on purpose, write {{% set _ = {name} %}}"
     )]
@@ -110,12 +110,12 @@ pub enum PromptError {
     },
 }
 
-/// The templates of all texts that models read. Everything is in memory: nothing is read where a text is rendered.
+/// The templates of all texts for models. Rendering reads no files.
 #[derive(Debug)]
 pub struct Prompts {
     environment: Environment<'static>,
     variables: BTreeMap<String, BTreeSet<String>>,
-    /// Where templates were replaced from, for errors to name.
+    /// The files that replaced templates, for error messages.
     origins: BTreeMap<String, PathBuf>,
 }
 
@@ -131,7 +131,7 @@ impl Prompts {
         prompts
     }
 
-    /// Takes a template of a file in the place of the built-in one.
+    /// Replaces a built-in template by the one in a file.
     pub(super) fn replace(&mut self, name: &str, source: String, file: PathBuf) -> Result<(), PromptError> {
         self.origins.insert(name.to_owned(), file);
         self.put(name, source)
@@ -153,7 +153,7 @@ impl Prompts {
         Ok(())
     }
 
-    /// Renders a template with exactly the variables that it names.
+    /// Renders a template, which must use exactly these variables.
     pub(super) fn render(&self, name: &str, variables: Value) -> Result<String, PromptError> {
         let template = self.environment.get_template(name).map_err(|error| self.failed(name, &error))?;
         let given: BTreeSet<_> =
@@ -183,7 +183,7 @@ impl Prompts {
         PromptError::Template { file: self.origin(name), line: error.line().unwrap_or(1), reason }
     }
 
-    /// Where a template comes from.
+    /// The file that a template comes from.
     fn origin(&self, name: &str) -> String {
         match self.origins.get(name) {
             Some(path) => path.display().to_string(),
@@ -198,18 +198,18 @@ impl Default for Prompts {
     }
 }
 
-/// Syntax and behaviour: a tag on a line of its own leaves no line, and what is undefined is an error.
+/// The template syntax: a tag on a line of its own leaves no line, and undefined values are errors.
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    // Models read text, not HTML, whatever a file is called.
+    // Models read plain text, so nothing is escaped as HTML, whatever the file's extension.
     environment.set_auto_escape_callback(|_name| minijinja::AutoEscape::None);
     environment
 }
 
-/// The first line on which a tag has a name.
+/// The first line with a tag that uses this name.
 fn line_of(source: &str, name: &str) -> usize {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let names_it = |tag: &str| tag.split(|c| !is_word(c)).any(|word| word == name);

@@ -1,4 +1,4 @@
-//! Every built-in text as it is, and what is refused of others.
+//! Snapshots of the built-in texts, and errors of custom templates.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn overrides(name: &str, source: &str) -> tempfile::TempDir {
     dir
 }
 
-/// Why a directory with one file is refused; its path is `DIR`.
+/// The error for a directory with one file, with its path replaced by `DIR`.
 fn refusal(name: &str, source: &str) -> String {
     let dir = overrides(name, source);
     let error = Prompts::with_overrides(dir.path()).unwrap_err();
@@ -63,7 +63,7 @@ fn a_template_of_a_directory_takes_the_place_of_the_built_in_one() {
 fn a_missing_variable_is_an_error_with_file_and_line() {
     assert_eq!(
         refusal("sub_llm.md", "task\n{% if boxed %}box{% endif %}\n{{ has_tool }}{{ has_tools }}"),
-        "DIR/sub_llm.md:3: there is no variable `has_tool`: expected boxed, has_tools"
+        "DIR/sub_llm.md:3: unknown variable `has_tool`: expected boxed, has_tools"
     );
 }
 
@@ -79,10 +79,7 @@ fn a_variable_that_is_not_used_is_an_error() {
 fn what_is_given_and_what_is_named_are_compared_at_every_rendering() {
     let prompts = Prompts::new();
     let missing = prompts.render("summary.md", context! { turns => 1 }).unwrap_err();
-    assert!(
-        missing.to_string().starts_with("prompts/summary.md:3: there is no variable `summary`"),
-        "{missing}"
-    );
+    assert!(missing.to_string().starts_with("prompts/summary.md:3: unknown variable `summary`"), "{missing}");
     let unused = prompts.render("summary.md", context! { turns => 1, summary => "", more => 1 }).unwrap_err();
     assert!(matches!(unused, PromptError::UnusedVariable { name, .. } if name == "more"));
 }
@@ -104,7 +101,7 @@ fn a_mistake_is_told_with_file_and_line_when_the_directory_is_loaded() {
         ),
         "DIR/notices/last_turn.md:2: filter shout is unknown"
     );
-    // Each template stands for itself: there is nothing to include.
+    // Templates cannot include each other.
     assert!(refusal("summary.md", "{{ turns }}{% include summary %}").contains("unknown statement include"));
 }
 
@@ -112,7 +109,9 @@ fn a_mistake_is_told_with_file_and_line_when_the_directory_is_loaded() {
 fn a_name_that_no_prompt_has_is_refused() {
     let refused = refusal("bash/systen.md", "");
     assert!(
-        refused.starts_with("DIR/bash/systen.md is no prompt's name: expected one of bash/output_cut.md, "),
+        refused.starts_with(
+            "DIR/bash/systen.md is not the name of a prompt: expected one of bash/output_cut.md, "
+        ),
         "{refused}"
     );
     let error = Prompts::with_overrides("/nowhere/prompts".as_ref()).unwrap_err();

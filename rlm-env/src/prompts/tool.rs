@@ -1,4 +1,4 @@
-//! What is said by a session that is a tool.
+//! Texts of a session that is a tool.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::templates::{PromptError, Prompts};
 use super::tool_fault::ToolFault;
 use crate::terms::ReplLanguage;
 
-/// A fault, and what to do about it.
+/// A fault, and advice on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolFailureText<'a> {
     pub(crate) language: ReplLanguage,
@@ -76,7 +76,7 @@ impl ToolFailureText<'_> {
     }
 }
 
-/// The session's state was lost, or saved in part, where the caller could not see it.
+/// Notice that the session's state was lost, or saved in part, out of the caller's sight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateLost<'a> {
     pub(crate) language: ReplLanguage,
@@ -95,13 +95,13 @@ impl StateLost<'_> {
     }
 }
 
-/// The line in the place of what was cut out of an output.
+/// The line that replaces the part cut out of an output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolOutputCut<'a> {
     pub(crate) language: ReplLanguage,
-    /// Bytes that are left out.
+    /// Bytes left out.
     pub(crate) omitted_bytes: u64,
-    /// Bytes that were too many even for the session.
+    /// Bytes that were too many even for the session and are lost.
     pub(crate) lost_bytes: u64,
     /// The file with the whole text.
     pub(crate) file: Option<&'a str>,
@@ -122,31 +122,31 @@ impl ToolOutputCut<'_> {
 /// A text of the MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum McpText {
-    /// What the server is for.
+    /// The server's instructions.
     Instructions,
-    /// The tool `bash` or `python`.
+    /// The description of the tool `bash` or `python`.
     Repl(ReplLanguage),
-    /// The tool `reset`.
+    /// The description of the tool `reset`.
     Reset,
-    /// The tool `session_script`.
+    /// The description of the tool `session_script`.
     SessionScript,
 }
 
-/// What the MCP server says of itself.
+/// The values in the MCP server's texts.
 #[derive(Clone, Copy, Debug)]
 pub struct McpDoc<'a> {
-    /// The directory that sessions begin in.
+    /// The directory that sessions start in.
     pub root: &'a Path,
-    /// Time limit of calls that bring none.
+    /// Time limit of calls that do not set one.
     pub timeout: Duration,
-    /// Most output of a call, in bytes.
+    /// Largest output of a call, in bytes.
     pub max_output_bytes: usize,
-    /// How many sessions there may be.
+    /// Number of sessions that may exist at once.
     pub max_sessions: usize,
 }
 
 impl McpDoc<'_> {
-    /// One of its texts.
+    /// Renders one of the texts.
     ///
     /// # Errors
     /// [`PromptError`].

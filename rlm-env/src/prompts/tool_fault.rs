@@ -1,52 +1,52 @@
-//! What can go wrong on our side with a session that is a tool.
+//! Faults of a session that is a tool, as opposed to errors of its code.
 
-/// A fault that a model is told, in the words of a template.
+/// A fault. A template words it for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolFault {
     /// The code is too large. It did not run.
     CodeTooLarge {
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
-        /// The largest there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Other calls are served, and no more may wait, or this one would not. It did not run.
+    /// Other calls are being served, and the queue is full or the caller did not want to wait. The code did not run.
     Busy {
-        /// How many there are.
+        /// Number of calls being served.
         waiting: usize,
     },
-    /// No worker can be started: why. It was tried twice.
+    /// The worker could not be started, twice; the reason.
     NotStarted(String),
-    /// The worker died while the code ran: how. The next call has a new one.
+    /// The worker died while the code ran; its death. The next call gets a new worker.
     Died(String),
-    /// The worker could not be talked to: why. The next call has a new one.
+    /// Communication with the worker failed; the error. The next call gets a new worker.
     Broken(String),
-    /// The session is at its end.
+    /// The session is closed.
     Closed,
-    /// What was run cannot be read: why.
+    /// The session's history cannot be read; the reason.
     NoHistory(String),
-    /// The script is too long to be given back.
+    /// The script is too large to return.
     ScriptTooLarge {
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
-        /// The largest there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// There is no session of that name.
+    /// No session has this name.
     UnknownSession {
-        /// The name.
+        /// The name in the call.
         name: String,
-        /// The names that there are.
+        /// The names of the existing sessions.
         known: Vec<String>,
     },
-    /// There may be no more sessions.
+    /// The number of sessions is at its limit.
     TooManySessions {
-        /// How many there may be.
+        /// The limit.
         limit: usize,
-        /// The names that there are.
+        /// The names of the existing sessions.
         known: Vec<String>,
     },
-    /// The arguments of a call cannot be used: why.
+    /// The arguments of a call are invalid; the reason.
     BadArguments(String),
 }

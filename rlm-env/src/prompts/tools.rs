@@ -1,4 +1,4 @@
-//! Root tools, as code in a session calls them.
+//! Descriptions of root tools for models.
 
 use minijinja::context;
 use minijinja::value::Value;
@@ -13,15 +13,15 @@ use crate::terms::ReplLanguage;
 /// Longest default value that a signature shows, in bytes.
 const SHOWN_DEFAULT_BYTES: usize = 60;
 
-/// The tool that tells what is left; it has words of its own in the prompt, as `llm_batch` has.
+/// The tool that reports the remaining budget. Like `llm_batch`, it has a passage of its own in the prompt.
 const BUDGET: &str = "budget";
 
-/// A root tool, as a model is told of it.
+/// The description of a root tool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ToolDoc<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What it does.
+    /// A sentence on what it does.
     pub description: &'a str,
     /// The JSON schema of its parameters.
     pub parameters: &'a Json,
@@ -33,23 +33,23 @@ impl<'a> From<&'a Tool> for ToolDoc<'a> {
     }
 }
 
-/// What code in a session can call: the part of the system prompt on root tools.
+/// The functions that code in a session can call: the part of the system prompt on root tools.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootToolsDoc<'a> {
     /// The session's language.
     pub language: ReplLanguage,
-    /// How they are called.
+    /// How code calls them.
     pub callbacks: Callbacks,
-    /// The tools. `llm_batch` and `budget` may be among them; they are told of by the fields below.
+    /// The tools. `llm_batch` and `budget` may be among them; the fields below describe those two.
     pub tools: &'a [ToolDoc<'a>],
-    /// How many sub-LLMs answer at once; None where there is no `llm_batch`.
+    /// Number of sub-LLMs that answer at once; None if there is no `llm_batch`.
     pub sub_llm_parallelism: Option<usize>,
-    /// Whether there is `budget`.
+    /// True if there is a `budget` tool.
     pub has_budget: bool,
 }
 
 impl RootToolsDoc<'_> {
-    /// The text; empty where there is nothing to call.
+    /// Renders the text; empty if there is nothing to call.
     ///
     /// # Errors
     /// [`PromptError`].
@@ -77,7 +77,7 @@ impl RootToolsDoc<'_> {
 }
 
 impl<'a> RootToolsDoc<'a> {
-    /// Of all tools, those with words of their own in the prompt last.
+    /// The names of all tools; those with a passage of their own come last.
     fn names(&self) -> Vec<&'a str> {
         let own = [self.sub_llm_parallelism.map(|_| LLM_BATCH), self.has_budget.then_some(BUDGET)];
         let others =
@@ -99,17 +99,17 @@ impl ToolDoc<'_> {
     }
 }
 
-/// What a schema says of the arguments.
+/// The arguments of a tool, read from its schema.
 struct Signature {
     parameters: Vec<Parameter>,
-    /// Whether there may be arguments that the schema does not name.
+    /// True if arguments that the schema does not name are allowed.
     takes_others: bool,
 }
 
 struct Parameter {
     name: String,
     kind: String,
-    /// `, >= 1`.
+    /// Bounds of a number: `, >= 1`.
     bounds: String,
     description: String,
     is_required: bool,
@@ -138,7 +138,7 @@ impl Signature {
         }
     }
 
-    /// How the arguments are written behind the tool's name.
+    /// The arguments as written after the tool's name.
     fn usage(&self, language: ReplLanguage) -> String {
         match language {
             ReplLanguage::Bash => self.words(),
@@ -146,7 +146,7 @@ impl Signature {
         }
     }
 
-    /// `QUERY [LIMIT]`; by name where a required argument comes after one that may be left out.
+    /// `QUERY [LIMIT]`; with names if a required argument follows an optional one.
     fn words(&self) -> String {
         if self.parameters.is_sorted_by_key(|parameter| !parameter.is_required) {
             let mut words: String =
@@ -161,7 +161,7 @@ impl Signature {
         format!(" --json '{{{}}}'", fields.join(", "))
     }
 
-    /// `(query: str, limit: int = 10)`, as Python's own help writes it. Behind the star, arguments are given by name.
+    /// `(query: str, limit: int = 10)`, as in Python's own help. Arguments after the star are keyword-only.
     fn list(&self) -> String {
         if self.parameters.is_empty() && self.takes_others {
             return "(*args, **kwargs)".to_owned();
@@ -209,7 +209,7 @@ impl Parameter {
     }
 }
 
-/// The type of a value.
+/// The name of a value's type.
 fn kind(schema: &Json, language: ReplLanguage) -> String {
     if let Some(values) = schema["enum"].as_array() {
         let values: Vec<_> = values.iter().map(|value| shown(value, language)).collect();
@@ -261,7 +261,7 @@ fn type_name(name: &str, schema: &Json, language: ReplLanguage) -> String {
     plain.to_owned()
 }
 
-/// A JSON value as the language writes it, where it is short.
+/// A JSON value as a literal of the language, if it is short.
 fn shown(value: &Json, language: ReplLanguage) -> String {
     let text = match language {
         ReplLanguage::Bash => Some(value.to_string()),

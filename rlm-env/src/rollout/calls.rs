@@ -10,21 +10,21 @@ use serde_json::{Map, Value as Json, json};
 use crate::prompts::CallFault;
 use crate::terms::ReplLanguage;
 
-/// The argument of the REPL.
+/// Name of the REPL's argument.
 const CODE: &str = "code";
 
 /// Largest code of one call, in bytes.
 const MAX_CODE_BYTES: usize = 1 << 20;
 
-/// Longest quotation of a model's words in an error, in characters.
+/// Longest quotation of a model's reply in an error, in characters.
 const QUOTED_CHARS: usize = 200;
 
 /// A reply of the root model, and the calls in it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ParsedReply {
-    /// The reply as it goes into the conversation: each call has an id and arguments that are JSON.
+    /// The reply as stored in the conversation: each call has an id and JSON arguments.
     pub(super) message: Json,
-    /// The calls, in their order.
+    /// The calls in order.
     pub(super) calls: Vec<Call>,
 }
 
@@ -32,23 +32,23 @@ pub(super) struct ParsedReply {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Call {
     pub(super) id: String,
-    /// Whether the model named it as a call of a tool; else its code stood in the text.
+    /// True for a tool call, false for code in the reply's text.
     pub(super) is_tool_call: bool,
     pub(super) target: CallTarget,
 }
 
-/// What a call runs.
+/// The target of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CallTarget {
     /// Code.
     Code(String),
-    /// A standard tool: the call in OpenAI's form.
+    /// A standard tool, with the call in OpenAI's form.
     Tool { name: String, call: Json },
-    /// Nothing: the call cannot be read.
+    /// A call that cannot be read.
     Malformed { tool: String, fault: CallFault },
 }
 
-/// What the model may call.
+/// The tools that the model may call.
 #[derive(Clone, Debug)]
 pub(super) struct Callable {
     pub(super) language: ReplLanguage,
@@ -64,14 +64,14 @@ impl Callable {
         Self { language, repl: language.tool_name(), tools }
     }
 
-    /// Reads a reply. `turn` makes ids for calls that have none.
+    /// Parses a reply. `turn` goes into the ids of calls that have none.
     pub(super) fn read(&self, reply: Json, turn: u32) -> ParsedReply {
         let text = message_text(&reply).unwrap_or_default();
         let Json::Object(mut message) = reply else {
             return ParsedReply { message: reply, calls: Vec::new() };
         };
         message.insert("role".to_owned(), "assistant".into());
-        // Some servers refuse the reasoning that they put into a message, and all want a content.
+        // Some servers refuse to get their own reasoning fields back, and all require `content`.
         message.retain(|field, _| matches!(field.as_str(), "role" | "content" | "tool_calls"));
         message.entry("content").or_insert(Json::Null);
         let listed = match message.get_mut("tool_calls") {
@@ -90,7 +90,7 @@ impl Callable {
         ParsedReply { message: message.into(), calls }
     }
 
-    /// One call, with an id that is none of `ids`.
+    /// One call, with an id that is not yet in `ids`.
     fn listed(&self, call: Json, turn: u32, at: usize, ids: &mut HashSet<String>) -> (Json, Call) {
         let id = match call.get("id").and_then(Json::as_str) {
             Some(id) if !id.is_empty() && ids.insert(id.to_owned()) => id.to_owned(),
@@ -98,7 +98,7 @@ impl Callable {
         };
         let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default().to_owned();
         let arguments = arguments(&call);
-        // What is no JSON would be refused by the server when the conversation goes back to it.
+        // Invalid JSON would be refused by the server when the conversation is sent back.
         let sound = arguments.as_ref().map_or_else(|_| Map::new(), Clone::clone);
         let listed = json!({
             "id": id,
@@ -139,7 +139,7 @@ impl Callable {
         std::iter::once(self.repl).chain(self.tools.iter().map(String::as_str)).collect()
     }
 
-    /// The code in fenced blocks of a text, for models that know no tool calls. All blocks are one call.
+    /// The code in fenced blocks of a text, for models without tool calls. All blocks form one call.
     fn in_text(&self, text: &str, turn: u32) -> Vec<Call> {
         let tags: &[&str] = match self.language {
             ReplLanguage::Bash => &["bash", "sh", "shell", "repl"],
@@ -167,14 +167,14 @@ fn arguments(call: &Json) -> Result<Map<String, Json>, CallFault> {
 enum Fenced {
     Nothing,
     Code(String),
-    /// The last block has no end.
+    /// The last block is not closed.
     Open,
 }
 
-/// What stands in the fenced blocks of a text that have one of these tags.
+/// The contents of the fenced blocks of a text that have one of these tags.
 fn fenced(text: &str, tags: &[&str]) -> Fenced {
     let mut code = String::new();
-    // Length of the fence, and whether its tag is one of these.
+    // Length of the open fence, and whether its tag is one of these.
     let mut open: Option<(usize, bool)> = None;
     let mut found = false;
     for line in text.split_inclusive('\n') {

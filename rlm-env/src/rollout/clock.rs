@@ -1,29 +1,29 @@
-//! How much time a rollout has.
+//! The time limits of a rollout.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// How long a model is waited for where nothing else limits it.
+/// Time limit of a model's answer if nothing else limits it.
 const MODEL_TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// What the last turn gets of a rollout's time: this part, within these bounds.
+/// The last turn gets this fraction of a rollout's time (1/10), within these bounds.
 const LAST_TURN_PART: u32 = 10;
 const LAST_TURN_AT_LEAST: Duration = Duration::from_millis(500);
 const LAST_TURN_AT_MOST: Duration = Duration::from_secs(60);
 
-/// How much later than at its end a call is given up: its worker has a ladder to climb, and may be replaced.
+/// Time past its end after which a call is abandoned: its worker has a ladder to climb, and may be replaced.
 const OVERDUE: Duration = Duration::from_secs(10);
 
-/// The time of a rollout: most of it for work, and a rest for its last turn.
+/// The time of a rollout: most of it for work, the rest for its last turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    /// When work is over, and when all is; None: never.
+    /// The ends of work and of the whole rollout; None: never.
     ends: Option<(Instant, Instant)>,
     is_last_turn: bool,
 }
 
 impl Clock {
-    /// Starts now.
+    /// Starts the clock.
     pub(super) fn start(limit: Option<Duration>) -> Self {
         let now = Instant::now();
         let ends = limit.and_then(|limit| {
@@ -33,7 +33,7 @@ impl Clock {
         Self { ends, is_last_turn: false }
     }
 
-    /// The rest of the time is for the last turn.
+    /// Makes the rest of the time available to the last turn.
     pub(super) fn begin_last_turn(&mut self) {
         self.is_last_turn = true;
     }
@@ -42,17 +42,17 @@ impl Clock {
         self.is_last_turn
     }
 
-    /// When what runs now must be over; None: there is no limit.
+    /// The end of the current phase; None: no limit.
     pub(super) fn end(&self) -> Option<Instant> {
         self.ends.map(|(work, all)| if self.is_last_turn { all } else { work })
     }
 
-    /// Whether that time is over.
+    /// True when the current phase is over.
     pub(super) fn is_over(&self) -> bool {
         self.end().is_some_and(|end| end <= Instant::now())
     }
 
-    /// Completes when what runs should long be over. Never where there is no limit.
+    /// Completes [`OVERDUE`] after the end of the current phase; never if there is no limit.
     pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
         let limit = self.end().and_then(|end| end.checked_add(OVERDUE));
         async move {
@@ -63,12 +63,12 @@ impl Clock {
         }
     }
 
-    /// How long a call may take whose own limit this is.
+    /// The time limit of a call: its own, or the rest of the current phase.
     pub(super) fn limit(&self, own: Duration) -> Duration {
         self.end().map_or(own, |end| own.min(end.saturating_duration_since(Instant::now())))
     }
 
-    /// When a model's answer is of no use any more.
+    /// The deadline of a model's answer.
     pub(super) fn model_deadline(&self) -> Instant {
         let longest = Instant::now() + MODEL_TIME_LIMIT;
         self.end().map_or(longest, |end| end.min(longest))

@@ -1,4 +1,4 @@
-//! What a rollout is given, and what it comes to.
+//! The input and the result of a rollout.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,49 +17,48 @@ use crate::workspace::Context;
 /// A rollout to be run by a [`Host`](crate::Host).
 #[derive(Clone, Debug)]
 pub struct RolloutConfig {
-    /// Its id, which no other rollout of the host has: 1 to 128 of the characters a-z, A-Z, 0-9, `_`, `-` and `.`.
+    /// Its id, unique within the host: 1 to 128 of the characters a-z, A-Z, 0-9, `_`, `-` and `.`.
     pub id: String,
-    /// What is asked.
+    /// The question.
     pub question: String,
-    /// What lies in the working directory.
+    /// The contents of the working directory.
     pub context: Context,
     /// The language of the REPL.
     pub language: ReplLanguage,
-    /// Limits.
+    /// The limits at which the rollout ends.
     pub limits: Limits,
     /// How much the system prompt explains.
     pub verbosity: Verbosity,
     /// How code in the session calls root tools.
     pub callbacks: Callbacks,
-    /// Tools that code in the session calls, beside `llm_batch` and `budget`, and those of [`Self::navigation`].
+    /// Tools for code in the session, besides `llm_batch`, `budget` and those of [`Self::navigation`].
     pub root_tools: Vec<Tool>,
-    /// Whether code in the session can call the tools of [`rlm_rootd::nav`] for its directory. None, the default: where its
+    /// True to give code in the session the tools of [`rlm_rootd::nav`] for its directory. None, the default: only if
     /// calls are intercepted.
     pub navigation: Option<bool>,
-    /// Whether Python sessions have `FINAL(value)` and `FINAL_VAR("name")`, which set the answer; they have not by default.
+    /// True to give Python sessions `FINAL(value)` and `FINAL_VAR("name")`, which set the answer; false by default.
     pub final_functions: bool,
-    /// Tools that the root model calls, beside the REPL.
+    /// Tools that the root model calls directly, besides the REPL.
     pub standard_tools: Vec<Tool>,
-    /// How the sub-LLM is called. Its recorder is the rollout's own. Without a system prompt it gets that of the host's
-    /// prompts; an empty one is none.
+    /// Options of the sub-LLM. The rollout replaces the recorder by its own. If the system prompt is None, the one of
+    /// the host's prompts is used; if it is empty, none is sent.
     pub sub_llm: SubLlmOptions,
-    /// Fields of each request to the root model, such as `temperature`.
+    /// Extra fields of each request to the root model, such as `temperature`.
     pub sampling: Map<String, Json>,
-    /// Whether the root model knows tool calls; by default it does. Else its code stands in its text, in fenced blocks.
+    /// True, the default, if the root model supports tool calls. Otherwise its code is in fenced blocks of its text.
     pub tool_calls: bool,
-    /// How many of the newest turns stay as they are where older ones are summarised. None, the default: nothing is
-    /// summarised.
+    /// Number of the newest turns to keep when older ones are summarised. None, the default: never summarise.
     pub summarize_turns: Option<u32>,
-    /// Variables of the worker's environment beside those of the host: `RLM_PYTHON`, `RLM_PASS_ENV`, …
+    /// Variables of the worker's environment besides those of the host: `RLM_PYTHON`, `RLM_PASS_ENV`, …
     pub env: Vec<(OsString, OsString)>,
-    /// Where the rollout's directory is made and left after its end. None: it is private, and removed.
+    /// The directory in which the rollout's directory is made and kept. None: it is private, and removed at the end.
     pub keep: Option<PathBuf>,
-    /// Get each entry of the trajectory when it happens.
+    /// Receivers of the trajectory's entries as they happen.
     pub sinks: Vec<Arc<dyn Sink>>,
 }
 
 impl RolloutConfig {
-    /// A rollout with defaults for everything but these.
+    /// Defaults for everything but these.
     #[must_use]
     pub fn new(id: impl Into<String>, question: impl Into<String>) -> Self {
         Self {
@@ -85,7 +84,7 @@ impl RolloutConfig {
     }
 }
 
-/// Ends a rollout from outside. A clone is the same control.
+/// Ends a rollout from outside. Clones control the same rollout.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
     stop: CancellationToken,
@@ -93,18 +92,18 @@ pub struct Control {
 }
 
 impl Control {
-    /// A control that lets the rollout go on.
+    /// A control that does not end the rollout until asked to.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends the rollout after the call that runs; its answer so far is the result.
+    /// Ends the rollout after the running call; its answer so far is the result.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Ends the rollout at once. What runs is interrupted.
+    /// Ends the rollout at once and interrupts the running call.
     pub fn cancel(&self) {
         self.stop.cancel();
         self.cancel.cancel();
@@ -122,7 +121,7 @@ impl Control {
         self.stop.is_cancelled()
     }
 
-    /// Completes when the rollout is to end.
+    /// Completes when the rollout is asked to end.
     pub async fn stopped(&self) {
         self.stop.cancelled().await;
     }
@@ -132,25 +131,25 @@ impl Control {
     }
 }
 
-/// What a rollout came to. Whatever happened, there is one.
+/// The result of a rollout. Every rollout has one, whatever happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RolloutResult {
     /// The rollout's id.
     pub id: String,
-    /// What was asked.
+    /// The question.
     pub question: String,
-    /// The answer: final, or the best so far. None: there is none.
+    /// The final answer, or the latest draft. None: no answer.
     pub answer: Option<String>,
-    /// Whether the model declared it final.
+    /// True if the model declared the answer final.
     pub answer_ready: bool,
     /// Why the rollout ended.
     pub stop_reason: StopReason,
-    /// What went wrong, where something did.
+    /// The error that ended the rollout, if any.
     pub error: Option<String>,
-    /// What was counted.
+    /// Its metrics.
     pub metrics: Metrics,
-    /// The rollout's directory, where it was kept.
+    /// The rollout's directory, if it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
 }

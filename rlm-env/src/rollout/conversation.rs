@@ -1,7 +1,7 @@
 //! The conversation with the root model.
 //!
-//! Every message is told to the trajectory and appended to the transcript once, when it is said. What the model gets is this
-//! list, in which a summary may have taken the place of older turns.
+//! Each message goes to the trajectory and the transcript once, when it is added. The model gets this list, in which a
+//! summary may have replaced older turns.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::log::Log;
 use crate::trajectory::{Event, Message, MessageKind};
 use crate::workspace::Transcript;
 
-/// Bytes of text per token, about: for what no server has counted yet.
+/// Estimated bytes of text per token, until a server has counted.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Characters that are left of an output where the conversation must become shorter at any price.
+/// Characters of an output that stay when the conversation must be cut down for the last turn.
 const SHORT_OUTPUT: usize = 500;
 
 /// The conversation so far.
 #[derive(Debug)]
 pub(super) struct Conversation {
     messages: Vec<Json>,
-    /// Where each turn begins, with the model's reply.
+    /// Index of the model's reply that begins each turn.
     turns: Vec<usize>,
-    /// The number of the last turn, also of those that were summarised.
+    /// Number of the last turn, counting those that were summarised.
     turn: u32,
-    /// Tokens of all before `counted`.
+    /// Tokens of the messages before `counted`.
     tokens: u64,
     counted: usize,
     log: Arc<Log>,
@@ -56,12 +56,12 @@ impl Conversation {
         self.push(MessageKind::Reply, message);
     }
 
-    /// Says something to the model.
+    /// Adds a message to the model.
     pub(super) fn say(&mut self, kind: MessageKind, role: &str, text: &str) {
         self.push(kind, json!({"role": role, "content": text}));
     }
 
-    /// Answers a call.
+    /// Adds the output of a call.
     pub(super) fn output(&mut self, call_id: &str, is_tool_call: bool, text: &str) {
         if is_tool_call {
             let message = json!({"role": "tool", "tool_call_id": call_id, "content": text});
@@ -71,20 +71,20 @@ impl Conversation {
         }
     }
 
-    /// A server has counted the tokens of all that there is, the last reply included.
+    /// Sets the token count of the whole conversation, as a server reported it.
     pub(super) fn counted(&mut self, tokens: u64) {
         self.tokens = tokens;
         self.counted = self.messages.len();
     }
 
-    /// About how many tokens all of it has.
+    /// Estimated tokens of the whole conversation.
     pub(super) fn tokens(&self) -> u64 {
         let new = self.messages.get(self.counted..).unwrap_or_default();
         let bytes: usize = new.iter().map(|message| message.to_string().len()).sum();
         self.tokens.saturating_add(bytes as u64 / BYTES_PER_TOKEN)
     }
 
-    /// The messages of all turns but the newest ones, a summary of those before them included. None: there are none.
+    /// The messages of all but the newest turns, including an earlier summary. None if there are none.
     pub(super) fn older_than(&self, newest: usize) -> Option<Range<usize>> {
         let first = *self.turns.len().checked_sub(newest).and_then(|older| {
             if older == 0 { None } else { self.turns.get(older).or(Some(&0)).filter(|at| **at > 0) }
@@ -98,12 +98,12 @@ impl Conversation {
         self.turn as usize - self.turns.len()
     }
 
-    /// Number of turns that are there in full.
+    /// Number of turns that are kept in full.
     pub(super) fn whole_turns(&self) -> usize {
         self.turns.len()
     }
 
-    /// Puts a summary in the place of older messages.
+    /// Replaces older messages by a summary.
     pub(super) fn summarise(&mut self, older: Range<usize>, summary: &str) {
         let message = json!({"role": "user", "content": summary});
         self.tell(MessageKind::Summary, &message);
@@ -116,7 +116,7 @@ impl Conversation {
         self.recount();
     }
 
-    /// Drops all turns but the newest ones, and cuts what they printed: for a last word to a model that takes no more.
+    /// Drops all but the newest turns and cuts their outputs, so that the last turn fits into the model's context.
     pub(super) fn shorten(&mut self, newest: usize) {
         if let Some(older) = self.older_than(newest) {
             self.turns.retain(|at| *at >= older.end);
@@ -133,7 +133,7 @@ impl Conversation {
         self.recount();
     }
 
-    /// Where the system prompt and the question are over.
+    /// Number of messages before the first turn: the system prompt and the question.
     fn beginning(&self) -> usize {
         self.messages.len().min(2)
     }

@@ -1,8 +1,8 @@
 //! The root loop: model, calls, model, until there is an answer or a reason to stop.
 //!
-//! The order within a turn: the calls of the last reply are run, the answer is read, the limits are looked at, and only then
-//! is the model asked again. Before a limit is reached the model gets one last turn, which it is told of; tokens and time for
-//! it were kept from the rest.
+//! The order within a turn: run the calls of the last reply, read the answer, check the limits, and only then ask the
+//! model again. Before a limit is reached the model gets one last turn, announced by a notice; tokens and time for it
+//! were reserved.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,26 +32,27 @@ use crate::terms::{CallForm, StopReason};
 use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall};
 use crate::workspace::Workspace;
 
-/// Replies without a call, one after the other, that are borne.
+/// Consecutive replies without a call after which the rollout ends.
 const MAX_IDLE_TURNS: u32 = 3;
 
-/// Of the tokens that the model takes, in percent: from here on it is warned, and from here on it gets its last turn.
+/// Percentages of the context window: from the first on, the model is warned; from the second on, it gets its last
+/// turn.
 const WARN_PERCENT: u128 = 75;
 const FULL_PERCENT: u128 = 92;
 
-/// Turns that stay where the conversation must become shorter at any price.
+/// Turns that stay when the conversation must be cut down for the last turn.
 const TURNS_AT_THE_END: usize = 2;
 
-/// Tokens of a completion that the last turn is sure of.
+/// Completion tokens that are reserved for the last turn.
 const LAST_TURN_TOKENS: u64 = 2048;
 
-/// Tokens by which a conversation may grow until its last turn: a reply, a short output, and a notice.
+/// Tokens by which a conversation may grow until its last turn: a reply, a short output and a notice.
 const LAST_TURN_GROWTH: u64 = 1024;
 
-/// How long a summary may be.
+/// Longest summary in words.
 const SUMMARY_WORDS: u32 = 500;
 
-/// How long a cancelled call may take to end by itself.
+/// Time that a cancelled call gets to end by itself.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
 /// The end of a rollout.
@@ -61,7 +62,7 @@ pub(super) struct End {
     pub(super) answer: Option<String>,
     pub(super) is_ready: bool,
     pub(super) error: Option<String>,
-    /// The rollout's directory, where it was kept.
+    /// The rollout's directory, if it was kept.
     pub(super) dir: Option<PathBuf>,
 }
 
@@ -86,7 +87,7 @@ type Step<T = ()> = Result<T, Stop>;
 struct CallResult {
     /// The text for the model.
     text: String,
-    /// Where the rollout ends with this call.
+    /// Set if the rollout ends with this call.
     stop: Option<Stop>,
 }
 
@@ -96,7 +97,7 @@ impl From<String> for CallResult {
     }
 }
 
-/// The rollout ends here.
+/// Why the rollout ends here.
 #[derive(Debug)]
 struct Stop {
     reason: StopReason,
@@ -115,7 +116,7 @@ impl From<StopReason> for Stop {
     }
 }
 
-/// A rollout under way. Its parts end in this order when it is dropped: the worker first, the directory last.
+/// A running rollout. Field order is drop order: the worker first, the directory last.
 #[derive(Debug)]
 pub(super) struct RolloutDriver<'a> {
     pub(super) config: &'a RolloutConfig,
@@ -137,14 +138,14 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) progress: Progress,
 }
 
-/// What has come of a rollout so far.
+/// The progress of a rollout.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     answer: Answer,
-    /// The model's last text without a call.
+    /// The model's latest text without a call.
     last_words: Option<String>,
     restarts: u32,
-    /// Replies without a call, one after the other.
+    /// Consecutive replies without a call.
     idle_turns: u32,
     is_warned: bool,
     /// Turns by which the next summary is deferred.
@@ -152,7 +153,7 @@ pub(super) struct Progress {
 }
 
 impl RolloutDriver<'_> {
-    /// Leads the rollout to its end, and takes it down.
+    /// Runs the rollout to its end and takes it down.
     pub(super) async fn run(mut self) -> End {
         let Err(Stop { reason, error }) = self.turns().await;
         self.registered.ledger.set_aside(None);
@@ -166,14 +167,14 @@ impl RolloutDriver<'_> {
 
     /// Ends the worker, then the calls of root tools, then removes the directory.
     async fn take_down(self) {
-        // The rollout has ended, however its worker does.
+        // The worker's exit does not change the result.
         if let Err(error) = self.session.close().await {
             tracing::debug!(rollout = self.config.id, %error, "the worker did not end well");
         }
         if let Some(seen) = self.registered.end().await {
             self.log.add_root_tools(&seen);
         }
-        // It has a file open in the directory.
+        // It holds a file open in the directory.
         drop(self.conversation);
         remove_directory(&self.config.id, self.workspace).await;
     }
@@ -192,7 +193,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Why the next turn must be the last one, if it must.
+    /// The limit that makes the next turn the last one, if any.
     fn limit(&mut self) -> Option<StopReason> {
         let limits = &self.config.limits;
         if self.conversation.turn() + 1 >= limits.max_turns {
@@ -207,7 +208,7 @@ impl RolloutDriver<'_> {
         (!self.set_aside(LAST_TURN_GROWTH)).then_some(StopReason::BudgetExhausted)
     }
 
-    /// One more turn, of which the model is told that it is the last.
+    /// Runs one more turn, which a notice announces to the model as its last.
     async fn last_turn(&mut self, reason: StopReason) -> Stop {
         let stopped = async {
             if self.config.limits.max_turns == 0 {
@@ -228,7 +229,7 @@ impl RolloutDriver<'_> {
         };
         let Err(stop): Step<std::convert::Infallible> = stopped.await;
         match stop.reason {
-            // The limit is why there was a last turn; what spoils it as well is told with it.
+            // The reason for the last turn stays the stop reason; an error during it is reported as well.
             StopReason::Answered | StopReason::Stopped | StopReason::Cancelled | StopReason::WorkerFailed => {
                 stop
             }
@@ -236,7 +237,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Asks the model. The inner error: a limit was reached, and there may be a last turn.
+    /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
     async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
         self.go_on()?;
         let request = self.request(self.max_tokens());
@@ -261,7 +262,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Whether nobody has ended the rollout from outside.
+    /// Fails if the rollout was stopped or cancelled from outside.
     fn go_on(&self) -> Step {
         match (self.control.is_cancelled(), self.control.is_stopped()) {
             (true, _) => Err(StopReason::Cancelled.into()),
@@ -270,7 +271,7 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// One request to the model, told to the log.
+    /// Sends one request to the model and logs it.
     async fn complete(
         &self,
         request: ChatRequest<'_>,
@@ -317,7 +318,7 @@ impl RolloutDriver<'_> {
         request
     }
 
-    /// What a completion is limited to. The last turn has no more than was kept for it.
+    /// The limit of a completion in tokens. The last turn gets no more than was reserved for it.
     fn max_tokens(&self) -> Option<u64> {
         let limits = &self.config.limits;
         if self.clock.is_last_turn() && limits.budget.bounds_completions() {
@@ -326,8 +327,8 @@ impl RolloutDriver<'_> {
         limits.max_completion_tokens
     }
 
-    /// Keeps what the last turn costs from all else, with so many tokens for what the conversation grows by until then.
-    /// Returns whether there is so much.
+    /// Reserves the cost of the last turn, after the conversation has grown by this many tokens. Returns false if the
+    /// budget is too small.
     fn set_aside(&self, growth: u64) -> bool {
         let request = self.request(Some(self.last_turn_tokens() + growth));
         self.model.estimate(request).is_none_or(|estimate| self.registered.ledger.set_aside(Some(&estimate)))
@@ -337,7 +338,7 @@ impl RolloutDriver<'_> {
         self.config.limits.max_completion_tokens.unwrap_or(LAST_TURN_TOKENS).min(LAST_TURN_TOKENS)
     }
 
-    /// Runs what a reply asks for.
+    /// Runs the calls in a reply.
     async fn follow(&mut self, reply: ParsedReply) -> Step {
         if reply.calls.is_empty() {
             return self.remind(&reply.message);
@@ -357,7 +358,7 @@ impl RolloutDriver<'_> {
         Ok(())
     }
 
-    /// The model called nothing: it is told how to.
+    /// The model called no tool: sends a reminder.
     fn remind(&mut self, message: &Json) -> Step {
         let words = message_text(message).unwrap_or_default();
         if !words.trim().is_empty() {
@@ -376,7 +377,7 @@ impl RolloutDriver<'_> {
         Ok(())
     }
 
-    /// Runs one call, and gives what the model gets to read.
+    /// Runs one call and returns the text for the model.
     async fn call(&mut self, call: &Call) -> Step<CallResult> {
         let started = Instant::now();
         match &call.target {
@@ -436,7 +437,7 @@ impl RolloutDriver<'_> {
             executed = run(&mut self.session, self.interceptor.as_mut(), request, control.cancelled()) => executed,
             () = given_up => return Ok(self.cancelled(call, started)),
             () = overdue => {
-                let words = "the worker did not answer by the end of the rollout's time".to_owned();
+                let words = "the worker did not answer before the rollout's time was up".to_owned();
                 self.ended(call, started, None, Some(words.clone()));
                 let stop = Stop { reason: StopReason::TimedOut, error: Some(words.clone()) };
                 return Ok(CallResult { text: words, stop: Some(stop) });
@@ -480,14 +481,15 @@ impl RolloutDriver<'_> {
             tokio::select! {
                 restarted = self.session.restart() => match restarted {
                     Ok(()) => return Ok(text.into()),
-                    Err(error) => words.push_str(&format!("; no other starts: {}", with_causes(&error))),
+                    Err(error) => words.push_str(&format!("; a new one could not be started: {}", with_causes(&error))),
                 },
                 () = self.control.cancelled() => {
                     return Ok(CallResult { text, stop: Some(StopReason::Cancelled.into()) });
                 }
                 () = overdue => {
-                    words.push_str("; no other starts by the end of the rollout's time");
-                    return Ok(CallResult { text, stop: Some(Stop { reason: StopReason::TimedOut, error: Some(words) }) });
+                    words.push_str("; a new one was not ready before the rollout's time was up");
+                    let stop = Stop { reason: StopReason::TimedOut, error: Some(words) };
+                    return Ok(CallResult { text, stop: Some(stop) });
                 }
             }
         }
@@ -527,7 +529,7 @@ impl RolloutDriver<'_> {
         }));
     }
 
-    /// Tells the model once that few tokens are left.
+    /// Warns the model, once, that few tokens are left.
     fn warn(&mut self) -> Step {
         let Some(total_tokens) = self.config.limits.context_tokens else { return Ok(()) };
         let used = self.conversation.tokens();
@@ -541,7 +543,7 @@ impl RolloutDriver<'_> {
         Ok(())
     }
 
-    /// Puts a summary in the place of older turns, where that is wanted and there are twice as many as shall stay.
+    /// Replaces older turns by a summary if that is configured and there are twice as many turns as should stay.
     async fn summarise(&mut self) -> Step {
         let Some(newest) = self.config.summarize_turns.map(|turns| turns.max(1) as usize) else {
             return Ok(());
@@ -562,7 +564,7 @@ impl RolloutDriver<'_> {
         let replied = self.complete(request, true).await?;
         let summary = replied.ok().and_then(|reply| message_text(&reply.message)).unwrap_or_default();
         if summary.trim().is_empty() {
-            // The turns stay as they are, and it is tried again when there are as many more.
+            // Keep the turns, and try again after as many more.
             self.progress.deferred_turns += newest;
         } else {
             let turns = self.conversation.turn() - u32::try_from(newest).unwrap_or(0);
@@ -589,7 +591,7 @@ pub(super) async fn remove_directory(rollout: &str, workspace: Workspace) {
     }
 }
 
-/// Runs code, after the calls of root tools in it where these are intercepted.
+/// Runs code. If calls are intercepted, makes the calls of root tools first.
 async fn run(
     session: &mut Session,
     interceptor: Option<&mut Interceptor>,
@@ -602,7 +604,7 @@ async fn run(
     }
 }
 
-/// Whether that is so many percent of the whole, or more.
+/// True if the tokens are at least this percentage of the whole.
 fn is_part(tokens: u64, whole: u64, percent: u128) -> bool {
     u128::from(tokens) * 100 >= u128::from(whole) * percent
 }

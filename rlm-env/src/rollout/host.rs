@@ -1,4 +1,4 @@
-//! The host of rollouts: what they share.
+//! The host: everything that rollouts share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,23 +11,23 @@ use crate::prompts::Prompts;
 use crate::terms::ReplLanguage;
 use crate::workspace::HostDir;
 
-/// What the rollouts of a host share.
+/// The configuration of a host: everything that its rollouts share.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// The directory with the programs of workers: `rlm-worker-bash` and `rlm-root-tool`, `rlm-worker-python` and the cell
-    /// engine. Those of a language that no rollout has may be missing.
+    /// The directory of worker programs: `rlm-worker-bash` and `rlm-root-tool`, `rlm-worker-python` and the cell
+    /// engine. Programs of a language that no rollout uses may be missing.
     pub programs: PathBuf,
-    /// The host's environment, of which workers get what [`rlm_core::env::for_workers`] lets through: no keys.
+    /// The host's environment. Workers get the part that [`rlm_core::env::for_workers`] lets through: no keys.
     pub env: Vec<(OsString, OsString)>,
-    /// Where private directories are made; the system's directory for temporary files.
+    /// The directory for private directories; by default the system's directory for temporary files.
     pub dir: PathBuf,
-    /// The model that leads rollouts.
+    /// The root model of the rollouts.
     pub root_model: Arc<dyn RootModel>,
-    /// The models of sub-LLMs; without them there is no `llm_batch`.
+    /// The models of sub-LLMs. None: there is no `llm_batch`.
     pub sub_models: Option<Arc<Models>>,
-    /// What models cost.
+    /// Prices of models.
     pub prices: Prices,
-    /// What root models are told.
+    /// The templates of texts for models.
     pub prompts: Arc<Prompts>,
 }
 
@@ -47,16 +47,16 @@ impl HostConfig {
     }
 }
 
-/// A host cannot be started.
+/// Why a host cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
     /// The directory for private directories cannot be used.
     #[error("cannot use {}", path.display())]
     Dir {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -65,8 +65,8 @@ pub enum HostError {
     Listen(#[source] std::io::Error),
 }
 
-/// Runs rollouts, as many side by side as are asked for. Holds the endpoint for their root tools and the directory that
-/// theirs lie in. Dropping it, or [`Host::close`], removes all of that.
+/// Runs any number of rollouts side by side. Owns the endpoint for their root tools and the directory that contains
+/// theirs. Dropping it, or [`Host::close`], removes both.
 #[derive(Debug)]
 pub struct Host {
     pub(super) config: HostConfig,
@@ -75,7 +75,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Removes what killed hosts left behind, and starts the endpoint on a port of the loopback device.
+    /// Removes the leftovers of killed hosts, and starts the endpoint on a loopback port.
     ///
     /// # Errors
     /// [`HostError`].

@@ -1,7 +1,7 @@
-//! What happened in a rollout, told as it happens, and counted.
+//! The log of a rollout: passes events to sinks as they happen, and counts them.
 //!
-//! Metrics are made of the entries of the trajectory, so the two cannot disagree; calls of root tools alone are counted by
-//! their endpoint.
+//! Metrics are computed from the trajectory's entries, so the two cannot disagree. Only calls of root tools are counted
+//! by their endpoint.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +26,11 @@ pub(super) struct Log {
 #[derive(Debug, Default)]
 struct Logged {
     metrics: Metrics,
-    /// The call that runs.
+    /// The id of the running call.
     call_id: Option<String>,
-    /// Prompts by batch: the highest index and one.
+    /// Number of prompts by batch: the highest index plus one.
     batches: HashMap<String, u64>,
-    /// Sum of what has a price, and whether something has none.
+    /// Cost of all requests with a known price, and whether one had none.
     cost_usd: f64,
     is_unpriced: bool,
     is_over: bool,
@@ -42,29 +42,29 @@ impl Log {
         Self { rollout: rollout.to_owned(), sinks, prices, began, state: Mutex::default() }
     }
 
-    /// Tells what happened.
+    /// Adds an event.
     pub(super) fn add(&self, event: Event) {
         let mut state = self.state();
-        // A request that was cut off by the end of its rollout is told of too late.
+        // A request that the rollout's end cut off comes too late.
         if state.is_over {
             return;
         }
         state.count(&event);
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let entry = Entry { rollout: self.rollout.clone(), time: since_epoch.as_secs_f64(), event };
-        // Under the lock, so that all sinks see one order.
+        // Under the lock, so that all sinks see the same order.
         for sink in &self.sinks {
             sink.entry(&entry);
         }
     }
 
-    /// What a request to a model cost in USD.
+    /// The cost of a request to a model in USD.
     pub(super) fn cost(&self, model: &str, prompt_tokens: u64, completion_tokens: u64) -> Option<f64> {
         let price = self.prices.get(model)?;
         Some((price.prompt * prompt_tokens as f64 + price.completion * completion_tokens as f64) / 1e6)
     }
 
-    /// Counts what the endpoint for root tools has seen.
+    /// Adds the counts of the endpoint for root tools.
     pub(super) fn add_root_tools(&self, seen: &RolloutMetrics) {
         let mut state = self.state();
         for (name, counts) in &seen.tools {
@@ -78,7 +78,7 @@ impl Log {
         }
     }
 
-    /// What has been counted so far.
+    /// The metrics so far.
     pub(super) fn metrics(&self) -> Metrics {
         let state = self.state();
         let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
@@ -137,7 +137,7 @@ impl Logged {
                 }
             }
             Event::SubCall(call) => {
-                // What was never sent is no request.
+                // A call without attempts was never sent.
                 let is_sent = call.attempts > 0;
                 metrics.sub_llm_call_count += u64::from(is_sent);
                 metrics.sub_llm_error_count += u64::from(is_sent && call.error.is_some());
@@ -161,7 +161,7 @@ impl Logged {
     }
 }
 
-/// What servers report may be anything.
+/// Adds without overflow: servers may report any number.
 fn saturate(sum: &mut u64, tokens: u64) {
     *sum = sum.saturating_add(tokens);
 }

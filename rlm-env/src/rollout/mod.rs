@@ -1,8 +1,8 @@
 //! One rollout: from a question to an answer.
 //!
-//! A rollout has a directory with the context, a worker that runs code there, an endpoint for what that code calls on the
-//! host, and a root model that leads. Whatever happens to any of them, the rollout ends with a result, and nothing of it is
-//! left: each part ends when it is dropped, the worker first and the directory last.
+//! A rollout has a directory with the context, a worker that runs code there, an endpoint for that code's calls to the
+//! host, and a root model. Whatever fails, the rollout ends with a result and leaves nothing behind: each part is ended
+//! by its drop, the worker first and the directory last.
 //!
 //! Read `run` for the whole, `setup` for its beginning, `driver` for its turns.
 

@@ -6,7 +6,7 @@ use rlm_rootd::{Ledger, Registration, RolloutMetrics, Rootd};
 
 use crate::endpoint::Endpoint;
 
-/// A rollout that is registered at the endpoint. Dropping it removes it there.
+/// A rollout registered at the endpoint. Dropping it removes the registration.
 #[derive(Debug)]
 pub(super) struct RegisteredRollout {
     pub(super) rootd: Rootd,
@@ -20,7 +20,7 @@ impl RegisteredRollout {
     /// Registers a rollout.
     ///
     /// # Errors
-    /// A sentence: its tools cannot be registered together, or its id is taken.
+    /// A sentence: its tools conflict, or its id is taken.
     pub(super) fn new(
         endpoint: &Endpoint,
         id: &str,
@@ -35,7 +35,7 @@ impl RegisteredRollout {
         Ok(Self { rootd, registration, ledger, tools_url, chat_url })
     }
 
-    /// Ends the calls that still run, waits for them, and returns the counts of all calls.
+    /// Ends the running calls, waits for them, and returns the counts of all calls.
     pub(super) async fn end(&self) -> Option<RolloutMetrics> {
         self.rootd.end(&self.registration.id).await
     }
@@ -43,7 +43,7 @@ impl RegisteredRollout {
 
 impl Drop for RegisteredRollout {
     fn drop(&mut self) {
-        // None: it has ended already.
+        // None if it has already ended.
         let _metrics = self.rootd.unregister(&self.registration.id);
     }
 }

@@ -9,9 +9,9 @@ use super::setup::Setup;
 use crate::trajectory::{Event, RolloutEnded};
 
 impl Host {
-    /// Runs a rollout to its end. Whatever happens is in the result.
+    /// Runs a rollout to its end. Failures are in the result too.
     ///
-    /// Dropping the future ends the rollout at once and removes what is left of it.
+    /// Dropping the future ends the rollout at once and removes what it made.
     pub async fn run(&self, config: RolloutConfig, control: &Control) -> RolloutResult {
         let log = Arc::new(Log::new(&config.id, config.sinks.clone(), self.config.prices.clone()));
         let setup = Setup { host: self, config: &config, control, log: &log };

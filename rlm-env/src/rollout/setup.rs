@@ -1,4 +1,4 @@
-//! Everything that a rollout needs before its first turn.
+//! The setup of a rollout: everything before its first turn.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,10 +27,10 @@ use crate::terms::{CallForm, Callbacks, Limits, StopReason};
 use crate::trajectory::{self, Event, MessageKind, RolloutStarted};
 use crate::workspace::{CopyLimits, Summary, Transcript, Workspace};
 
-/// The part of a call's time that calls of root tools get, so that a batch which is too slow returns what it has.
+/// The fraction of a call's time that root tools may take, so that a slow batch can still return what it has.
 const TOOL_TIME_PART: f64 = 0.95;
 
-/// What a rollout is set up from.
+/// The inputs of the setup.
 pub(super) struct Setup<'a> {
     pub(super) host: &'a Host,
     pub(super) config: &'a RolloutConfig,
@@ -46,7 +46,7 @@ struct Directory {
 }
 
 impl Directory {
-    /// Where it stays, if it does.
+    /// The directory's path, if it is kept.
     fn kept(&self) -> Option<PathBuf> {
         self.workspace.is_kept().then(|| self.workspace.path().to_owned())
     }
@@ -56,7 +56,7 @@ impl<'a> Setup<'a> {
     /// Sets the rollout up.
     ///
     /// # Errors
-    /// The end of the rollout: it was stopped from outside, or something that it needs cannot be had.
+    /// The end of the rollout: it was stopped from outside, or a part could not be made.
     pub(super) async fn prepare(&self) -> Result<RolloutDriver<'a>, End> {
         let tools = self.standard_tools().map_err(End::setup_failed)?;
         let directory = match self.make_directory().await {
@@ -110,14 +110,14 @@ impl<'a> Setup<'a> {
             tool.name() == repl || tools[..*at].iter().any(|other| other.name() == tool.name())
         };
         if let Some((_, tool)) = tools.iter().enumerate().find(is_taken) {
-            return Err(format!("the standard tool {} has a name that another tool has", tool.name()));
+            return Err(format!("another tool has the name of the standard tool {}", tool.name()));
         }
         let inner: Vec<_> = tools.iter().map(Tool::inner).collect();
         ChatTools::new(&inner).map_err(|error| error.to_string())
     }
 
-    /// Makes the directory and copies the context into it. A copy under way is stopped and waited for, since it would
-    /// outlive the rollout.
+    /// Makes the directory and copies the context into it. If cancelled, stops the copy and waits for it, since it
+    /// would outlive the rollout.
     async fn make_directory(&self) -> Result<Directory, String> {
         let config = self.config;
         let workspace = Workspace::create(&self.host.dir, &config.id, config.keep.as_deref());
@@ -178,7 +178,7 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// What code in the session can call beside `llm_batch` and `budget`.
+    /// The root tools of the session besides `llm_batch` and `budget`.
     fn root_tools(&self, workspace: &Workspace) -> Result<Vec<Tool>, String> {
         let mut tools = self.config.root_tools.clone();
         if self.config.navigation.unwrap_or(self.config.callbacks == Callbacks::Intercept) {
@@ -209,7 +209,7 @@ impl<'a> Setup<'a> {
         self.config.limits.call_timeout.mul_f64(TOOL_TIME_PART).min(MAX_TOOL_TIME_LIMIT)
     }
 
-    /// What makes the calls of a session that cannot. None: it can.
+    /// The interceptor of a session whose calls are intercepted; None if it calls root tools itself.
     fn interceptor(&self, registered: &RegisteredRollout) -> std::io::Result<Option<Interceptor>> {
         if self.config.callbacks == Callbacks::Network {
             return Ok(None);
@@ -270,7 +270,7 @@ impl<'a> Setup<'a> {
         Ok(std::iter::once(repl.definition(&self.host.config.prompts)?).chain(others).collect())
     }
 
-    /// The system prompt of sub-LLMs: the rollout's, or ours where it brings none.
+    /// The system prompt of sub-LLMs: the rollout's, or the default one.
     fn sub_llm_prompt(&self) -> Result<Option<String>, PromptError> {
         match &self.config.sub_llm.system_prompt {
             Some(own) if own.is_empty() => Ok(None),

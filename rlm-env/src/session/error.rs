@@ -1,11 +1,11 @@
-//! The ways in which a session fails.
+//! Errors of a session.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rlm_core::control::ControlError;
 
-/// Why a session cannot do what it was asked. Code that fails is no error: see [`Response`](rlm_core::protocol::Response).
+/// Why a session failed. Code that fails is not an error: see [`Response`](rlm_core::protocol::Response).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -14,7 +14,7 @@ pub enum SessionError {
     Spawn {
         /// The program.
         worker: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -23,13 +23,13 @@ pub enum SessionError {
     NotReady {
         /// Its exit status.
         status: String,
-        /// What it said.
+        /// The end of its standard error.
         words: String,
     },
     /// The worker was not ready in time and was killed. Nothing is left behind.
     #[error("the worker was not ready within {} s", .0.as_secs_f64())]
     StartTimedOut(Duration),
-    /// The worker is dead, and so is all that it had started. [`Session::restart`](super::Session::restart) starts a new one.
+    /// The worker is dead, with everything it started. [`Session::restart`](super::Session::restart) starts a new one.
     #[error("the worker died ({status}){}", last_words(log_tail))]
     Died {
         /// Its exit status.
@@ -37,18 +37,18 @@ pub enum SessionError {
         /// The end of its log.
         log_tail: String,
     },
-    /// The worker answered with something that is no response. It lives; restart it to be sure of its state.
+    /// The worker sent something other than a response. It still runs; restart it to be sure of its state.
     #[error("the worker broke the protocol: {0}")]
     Protocol(String),
     /// The control directory cannot be used.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A descriptor cannot be used: the system is out of them, or the control directory was taken away.
+    /// A descriptor cannot be used: the system has run out of them, or the control directory was removed.
     #[error("cannot {operation}")]
     Io {
-        /// What was tried.
+        /// What failed, as a verb phrase: "open the worker's FIFOs".
         operation: &'static str,
-        /// Why it failed.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },

@@ -1,12 +1,12 @@
-//! One worker, as its host sees it.
+//! The host's side of one worker.
 //!
-//! A [`Session`] owns the worker's process and, unless told otherwise, its control directory. Calls go in strict turn;
-//! `&mut self` sees to that. The worker's own time limit normally ends a call; the session's limit is that plus a margin,
-//! and when even that passes, the worker is killed and a new one started.
+//! A [`Session`] owns the worker's process and, unless given one, its control directory. Calls run strictly one after
+//! another, which `&mut self` enforces. The worker's own time limit normally ends a call. The session's limit is that
+//! plus a margin; when it passes too, the worker is killed and a new one started.
 //!
-//! The death of the worker is an event (its process descriptor), never a time-out. Dropping a session ends the worker
-//! and waits for it, at most [`rlm_core::limits::SHUTDOWN_LIMIT`] and a little; [`Session::close`] does the same without
-//! blocking and reports how it went.
+//! The worker's death is an event on its process descriptor, never a time-out. Dropping a session ends the worker and
+//! waits for it, for little more than [`rlm_core::limits::SHUTDOWN_LIMIT`]; [`Session::close`] does the same without
+//! blocking and returns how it went.
 
 mod error;
 mod process;
@@ -36,35 +36,35 @@ pub use self::process::Interrupter;
 use self::process::WorkerProcess;
 use self::wire::Wire;
 
-/// How often an interrupt is repeated until the call has ended.
+/// Time between interrupts, which are repeated until the call has ended.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How a session is set up.
+/// The configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// The worker program.
     pub worker: PathBuf,
     /// The session's working directory.
     pub fs_root: PathBuf,
-    /// The control directory, which must exist; None makes a private one that goes with the session.
+    /// The control directory, which must exist. None: a private one, removed with the session.
     pub control_dir: Option<PathBuf>,
-    /// The worker's whole environment. The session adds `RLM_HOST_PID` and, where limits are set, theirs.
+    /// The worker's whole environment. The session adds `RLM_HOST_PID` and the variables of limits that are set.
     pub env: Vec<(OsString, OsString)>,
-    /// Time limit of calls that bring none. None: no limit.
+    /// Time limit of calls that do not set one. None: no limit.
     pub exec_timeout: Option<Duration>,
     /// Bound on the output returned per stream, in bytes. None: the worker's default.
     pub max_output_bytes: Option<usize>,
-    /// What the host knows of the files, for Python sessions; null by default.
+    /// A description of the files for Python sessions; null by default.
     pub fs_metadata: serde_json::Value,
-    /// How much longer than the worker's own limit a call may take before the worker is given up. Default 5 s: the
-    /// worker's ladder takes up to 2 s, and a machine may be busy.
+    /// Time beyond the worker's own limit after which the worker is replaced. Default 5 s: the worker's ladder takes up
+    /// to 2 s, and the machine may be busy.
     pub margin: Duration,
-    /// How long a worker may take until it is ready. Default 60 s, for machines that start hundreds at once.
+    /// Time limit of the worker's start. Default 60 s, for machines that start hundreds at once.
     pub start_limit: Duration,
 }
 
 impl SessionConfig {
-    /// The defaults, for a worker program and a working directory.
+    /// The defaults for a worker program and a working directory.
     #[must_use]
     pub fn new(worker: impl Into<PathBuf>, fs_root: impl Into<PathBuf>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl SessionConfig {
 pub struct Call {
     /// The code to run.
     pub code: String,
-    /// What was written, where it is not the code that runs: see [`rlm_core::protocol::Execute`].
+    /// The code as written, if it differs from the code that runs: see [`rlm_core::protocol::Execute`].
     pub source: Option<String>,
     /// Time limit of this call; the session's when None.
     pub timeout: Option<Duration>,
@@ -100,15 +100,15 @@ impl From<&str> for Call {
     }
 }
 
-/// One worker.
+/// A worker and its FIFOs.
 #[derive(Debug)]
 pub struct Session {
-    // The order matters: the worker ends before its directory goes.
+    // Field order matters: the worker must end before its directory is removed.
     wire: Wire,
     process: WorkerProcess,
     control: ControlDir,
     config: SessionConfig,
-    /// The directory, where it is ours.
+    /// The control directory, if it is private.
     _private: Option<TempDir>,
     seq: i64,
     stale: Vec<i64>,
@@ -154,12 +154,12 @@ impl Session {
     /// The next call waits for that.
     ///
     /// # Errors
-    /// [`SessionError::Died`] as soon as the worker is dead; it stays so until [`Self::restart`]. A worker that does not
-    /// answer in time is no error: it is replaced, and the response says that the state was reset.
+    /// [`SessionError::Died`] as soon as the worker is dead, and from then on until [`Self::restart`]. A worker that
+    /// does not answer in time is not an error: it is replaced, and the response says that the state was reset.
     pub async fn execute(&mut self, call: impl Into<Call>) -> Result<Response, SessionError> {
         let call = call.into();
         self.seq += 1;
-        // The number stands first: of a request that is too large the worker knows no more than its beginning.
+        // `seq` comes first, because the worker sees only the beginning of a request that is too large.
         let mut request = serde_json::json!({"seq": self.seq, "code": call.code});
         if let Some(source) = call.source {
             request["source"] = source.into();
@@ -175,9 +175,9 @@ impl Session {
         self.response_within(limit).await
     }
 
-    /// Ends all that the session started and begins anew, with a fresh interpreter in the session's directory: the same
-    /// root tools and limits, an empty answer. What nobody had taken of the output is in the response. Where no interpreter
-    /// can be started the response says so (outcome `error`), and the next call tries again.
+    /// Ends everything the session started and gives it a fresh interpreter in the session's directory, with the same
+    /// root tools and limits and an empty answer. The response holds the output that was not yet returned. If no
+    /// interpreter can be started, the response says so (outcome `error`), and the next call tries again.
     ///
     /// # Errors
     /// As for [`Self::execute`].
@@ -186,10 +186,10 @@ impl Session {
         self.operate(serde_json::json!({"op": "reset"})).await
     }
 
-    /// Gives the session variables: values of Python, or variables and arrays of bash. All are set or none: then the
-    /// response's outcome is `error`, and its `hint` names the variable and says what is wrong with it.
+    /// Sets variables in the session: Python values, or bash variables and arrays. Sets either all or none; if none,
+    /// the response's outcome is `error`, and its `hint` names the variable and says what is wrong with it.
     ///
-    /// A value is a [`serde_json::Value`], or a [`JsonText`], which keeps numbers of any length as they are written.
+    /// A value is a [`serde_json::Value`] or a [`JsonText`], which keeps the digits of long numbers.
     ///
     /// # Errors
     /// As for [`Self::execute`].
@@ -204,16 +204,16 @@ impl Session {
             source: error.into(),
         })?;
         self.seq += 1;
-        // As text, since a value would lose digits.
+        // As text: a `Value` would lose digits.
         let request = format!(r#"{{"op": "set", "seq": {}, "variables": {variables}}}"#, self.seq);
         self.wire.queue(request.as_bytes());
         self.response_within(Some(OPERATION_LIMIT + self.config.margin)).await
     }
 
-    /// Describes the session: language, versions, time, memory, working directory. Nothing in it changes.
+    /// Describes the session: language, versions, time, memory, working directory. Changes nothing.
     ///
     /// # Errors
-    /// As for [`Self::execute`]; [`SessionError::Protocol`] where the worker does not describe itself.
+    /// As for [`Self::execute`]; [`SessionError::Protocol`] if the answer is not a description.
     pub async fn info(&mut self) -> Result<Info, SessionError> {
         let response = self.operate(serde_json::json!({"op": "info"})).await?;
         let described = response.result.as_deref().map(serde_json::from_str);
@@ -249,8 +249,8 @@ impl Session {
         }
     }
 
-    /// Runs one call, and interrupts it when `stop` completes. The interrupt is repeated until the response comes, since one
-    /// that meets the worker before it has read the request is lost.
+    /// Runs one call, and interrupts it when `stop` completes. The interrupt is repeated until the response comes,
+    /// since one that arrives before the worker has read the request is lost.
     ///
     /// # Errors
     /// As for [`Self::execute`].
@@ -273,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Sends what is queued and waits for the response to the latest request.
+    /// Sends the queued requests and waits for the response to the latest.
     async fn response(&mut self) -> Result<Response, SessionError> {
         loop {
             let document = tokio::select! {
@@ -282,7 +282,7 @@ impl Session {
                 () = self.process.died() => return Err(self.process.death(&self.control)),
             };
             let Some(document) = document else {
-                // The worker no longer reads: it is dying, and how is known in a moment.
+                // The worker has closed its end, so it is dying: wait for its status.
                 self.process.died().await;
                 return Err(self.process.death(&self.control));
             };
@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// The last rung: the worker does not answer, not even to its own time limit.
+    /// The last step of the ladder: the worker does not respond even to its own time limit.
     async fn replace_mute_worker(&mut self, limit: Duration) -> Result<Response, SessionError> {
         self.replacements = self.replacements.saturating_add(1);
         self.restart().await?;
@@ -313,8 +313,7 @@ impl Session {
         })
     }
 
-    /// The response to a call of which the worker was not told: outcome `error`, and the answer as it stands.
-    #[must_use]
+    /// A response to a call that was not sent to the worker: outcome `error`, and the latest answer.
     pub(crate) fn unasked(&self) -> Response {
         Response {
             answer: self.last_answer.clone(),
@@ -324,8 +323,8 @@ impl Session {
         }
     }
 
-    /// Ends the worker, if it lives, and starts a new one in the same directories, of which the control directory is mended
-    /// where the session has damaged it. State is lost; `seq` goes on.
+    /// Ends the worker if it is alive and starts a new one in the same directories, after repairing any damage to the
+    /// control directory. State is lost; `seq` continues.
     ///
     /// # Errors
     /// As for [`Self::start`].
@@ -336,7 +335,7 @@ impl Session {
         Ok(())
     }
 
-    /// A handle that interrupts the running call, to be used from another task or thread.
+    /// A handle that can interrupt the running call from another task or thread.
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
         self.process.interrupter()
@@ -348,8 +347,7 @@ impl Session {
         self.process.pid()
     }
 
-    /// How the worker died, where it is dead or dying; then this waits until it is dead. None while it serves: that is known
-    /// at once.
+    /// How the worker died, if it is dead or dying; waits until it is dead. Returns None at once while it is alive.
     pub(crate) async fn death(&mut self) -> Option<SessionError> {
         if !self.process.is_dead() && self.wire.has_reader() {
             return None;
@@ -358,7 +356,7 @@ impl Session {
         Some(self.process.death(&self.control))
     }
 
-    /// Whether the worker has read the latest request, or may have. Where it has not, and is dead, the code did not run.
+    /// True if the worker may have read the latest request. If false and the worker is dead, the code did not run.
     pub(crate) fn was_read(&self) -> bool {
         self.wire.was_read()
     }
@@ -369,22 +367,22 @@ impl Session {
         self.control.path()
     }
 
-    /// The `seq` of every response that was discarded: its caller no longer waited for it.
+    /// The `seq` of each response that was discarded because its call's future had been dropped.
     #[doc(hidden)]
     #[must_use]
     pub fn stale_responses(&self) -> &[i64] {
         &self.stale
     }
 
-    /// How often a worker that did not answer was replaced.
+    /// Number of times the worker did not answer and was replaced.
     pub(crate) fn replacements(&self) -> u32 {
         self.replacements
     }
 
-    /// Ends the worker and all that it started, and waits for it.
+    /// Ends the worker and everything it started, and waits for it.
     ///
     /// # Errors
-    /// [`SessionError::Died`] where the worker was dead already, or did not end as it should.
+    /// [`SessionError::Died`] if the worker was already dead, or did not end cleanly.
     pub async fn close(mut self) -> Result<(), SessionError> {
         self.wire.queue(br#"{"shutdown": true}"#);
         let sent = timeout(self.config.margin, async {

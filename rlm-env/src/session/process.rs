@@ -1,4 +1,4 @@
-//! The worker's process: one owner, who ends and reaps it.
+//! The worker's process. One value owns it, ends it and reaps it.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -24,10 +24,10 @@ use tokio::time::timeout;
 
 use super::error::{SessionError, io_error};
 
-/// How much of the end of a log is told.
+/// Bytes of a log's end that are quoted.
 const LOG_TAIL_BYTES: u64 = 2048;
 
-/// What a worker gets beyond its own limit to end, before it is killed.
+/// Time beyond the worker's own limit for ending, after which it is killed.
 const END_MARGIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts the program and waits until it says that it is ready.
+    /// Starts the program and waits until it reports that it is ready.
     pub(super) async fn start(
         worker: &Path,
         control: &Path,
@@ -48,14 +48,14 @@ impl WorkerProcess {
         let mut child = Command::new(worker)
             .arg("--control-dir")
             .arg(control)
-            // Ready comes as an event, on what would be standard output.
+            // The worker writes the byte that says "ready" to its standard output.
             .args(["--ready-fd", "1"])
             .env_clear()
             .envs(env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C at our terminal is ours: it reaches the worker as an interrupt, if at all.
+            // Ctrl-C at our terminal is for us; the host passes it on as an interrupt if it wants to.
             .process_group(0)
             .spawn()
             .map_err(|source| SessionError::Spawn { worker: worker.to_owned(), source })?;
@@ -65,7 +65,7 @@ impl WorkerProcess {
         let watch = match watch {
             Ok(watch) => watch,
             Err(error) => {
-                // Not yet watched, so ended right here.
+                // The descriptor could not be watched, so end the process here.
                 let _ended_already = child.kill();
                 let _reaped = child.wait();
                 return Err(io_error("watch the worker")(error));
@@ -87,7 +87,7 @@ impl WorkerProcess {
         process.end();
         let mut words = String::new();
         if let Some(errors) = errors {
-            // Nobody holds the other end any more, so this ends; what cannot be read is not worth another error.
+            // The worker is dead, so this read ends. A read error does not matter next to the one we report.
             let _unreadable = errors.take(LOG_TAIL_BYTES).read_to_string(&mut words);
         }
         let words = words.trim().to_owned();
@@ -104,7 +104,7 @@ impl WorkerProcess {
 
     /// Waits until the process is dead. Cancel-safe.
     pub(super) async fn died(&self) {
-        // The descriptor stays ready once the process is dead; an error means that the runtime shuts down.
+        // The descriptor stays readable once the process is dead. An error means that the runtime is shutting down.
         let _ready = self.pidfd.readable().await;
     }
 
@@ -112,14 +112,14 @@ impl WorkerProcess {
         wait_dead(&self.pidfd, Duration::ZERO)
     }
 
-    /// The error that tells of the death.
+    /// Ends the process if needed, and returns its death as an error.
     pub(super) fn death(&mut self, control: &ControlDir) -> SessionError {
         self.end();
         let log_tail = log_tail(&control.log_file()).unwrap_or_default();
         SessionError::Died { status: self.status_text(), log_tail: log_tail.trim().to_owned() }
     }
 
-    /// Ends the process, with all that it started, and reaps it: SIGTERM, then SIGKILL. Does nothing a second time.
+    /// Ends the process and everything it started, and reaps it: SIGTERM, then SIGKILL. Safe to repeat.
     pub(super) fn end(&mut self) {
         for (signal, limit) in
             [(Signal::SIGTERM, SHUTDOWN_LIMIT + END_MARGIN), (Signal::SIGKILL, Duration::MAX)]
@@ -128,7 +128,7 @@ impl WorkerProcess {
                 return;
             }
             send(&self.pidfd, signal);
-            // One that is stopped hears nothing before.
+            // A stopped process handles no signal until it is continued.
             send(&self.pidfd, Signal::SIGCONT);
             if wait_dead(&self.pidfd, limit) {
                 self.status = self.child.wait().ok();
@@ -152,15 +152,15 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// Interrupts the call that runs in a session. Stays valid, and harmless, after the session's end.
+/// Interrupts the running call of a session. Outlives the session and is then harmless.
 #[derive(Clone, Debug)]
 pub struct Interrupter {
     pidfd: Arc<AsyncFd<OwnedFd>>,
 }
 
 impl Interrupter {
-    /// Interrupts the running call: it returns with outcome `interrupted` and its output so far, and the session goes on.
-    /// While no call runs, this does nothing.
+    /// Interrupts the running call: it returns with outcome `interrupted` and its output so far, and the session stays
+    /// usable. Does nothing while no call is running.
     pub fn interrupt(&self) {
         send(&self.pidfd, Signal::SIGINT);
     }
@@ -175,11 +175,11 @@ where
     Ok(unsafe { AsyncFd::register_with_interest(inner, interest) }?)
 }
 
-/// Signals through the process descriptor, which never names a stranger.
+/// Signals through the process descriptor, which cannot refer to a recycled pid.
 fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) {
     let fd = pidfd.get_ref().as_raw_fd();
-    // SAFETY: plain integers and a null pointer, which the call allows. It fails where the process is dead: then there is
-    // nothing to signal.
+    // SAFETY: plain integers and a null pointer, which the call allows. It fails if the process is dead, and then there
+    // is nothing to signal.
     unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -204,7 +204,7 @@ fn wait_dead(pidfd: &AsyncFd<OwnedFd>, limit: Duration) -> bool {
     }
 }
 
-/// Whether the worker said that it is ready; false where it closed the pipe, which it does by ending.
+/// True when the worker reports that it is ready; false when it ends without doing so.
 async fn wait_ready(pipe: Option<std::process::ChildStdout>) -> Result<bool, SessionError> {
     let Some(pipe) = pipe else { return Ok(false) };
     let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe.into())
@@ -221,7 +221,7 @@ async fn wait_ready(pipe: Option<std::process::ChildStdout>) -> Result<bool, Ses
 }
 
 fn log_tail(path: &Path) -> std::io::Result<String> {
-    // The session may have put something else there, which must not hold us up.
+    // The session may have replaced this file; do not block on it or follow it.
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;

@@ -1,8 +1,8 @@
 //! The host's ends of the FIFOs.
 //!
-//! The command FIFO stays open for writing. The response FIFO is held open for reading *and* writing: then the worker
-//! never waits for a reader, and the end of one response is not end of file. Where a response ends is seen by its
-//! brackets; that the worker is dead is seen elsewhere.
+//! The command FIFO stays open for writing. The response FIFO is held open for reading *and* writing, so the worker
+//! never blocks on a missing reader, and no response ends in end of file. The end of a response is found from its
+//! brackets; the worker's death is noticed elsewhere.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 use super::error::{SessionError, io_error};
 use super::process::watch_fd;
 
-/// Largest response in bytes: twice 16 MiB of output, each byte of it escaped, would still pass.
+/// Largest response in bytes: room for twice 16 MiB of output with every byte escaped.
 const MAX_RESPONSE_BYTES: usize = 1 << 30;
 
 /// Bytes read from the response FIFO at a time.
@@ -51,28 +51,28 @@ impl Wire {
         })
     }
 
-    /// Whether the worker has its end of the command FIFO open. One that serves always has.
+    /// True if the worker has the command FIFO open. It always has while it is alive.
     pub(super) fn has_reader(&self) -> bool {
         let mut fds = [PollFd::new(self.commands.get_ref().as_fd(), PollFlags::empty())];
         let gone = PollFlags::POLLERR;
-        // What cannot be polled is seen when it is written to.
+        // An error of poll shows up at the next write.
         poll(&mut fds, PollTimeout::ZERO).is_err()
             || !fds[0].revents().is_some_and(|events| events.contains(gone))
     }
 
-    /// Whether what was queued last was read to its end: nothing of it waits here or in the FIFO.
+    /// True if the worker has read everything queued: nothing waits here or in the FIFO.
     pub(super) fn was_read(&self) -> bool {
         self.unsent.is_empty() && waiting_bytes(self.commands.get_ref()).unwrap_or(0) == 0
     }
 
-    /// Adds a request to what is to be sent.
+    /// Queues a request for sending.
     pub(super) fn queue(&mut self, request: &[u8]) {
         self.unsent.extend_from_slice(request);
         self.unsent.push(b'\n');
     }
 
-    /// Sends what is queued and waits for one response document; None where the worker no longer reads. Cancel-safe: what
-    /// was sent and received so far is kept.
+    /// Sends the queued requests and waits for one response document. None if the worker has closed its end.
+    /// Cancel-safe: bytes sent and received so far are kept.
     pub(super) async fn exchange(&mut self) -> Result<Option<Vec<u8>>, SessionError> {
         while !self.unsent.is_empty() {
             match self.commands.get_ref().write(&self.unsent) {
@@ -89,7 +89,9 @@ impl Wire {
             match self.decoder.next_frame() {
                 Some(Frame::Document(document)) => return Ok(Some(document)),
                 Some(other) => {
-                    return Err(SessionError::Protocol(format!("response is no JSON object: {other:?}")));
+                    return Err(SessionError::Protocol(format!(
+                        "the response is not a JSON object: {other:?}"
+                    )));
                 }
                 None => {}
             }
@@ -97,7 +99,7 @@ impl Wire {
             match guard.get_inner().read(&mut self.buffer) {
                 Ok(count) => {
                     self.decoder.push(&self.buffer[..count]);
-                    // A full buffer may mean that more is there; a short read means that nothing is.
+                    // After a full buffer there may be more to read; after a short read there is not.
                     if count < self.buffer.len() {
                         guard.clear_ready();
                     }

@@ -9,8 +9,8 @@ pub enum Callbacks {
     /// Over HTTP, from anywhere in the code.
     #[default]
     Network,
-    /// Not at all: the host finds the calls in the code before it runs, makes them, and puts the values in their places.
-    /// Such a call is a statement of its own, `name = tool(literals)`. See `docs/interception.md`.
+    /// By the host: it finds the calls in the code before the code runs, makes them, and puts the values in their
+    /// places. Such a call is a statement of its own, `name = tool(literals)`. See `docs/interception.md`.
     Intercept,
 }
 

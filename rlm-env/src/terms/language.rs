@@ -22,7 +22,7 @@ impl ReplLanguage {
         }
     }
 
-    /// The name of the tool by which a root model runs code in this language.
+    /// The name of the tool that runs code in this language for a root model.
     #[must_use]
     pub fn tool_name(self) -> &'static str {
         match self {

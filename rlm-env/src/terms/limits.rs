@@ -4,26 +4,27 @@ use std::time::Duration;
 
 use rlm_rootd::Budget;
 
-/// Where a rollout ends at the latest.
+/// The limits at which a rollout ends.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Turns of the root model; 50 by default. The last one is announced to it.
     pub max_turns: u32,
-    /// Time of the whole rollout, from its first turn on; none by default.
+    /// Wall-clock time of the rollout, from its first turn; none by default.
     pub timeout: Option<Duration>,
-    /// Time of one call of the REPL; 120 s by default. What is left of `timeout` is a limit too.
+    /// Time of one call of the REPL; 120 s by default. A call also ends with `timeout`.
     pub call_timeout: Duration,
-    /// What it may spend, root model and sub-LLMs together; no limit by default. Enough for one last turn is set aside.
+    /// Spending of root model and sub-LLMs together; no limit by default. Enough for one last turn is reserved.
     pub budget: Budget,
-    /// Tokens that the root model takes, prompt and completion together. None: it is not known, and not warned of.
+    /// Context window of the root model in tokens, prompt and completion together. None: unknown, so the model is not
+    /// warned.
     pub context_tokens: Option<u64>,
-    /// Tokens of one completion of the root model; the model's own limit when None, 4096 where a budget needs a bound.
+    /// Tokens of one completion of the root model. None: the model's own limit, or 4096 where a budget needs a bound.
     pub max_completion_tokens: Option<u64>,
-    /// Characters of a call's output that the root model gets; 8192 by default.
+    /// Characters of a call's output that the root model sees; 8192 by default.
     pub max_output_length: usize,
-    /// How often a dead worker is replaced; twice by default.
+    /// Number of times a dead worker is replaced; 2 by default.
     pub max_restarts: u32,
-    /// Bytes of the context; 1 GB by default.
+    /// Size of the context in bytes; 1 GB by default.
     pub max_context_bytes: u64,
 }
 

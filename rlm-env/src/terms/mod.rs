@@ -1,4 +1,4 @@
-//! The vocabulary of rollouts: what the rest of the crate, trajectories and settings name by the same word.
+//! The vocabulary of rollouts: the terms that the rest of the crate, trajectories and settings share.
 //!
 //! Nothing here imports another module of the crate.
 

@@ -1,4 +1,4 @@
-//! Enums whose values have names that people write.
+//! Enums whose variants have names that users write.
 
 /// Implements `Display` and `FromStr` for an enum, with an error that lists the names.
 macro_rules! named {

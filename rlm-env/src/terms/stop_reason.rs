@@ -15,9 +15,9 @@ pub enum StopReason {
     TimedOut,
     /// [`Limits::budget`](crate::Limits::budget).
     BudgetExhausted,
-    /// The conversation grew longer than the root model takes.
+    /// The conversation outgrew the root model's context window.
     ContextFull,
-    /// The root model called no tool, and went on so when it was told.
+    /// The root model called no tool, even after reminders.
     NoToolCall,
     /// [`Control::stop`](crate::Control::stop).
     Stopped,

@@ -1,9 +1,9 @@
-//! How much root models are told.
+//! How much the system prompt explains to root models.
 
 /// How much the system prompt explains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verbosity {
-    /// The rules alone, for models that were trained on them.
+    /// Rules only, for models that were trained on them.
     Light,
     /// Rules with reasons.
     #[default]

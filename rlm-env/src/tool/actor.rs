@@ -21,22 +21,22 @@ use crate::render::render;
 use crate::session::{Call, Session, SessionConfig, SessionError};
 use crate::workspace::HostDir;
 
-/// The control directory, in the tool's private one.
+/// Name of the control directory within the tool's private directory.
 pub(super) const CONTROL: &str = "control";
 
-/// The directory of whole outputs, in the tool's private one.
+/// Name of the directory of whole outputs within the tool's private directory.
 const OUTPUTS: &str = "outputs";
 
-/// How often a worker is started before the call fails.
+/// Attempts to start a worker before the call fails.
 const START_ATTEMPTS: u32 = 2;
 
-/// A reset that was done, or took the worker along and brought another one.
+/// Outcomes of a reset after which the session is fresh; at `timed_out` the worker was replaced.
 const RESET: [Outcome; 2] = [Outcome::Ok, Outcome::TimedOut];
 
-/// The tool's private directory, from the first start of the worker to its end.
+/// The tool's private directory, while there is one: from the worker's first start to the tool's end.
 pub(super) type PrivateDir = Arc<Mutex<Option<HostDir>>>;
 
-/// Something to do. `cancelled` completes when nobody waits for the reply any more.
+/// A request to the task. `cancelled` completes when its caller has gone.
 #[derive(Debug)]
 pub(super) enum Work {
     Execute { code: String, limit: Duration, reply: oneshot::Sender<ToolReply>, cancelled: CancellationToken },
@@ -51,7 +51,7 @@ impl Work {
     }
 }
 
-/// The place of a caller among those that wait or are served; given back when it is dropped.
+/// One caller's entry in the count of those that wait or are served; subtracted on drop.
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
 
@@ -61,7 +61,7 @@ impl Place {
         Self(Arc::clone(in_flight))
     }
 
-    /// How many others there are.
+    /// The number of other callers.
     pub(super) fn others(&self) -> usize {
         self.0.load(Ordering::Relaxed).saturating_sub(1)
     }
@@ -75,12 +75,12 @@ impl Drop for Place {
 
 #[derive(Debug)]
 pub(super) struct Actor {
-    // The order matters: the worker ends before its directory goes.
+    // Field order matters: the worker must end before its directory is removed.
     session: Option<Session>,
     outputs: Option<Outputs>,
     config: Arc<SessionToolConfig>,
     dir: PrivateDir,
-    /// What became of the state since the last reply, and why.
+    /// A loss of state that no reply has mentioned yet, with its reason.
     untold: Option<(State, String)>,
 }
 
@@ -89,7 +89,7 @@ impl Actor {
         Self { session: None, outputs: None, config, dir, untold: None }
     }
 
-    /// Serves jobs until the tool is closed, and ends the worker.
+    /// Serves requests until the tool is closed, then ends the worker.
     pub(super) async fn serve(mut self, mut jobs: mpsc::UnboundedReceiver<Work>, closing: CancellationToken) {
         let is_idle = self.serve_until(&mut jobs, &closing).await;
         match self.session.take() {
@@ -97,11 +97,11 @@ impl Actor {
             session => end_busy(session).await,
         }
         let dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Removed here and now where the runtime is going.
+        // If the runtime is shutting down, the directory is removed right here instead.
         let _removed = tokio::task::spawn_blocking(move || drop(dir)).await;
     }
 
-    /// Serves jobs until the tool is closed. Whether no job was given up.
+    /// Serves requests until the tool is closed. Returns true if none was abandoned.
     async fn serve_until(
         &mut self,
         jobs: &mut mpsc::UnboundedReceiver<Work>,
@@ -124,7 +124,7 @@ impl Actor {
                     () = closing.cancelled() => return false,
                     () = &mut working => break,
                     Some(job) = jobs.recv() => {
-                        // Those that nobody waits for hold no memory, however many come while this one runs.
+                        // Drop requests without a caller, so that they hold no memory while this one runs.
                         waiting.retain(|earlier: &Work| !earlier.is_cancelled());
                         waiting.push_back(job);
                     }
@@ -135,7 +135,7 @@ impl Actor {
 
     async fn work(&mut self, work: Work) {
         match work {
-            // A reply that nobody waits for any more is dropped.
+            // Sending fails if the caller has gone; the reply is dropped.
             Work::Execute { code, limit, reply, cancelled } => {
                 let replied = self.execute(code, limit, &cancelled).await;
                 let replied = replied.unwrap_or_else(|fault| self.failed_reply(&fault));
@@ -173,14 +173,14 @@ impl Actor {
                     return Err(ToolFault::BadArguments(response.hint.unwrap_or_default()));
                 }
                 Ok(response) => return Ok(self.reply(response).await),
-                // It was killed before this call, and took its time to die.
+                // It was killed before this call but had not yet died.
                 Err(SessionError::Died { .. }) if !session.was_read() && !was_replaced => was_replaced = true,
                 Err(error) => return Err(self.failed(error).await),
             }
         }
     }
 
-    /// Makes sure that there is a worker: starts one, or another one in the place of one that is dead.
+    /// Ensures a live worker: starts the first one, or replaces a dead one.
     async fn make_ready(&mut self) -> Result<(), ToolFault> {
         if let Some(session) = &mut self.session
             && let Some(death) = session.death().await
@@ -211,14 +211,14 @@ impl Actor {
         }
     }
 
-    /// The session, in the tool's private directory, which is made here where it is missing.
+    /// The session's configuration. Creates the tool's private directory if it is missing.
     fn session_config(&mut self) -> std::io::Result<SessionConfig> {
         let (control, outputs): (PathBuf, PathBuf) = {
             let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
             let dir = match &mut *dir {
                 Some(dir) if dir.is_in_place() => dir,
                 none => {
-                    // Kept outputs were in the one before.
+                    // The kept outputs were in the previous directory.
                     self.outputs = None;
                     none.insert(HostDir::create(&self.config.dir).map_err(|error| {
                         let place = self.config.dir.display();
@@ -231,13 +231,13 @@ impl Actor {
             };
             (dir.path().join(CONTROL), dir.path().join(OUTPUTS))
         };
-        // Whatever an earlier worker's session did to it.
+        // Repair any damage done by the previous worker's session.
         ControlDir::new(&control).mend().map_err(std::io::Error::other)?;
         self.outputs.get_or_insert_with(|| Outputs::new(outputs, self.config.max_kept_bytes));
         Ok(SessionConfig { control_dir: Some(control), ..self.config.session.clone() })
     }
 
-    /// What is told of a response.
+    /// The reply to a response.
     async fn reply(&mut self, mut response: Response) -> ToolReply {
         if let Some((state, reason)) = self.untold.take() {
             response.state = worse(response.state, state);
@@ -250,7 +250,7 @@ impl Actor {
         }
         let Some(mut outputs) = self.outputs.take() else { return self.shaped(response, None) };
         let config = Arc::clone(&self.config);
-        // Whole outputs are written to files.
+        // Writes files of whole outputs, so it may block.
         let shaping = tokio::task::spawn_blocking(move || {
             let cuts = outputs.shorten(&mut response, &config);
             (response, cuts, outputs)
@@ -260,7 +260,7 @@ impl Actor {
                 self.outputs = Some(outputs);
                 self.shaped(response, cuts)
             }
-            // The runtime is going.
+            // The runtime is shutting down.
             Err(_cancelled) => self.failed_reply(&ToolFault::Closed),
         }
     }
@@ -277,7 +277,7 @@ impl Actor {
         ToolReply::failed(ToolFailure::of(fault, &self.config.prompts, self.config.language))
     }
 
-    /// What is told of an error, and what becomes of the session.
+    /// The reply to an error; also drops the session if it is unusable.
     async fn failed(&mut self, error: SessionError) -> ToolFault {
         let reason = with_causes(&error);
         tracing::warn!(error = reason, "a call failed");
@@ -290,7 +290,7 @@ impl Actor {
         ToolFault::Broken(reason)
     }
 
-    /// Keeps for the next reply what became of the state.
+    /// Remembers a loss of state for the next reply.
     fn note_untold(&mut self, state: State, reason: String) {
         let earlier = self.untold.take();
         let (known, words) = earlier.unwrap_or((State::Kept, String::new()));
@@ -302,7 +302,7 @@ impl Actor {
 
     async fn reset(&mut self) -> Result<ResetValue, ToolFault> {
         self.begin_anew().await?;
-        // Who resets knows that nothing is left.
+        // A caller of reset expects an empty session, so there is nothing to report.
         self.untold = None;
         Ok(ResetValue { state: State::Reset })
     }
@@ -313,14 +313,14 @@ impl Actor {
         if session.reset().await.is_ok_and(|response| RESET.contains(&response.outcome)) {
             return Ok(());
         }
-        // Its worker cannot: another one takes its place.
+        // Its worker cannot do it: a new one takes its place.
         end_busy(self.session.take()).await;
         self.session = Some(self.start().await?);
         Ok(())
     }
 }
 
-/// Whether the worker did not take the call: no code ran. Code that raises has an exception.
+/// True if the worker refused the call, so no code ran. Code that raises has an exception.
 fn is_refused(response: &Response) -> bool {
     response.outcome == Outcome::Error && response.exception.is_none()
 }
@@ -331,9 +331,9 @@ async fn close(session: Session) {
     }
 }
 
-/// Ends a session whose worker would not hear a word, since it is busy or broken.
+/// Ends a session whose worker does not react because it is busy or broken.
 async fn end_busy(session: Option<Session>) {
-    // Dropping it waits for the worker's end. Where the runtime is going, it is dropped right here.
+    // Dropping it waits for the worker's end. If the runtime is shutting down, it is dropped right here.
     let _ended = tokio::task::spawn_blocking(move || drop(session)).await;
 }
 

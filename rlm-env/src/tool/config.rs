@@ -8,31 +8,31 @@ use crate::prompts::Prompts;
 use crate::session::SessionConfig;
 use crate::terms::ReplLanguage;
 
-/// How a [`SessionTool`](super::SessionTool) is set up.
+/// The configuration of a [`SessionTool`](super::SessionTool).
 #[derive(Clone, Debug)]
 pub struct SessionToolConfig {
     /// The session's language.
     pub language: ReplLanguage,
-    /// The session. Its control directory is the tool's own, whatever is named here.
+    /// The session. Its `control_dir` is ignored: the tool makes its own.
     pub session: SessionConfig,
-    /// Where the tool makes its private directory.
+    /// The directory in which the tool makes its private directory.
     pub dir: PathBuf,
-    /// Time limit of calls that bring none. Default 30 s.
+    /// Time limit of calls that do not set one. Default 30 s.
     pub timeout: Duration,
     /// Largest code of one call, in bytes. Default 1 MiB.
     pub max_code_bytes: usize,
-    /// Most output that a call gives back, in bytes: its streams, its result and the answer together. Default 512 KiB.
+    /// Largest output of one call in bytes: streams, result and answer together. Default 512 KiB.
     pub max_output_bytes: usize,
-    /// Most bytes of whole outputs that are kept in files; the oldest go first. Default 64 MiB.
+    /// Bound on the files of whole outputs in bytes; the oldest are removed first. Default 64 MiB.
     pub max_kept_bytes: u64,
-    /// How many calls may wait for the one that runs. Default 128.
+    /// Number of calls that may wait for the running one. Default 128.
     pub max_waiting: usize,
-    /// What models are told.
+    /// The templates of texts for models.
     pub prompts: Arc<Prompts>,
 }
 
 impl SessionToolConfig {
-    /// The defaults, for a language and a session; private directories are made in `dir`.
+    /// The defaults for a language and a session. Private directories are made in `dir`.
     #[must_use]
     pub fn new(language: ReplLanguage, session: SessionConfig, dir: impl Into<PathBuf>) -> Self {
         Self {

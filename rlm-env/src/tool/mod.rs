@@ -1,17 +1,16 @@
-//! A session as a tool: code in, a value out, whatever happens.
+//! A session as a tool: takes code, always returns a value.
 //!
-//! A [`SessionTool`] is for agents that give their model one persistent shell or Python. Nothing it does fails with an
-//! error or a panic: what the code came to and what went wrong on our side are both a [`ToolResult`], with a hint that a
-//! model can act on.
+//! A [`SessionTool`] is for agents that give their model one persistent shell or Python. No method fails or panics: the
+//! code's result and the tool's own failures are both a [`ToolResult`], with a hint that a model can act on.
 //!
-//! The worker starts with the first call. Calls are served one after another, in the order in which they were made; only so
-//! many may wait, and one more is refused as busy. When the worker was killed between calls, the next call runs in a new
-//! one and says that the state was reset. When it dies in a call, that call fails, for nobody knows how far it came.
+//! The worker starts with the first call. Calls are served in the order they were made. A bounded number may wait;
+//! further ones are refused as busy. If the worker was killed between calls, the next call runs in a new one and says
+//! that the state was reset. If it dies during a call, that call fails, because it is unknown how far the code came.
 //!
-//! A call is cancel-safe: when its future is dropped, the code is interrupted and the session goes on.
+//! Calls are cancel-safe: dropping the future interrupts the code, and the session stays usable.
 //!
-//! Output above [`SessionToolConfig::max_output_bytes`] loses its middle; the whole text is kept in a file of the tool's
-//! private directory, which the code can read.
+//! Output above [`SessionToolConfig::max_output_bytes`] loses its middle. The whole text is kept in a file in the
+//! tool's private directory, which the code can read.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -51,14 +50,14 @@ pub use self::result::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailur
 pub use self::script::session_script;
 pub use crate::prompts::ToolFault;
 
-/// One call.
+/// One call of the tool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolCall {
     /// The code to run.
     pub code: String,
     /// Time limit of this call; the tool's when None.
     pub timeout: Option<Duration>,
-    /// What to do while other calls are served.
+    /// What to do while other calls are being served.
     pub when_busy: WhenBusy,
 }
 
@@ -68,13 +67,13 @@ impl From<&str> for ToolCall {
     }
 }
 
-/// What a call does while other calls are served.
+/// What a call does while other calls are being served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenBusy {
-    /// It waits for its turn.
+    /// Wait for its turn.
     #[default]
     Wait,
-    /// It is refused.
+    /// Fail as busy.
     Refuse,
 }
 
@@ -86,14 +85,14 @@ pub struct SessionTool {
     config: Arc<SessionToolConfig>,
     dir: PrivateDir,
     jobs: OnceLock<mpsc::UnboundedSender<Work>>,
-    /// Calls that wait or run.
+    /// Number of calls that wait or run.
     in_flight: Arc<AtomicUsize>,
     closing: CancellationToken,
     served: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SessionTool {
-    /// A tool whose worker starts with the first call.
+    /// Makes a tool. Its worker starts with the first call.
     #[must_use]
     pub fn new(config: SessionToolConfig) -> Self {
         Self {
@@ -106,16 +105,17 @@ impl SessionTool {
         }
     }
 
-    /// Runs code and says what it came to.
+    /// Runs code and returns its result.
     ///
-    /// Its turn is where this future is first polled. Dropping the future interrupts the code and keeps the session.
+    /// The call takes its place in the queue when this future is first polled. Dropping the future interrupts the code
+    /// and keeps the session.
     pub async fn call(&self, call: impl Into<ToolCall>) -> ToolReply {
         let ToolCall { code, timeout, when_busy } = call.into();
         let (bytes, limit) = (code.len(), self.config.max_code_bytes);
         if bytes > limit {
             return self.failed(&ToolFault::CodeTooLarge { bytes, limit });
         }
-        // None at all is no time, and not without limit.
+        // A timeout of 0 means no time at all, but the worker would read it as no limit.
         let limit = timeout.unwrap_or(self.config.timeout).clamp(Duration::from_nanos(1), MAX_TIMEOUT);
         let make = |reply, cancelled| Work::Execute { code, limit, reply, cancelled };
         match self.submit(when_busy, make).await {
@@ -124,7 +124,7 @@ impl SessionTool {
         }
     }
 
-    /// Begins anew: a fresh interpreter in the same directory, without an answer. Waits for calls that were made before.
+    /// Gives the session a fresh interpreter in the same directory, with an empty answer. Earlier calls finish first.
     pub async fn reset(&self) -> ToolResult<ResetValue> {
         let submitted =
             self.submit(WhenBusy::Wait, |reply, cancelled| Work::Reset { reply, cancelled }).await;
@@ -134,12 +134,12 @@ impl SessionTool {
         }
     }
 
-    /// What was run so far, as a script.
+    /// The code that was run so far, as a script.
     pub async fn script(&self) -> ToolResult<ScriptValue> {
         let (dir, language) = (Arc::clone(&self.dir), self.config.language);
         let limit = self.config.max_output_bytes;
         let written = tokio::task::spawn_blocking(move || {
-            // Held meanwhile, so that it stays.
+            // Keeps the directory from being removed while it is read.
             let dir = dir.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some(dir) = dir else { return Ok(String::new()) };
             session_script(&ControlDir::new(dir.path().join(actor::CONTROL)), language)
@@ -153,17 +153,17 @@ impl SessionTool {
         ToolResult::Failed(self.failure(&fault))
     }
 
-    /// Ends the worker, with all that it started, and removes the private directory. A call that runs is given up.
+    /// Ends the worker and everything it started, and removes the private directory. A running call is abandoned.
     pub async fn close(&self) {
         self.closing.cancel();
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(served) = served {
-            // It ended, or the runtime is going: then the worker ends with it.
+            // The task has ended, or the runtime is shutting down and ends the worker with it.
             let _gone = served.await;
         }
     }
 
-    /// A fault in the words that a model is given.
+    /// Words a fault for a model.
     #[must_use]
     pub fn failure(&self, fault: &ToolFault) -> ToolFailure {
         ToolFailure::of(fault, &self.config.prompts, self.config.language)
@@ -173,7 +173,7 @@ impl SessionTool {
         ToolReply::failed(self.failure(fault))
     }
 
-    /// Puts a job in line and waits for its reply. Dropping the future cancels the job, wherever it is.
+    /// Queues a request and waits for its reply. Dropping the future cancels the request, queued or running.
     async fn submit<T>(
         &self,
         when_busy: WhenBusy,

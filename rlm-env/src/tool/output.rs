@@ -1,4 +1,4 @@
-//! Outputs that are too long for a reply: head and tail stay, and the whole lies in a file.
+//! Outputs that are too long for a reply: head and tail are returned, the whole is kept in a file.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -13,16 +13,16 @@ use super::config::SessionToolConfig;
 use super::result::{Cut, Cuts};
 use crate::prompts::ToolOutputCut;
 
-/// Longest message of an exception that a reply holds, in bytes; the traceback has it as well.
+/// Longest exception message in a reply, in bytes; the traceback also contains it.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// The files of whole outputs. They go with the directory that they lie in.
+/// The files of whole outputs. They are removed with their directory.
 #[derive(Debug)]
 pub(super) struct Outputs {
     dir: PathBuf,
     max_bytes: u64,
     kept: VecDeque<(PathBuf, u64)>,
-    /// Numbers the files.
+    /// Number of files so far, for their names.
     count: u64,
 }
 
@@ -31,7 +31,7 @@ impl Outputs {
         Self { dir, max_bytes, kept: VecDeque::new(), count: 0 }
     }
 
-    /// Takes out of a response what is too much for a reply. None where nothing is missing. Blocks.
+    /// Cuts a response down to the limit. None if nothing is missing. Blocks.
     pub(super) fn shorten(&mut self, response: &mut Response, config: &SessionToolConfig) -> Option<Cuts> {
         if let Some(exception) = &mut response.exception {
             exception.message = cut_to_bytes(&exception.message, MAX_MESSAGE_BYTES);
@@ -87,7 +87,7 @@ impl Outputs {
         Some(cut)
     }
 
-    /// Writes a whole output to a file, in the place of the oldest ones. None where that cannot be done.
+    /// Writes a whole output to a file, removing the oldest ones to make room. None if that fails.
     fn keep(&mut self, name: &str, text: &str) -> Option<PathBuf> {
         let bytes = text.len() as u64;
         if bytes > self.max_bytes {
@@ -95,7 +95,7 @@ impl Outputs {
         }
         while self.kept.iter().map(|(_, bytes)| bytes).sum::<u64>() + bytes > self.max_bytes {
             let (oldest, _) = self.kept.pop_front()?;
-            // The session may have removed it.
+            // The session may already have removed it.
             let _gone = fs::remove_file(oldest);
         }
         let path = self.dir.join(name);
@@ -106,7 +106,7 @@ impl Outputs {
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "cannot keep the whole output");
-                // What was written of it is of no use.
+                // An incomplete file is useless.
                 let _gone = fs::remove_file(&path);
                 None
             }
@@ -114,7 +114,7 @@ impl Outputs {
     }
 }
 
-/// The directory lies in one that nobody else can enter. The file is new, whatever the session put there.
+/// Creates a new file, whatever the session put there. Only the session's user can enter the directory above.
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     match path.parent().map(fs::create_dir) {
         Some(Err(error)) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
@@ -123,7 +123,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// How much of each text is shown: all of those that are small, and the rest in equal parts.
+/// Divides the limit among the texts: small ones are shown whole, the others in equal parts.
 fn shares(sizes: [usize; 4], limit: usize) -> [usize; 4] {
     let mut order = [0, 1, 2, 3];
     order.sort_by_key(|at| sizes[*at]);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(cuts.stderr, None);
         let [stdout, result, answer] = [cuts.stdout, cuts.result, cuts.answer].map(Option::unwrap);
         assert_eq!((stdout.lost_bytes, result.lost_bytes), (7, 0));
-        // A third for each, less what would divide a character.
+        // A third for each, minus what would split a character.
         assert!((270 - 33..270 - 33 + 8).contains(&stdout.omitted_bytes), "{stdout:?}");
         assert!((160 - 33..160 - 33 + 8).contains(&answer.omitted_bytes), "{answer:?}");
         assert_eq!(fs::read_to_string(result.file.unwrap()).unwrap(), "€".repeat(40));

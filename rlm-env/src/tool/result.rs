@@ -1,4 +1,4 @@
-//! What a tool gives back. These types are a promise to programs in other languages: fields are only ever added.
+//! Results of a tool. Programs in other languages read these types: fields may be added, never removed or changed.
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Exception, Outcome, Response, State};
@@ -8,74 +8,75 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::prompts::{Prompts, ToolFailureText, ToolFault};
 use crate::terms::ReplLanguage;
 
-/// What something came to: `{"ok": true, "value": …}`, or `{"ok": false, "error": "…", "hint": "…"}`.
+/// The result of a request: `{"ok": true, "value": …}`, or `{"ok": false, "error": "…", "hint": "…"}`.
 ///
-/// Code that fails is a value, with `success` false. A failure is ours: the code did not run, or nobody knows how far.
+/// Code that fails is a value with `success` false. A failure is the tool's: the code did not run, or it is unknown how
+/// far.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolResult<T> {
-    /// It was done.
+    /// The request succeeded.
     Ok(T),
-    /// It was not.
+    /// The request failed.
     Failed(ToolFailure),
 }
 
 impl<T> ToolResult<T> {
-    /// Whether it was done.
+    /// True if the request succeeded.
     pub fn is_ok(&self) -> bool {
         matches!(self, Self::Ok(_))
     }
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolFailure {
-    /// What is wrong.
+    /// A sentence that says what is wrong.
     pub error: String,
-    /// What to do about it.
+    /// A sentence that says what to do about it.
     pub hint: String,
 }
 
 impl ToolFailure {
-    /// A fault in the words that a model is given.
+    /// Words a fault for a model.
     #[must_use]
     pub fn of(fault: &ToolFault, prompts: &Prompts, language: ReplLanguage) -> Self {
         let text = ToolFailureText { language, fault };
-        // Templates are rendered once when they are loaded; should one fail all the same, that is what there is to say.
+        // Templates are checked when they are loaded; should one fail all the same, its error is the text.
         let said = |rendered: Result<String, _>| rendered.unwrap_or_else(|error| with_causes(&error));
         Self { error: said(text.render_error(prompts)), hint: said(text.render_hint(prompts)) }
     }
 }
 
-/// What one call came to.
+/// The result of one call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallValue {
-    /// What the code wrote to standard output; for bash, all that a person would see at the terminal.
+    /// Standard output; for bash, everything a person would see at the terminal.
     pub stdout: String,
-    /// What it wrote to standard error; empty for bash.
+    /// Standard error; empty for bash.
     pub stderr: String,
     /// Python: the repr of the value of the last expression, or the traceback. Bash: null.
     pub result: Option<String>,
-    /// Python: the exception that ended the code, `{"type", "message"}`. Else null.
+    /// Python: the exception that ended the code, `{"type", "message"}`. Otherwise null.
     pub exception: Option<Exception>,
-    /// Whether the code ran to its end, in Python without an exception. The status of a command is in `exit_code`.
+    /// True if the code ran to its end, in Python without an exception. The status of a command is in `exit_code`.
     pub success: bool,
     /// Bash: the status of the last command. Python: null.
     pub exit_code: Option<i32>,
-    /// How long the code ran, in seconds.
+    /// Wall-clock seconds that the code ran.
     pub execution_time: f64,
-    /// Whether it was stopped at its time limit.
+    /// True if the code was stopped at its time limit.
     pub timed_out: bool,
-    /// Whether it was stopped from outside.
+    /// True if the code was interrupted from outside.
     pub interrupted: bool,
-    /// Where text is missing from what stands here; null where none is.
+    /// The texts above that are cut; null if none is.
     pub truncated: Option<Cuts>,
-    /// What is left of the session: `kept` all, `restored` what could be saved, `reset` nothing but files.
+    /// How much of the session is left: `kept` everything, `restored` what could be saved, `reset` only files.
     pub state: State,
-    /// The answer as it stands: `{"ready", "content"}`.
+    /// The answer after the call: `{"ready", "content"}`.
     pub answer: Answer,
-    /// What the caller should know beside all this, and what to do; null where that is nothing.
+    /// Anything else the caller should know, and what to do; null if nothing.
     pub hint: Option<String>,
 }
 
@@ -99,33 +100,33 @@ impl CallValue {
     }
 }
 
-/// Where text is missing, for each text that some is missing from.
+/// The cut of each text; null for a text that is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Cuts {
-    /// Of `stdout`.
+    /// The cut of `stdout`.
     pub stdout: Option<Cut>,
-    /// Of `stderr`.
+    /// The cut of `stderr`.
     pub stderr: Option<Cut>,
-    /// Of `result`.
+    /// The cut of `result`.
     pub result: Option<Cut>,
-    /// Of the answer's `content`.
+    /// The cut of the answer's `content`.
     pub answer: Option<Cut>,
 }
 
-/// A text without its middle. A line in its place says so.
+/// A cut in the middle of a text. A line in its place mentions it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Cut {
-    /// Bytes that are left out here, and stand in `file` where there is one.
+    /// Bytes left out here; they are in `file`, if that is not null.
     pub omitted_bytes: u64,
-    /// Bytes that were too many even for the session: they are gone.
+    /// Bytes that were too many even for the session and are lost.
     pub lost_bytes: u64,
-    /// The file with the text; null where it could not be kept, or nothing but lost bytes is missing.
+    /// The file with the whole text; null if it could not be kept, or if only lost bytes are missing.
     pub file: Option<String>,
 }
 
-/// A session that begins anew.
+/// The result of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ResetValue {
@@ -133,21 +134,21 @@ pub struct ResetValue {
     pub state: State,
 }
 
-/// What a session ran, as a script.
+/// The code that a session ran, as a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ScriptValue {
-    /// The script; empty where nothing was run.
+    /// The script; empty if nothing was run.
     pub script: String,
 }
 
-/// What a call came to, for programs and for models.
+/// The result of a call, for programs and for models.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolReply {
     /// For programs.
     pub result: ToolResult<CallValue>,
-    /// The same as a model reads it: the output as a person would see it, with notes in square brackets.
+    /// The same as text for a model: the output as a person would see it, with notes in square brackets.
     pub text: String,
 }
 
@@ -163,7 +164,7 @@ impl std::fmt::Display for ToolFailure {
     }
 }
 
-/// The form on the wire.
+/// The JSON form of a result.
 #[derive(Serialize, Deserialize)]
 struct Form<T> {
     ok: bool,
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// A change here is a change for programs that read it: fields may be added, none may go or change its meaning.
+    /// Programs read this JSON: fields may be added, but none removed or changed in meaning.
     #[test]
     fn golden_results() {
         let golden = concat!(

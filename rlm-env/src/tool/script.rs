@@ -1,4 +1,4 @@
-//! What a session ran, as a script.
+//! The code that a session ran, as a script.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use rlm_core::control::ControlDir;
 use crate::replay::{PastSession, ScriptOptions, SourceError, SourceOptions, script};
 use crate::terms::ReplLanguage;
 
-/// The calls in a control directory's history, in order, as one script (see [`crate::replay`]). Those that did not run to
-/// their end stand in it as comments, with the reason. Empty where nothing was run.
+/// The calls in a control directory's history, in order, as one script (see [`crate::replay`]). Calls that did not run
+/// to their end are comments, with the reason. Empty if nothing was run.
 ///
 /// # Errors
-/// The history is there and cannot be read, is too large, or is of another language.
+/// The history exists but cannot be read, is too large, or is of another language.
 pub fn session_script(control: &ControlDir, language: ReplLanguage) -> io::Result<String> {
     let options = SourceOptions { rollout: None, language: Some(language) };
     match PastSession::of_control_dir(control, &options) {

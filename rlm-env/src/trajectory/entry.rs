@@ -1,4 +1,4 @@
-//! The entries of a trajectory, as they stand in its lines.
+//! The entries of a trajectory.
 
 use rlm_core::protocol::Response;
 use serde::{Deserialize, Serialize};
@@ -12,20 +12,20 @@ use crate::terms::{Callbacks, StopReason};
 /// * 1: the first.
 pub const VERSION: u32 = 1;
 
-/// One line.
+/// One line of a trajectory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Entry {
     /// Id of the rollout.
     pub rollout: String,
-    /// When it happened, in seconds since the Unix epoch.
+    /// Time of the event in seconds since the Unix epoch.
     pub time: f64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What happened; the field `event` says which.
+/// An event; the field `event` names its kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -34,13 +34,13 @@ pub enum Event {
     RolloutStarted(RolloutStarted),
     /// A message of the conversation with the root model.
     Message(Message),
-    /// A request to the root model has ended.
+    /// The end of a request to the root model.
     ModelCall(ModelCall),
-    /// A tool that the root model called has begun: the REPL, or a standard tool.
+    /// The start of a tool that the root model called: the REPL, or a standard tool.
     CallStarted(CallStarted),
-    /// It has ended. Without a beginning: it could not be read.
+    /// The end of a call. A call that could not be read has no start.
     CallEnded(CallEnded),
-    /// A request to a sub-LLM has ended.
+    /// The end of a request to a sub-LLM.
     SubCall(SubCall),
     /// The last entry of a rollout.
     RolloutEnded(RolloutEnded),
@@ -52,27 +52,28 @@ pub enum Event {
 pub struct RolloutStarted {
     /// [`VERSION`].
     pub version: u32,
-    /// What was asked.
+    /// The question.
     pub question: String,
     /// `bash` or `python`.
     pub language: String,
-    /// How code calls root tools; trajectories of older versions have none, and it was over the network.
+    /// How code calls root tools. Trajectories of older versions do not have this field; it was always over the
+    /// network.
     #[serde(default)]
     pub callbacks: Callbacks,
     /// The root model.
     pub model: String,
     /// The sub-LLM's model; none where sub-LLMs cannot be called.
     pub sub_model: Option<String>,
-    /// Whether Python code has `FINAL` and `FINAL_VAR`.
+    /// True if Python code has `FINAL` and `FINAL_VAR`.
     #[serde(default)]
     pub final_functions: bool,
     /// Names of the root tools that code can call.
     pub root_tools: Vec<String>,
     /// Names of the tools that the root model can call, the REPL first.
     pub tools: Vec<String>,
-    /// Files in the working directory.
+    /// Number of files in the working directory.
     pub context_files: u64,
-    /// Bytes in the working directory.
+    /// Size of the working directory in bytes.
     pub context_bytes: u64,
 }
 
@@ -80,15 +81,15 @@ pub struct RolloutStarted {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Message {
-    /// The turn that it belongs to: 0 before the first reply of the model, then 1, 2, …
+    /// Its turn: 0 before the model's first reply, then 1, 2, …
     pub turn: u32,
-    /// What it is for.
+    /// Its purpose.
     pub kind: MessageKind,
-    /// The message as the model gets it or gave it, in OpenAI's form. An output's `tool_call_id` is that of its call.
+    /// The message in OpenAI's form, as sent or received. An output's `tool_call_id` is that of its call.
     pub message: Json,
 }
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -97,13 +98,13 @@ pub enum MessageKind {
     System,
     /// The question.
     Question,
-    /// What the model said.
+    /// A reply of the model.
     Reply,
     /// The output of a call.
     Output,
-    /// A word of the host's: few tokens are left, this is the last turn, no tool was called.
+    /// A notice of the host: few tokens are left, this is the last turn, no tool was called.
     Notice,
-    /// A summary that took the place of turns before it.
+    /// A summary that replaced earlier turns.
     Summary,
 }
 
@@ -111,9 +112,9 @@ pub enum MessageKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ModelCall {
-    /// The turn that it was made for, from 1.
+    /// Its turn, from 1.
     pub turn: u32,
-    /// Whether it asked for a summary of older turns, and not for the next message.
+    /// True if it asked for a summary of older turns instead of the next message.
     pub is_summary: bool,
     /// The model.
     pub model: String,
@@ -121,35 +122,35 @@ pub struct ModelCall {
     pub prompt_tokens: u64,
     /// Tokens of the completion.
     pub completion_tokens: u64,
-    /// Whether the tokens are estimated, since the server reported none.
+    /// True if the token counts are estimates because the server reported none.
     pub usage_estimated: bool,
-    /// Cost in USD; none where the model has no known price.
+    /// Cost in USD; null if the model has no known price.
     pub cost_usd: Option<f64>,
-    /// How often the request was sent.
+    /// Number of times the request was sent.
     pub attempts: u32,
-    /// How long it took, waiting included.
+    /// Wall-clock seconds, waiting included.
     pub seconds: f64,
     /// Why there is no reply.
     pub error: Option<String>,
 }
 
-/// A call of the root model's has begun.
+/// The start of a call of the root model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallStarted {
     /// The turn.
     pub turn: u32,
-    /// Id of the call: the model's where it gave one.
+    /// Id of the call; the model's, if it gave one.
     pub call_id: String,
     /// The tool's name.
     pub tool: String,
-    /// The code, where the tool is the REPL.
+    /// The code, if the tool is the REPL.
     pub code: Option<String>,
-    /// The arguments, where it is another tool.
+    /// The arguments, for other tools.
     pub arguments: Option<Json>,
 }
 
-/// A call of the root model's has ended.
+/// The end of a call of the root model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallEnded {
@@ -157,13 +158,13 @@ pub struct CallEnded {
     pub turn: u32,
     /// Id of the call.
     pub call_id: String,
-    /// How long it took.
+    /// Wall-clock seconds.
     pub seconds: f64,
-    /// The session's response, where the tool is the REPL and it ran. Lines have a part of it, with which it is read again
-    /// (`docs/trajectory.md`): bytes that were dropped are all in `truncated.stdout` then.
+    /// The session's response, if the REPL ran. Lines hold a part of it (`docs/trajectory.md`); read back, all dropped
+    /// bytes are in `truncated.stdout`.
     #[serde(with = "super::output")]
     pub output: Option<Response>,
-    /// Why the call could not be made or failed: arguments that cannot be read, a dead worker, a standard tool's error.
+    /// Why the call could not be made or failed: malformed arguments, a dead worker, a standard tool's error.
     pub error: Option<String>,
 }
 
@@ -171,35 +172,35 @@ pub struct CallEnded {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SubCall {
-    /// The call of the root model's in which it was made; none where it ended between calls.
+    /// The call of the root model in which it was made; null if it ended between calls.
     pub call_id: Option<String>,
     /// The `llm_batch` call that it belongs to.
     pub batch_id: String,
-    /// The place of its prompt in the batch, from 0.
+    /// The index of its prompt in the batch, from 0.
     pub index: usize,
-    /// Which request for that prompt it is, from 0: a sub-LLM that calls tools takes several.
+    /// The number of this request for that prompt, from 0: a sub-LLM that calls tools takes several.
     pub step: u32,
     /// Sent to the server as `X-Request-Id`.
     pub request_id: String,
     /// The model.
     pub model: String,
-    /// What it was sent, in OpenAI's form.
+    /// The messages that were sent, in OpenAI's form.
     pub messages: Vec<Json>,
-    /// The message that it answered.
+    /// The reply.
     pub reply: Option<Json>,
-    /// Why there is none.
+    /// Why there is no reply.
     pub error: Option<String>,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
     /// Tokens of the completion.
     pub completion_tokens: u64,
-    /// Whether the tokens are estimated.
+    /// True if the token counts are estimates.
     pub usage_estimated: bool,
-    /// Cost in USD; none where the model has no known price.
+    /// Cost in USD; null if the model has no known price.
     pub cost_usd: Option<f64>,
-    /// How often the request was sent.
+    /// Number of times the request was sent.
     pub attempts: u32,
-    /// How long it took, waiting included.
+    /// Wall-clock seconds, waiting included.
     pub seconds: f64,
 }
 
@@ -209,12 +210,12 @@ pub struct SubCall {
 pub struct RolloutEnded {
     /// Why it ended.
     pub stop_reason: StopReason,
-    /// The answer: final, or the best so far. None: there is none.
+    /// The final answer, or the latest draft. Null: no answer.
     pub answer: Option<String>,
-    /// Whether the model declared it final.
+    /// True if the model declared the answer final.
     pub answer_ready: bool,
-    /// What went wrong, where something did.
+    /// The error that ended the rollout, if any.
     pub error: Option<String>,
-    /// What was counted.
+    /// The rollout's metrics.
     pub metrics: Metrics,
 }

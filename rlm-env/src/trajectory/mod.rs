@@ -1,7 +1,7 @@
-//! What happened in rollouts, as JSON lines: one [`Entry`] per line, written when it happens.
+//! Trajectories: the events of rollouts as JSON lines, one [`Entry`] per line, written as they happen.
 //!
-//! The schema is documented in `docs/trajectory.md`. A file that was cut off anywhere is valid but for its last line. Fields
-//! are only ever added within a [`VERSION`].
+//! `docs/trajectory.md` documents the schema. A file cut off anywhere is valid except for its last line. Within a
+//! [`VERSION`], fields are only ever added.
 
 mod entry;
 mod output;

@@ -1,11 +1,11 @@
-//! A response as it stands in a line of a trajectory: without what the line and its rollout tell already.
+//! A response in a line of a trajectory: without the fields that the line or its rollout already has.
 
 use std::borrow::Cow;
 
 use rlm_core::protocol::{Answer, Outcome, Response, State, Truncated};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The fields of a line, as `docs/trajectory.md` has them.
+/// The fields in a line, documented in `docs/trajectory.md`.
 #[derive(Serialize, Deserialize)]
 struct Output<'a> {
     stdout: Cow<'a, str>,
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// A change here is a change of trajectories, to be judged as an addition or a new version.
+    /// A change here changes trajectories: decide whether it is an addition or a new version.
     #[test]
     fn a_line_has_a_part_of_the_response() {
         let response = Response {

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 
 use super::entry::{Entry, Event, VERSION};
 
-/// Reads a trajectory line by line. Nothing is kept but the line at hand.
+/// Reads a trajectory line by line. Only the current line is in memory.
 ///
-/// Unknown fields and events are skipped: they were added later. An error ends it.
+/// Unknown fields and events are skipped: later versions added them. An error ends the iteration.
 pub fn read<R: BufRead>(input: R) -> Reader<R> {
     Reader { lines: Lines::new(input), is_over: false }
 }
@@ -28,23 +28,23 @@ pub struct Reader<R> {
 pub enum Line {
     /// An entry.
     Entry(Box<Entry>),
-    /// An entry with an event that is not known.
+    /// An entry with an unknown event.
     Unknown {
         /// The number of the line, from 1.
         line: u64,
-        /// The event.
+        /// The event's name.
         event: String,
     },
-    /// The last line, which was not written to its end: the writer was killed, or is writing it.
+    /// An incomplete last line: the writer was killed, or is still writing.
     CutOff {
         /// The number of the line, from 1.
         line: u64,
-        /// How much of it there is.
+        /// Its length so far.
         bytes: usize,
     },
 }
 
-/// A trajectory that cannot be read.
+/// Why a trajectory cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -53,16 +53,16 @@ pub enum ReadError {
     Io {
         /// The line, from 1.
         line: u64,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A line is not an entry, though it was written to its end.
+    /// A complete line is not an entry.
     #[error("line {line} is not an entry of a trajectory: {reason}")]
     Malformed {
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The parser's message.
         reason: String,
     },
     /// The trajectory was written by a newer program.
@@ -139,7 +139,7 @@ fn parse<'a, T: Deserialize<'a>>(line: jsonl::Line<'a>) -> Result<T, ReadError> 
         .map_err(|error| ReadError::Malformed { line: line.number, reason: jsonl::fault(&error) })
 }
 
-/// What every entry has.
+/// The fields of every entry.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]

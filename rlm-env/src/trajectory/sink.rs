@@ -1,11 +1,11 @@
-//! What receives the entries of a trajectory as they happen.
+//! Receivers of a trajectory's entries.
 
 use std::fmt;
 
 use super::entry::Entry;
 
-/// Takes the entries of a trajectory.
+/// Receives the entries of a trajectory as they happen.
 pub trait Sink: fmt::Debug + Send + Sync {
-    /// Something happened. Called in the order of the entries, from tasks of the rollout: must not block for long.
+    /// Receives one entry. Called in the order of the entries, from the rollout's tasks; must not block for long.
     fn entry(&self, entry: &Entry);
 }

@@ -1,4 +1,4 @@
-//! Trajectories into a file.
+//! Writing trajectories to files.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,39 +15,38 @@ use rlm_core::jsonl::{self, Lock};
 use super::entry::Entry;
 use super::sink::Sink;
 
-/// How an entry begins.
+/// The beginning of every entry.
 const BEGINNING: &[u8] = b"{\"rollout\":";
 
-/// How long to wait for the lock of a file. Writers hold it for one entry; another program may keep it, and is waited for
-/// once.
+/// Longest wait for the lock of a file. Writers hold it for one entry; a program that keeps it is waited for only once.
 const LOCK_TIME: Duration = Duration::from_secs(1);
 
-/// Writes entries to a file, one line each, when they happen. Several rollouts may share it, of several processes too.
+/// Writes entries to a file as they happen, one line each. Rollouts of one or several processes may share the file.
 ///
-/// A line is one write to a file that is open for appending, so lines are whole whoever else writes, and a killed process
-/// loses no entry that was written. Writers take turns by a lock (`flock`): so an unfinished line that one of them finds at
-/// the end is not being written by another, and is removed. A full disk costs lines, and one error in the log.
+/// Each line is a single write to a file opened for appending, so lines stay whole whoever else writes, and a killed
+/// process loses no written entry. Writers take turns by a lock (`flock`), so an unfinished line at the end is not one
+/// that another writer is still writing; it is removed. On a full disk, lines are lost and one error is logged.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: Mutex<File>,
     is_regular: bool,
-    /// Another program keeps the lock.
+    /// True once another program has kept the lock for too long.
     is_locked_out: AtomicBool,
     has_failed: AtomicBool,
 }
 
 impl Writer {
-    /// Opens a file for appending, and makes it where there is none. An unfinished entry at its end is removed.
+    /// Opens a file for appending, and creates it if it does not exist. Removes an unfinished entry at its end.
     ///
     /// # Errors
-    /// The file cannot be opened, or another program has locked it. [`io::ErrorKind::InvalidInput`]: it is neither a regular
-    /// file nor a character device, such as a terminal. [`io::ErrorKind::InvalidData`]: it holds something else.
+    /// The file cannot be opened, or another program has locked it. [`io::ErrorKind::InvalidInput`]: it is neither a
+    /// regular file nor a character device such as a terminal. [`io::ErrorKind::InvalidData`]: it is not a trajectory.
     pub fn append(path: &Path) -> io::Result<Self> {
         if let Ok(metadata) = path.metadata() {
             check_kind(metadata.file_type())?;
         }
-        // Should it have become a pipe by now, this does not wait for a reader.
+        // If it has become a pipe in the meantime, do not wait for a reader.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file =
             OpenOptions::new().read(true).append(true).create(true).custom_flags(flags.bits()).open(path)?;
@@ -72,7 +71,7 @@ impl Writer {
         let lock = Lock::wait(&file, patience).ok().flatten();
         self.is_locked_out.store(lock.is_none(), Relaxed);
         if lock.is_none() {
-            // Lines are whole without it too, unless a writer is killed.
+            // Even without the lock, lines are whole unless a writer is killed.
             return (&*file).write_all(line);
         }
         jsonl::remove_unfinished_line(&file)?;
@@ -90,9 +89,9 @@ impl Sink for Writer {
     }
 }
 
-/// Refuses what could block its writer, and a disk.
+/// Refuses pipes and sockets, which could block the writer, and disks.
 fn check_kind(kind: FileType) -> io::Result<()> {
-    // Opening a directory fails with an error of its own.
+    // Opening a directory fails with its own error.
     let found = if kind.is_file() || kind.is_dir() || kind.is_char_device() {
         return Ok(());
     } else if kind.is_fifo() {
@@ -186,7 +185,7 @@ mod tests {
         other.write_all(b"{\"rollout\"").unwrap();
         std::thread::scope(|scope| {
             let opening = scope.spawn(|| Writer::append(&path));
-            // It may look at the file now; it may not cut it.
+            // The other thread may read the file now but must not cut it.
             sleep(Duration::from_millis(20));
             other.write_all(b":2}\n").unwrap();
             other.unlock().unwrap();

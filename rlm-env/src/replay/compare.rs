@@ -1,4 +1,4 @@
-//! Whether a call came to the same.
+//! Comparison of a call's response with that of its rerun.
 
 use std::borrow::Cow;
 
@@ -6,78 +6,78 @@ use rlm_core::protocol::{Answer, Outcome, Response, State};
 
 use super::past::{Known, PastCall};
 
-/// What stands for the session's directory in a text that is compared.
+/// Replaces the session's directory in compared texts.
 const DIRECTORY: &str = "/…/rlm_fs";
 
-/// The name of a rollout's working directory.
+/// The last part of a rollout's working directory.
 const OF_A_ROLLOUT: &str = "/rlm_fs";
 
-/// How `llm_batch` tells of itself in Python: the end of that line is a time.
+/// The prefix of the line that `llm_batch` prints in Python, which contains a time.
 const BATCH_LINE: &str = "llm_batch: ";
 
-/// A call, and how it differs from what it was.
+/// A call, and how its rerun differs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared<'a> {
-    /// The call.
+    /// The original call.
     pub call: &'a PastCall,
-    /// What is different; nothing where it came to the same, or was not run.
+    /// The differences; empty if there are none or the call was not run again.
     pub differences: Vec<Difference>,
-    /// Why it was not run again. None: it was.
+    /// Why the call was not run again. None: it was.
     pub skipped: Option<String>,
 }
 
-/// Something that is different.
+/// A difference between a call and its rerun.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Difference {
-    /// How the call ended.
+    /// The outcome differs.
     Outcome {
-        /// Then.
+        /// The original one.
         was: Outcome,
-        /// Now.
+        /// The new one.
         is: Outcome,
     },
-    /// What was left of the session.
+    /// The state of the session after the call differs.
     State {
-        /// Then.
+        /// The original one.
         was: State,
-        /// Now.
+        /// The new one.
         is: State,
     },
-    /// Status of the last command.
+    /// The status of the last command differs.
     ExitCode {
-        /// Then.
+        /// The original one.
         was: Option<i32>,
-        /// Now.
+        /// The new one.
         is: Option<i32>,
     },
-    /// A text.
+    /// A text differs.
     Text {
-        /// Which one: `stdout`, `stderr`, `result`, `answer`.
+        /// Its name: `stdout`, `stderr`, `result`, `answer`.
         what: &'static str,
-        /// Then.
+        /// The original text.
         was: String,
-        /// Now.
+        /// The new text.
         is: String,
     },
-    /// The output, of which the history has a digest alone.
+    /// The output differs from the one whose digest is in the history.
     Output {
-        /// Bytes of it then.
+        /// Length of the original output in bytes.
         was_bytes: u64,
-        /// Bytes of it now.
+        /// Length of the new output in bytes.
         is_bytes: u64,
-        /// The output of now: streams and result.
+        /// The new output: streams and result.
         is: String,
     },
-    /// Whether the answer is final.
+    /// The answer's `ready` differs.
     Ready {
-        /// Then.
+        /// The original value.
         was: bool,
-        /// Now.
+        /// The new value.
         is: bool,
     },
 }
 
-/// Where the sessions worked, so that the names of their directories are no difference.
+/// The working directories of both sessions, whose names must not count as differences.
 #[derive(Clone, Debug)]
 pub(super) struct Directories {
     pub(super) then: Option<String>,
@@ -85,7 +85,7 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// A text of now as it would have been then.
+    /// A new text with the original session's directory in the place of the new one.
     fn translated<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match &self.then {
             Some(then) if text.contains(&self.now) => Cow::Owned(text.replace(&self.now, then)),
@@ -93,7 +93,7 @@ impl Directories {
         }
     }
 
-    /// A text without what differs from one run to the next: the session's directory, and times of `llm_batch`.
+    /// A text without what varies from run to run: the session's directory, and times of `llm_batch`.
     fn plain(&self, text: &str) -> String {
         let mut plain = text.replace(&self.now, DIRECTORY);
         if let Some(then) = &self.then {
@@ -103,7 +103,7 @@ impl Directories {
     }
 }
 
-/// The differences between a call's response and that of the same call now.
+/// The differences between a call's response and that of its rerun.
 pub(super) fn differences(
     was: &Response,
     known: &Known,
@@ -115,7 +115,7 @@ pub(super) fn differences(
         found.push(Difference::Outcome { was: was.outcome, is: is.outcome });
     }
     if matches!(was.outcome, Outcome::TimedOut | Outcome::Interrupted) {
-        // How far it came until then is chance.
+        // The output up to the stop depends on timing.
         return found;
     }
     if was.state != is.state {
@@ -135,7 +135,7 @@ pub(super) fn differences(
     found
 }
 
-/// The difference between an output of which the digest is known and that of now.
+/// Compares an output with the digest of the original one.
 fn of_digest(digest: &str, bytes: u64, is: &Response, directories: &Directories) -> Option<Difference> {
     let translated = Response {
         stdout: directories.translated(&is.stdout).into_owned(),
@@ -160,7 +160,7 @@ fn of_output(was: &Response, is: &Response, directories: &Directories) -> Vec<Di
     texts.into_iter().filter_map(|(what, was, is)| of_text(what, was, is, directories)).collect()
 }
 
-/// What two answers differ in.
+/// Compares two answers.
 pub(super) fn of_answer(was: &Answer, is: &Answer, directories: &Directories) -> Vec<Difference> {
     let ready = (was.ready != is.ready).then_some(Difference::Ready { was: was.ready, is: is.ready });
     of_text("answer", &was.content, &is.content, directories).into_iter().chain(ready).collect()
@@ -174,7 +174,7 @@ fn of_text(what: &'static str, was: &str, is: &str, directories: &Directories) -
     (was != is).then_some(Difference::Text { what, was, is })
 }
 
-/// The directories of rollouts, under one name.
+/// The text with the directories of rollouts replaced by [`DIRECTORY`].
 fn without_rollouts(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -196,7 +196,7 @@ fn without_rollouts(text: &str) -> String {
     plain
 }
 
-/// The lines of `llm_batch`, with a `…` in the place of each time.
+/// The text with each time in lines of `llm_batch` replaced by `…`.
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
         let time = line.strip_prefix(BATCH_LINE)?.split_once(" in ")?.1;

@@ -1,4 +1,4 @@
-//! A past session from the history that its worker wrote.
+//! Past sessions read from a worker's history.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::source_error::{SourceError, SourceOptions, at};
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
 
-/// Reads a history. A last line that is being written, or was cut off, is remarked on.
+/// Reads a history. An incomplete last line becomes a remark.
 pub(super) fn read(
     input: impl BufRead,
     path: &Path,
@@ -60,7 +60,8 @@ fn entries(input: impl BufRead, path: &Path) -> Result<(Vec<HistoryEntry>, Vec<S
     Ok((entries, remarks))
 }
 
-/// What the history tells, or what its calls do: only bash has exit codes, and it has one for each call that ended.
+/// The language that the history names, or that its calls imply: only bash calls have exit codes, and each one that
+/// ended has.
 fn language(
     entries: &[HistoryEntry],
     told: Option<&HistorySession>,
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!((past.language, past.version.as_deref()), (ReplLanguage::Python, Some("3.11.2")));
         assert_eq!(past.calls.iter().map(|call| call.is_first).collect::<Vec<_>>(), [false, true]);
         let error = read_with(&told, Some(ReplLanguage::Bash)).unwrap_err();
-        assert_eq!(error.to_string(), "h is of a python session, not of bash");
+        assert_eq!(error.to_string(), "h is a python session, not bash");
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! What a session did, once more: as a script that runs on its own, or call by call in a fresh session.
+//! Past sessions, run once more: as a standalone script, or call by call in a fresh session.
 //!
-//! A [`PastSession`] is read from a control directory, a kept rollout, a history or a trajectory. [`script()`] writes it as a
-//! standalone script. [`replay`] runs it again and says of each call whether it came to the same. A [`Recording`] holds what
-//! root tools answered, so that both can do without them.
+//! A [`PastSession`] is read from a control directory, a kept rollout, a history or a trajectory. [`script()`] writes
+//! it as a standalone script. [`replay`] runs it again and reports for each call whether the result is the same. A
+//! [`Recording`] holds the replies of root tools, so that both can work without the tools.
 //!
-//! What is read was written by code that nobody has looked at: files are opened without waiting, and no link is followed in
-//! a directory that a session could write to. Where a script differs from a session stands in `docs/replay.md`.
+//! The input was written by untrusted code: files are opened without blocking, and links are not followed in
+//! directories that a session could write to. `docs/replay.md` lists the differences between a script and a session.
 
 mod compare;
 mod history;

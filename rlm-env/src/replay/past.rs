@@ -1,4 +1,4 @@
-//! A session as it was.
+//! A past session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,61 +10,61 @@ use serde_json::Value as Json;
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
 
-/// A session that was, with its calls in order.
+/// A past session, with its calls in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastSession {
     /// Its language.
     pub language: ReplLanguage,
-    /// Version of its interpreter, where it is known.
+    /// The version of its interpreter, if known.
     pub version: Option<String>,
-    /// Its working directory, where it is known.
+    /// Its working directory, if known.
     pub fs_root: Option<PathBuf>,
-    /// What Python code found in `fs_metadata`, where it is known.
+    /// The value of `fs_metadata` in Python code, if known.
     pub fs_metadata: Option<Json>,
-    /// How its code called root tools. In a history it is always over the network: calls that the host made for the code are
-    /// not told of there, but what ran in their place is.
+    /// How its code called root tools. For a history always over the network: it does not mention intercepted calls,
+    /// only the code that ran in their place.
     pub callbacks: Callbacks,
-    /// Names of the root tools that it had, where they are known.
+    /// Names of its root tools, if known.
     pub root_tools: Vec<String>,
-    /// Whether Python code had `FINAL` and `FINAL_VAR`, where it is known.
+    /// True if Python code had `FINAL` and `FINAL_VAR`; None if unknown.
     pub has_final_functions: Option<bool>,
-    /// What it did.
+    /// Its calls.
     pub calls: Vec<PastCall>,
-    /// Its last answer, where it is known.
+    /// Its last answer, if known.
     pub answer: Option<Answer>,
-    /// What a person should know of the source: what could not be read, or is missing in it.
+    /// Remarks for the user on the source: parts that are missing or could not be read.
     pub remarks: Vec<String>,
 }
 
-/// A call of a session that was.
+/// A call of a past session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastCall {
     /// Its number, from 1.
     pub number: usize,
-    /// What was asked for.
+    /// The request.
     pub task: Task,
-    /// What was written, where it is not the code that ran.
+    /// The code as written, if it differs from the code that ran.
     pub source: Option<String>,
-    /// How it ended.
+    /// Its end.
     pub end: End,
-    /// What its response tells.
+    /// The part of its response that the source has.
     pub known: Known,
-    /// Whether a worker began with it, so that nothing is left of the calls before but files.
+    /// True for the first call of a worker: of the state before it, only files are left.
     pub is_first: bool,
 }
 
-/// What a session was asked for.
+/// A request to a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
-    /// To run code.
+    /// Run code.
     Run(String),
-    /// To begin anew.
+    /// Reset the session.
     Reset,
-    /// To take variables.
+    /// Set variables.
     Set {
         /// Names and values.
         variables: BTreeMap<String, JsonText>,
-        /// Names of those whose values were too large for the history.
+        /// Names of variables whose values were too large for the history.
         omitted: Vec<String>,
     },
 }
@@ -72,18 +72,18 @@ pub enum Task {
 /// The end of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The session responded. The source may not have all of the response: see [`PastCall::known`].
+    /// The session responded. The source may not have the whole response: see [`PastCall::known`].
     Responded(Box<Response>),
-    /// The worker did not live to respond; why.
+    /// The worker died before it responded; the error.
     Failed(String),
     /// The source ends before the call does.
     Missing,
 }
 
-/// The part of a response that a source has, beside how the call ended.
+/// The part of a response that a source has, besides the outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Known {
-    /// No more: the history was written by an old worker.
+    /// Nothing else: the history was written by an older worker.
     Nothing,
     /// A digest of the output.
     Digest {
@@ -91,7 +91,7 @@ pub enum Known {
         digest: String,
         /// Bytes of output.
         bytes: u64,
-        /// Whether there was a `result`.
+        /// True if there was a `result`.
         has_result: bool,
     },
     /// The output and the answer.
@@ -99,7 +99,7 @@ pub enum Known {
 }
 
 impl PastCall {
-    /// The code, where it ran code.
+    /// The code, if the request was to run code.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         match &self.task {
@@ -117,13 +117,13 @@ impl PastCall {
         }
     }
 
-    /// The answer after the call, where it is known.
+    /// The answer after the call, if known.
     #[must_use]
     pub fn answer(&self) -> Option<&Answer> {
         self.response().filter(|_| self.known == Known::All).map(|response| &response.answer)
     }
 
-    /// Why it did not run to its end. None: it did.
+    /// Why the call did not run to its end, as a predicate: "timed out". None: it did.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let response = match &self.end {

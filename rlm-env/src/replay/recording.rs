@@ -1,8 +1,8 @@
-//! What root tools answered, kept in a file of JSON lines.
+//! Recorded replies of root tools, in a file of JSON lines.
 //!
-//! A line holds a call and its reply as the root-tool wire has them (`docs/root-tools.md`): `{"call": …, "reply": …}`, in
-//! JSON where that loses nothing, else in pickles. Calls are found by tool and arguments; of equal ones the first that was
-//! not given yet answers.
+//! A line holds a call and its reply as on the root-tool wire (`docs/root-tools.md`): `{"call": …, "reply": …}`, as
+//! JSON if that loses nothing, otherwise as pickles. Calls are looked up by tool and arguments; equal calls are
+//! answered in recorded order.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -27,10 +27,10 @@ use serde_json::{Value as Json, json};
 /// Largest recording that is read, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Longest call in an error, in characters.
+/// Longest quotation of a call in an error, in characters.
 const SHOWN_CHARS: usize = 200;
 
-/// A recording that cannot be read or written.
+/// Why a recording cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
@@ -39,7 +39,7 @@ pub enum RecordingError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -48,30 +48,30 @@ pub enum RecordingError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// There is something already.
+    /// The file already exists.
     #[error("{} exists already: remove it, or record to another file", .0.display())]
     Exists(PathBuf),
-    /// A line is no call with its reply.
+    /// A line is not a call with its reply.
     #[error("{}: line {line} is not a recorded call: {reason}", path.display())]
     BadLine {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A call and what came back.
+/// A call and its reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Recorded {
     pub(super) call: Call,
-    /// Err: the tool failed with this message.
+    /// The tool's reply, or its error message.
     pub(super) reply: Result<Reply, String>,
 }
 
@@ -123,7 +123,7 @@ impl Recording {
     }
 }
 
-/// One line.
+/// One line of the file.
 #[derive(Deserialize)]
 struct Written<'a> {
     #[serde(borrow)]
@@ -155,7 +155,7 @@ fn recorded(line: &[u8]) -> Result<Recorded, String> {
     Ok(Recorded { call, reply })
 }
 
-/// A line of this call and reply.
+/// The line for a call and its reply.
 fn line(recorded: &Recorded) -> Result<Vec<u8>, WireError> {
     let as_json = written(recorded, Serialization::Json);
     let is_whole = |line: &[u8]| self::recorded(line).is_ok_and(|read| read == *recorded);
@@ -174,7 +174,7 @@ fn written(recorded: &Recorded, serialization: Serialization) -> Result<Vec<u8>,
     Ok([b"{\"call\":", &call[..], b",\"reply\":", &reply, b"}\n"].concat())
 }
 
-/// Writes calls and their replies to a file, each when it has ended.
+/// Writes calls and their replies to a file, each when it ends.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
@@ -183,10 +183,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording in a new file.
+    /// Creates the file of a new recording.
     ///
     /// # Errors
-    /// [`RecordingError::Exists`] where something is there; [`RecordingError::Write`].
+    /// [`RecordingError::Exists`] if the file exists; [`RecordingError::Write`].
     pub fn create(path: &Path) -> Result<Self, RecordingError> {
         let opened = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
         let file = opened.map_err(|source| match source.kind() {
@@ -204,7 +204,7 @@ impl Recorder {
         }
     }
 
-    /// Whether all was written so far.
+    /// Reports whether everything was written so far.
     ///
     /// # Errors
     /// [`RecordingError::Write`] with the first failure.
@@ -216,7 +216,7 @@ impl Recorder {
     }
 }
 
-/// What tells calls apart: two are one where tool and arguments are equal, those by name in any order.
+/// The lookup key of a call: tool and arguments, with keyword arguments in any order.
 pub(super) fn key(call: &Call) -> String {
     let repr = |value: &Value| value.repr(MAX_BODY_BYTES).unwrap_or_else(|_too_large| format!("{value:?}"));
     let mut by_name: Vec<_> = call.kwargs.iter().map(|(name, value)| (repr(name), repr(value))).collect();
@@ -228,7 +228,7 @@ pub(super) fn key(call: &Call) -> String {
 
 static ANY_ARGUMENTS: LazyLock<Json> = LazyLock::new(|| json!({"type": "object"}));
 
-/// A tool that runs and is recorded.
+/// A tool whose calls are recorded.
 #[derive(Debug)]
 pub(super) struct RecordedTool {
     pub(super) tool: Tool,
@@ -244,12 +244,12 @@ impl RootTool for RecordedTool {
         self.tool.description()
     }
 
-    /// The tool itself checks arguments, so that a refusal is recorded too.
+    /// Accepts anything: the tool itself checks its arguments, so that refusals are recorded too.
     fn parameters(&self) -> &Json {
         &ANY_ARGUMENTS
     }
 
-    /// A call that is cancelled is not recorded.
+    /// Cancelled calls are not recorded.
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
         Box::pin(async move {
             let reply = self.tool.run(call.clone(), deadline).await;
@@ -260,7 +260,7 @@ impl RootTool for RecordedTool {
     }
 }
 
-/// What is left of a recording, for the tools that answer from it.
+/// The recorded replies that have not been given yet.
 #[derive(Debug)]
 pub(super) struct Answers {
     left: Mutex<HashMap<String, VecDeque<Result<Reply, String>>>>,
@@ -280,22 +280,22 @@ impl Answers {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = match left.get_mut(&key).map(VecDeque::pop_front) {
             Some(Some(reply)) => return reply.map_err(ToolError::Failed),
-            Some(None) => "was not recorded so often",
+            Some(None) => "was recorded fewer times than it is called",
             None => "is not in the recording",
         };
         Err(ToolError::Failed(format!("{} {missing}", cut(&key, SHOWN_CHARS))))
     }
 }
 
-/// A tool that answers from a recording.
+/// A tool that replies from a recording.
 pub(super) fn answering_tool(name: String, answers: Arc<Answers>) -> Result<Tool, DefinitionError> {
-    Tool::from_fn(name, "Answers from a recording.", ANY_ARGUMENTS.clone(), move |call| answers.take(&call))
+    Tool::from_fn(name, "Replies from a recording.", ANY_ARGUMENTS.clone(), move |call| answers.take(&call))
 }
 
-/// A tool that the session had and that this replay lacks.
+/// A tool that the session had but this replay does not.
 pub(super) fn missing_tool(name: String) -> Result<Tool, DefinitionError> {
     let refusal = format!(
-        "{name} is a root tool that this replay does not have: give its tools or its model, or a recording"
+        "this replay does not have the root tool {name}: provide the tools, the model or a recording"
     );
     Tool::from_fn(name, "Refuses.", ANY_ARGUMENTS.clone(), move |_| Err::<Reply, _>(refusal.as_str().into()))
 }
@@ -356,7 +356,10 @@ mod tests {
             |args: Vec<Value>| answers.take(&call("search", args, &[])).map_err(|error| error.to_string());
         assert_eq!(take(vec!["x".into()]).unwrap(), Reply::of(Value::from("1")));
         assert_eq!(take(vec!["x".into()]).unwrap(), Reply::of(Value::from("3")));
-        assert_eq!(take(vec!["x".into()]).unwrap_err(), "search('x') was not recorded so often");
+        assert_eq!(
+            take(vec!["x".into()]).unwrap_err(),
+            "search('x') was recorded fewer times than it is called"
+        );
         assert_eq!(take(vec![1.into()]).unwrap_err(), "search(1) is not in the recording");
         let long = take(vec!["z".repeat(1000).as_str().into()]).unwrap_err();
         assert!(long.chars().count() < 250 && long.ends_with("… is not in the recording"), "{long}");

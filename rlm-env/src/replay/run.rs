@@ -1,4 +1,4 @@
-//! A past session, run again.
+//! Running a past session again.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,77 +20,77 @@ use crate::endpoint::host_variables;
 use crate::session::{Call, Session, SessionConfig, SessionError};
 use crate::workspace::{Context, CopyLimits, HostDir, Workspace};
 
-/// The id of the rollout at the endpoint, and the name of its directory.
+/// The id of the rollout at the endpoint and the name of its directory.
 const ID: &str = "replay";
 
-/// Least time limit of a call by default.
+/// Least default time limit of a call.
 const MIN_LIMIT: Duration = Duration::from_secs(120);
 
-/// How much longer than before a call may take by default.
+/// Default time limit of a call, as a multiple of its original time.
 const TIMES: u32 = 10;
 
-/// Longest that a call can have taken: what is longer is no time.
+/// Longest plausible time of a call; longer ones in a source are ignored.
 const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Least time after which a call is stopped that was stopped before.
+/// Shortest time after which a call that was stopped is stopped again.
 const MIN_STOP: Duration = Duration::from_millis(50);
 
 /// Largest context that is copied, in bytes.
 const MAX_CONTEXT_BYTES: u64 = 1_000_000_000;
 
-/// How a past session is run again.
+/// The configuration of a replay.
 #[derive(Debug)]
 pub struct ReplayConfig {
-    /// The worker program of its language.
+    /// The worker program of the session's language.
     pub worker: PathBuf,
-    /// The host's environment, of which the worker gets what [`env::for_workers`] lets through.
+    /// The host's environment. The worker gets the part that [`env::for_workers`] lets through.
     pub env: Vec<(OsString, OsString)>,
-    /// Where private directories are made.
+    /// The directory for private directories.
     pub dir: PathBuf,
-    /// Where the session works.
+    /// The session's working directory.
     pub place: Place,
-    /// What answers calls of root tools.
+    /// The root tools.
     pub tools: Tools,
-    /// Time limit of a call. None: 120 s, or ten times what it took, where that is more.
+    /// Time limit of a call. None: 120 s, or ten times the original time if that is more.
     pub timeout: Option<Duration>,
     /// Bound on the output returned per stream, in bytes. None: the worker's default.
     pub max_output_bytes: Option<usize>,
 }
 
-/// Where a session works.
+/// A session's working directory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// In a fresh directory with this in it.
+    /// A fresh directory with this context.
     Fresh(Context),
-    /// In this directory.
+    /// This directory.
     Root(PathBuf),
 }
 
-/// What answers calls of root tools.
+/// The source of replies to root tools.
 #[derive(Debug)]
 pub enum Tools {
     /// The tools themselves.
     Live {
-        /// The tools; [`rlm_rootd::LlmBatch`] among them where models are to be asked.
+        /// The tools, with [`rlm_rootd::LlmBatch`] if models are to be called.
         tools: Vec<Tool>,
-        /// What keeps their answers.
+        /// Records their replies.
         recorder: Option<Arc<Recorder>>,
     },
-    /// A recording. What is not in it is refused.
+    /// A recording. Calls that are not in it are refused.
     Recorded(Recording),
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed<'a> {
-    /// The calls in their order.
+    /// The calls in order.
     pub calls: Vec<Compared<'a>>,
-    /// What is different in the last answer, where the source tells it for the whole session alone.
+    /// Differences in the last answer, if the source has one only for the whole session.
     pub answer: Vec<Difference>,
 }
 
 impl Replayed<'_> {
-    /// Whether every call was run again, and everything came to the same.
+    /// True if every call was run again and nothing differs.
     #[must_use]
     pub fn is_equal(&self) -> bool {
         let is_equal = |call: &Compared<'_>| call.differences.is_empty() && call.skipped.is_none();
@@ -98,48 +98,48 @@ impl Replayed<'_> {
     }
 }
 
-/// A replay that cannot go on.
+/// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// The directory for private directories cannot be used.
     #[error("cannot use {}", path.display())]
     Dir {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The working directory cannot be made: the context cannot be copied.
+    /// The working directory cannot be made, for example because the context cannot be copied.
     #[error("cannot make the working directory: {0}")]
     Context(String),
-    /// A root tool cannot be had.
+    /// A root tool is invalid.
     #[error(transparent)]
     Tool(#[from] DefinitionError),
-    /// The root tools cannot be had.
+    /// The root tools cannot be registered.
     #[error(transparent)]
     RootTools(#[from] RootToolsError),
-    /// The tools of [`rlm_rootd::nav`] cannot be had.
-    #[error("cannot look around in the working directory")]
+    /// The tools of [`rlm_rootd::nav`] cannot be made.
+    #[error("cannot make the navigation tools for the working directory")]
     Navigation(#[source] NavigationError),
     /// The session cannot be started.
-    #[error("the session cannot be started")]
+    #[error("cannot start the session")]
     Start(#[source] SessionError),
     /// The worker died, or broke the protocol.
-    #[error("call {call}: the session cannot go on")]
+    #[error("call {call}: the session failed")]
     Session {
-        /// The call.
+        /// The number of the call.
         call: usize,
-        /// Why.
+        /// The error.
         #[source]
         source: InterceptorError,
     },
 }
 
-/// Runs the calls of a past session in a fresh one, and compares. `on_call` sees each when it has ended.
+/// Runs the calls of a past session in a fresh one, and compares. `on_call` gets each call when it has ended.
 ///
-/// A call that was stopped is stopped again, after as long as it ran then, and what it printed until then is not compared.
+/// A call that was stopped is stopped again after its original time, and its output is not compared.
 ///
 /// Dropping the future ends the session and removes its directory.
 ///
@@ -196,7 +196,7 @@ pub async fn replay<'a>(
         calls.push(compared);
     }
     let Rerun { session, tools, directories, last, .. } = rerun;
-    // The calls have been compared, however the worker ends.
+    // All calls have been compared; the worker's exit changes nothing.
     if let Err(error) = session.close().await {
         tracing::debug!(%error, "the worker did not end well");
     }
@@ -219,7 +219,7 @@ fn real(dir: &Path) -> String {
     dir.canonicalize().unwrap_or_else(|_| dir.to_owned()).to_string_lossy().into_owned()
 }
 
-/// A session that goes through what another did.
+/// A session that repeats the calls of another.
 struct Rerun {
     session: Session,
     tools: RootTools,
@@ -264,7 +264,7 @@ impl Rerun {
     }
 }
 
-/// What the session can call.
+/// The root tools of the session.
 fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
     let mut there: Vec<Tool> = match tools {
         Tools::Live { tools, recorder } => {
@@ -293,7 +293,7 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
     Ok(there)
 }
 
-/// Those of [`rlm_rootd::nav`] that the session had.
+/// The tools of [`rlm_rootd::nav`] that the session had.
 fn navigation(past: &PastSession, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
     if !past.root_tools.iter().any(|name| NAV_TOOLS.contains(&name.as_str())) {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Where a past session is read from.
+//! Sources of past sessions.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek};
@@ -17,13 +17,13 @@ use super::{history, trajectory};
 /// Largest history that is read, in bytes.
 pub(super) const MAX_HISTORY_BYTES: u64 = 256 << 20;
 
-/// Largest file beside the history that is read, in bytes.
+/// Largest file besides the history that is read, in bytes.
 const MAX_OTHER_BYTES: u64 = 64 << 20;
 
-/// How much of a file is looked at to tell what it is, in bytes.
+/// Bytes of a file that are searched for its first line.
 const MAX_FIRST_LINE_BYTES: u64 = 64 << 20;
 
-/// The control directory of a kept rollout.
+/// Name of the control directory in a kept rollout.
 const CONTROL: &str = "rlm_control";
 
 impl PastSession {
@@ -41,7 +41,7 @@ impl PastSession {
                 None => Err(SourceError::NoHistory(path.to_owned())),
             };
         }
-        // A person named it: a link of theirs is followed.
+        // The user named this path, so a link is followed.
         let mut file = open(path, 0)?;
         if is_trajectory(&mut file, path)? {
             trajectory::read(BufReader::with_capacity(1 << 16, file), path, options)
@@ -50,10 +50,10 @@ impl PastSession {
         }
     }
 
-    /// Reads the history of a control directory, and what lies beside it.
+    /// Reads the history of a control directory and the documents beside it.
     ///
     /// # Errors
-    /// [`SourceError`]; [`SourceError::Empty`] where there is no history yet.
+    /// [`SourceError`]; [`SourceError::Empty`] if there is no history yet.
     pub fn of_control_dir(control: &ControlDir, options: &SourceOptions) -> Result<Self, SourceError> {
         let path = control.history_file();
         let file = match open(&path, libc::O_NOFOLLOW) {
@@ -73,7 +73,7 @@ impl PastSession {
     }
 }
 
-/// A document that lies beside a history. One that is missing is none; what is wrong with another is remarked on.
+/// A document beside a history. None if it is missing; if it is invalid, None with a remark.
 fn beside<T: DeserializeOwned>(path: &Path, remarks: &mut Vec<String>) -> Option<T> {
     let read = || -> Result<Vec<u8>, SourceError> {
         let mut bytes = Vec::new();
@@ -94,7 +94,7 @@ fn beside<T: DeserializeOwned>(path: &Path, remarks: &mut Vec<String>) -> Option
     None
 }
 
-/// Opens a regular file; anything else is not waited for.
+/// Opens a regular file. Does not block on anything else.
 fn open(path: &Path, flags: i32) -> Result<File, SourceError> {
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | flags).open(path);
     let file = opened.map_err(at(path))?;
@@ -110,11 +110,11 @@ fn bounded(file: File, path: &Path, limit: u64) -> Result<BufReader<io::Take<Fil
     if bytes > limit {
         return Err(SourceError::TooLarge { path: path.to_owned(), bytes, limit });
     }
-    // It may be growing.
+    // The file may still be growing.
     Ok(BufReader::with_capacity(1 << 16, file.take(limit)))
 }
 
-/// Tells a trajectory from a history by the first line, and goes back to the beginning.
+/// Tells a trajectory from a history by the first line, and seeks back to the beginning.
 fn is_trajectory(file: &mut File, path: &Path) -> Result<bool, SourceError> {
     let unknown = |reason: String| SourceError::Unknown { path: path.to_owned(), reason };
     let mut lines = Lines::new(BufReader::new((&*file).take(MAX_FIRST_LINE_BYTES)));

@@ -1,4 +1,4 @@
-//! The options and errors of sources.
+//! Options for reading sources, and errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,42 +8,42 @@ use rlm_core::text::listed;
 use crate::terms::ReplLanguage;
 use crate::trajectory::ReadError;
 
-/// Most rollouts that an error names.
+/// Number of rollouts that an error lists at most.
 const MAX_LISTED: usize = 20;
 
-/// What is taken from a source.
+/// Selects a session within a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceOptions {
-    /// Which rollout of a trajectory; may be left out where there is one.
+    /// The rollout of a trajectory; optional if there is only one.
     pub rollout: Option<String>,
-    /// The language, for a history that does not tell it.
+    /// The language of a history that does not name it.
     pub language: Option<ReplLanguage>,
 }
 
-/// A source that cannot be read.
+/// Why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// A file or directory cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It is something else than a file.
+    /// Not a regular file.
     #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    /// It is too large.
+    /// The file is too large.
     #[error("{} has {bytes} bytes, more than the limit of {limit}", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
-        /// The limit.
+        /// The limit in bytes.
         limit: u64,
     },
     /// A directory without a history.
@@ -57,17 +57,17 @@ pub enum SourceError {
     Unknown {
         /// The file.
         path: PathBuf,
-        /// What is wrong with its first line.
+        /// Why its first line is neither.
         reason: String,
     },
-    /// A line of a history that is none.
+    /// A line is not an entry of a history.
     #[error("{}: line {line} is not an entry of a history: {reason}", path.display())]
     BadLine {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A trajectory that cannot be read.
@@ -75,51 +75,51 @@ pub enum SourceError {
     Trajectory {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reader's error.
         #[source]
         source: ReadError,
     },
-    /// A trajectory without the rollout that was asked for.
+    /// The trajectory does not have the rollout that was asked for.
     #[error("{} has no rollout `{asked}`: it has {}", path.display(), listed(there, MAX_LISTED))]
     NoRollout {
         /// The file.
         path: PathBuf,
         /// The rollout.
         asked: String,
-        /// What it has.
+        /// Its rollouts.
         there: Vec<String>,
     },
-    /// A trajectory of several rollouts, and none was named.
+    /// The trajectory has several rollouts, and none was named.
     #[error("{} has several rollouts: name one with --rollout, of {}", path.display(), listed(there, MAX_LISTED))]
     SeveralRollouts {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// Its rollouts.
         there: Vec<String>,
     },
-    /// A rollout was named, and there are none.
-    #[error("{} is a history, which has no rollouts: leave --rollout out", .0.display())]
+    /// A rollout was named, but a history does not have rollouts.
+    #[error("{} is a history, which has no rollouts: omit --rollout", .0.display())]
     RolloutOfHistory(PathBuf),
-    /// Nothing was done.
+    /// The session has no calls.
     #[error("{} holds no calls", .0.display())]
     Empty(PathBuf),
-    /// The language is not to be found.
-    #[error("{} does not tell the language of its session: name it with --repl-language", .0.display())]
+    /// The language of the session is unknown.
+    #[error("{} does not name the language of its session: name it with --repl-language", .0.display())]
     NoLanguage(PathBuf),
-    /// Another language was named.
-    #[error("{} is of a {found} session, not of {asked}", path.display())]
+    /// The session has another language than the one named.
+    #[error("{} is a {found} session, not {asked}", path.display())]
     OtherLanguage {
         /// The file.
         path: PathBuf,
-        /// The language.
+        /// The session's language.
         found: String,
-        /// What was named.
+        /// The language that was asked for.
         asked: ReplLanguage,
     },
 }
 
 impl SourceError {
-    /// Whether what was asked for does not fit what is there.
+    /// True if the options do not fit the source.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! A past session from the trajectory of a rollout.
+//! Past sessions read from a trajectory.
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -11,7 +11,7 @@ use super::source_error::{SourceError, SourceOptions};
 use crate::terms::ReplLanguage;
 use crate::trajectory::{self, Event, Line, RolloutStarted};
 
-/// Reads one rollout of a trajectory. A last line that is being written, or was cut off, is remarked on.
+/// Reads one rollout of a trajectory. An incomplete last line becomes a remark.
 pub(super) fn read(
     input: impl BufRead,
     path: &Path,
@@ -72,12 +72,12 @@ pub(super) fn read(
     })
 }
 
-/// A rollout, as far as it is read.
+/// A rollout, as read so far.
 #[derive(Default)]
 struct Rollout {
     started: Option<RolloutStarted>,
     calls: Vec<PastCall>,
-    /// Ids of the calls, each with its turn.
+    /// Ids of the calls, with their turns.
     ids: Vec<(u32, String)>,
 }
 

@@ -1,5 +1,5 @@
 def __rlm_attempt(number, source):
-    """Runs a call that did not run to its end in the session: what it raises is shown, and the script goes on."""
+    """Runs a call that did not run to its end in the session. Prints its exception, and the script continues."""
     try:
         __rlm_cell(number, source)
     except BaseException:

@@ -1,7 +1,7 @@
 //! A bash session as a script.
 //!
-//! A call stands in the script as it was given where nothing of it can go on behind its end; else it is given to `eval`, as
-//! the session does with every call. What comes before a reset runs in a bash of its own.
+//! A call appears verbatim if its last line cannot continue in the code after it. Otherwise it is passed to `eval`, as
+//! the session does with every call. Calls before a reset run in a bash of their own.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ use super::{
 use crate::replay::past::{PastCall, PastSession, Task};
 use crate::replay::recording::{Recorded, Recording};
 
-/// The functions that answer calls of root tools.
+/// The functions that stand in for root tools.
 const TOOLS: &str = include_str!("tools.sh");
 
-/// What a session's shell begins with.
+/// Setup, as in a session's shell.
 const BEGIN: &str = "\
 exec </dev/null {__rlm_out}>&1
 export TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat
 ";
 
-/// What a script has of its own that the shells of earlier sessions need as well.
+/// Part of the script's setup that the shells of earlier sessions need as well.
 const INTERACTIVE: &str = "shopt -s expand_aliases\n";
 
-/// The end: what still runs in the background ends with the session, and no EXIT trap runs.
+/// The end: background jobs end with the session, and no EXIT trap runs.
 const END: &str = "\
 # The end of the session, and its answer.
 \\builtin trap - EXIT DEBUG ERR RETURN
@@ -40,7 +40,7 @@ IFS=$' \\t\\n'
 for __rlm_job in $(\\builtin jobs -p); do \\builtin kill \"$__rlm_job\" 2>/dev/null; done
 ";
 
-/// The answer, as `rlm exec` prints it.
+/// Prints the answer as `rlm exec` does.
 const ANSWER: &str = "\
 LC_ALL=C
 if [[ -n ${RLM_CONTENT-} ]]; then
@@ -49,13 +49,13 @@ fi >&\"$__rlm_out\"
 \\builtin exit 0
 ";
 
-/// What parts the words of a call of a root tool.
+/// Separates the words of a root tool's call.
 const UNIT: char = '\u{1f}';
 
-/// What stands before a request in JSON.
+/// Precedes a request in JSON.
 const REQUEST: char = '\u{1e}';
 
-/// What ends each way to make a call.
+/// Ends each way of writing a call.
 const GROUP: char = '\u{1d}';
 
 pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
@@ -70,7 +70,7 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     for (at, calls) in sessions.iter().enumerate() {
         let mut text = String::new();
         let mut kinds = BTreeMap::new();
-        // A word may then be anything, also the beginning of a here-document.
+        // An alias may expand to anything, even to the beginning of a here-document.
         let mut has_aliases = false;
         for call in *calls {
             has_aliases |=
@@ -82,7 +82,7 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
             script.push_str(&text);
             continue;
         }
-        script.push_str("\n# What this session leaves behind is files: after it comes a fresh one.\n");
+        script.push_str("\n# Only the files of this session are kept: a fresh session follows.\n");
         let text = format!("{INTERACTIVE}{text}\n{END}\\builtin exit 0\n");
         let (end, document) = here_document(&text, &format!("END_OF_SESSION_{}", at + 1));
         script.push_str(&format!("\"$BASH\" /dev/fd/9 9<<'{end}'\n{document}"));
@@ -125,11 +125,11 @@ fn push_call(
         Task::Run(code) if is_left_out(call, options) => {
             push_comment(script, call.source.as_ref().unwrap_or(code));
             if call.response().is_some_and(|response| response.state == State::Restored) {
-                script.push_str("set +e # as in the shell that came after it\n");
+                script.push_str("set +e # as in the shell that replaced it\n");
             }
         }
         Task::Run(code) if ended_the_shell(call) => {
-            script.push_str("# In a shell of its own, which it ends.\n");
+            script.push_str("# In a shell of its own, because it ends the shell.\n");
             script.push_str(&format!("(\\builtin eval {})\n", quoted(code)));
         }
         Task::Run(code) if !has_aliases && call.response().is_some_and(ended_well) && stands_alone(code) => {
@@ -142,12 +142,12 @@ fn push_call(
     }
 }
 
-/// Whether the code is no syntax error: that has another status.
+/// True if the code was not a syntax error, which has another status.
 fn ended_well(response: &Response) -> bool {
     response.outcome == Outcome::Ok && response.exit_code == Some(0)
 }
 
-/// Assignments. `kinds` says which names are arrays.
+/// Assigns variables. `kinds` tells which names are arrays.
 fn push_variables(
     script: &mut String,
     variables: &BTreeMap<String, JsonText>,
@@ -171,7 +171,7 @@ fn push_variables(
             }
             part => (false, format!("{name}={}\n", scalar(&part))),
         };
-        // What is exported stays so; but an array is no text.
+        // An exported variable stays exported, but an array cannot become a string.
         if is_array || assignment.is_empty() || kinds.get(name) == Some(&true) {
             script.push_str(&format!("unset -v {name}\n"));
         }
@@ -200,11 +200,11 @@ fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>
     }
     script.push('\n');
     let Some(recording) = recording else {
-        script.push_str("# Root tools work in their session alone.\n");
+        script.push_str("# Root tools only work within their session.\n");
         for tool in tools {
             let refusal = format!(
-                "Error: {tool} is a root tool of the session that this script is of: \
-                 `rlm script --recorded FILE` puts its recorded answers in"
+                "Error: {tool} is a root tool of the original session: \
+                 `rlm script --recorded FILE` adds its recorded replies to the script"
             );
             script.push_str(&format!(
                 "{tool}() {{ printf '%s\\n' {} >&2; return 1; }}\nexport -f {tool}\n",
@@ -223,7 +223,7 @@ fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>
     }
 }
 
-/// The files of one recorded call: the ways to make it, and what it prints.
+/// Writes the files of one recorded call: its possible keys, and its output.
 fn push_answer(script: &mut String, at: usize, Recorded { call, reply }: &Recorded) {
     let mut push = |kind: &str, text: &str| {
         let (end, document) = here_document(text, "END_OF_FILE");
@@ -243,7 +243,7 @@ fn push_answer(script: &mut String, at: usize, Recorded { call, reply }: &Record
     }
 }
 
-/// What the words of a call may be: arguments, or a request in JSON.
+/// The forms in which the call may be written: arguments, or a request in JSON.
 fn keys(call: &Call) -> Vec<String> {
     let json = |value: &Value| {
         let bytes = value.to_json_text(MAX_BODY_BYTES).ok()?;
@@ -253,7 +253,7 @@ fn keys(call: &Call) -> Vec<String> {
     let request = |text: String| format!("{REQUEST}{text}");
     let mut keys = Vec::new();
     let args: Vec<Value> = match (call.tool.as_str(), call.args.as_slice()) {
-        // Prompts are words of their own.
+        // Each prompt is an argument.
         (LLM_BATCH, [Value::List(prompts)]) => {
             keys.extend(json(&call.args[0]).map(request));
             keys.extend(json(&call.args[0]).map(|list| request(format!("{{\"prompts\":{list}}}"))));

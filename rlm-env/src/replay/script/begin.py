@@ -1,4 +1,4 @@
-# What the session began with. Names of the script's own begin with __rlm.
+# The session's initial state. The script's own names start with __rlm.
 import builtins as __rlm_builtins
 import os as __rlm_os
 import sys as __rlm_sys
@@ -15,7 +15,7 @@ __rlm_sys.argv = [""]
 
 
 def __rlm_streams():
-    """Puts the standard streams back, as the session did before each call."""
+    """Restores the standard streams, as the session did before each call."""
     for stream in (__rlm_sys.stdout, __rlm_sys.stderr, *__rlm_std[1:]):
         try:
             stream.flush()
@@ -40,7 +40,7 @@ def __rlm_json(text):
 
 
 def __rlm_begin():
-    """A fresh namespace."""
+    """Begins a fresh namespace."""
     names = globals()
     for name in [name for name in names if not name.startswith("__")]:
         del names[name]

@@ -1,5 +1,5 @@
-# Calls that are more in a session than in a file: they await, change how later ones are compiled, or end with a value,
-# which is shown as the session showed it.
+# Calls that behave differently in a file: they await, change how later ones are compiled, or end with a value,
+# which is printed as in the session.
 __rlm_flags = 0
 __rlm_loop = None
 

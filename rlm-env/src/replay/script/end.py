@@ -1,5 +1,5 @@
 def __rlm_end():
-    """Prints the answer, as the session would have told it."""
+    """Prints the answer as the session would report it."""
     held = globals().get("answer", "")
     if isinstance(held, dict):
         held = dict.get(held, "content")

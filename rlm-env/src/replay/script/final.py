@@ -1,4 +1,4 @@
-# What sets the answer, beside code that does so itself.
+# Functions that set the answer.
 def __rlm_final(value):
     answer = globals().get("answer")
     if value is not answer or not isinstance(answer, dict):

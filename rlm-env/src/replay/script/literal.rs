@@ -1,16 +1,16 @@
-//! Values and texts in Python.
+//! Values and texts as Python literals.
 
 use std::fmt::Write as _;
 
 use rlm_core::json::{JsonText, Part, Wtf8};
 
-/// Longest number that Python reads in a program, whatever its limit on digits is set to.
+/// Longest number that Python always reads in a program, whatever its limit on digits.
 const MAX_DIGITS: usize = 640;
 
-/// Deepest nesting that is written as a literal. Python's parser has a limit of its own.
+/// Deepest nesting that is written as a literal; Python's parser has a limit.
 const MAX_DEPTH: usize = 50;
 
-/// A JSON value as an expression that gives what `json.loads` would.
+/// An expression with the value that `json.loads` would return.
 pub(super) fn value(json: &JsonText) -> String {
     let mut literal = String::new();
     if json.depth() <= MAX_DEPTH && push_value(&mut literal, json.get()) {
@@ -20,7 +20,7 @@ pub(super) fn value(json: &JsonText) -> String {
     }
 }
 
-/// Whether it could be written.
+/// Appends a value. Returns false if it cannot be written as a literal.
 fn push_value(literal: &mut String, json: &str) -> bool {
     match Part::of(json) {
         Part::Null => literal.push_str("None"),
@@ -30,7 +30,7 @@ fn push_value(literal: &mut String, json: &str) -> bool {
         Part::Number(number) => literal.push_str(number),
         Part::String(Wtf8(bytes)) => match std::str::from_utf8(&bytes) {
             Ok(string) => push_string(literal, string),
-            // Half a character.
+            // An unpaired surrogate.
             Err(_) => return false,
         },
         Part::Array(items) => {
@@ -60,7 +60,7 @@ fn push_value(literal: &mut String, json: &str) -> bool {
     true
 }
 
-/// A text as a literal of one line.
+/// A text as a literal on one line.
 pub(super) fn text(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     push_string(&mut literal, text);
@@ -77,7 +77,7 @@ fn push_string(literal: &mut String, text: &str) {
             '\r' => literal.push_str("\\r"),
             '\t' => literal.push_str("\\t"),
             c if c.is_control() => {
-                // A String takes everything.
+                // Writing to a String never fails.
                 let _infallible = write!(literal, "\\x{:02x}", u32::from(c));
             }
             c => literal.push(c),
@@ -86,7 +86,7 @@ fn push_string(literal: &mut String, text: &str) {
     literal.push('"');
 }
 
-/// Code as a literal that can be read as code, where that is possible.
+/// Code as a literal that is readable as code, if possible.
 pub(super) fn code(code: &str) -> String {
     let newline = if code.ends_with('\n') { "" } else { "\n" };
     let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
@@ -97,7 +97,7 @@ pub(super) fn code(code: &str) -> String {
             }
         }
     }
-    // The line break that the other form begins with.
+    // The other form begins with a line break too.
     text(&format!("\n{code}{newline}"))
 }
 

@@ -1,4 +1,4 @@
-//! A past session as a script that runs on its own.
+//! Past sessions as standalone scripts.
 
 mod bash;
 mod literal;
@@ -13,16 +13,16 @@ use super::past::{PastCall, PastSession, Task};
 use super::recording::Recording;
 use crate::terms::ReplLanguage;
 
-/// What a script has in it.
+/// The options of a script.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptOptions<'a> {
-    /// Calls that did not run to their end, too; they are comments else.
+    /// Include calls that did not run to their end; otherwise they are comments.
     pub all: bool,
-    /// What root tools answered; calls of them are refused without it.
+    /// Replies of root tools. Without a recording their calls are refused.
     pub recording: Option<&'a Recording>,
 }
 
-/// Writes a past session as a script: shebang, a header that says what it needs, the calls in their order, and the answer.
+/// Writes a past session as a script: shebang, a header with its requirements, the calls in order, and the answer.
 #[must_use]
 pub fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     match past.language {
@@ -31,7 +31,7 @@ pub fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     }
 }
 
-/// The header's lines, without what makes them comments.
+/// The header's lines, without comment marks.
 fn header(past: &PastSession, options: ScriptOptions<'_>, tools: &[&str]) -> Vec<String> {
     let PastSession { language, calls, .. } = past;
     let (name, program, oldest) = match language {
@@ -41,13 +41,13 @@ fn header(past: &PastSession, options: ScriptOptions<'_>, tools: &[&str]) -> Vec
     let count = counted(calls.len() as u64, "call");
     let version = past.version.as_ref().map_or_else(String::new, |version| format!(" (it was {version})"));
     let mut lines = vec![
-        format!("A {name} session of {count}, as a script of its own, written by `rlm script`."),
+        format!("A {name} session of {count}, as a standalone script, written by `rlm script`."),
         String::new(),
         format!("Needs {program} {oldest} or newer{version}."),
-        "Run it as a file, in a directory that holds the files which the session began with.".to_owned(),
+        "Run it as a file, in a directory with the files that the session started with.".to_owned(),
     ];
     if let Some(fs_root) = &past.fs_root {
-        lines.push(format!("The session's was {}", fs_root.display()));
+        lines.push(format!("The session's directory was {}", fs_root.display()));
     }
     if !tools.is_empty() {
         lines.push(match options.recording {
@@ -70,7 +70,7 @@ fn header(past: &PastSession, options: ScriptOptions<'_>, tools: &[&str]) -> Vec
     lines
 }
 
-/// Root tools that the script has to stand in for, and those of them whose names occur in the code.
+/// The root tools that the script must stand in for, and those of them whose names occur in the code.
 fn root_tools<'a>(past: &'a PastSession, options: ScriptOptions<'a>) -> (Vec<&'a str>, Vec<&'a str>) {
     let mut tools: Vec<&str> = past.root_tools.iter().map(String::as_str).collect();
     tools.extend(options.recording.iter().flat_map(|recording| recording.tools()));
@@ -83,18 +83,18 @@ fn root_tools<'a>(past: &'a PastSession, options: ScriptOptions<'a>) -> (Vec<&'a
     (tools, called)
 }
 
-/// Whether a name occurs in code, and not as a part of another.
+/// True if a name occurs in code as a whole word.
 fn has_word(code: &str, word: &str) -> bool {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
         .any(|(at, _)| !code[..at].ends_with(in_name) && !code[at + word.len()..].starts_with(in_name))
 }
 
-/// What stands above a call, without what makes it a comment.
+/// The title of a call, without comment marks.
 fn title(call: &PastCall, options: ScriptOptions<'_>) -> String {
     let what = match &call.task {
         Task::Run(_) => "",
-        Task::Reset => ": a fresh session, with the files alone",
+        Task::Reset => ": a fresh session, with only the files",
         Task::Set { .. } => ": variables from the host",
     };
     let fault = match (call.fault(), options.all) {
@@ -105,17 +105,17 @@ fn title(call: &PastCall, options: ScriptOptions<'_>) -> String {
     format!("Call {}{what}{fault}", call.number)
 }
 
-/// What stands above a call: its title, and how it was written where that is not how it ran.
+/// Appends a call's title, and the code as written if it differs from the code that ran.
 fn push_title(script: &mut String, title: &str, call: &PastCall, options: ScriptOptions<'_>) {
     push_comment(script, title);
     if let Some(source) = call.source.as_ref().filter(|_| !is_left_out(call, options)) {
-        push_comment(script, "It was written so, and ran with what the calls in it had returned:");
+        push_comment(script, "As written; it ran with the results of its calls in their places:");
         push_comment(script, source);
     }
 }
 
-/// Adds text as comments. Nothing in it can end them: Python takes a carriage return for the end of a line, and bash and
-/// Python stop at NUL.
+/// Appends text as comments that nothing in the text can end: Python ends a line at a carriage return, and both
+/// languages stop at NUL.
 fn push_comment(script: &mut String, text: &str) {
     for line in text.strip_suffix('\n').unwrap_or(text).split(['\n', '\r']) {
         script.push('#');
@@ -127,12 +127,12 @@ fn push_comment(script: &mut String, text: &str) {
     }
 }
 
-/// Whether a call is written as a comment.
+/// True if a call is written as a comment.
 fn is_left_out(call: &PastCall, options: ScriptOptions<'_>) -> bool {
     !options.all && call.fault().is_some()
 }
 
-/// Whether the call's shell ended.
+/// True if the call ended its shell.
 fn ended_the_shell(call: &PastCall) -> bool {
     call.response().is_some_and(|response| response.outcome == Outcome::Exited)
 }

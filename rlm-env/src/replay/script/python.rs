@@ -1,7 +1,7 @@
 //! A Python session as a script.
 //!
-//! A call stands in the script as it was given where it means the same in a file. Others are given as text to a function
-//! that runs them as the session did.
+//! A call appears verbatim if it means the same in a file. Otherwise its text is passed to a function that runs it as
+//! the session did.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ const FINAL: &str = include_str!("final.py");
 const REFUSED: &str = include_str!("refused.py");
 const END: &str = include_str!("end.py");
 
-/// What gives the standard streams away in code that may change them.
+/// Signs of code that may replace the standard streams.
 const OF_STREAMS: [&str; 4] = ["sys.std", "import std", "dup2", "closerange"];
 
 pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
@@ -32,7 +32,7 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
         calls.push('\n');
         push_title(&mut calls, &format!("%% {}", title(call, options)), call, options);
         if call.is_first {
-            calls.push_str("__rlm_begin() # a new worker, with the files alone\n");
+            calls.push_str("__rlm_begin() # a new worker, with only the files\n");
         }
         match &call.task {
             Task::Reset if call.fault().is_none() => calls.push_str("__rlm_begin()\n"),
@@ -98,24 +98,24 @@ pub(super) fn script(past: &PastSession, options: ScriptOptions<'_>) -> String {
     script
 }
 
-/// Whether code had `FINAL` and `FINAL_VAR`, or, where that is not known, names one.
+/// True if code had `FINAL` and `FINAL_VAR` or, if unknown, mentions one of them.
 fn has_final_functions(past: &PastSession) -> bool {
     let names_one = |code: &str| ["FINAL", "FINAL_VAR"].iter().any(|name| has_word(code, name));
     past.has_final_functions.unwrap_or_else(|| past.calls.iter().filter_map(PastCall::code).any(names_one))
 }
 
-/// Functions, and the two empty lines that stand behind them in Python.
+/// Appends functions and two empty lines.
 fn push_functions(script: &mut String, text: &str) {
     script.push_str(text);
     script.push_str("\n\n");
 }
 
 fn push(script: &mut String, text: std::fmt::Arguments<'_>) {
-    // A String takes everything.
+    // Writing to a String never fails.
     let _infallible = script.write_fmt(text);
 }
 
-/// A name may be one that Python spells otherwise.
+/// Appends an assignment; Python may spell the name in another way.
 fn push_assignment(script: &mut String, name: &str, value: &str) {
     if super::is_identifier(name) {
         push(script, format_args!("{name} = {value}\n"));
@@ -128,23 +128,23 @@ fn push_assignment(script: &mut String, name: &str, value: &str) {
     }
 }
 
-/// Whether code that ran to its end would mean something else in a file.
+/// True if code that ran to its end could behave differently in a file.
 fn is_more_in_a_session(call: &PastCall, code: &str) -> bool {
     let shows_a_value = match (call.response(), &call.known) {
         (Some(_), Known::Digest { has_result, .. }) => *has_result,
         (Some(response), Known::All) => response.result.is_some(),
-        // It may.
+        // Unknown, so it may.
         (Some(_), Known::Nothing) | (None, _) => true,
     };
-    // `async for` and `async with` are meant, and `async def` is taken for one.
+    // Aimed at `async for` and `async with`; `async def` is caught as well.
     let awaits = has_word(code, "await") || has_word(code, "async");
-    // A name that a call before has bound cannot be declared global in the same file.
+    // In one file, a name that is already bound cannot be declared global.
     let declares = has_word(code, "global");
     let is_odd = code.contains(['\0', '\u{c}', '\r']);
     shows_a_value || awaits || declares || is_odd
 }
 
-/// What the root tools answered, by call.
+/// Appends the recorded replies, by call.
 fn push_recorded(script: &mut String, recording: &Recording) {
     script.push_str("__rlm_recorded = {}\n");
     for Recorded { call, reply } in &recording.calls {

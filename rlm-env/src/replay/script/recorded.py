@@ -1,4 +1,4 @@
-# Root tools answer from here, by their arguments.
+# Recorded replies of root tools, by arguments.
 __rlm_lock = __import__("threading").Lock()
 
 
@@ -10,7 +10,7 @@ def __rlm_tool(name):
         with __rlm_lock:
             left = __rlm_recorded.get(key)
             if not left:
-                missing = "was not recorded so often" if left == [] else "is not in the recording"
+                missing = "has no recorded reply left" if left == [] else "is not in the recording"
                 raise RuntimeError(f"{key[:200]}{'…' if len(key) > 200 else ''} {missing}")
             error, lines, value = left.pop(0)
         if error is not None:
@@ -26,7 +26,7 @@ def __rlm_tool(name):
 
 
 class __rlm_literal(str):
-    """The text of a value."""
+    """A value as a Python literal."""
 
 
 __rlm_literal_names = {

@@ -1,9 +1,9 @@
-# Root tools work in their session alone.
+# Root tools only work within their session.
 def __rlm_tool(name):
     def tool(*args, **kwargs):
         raise RuntimeError(
-            f"{name} is a root tool of the session that this script is of: "
-            "`rlm script --recorded FILE` puts its recorded answers in"
+            f"{name} is a root tool of the original session: "
+            "`rlm script --recorded FILE` adds its recorded replies to the script"
         )
 
     tool.__name__ = tool.__qualname__ = name

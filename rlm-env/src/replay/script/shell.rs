@@ -1,10 +1,10 @@
-//! Text in bash.
+//! Bash syntax of here-documents, and code that can be followed by other code.
 
 use std::collections::VecDeque;
 
-/// A here-document with this text, which ends in a newline, and a name for it that no line of the text has.
+/// A here-document with this text, and its delimiter: a name that is not a line of the text.
 pub(super) fn here_document(text: &str, name: &str) -> (String, String) {
-    // Without the NULs a line may be another one.
+    // Removing NULs can make two lines equal.
     let text = text.replace('\0', "");
     let is_free = |end: &String| text.lines().all(|line| line != end);
     let end = std::iter::once(name.to_owned())
@@ -15,14 +15,14 @@ pub(super) fn here_document(text: &str, name: &str) -> (String, String) {
     (end.clone(), format!("{text}{newline}{end}\n"))
 }
 
-/// Whether code that ran to its end with status 0 may stand in a file, with other code behind it. It cannot be cut off
-/// within a quotation or a compound command, for that is an error; but its last line may go on in the next one, and
-/// here-documents may be open. Where that is not certain the answer is no.
+/// True if code that ran to its end with status 0 can be followed by other code in a file. It cannot end within a
+/// quotation or a compound command, which would be an error, but its last line may continue, and here-documents may be
+/// open. If in doubt, false.
 pub(super) fn stands_alone(code: &str) -> bool {
     !code.trim_end_matches('\n').ends_with('\\') && !code.contains('\0') && here_documents_end(code)
 }
 
-/// Whether each here-document has its end. Whatever looks like one counts.
+/// True if each here-document, or what looks like one, is closed.
 fn here_documents_end(code: &str) -> bool {
     let mut open: VecDeque<(bool, String)> = VecDeque::new();
     let mut goes_on = false;
@@ -39,14 +39,14 @@ fn here_documents_end(code: &str) -> bool {
         }
         let Some(ends) = ends_named_in(line) else { return false };
         open.extend(ends);
-        // What follows may stand in a quotation, or belong to this line.
+        // The next lines may be in a quotation, or continue this one.
         goes_on |= line.ends_with('\\')
             || ['\'', '"', '`'].iter().any(|quote| line.matches(*quote).count() % 2 == 1);
     }
     open.is_empty()
 }
 
-/// The ends of the here-documents that begin in a line. None: they cannot be told, or the line might be no command.
+/// The delimiters of the here-documents that begin in a line. None: unclear, or the line may not be a command.
 fn ends_named_in(line: &str) -> Option<Vec<(bool, String)>> {
     let mut ends = Vec::new();
     let mut rest = line;
@@ -57,7 +57,7 @@ fn ends_named_in(line: &str) -> Option<Vec<(bool, String)>> {
             rest = here_string;
             continue;
         }
-        // In a quotation, a comment or an expression it would be none.
+        // In a quotation, a comment or an arithmetic expression, `<<` does not begin a here-document.
         if ["'", "\"", "#", "((", "`"].iter().any(|mark| before.contains(mark)) {
             return None;
         }

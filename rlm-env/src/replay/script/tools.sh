@@ -1,4 +1,4 @@
-# Root tools answer from here: the text that a call printed, by the words that it was made with.
+# Recorded replies of root tools: the printed text, by the arguments of the call.
 __rlm_recorded() {
   local tool=$1 asked form=text key='' text part literal='' is_text='' request='' file taken
   shift
@@ -66,14 +66,14 @@ __rlm_recorded() {
     done <"$file"
   done
   if [[ -n ${taken-} ]]; then
-    printf 'Error: this call of %s was not recorded so often\n' "$tool" >&2
+    printf 'Error: this call of %s has no recorded reply left\n' "$tool" >&2
   else
     key=${key//$'\x1f'/, }
     printf 'Error: this call of %s is not in the recording: %.200s\n' "$tool" "${key%, }" >&2
   fi
   return 1
 }
-# Takes the white space between the parts of JSON away, and the quotes of a string, where a text may be JSON.
+# Removes white space between JSON tokens, and the quotes of a string, if the text looks like JSON.
 __rlm_compact() {
   local __rlm_rest=${!1} __rlm_text=''
   local __rlm_string='^[[:space:]]*"([^"\]*)"[[:space:]]*$' __rlm_opens='^[[:space:]]*[[{]'

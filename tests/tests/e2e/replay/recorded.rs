@@ -221,7 +221,7 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
         assert_eq!(replayed.status.code(), Some(1));
         let words = text(&replayed.stdout);
         assert!(
-            words.contains("llm_batch is a root tool that this replay does not have: give its tools or"),
+            words.contains("this replay does not have the root tool llm_batch: provide the tools,"),
             "{words}"
         );
         // In a script.
@@ -240,7 +240,7 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
             "{script}"
         );
         let output = run(&place, &script);
-        let refusal = "llm_batch is a root tool of the session that this script is of: `rlm script --recorded FILE` puts its recorded answers in";
+        let refusal = "llm_batch is a root tool of the original session: `rlm script --recorded FILE` adds its recorded replies to the script";
         assert!(text(&output.stderr).contains(refusal), "{output:?}");
         place.assert_nothing_left();
     }
@@ -294,14 +294,14 @@ fn equal_calls_are_answered_in_order_and_as_often_as_recorded() {
     let codes = [
         (
             history("echo $(pick x); echo $(pick x); pick x", json!(0)),
-            "Error: this call of pick was not recorded so often",
+            "Error: this call of pick has no recorded reply left",
         ),
         (
             history(
                 "print(pick('x'), pick('x'), sep='\\n')\ntry:\n    pick('x')\nexcept RuntimeError as error:\n    import sys; print(error, file=sys.stderr)",
                 Value::Null,
             ),
-            "pick('x') was not recorded so often",
+            "pick('x') has no recorded reply left",
         ),
     ];
     for (text, error) in codes {

@@ -149,10 +149,10 @@ fn what_is_asked_for_must_fit() {
         ("rlm: the session is a bash session: leave --python out\n", Some(2))
     );
     let (error, status) = refusal(&["--repl-language", "python"]);
-    assert!(error.ends_with("is of a bash session, not of python\n") && status == Some(2), "{error}");
+    assert!(error.ends_with("is a bash session, not python\n") && status == Some(2), "{error}");
     let (error, status) = refusal(&["--rollout", "x"]);
     assert!(
-        error.ends_with("is a history, which has no rollouts: leave --rollout out\n") && status == Some(2),
+        error.ends_with("is a history, which has no rollouts: omit --rollout\n") && status == Some(2),
         "{error}"
     );
     let (error, status) = refusal(&["--root", "missing"]);

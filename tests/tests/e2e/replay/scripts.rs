@@ -298,7 +298,7 @@ fn nothing_but_files_outlives_a_reset() {
         }
         let script = script_of(&place, &keep(&place, &worker), &[]);
         assert_eq!(shown(&run(&place, &script)), (stdout.as_str(), "", Some(0)), "{script}");
-        assert_eq!(script.matches(": a fresh session, with the files alone\n").count(), 3);
+        assert_eq!(script.matches(": a fresh session, with only the files\n").count(), 3);
         worker.call(answer);
         let output = run(&place, &script_of(&place, &keep_again(&place, &worker), &[]));
         assert_eq!(text(&output.stdout), format!("{stdout}new\n"));
@@ -325,7 +325,10 @@ fn the_file_is_a_program_that_says_what_it_needs() {
     assert!(script.contains("\n# Needs bash 4.4 or newer (it was "), "{script}");
     let context = fs::read_to_string(kept.join("rlm_context.json")).unwrap();
     let fs_root = serde_json::from_str::<serde_json::Value>(&context).unwrap()["fs_root"].clone();
-    assert!(script.contains(&format!("\n# The session's was {}\n", fs_root.as_str().unwrap())), "{script}");
+    assert!(
+        script.contains(&format!("\n# The session's directory was {}\n", fs_root.as_str().unwrap())),
+        "{script}"
+    );
     assert_eq!(script_of(&place, &kept.join("rlm_history.jsonl"), &[]), script);
     let failed = rlm(&place, &["script", kept.to_str().unwrap(), "--output", "missing/run.sh"]);
     assert_eq!(failed.status.code(), Some(3));

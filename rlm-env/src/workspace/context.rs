@@ -1,4 +1,4 @@
-//! What lies in a rollout's working directory.
+//! The context: the initial contents of a rollout's working directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use serde_json::Value as Json;
 
 use super::names::shown;
 
-/// What lies in a rollout's working directory when it begins.
+/// The initial contents of a rollout's working directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Context {
     /// Nothing.
     #[default]
     Nothing,
-    /// Copies of these. What a single directory holds lies in the working directory itself; else each lies there under its
-    /// own name.
+    /// Copies of these. The contents of a single directory are copied into the working directory itself; otherwise each
+    /// path is copied under its own name.
     Paths(Vec<PathBuf>),
     /// A text, as `context.txt`.
     Text(String),
@@ -23,39 +23,39 @@ pub enum Context {
     Json(Json),
     /// Files, by name and content.
     Files(Vec<(String, Vec<u8>)>),
-    /// All of these. Directories lie there under their own names.
+    /// All of these. Directories keep their own names.
     Together(Vec<Self>),
 }
 
-/// A context that cannot be put into a working directory.
+/// Why a context cannot be put into a working directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContextError {
-    /// A symbolic link lies in it. Where it leads to is not the context's to say.
-    #[error("the context holds a symbolic link, {}: put what it leads to in its place, or leave it out", shown(.0))]
+    /// The context contains a symbolic link, whose target may be outside it.
+    #[error("the context contains a symbolic link, {}: replace it by its target, or remove it", shown(.0))]
     Symlink(PathBuf),
-    /// Something in it is neither a file nor a directory.
-    #[error("the context holds a {kind}, {}: expected files and directories alone", shown(path))]
+    /// The context contains something other than files and directories.
+    #[error("the context contains a {kind}, {}: expected only files and directories", shown(path))]
     Special {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// What it is: `socket`, `FIFO`, …
+        /// Its kind: `socket`, `FIFO`, …
         kind: &'static str,
     },
-    /// It has more bytes than it may.
+    /// The context is larger than the limit.
     #[error(
-        "the context has {} bytes or more, the limit is {}: give a part of it, or raise `max_context_bytes`",
+        "the context has at least {} bytes, more than the limit of {}: give a part of it, or raise `max_context_bytes`",
         grouped(*at_least), grouped(*limit)
     )]
     TooLarge {
-        /// The limit, in bytes.
+        /// The limit in bytes.
         limit: u64,
-        /// How many bytes there are at least.
+        /// A lower bound of the size in bytes.
         at_least: u64,
     },
-    /// It has more files and directories than it may.
+    /// The context has more files and directories than the limit.
     #[error("the context has more than {} files and directories: give a part of it, or an archive", grouped(*.0))]
     TooMany(u64),
-    /// Two of the given paths would have one name.
+    /// Two of the given paths would get the same name.
     #[error("{} and {} would both be `{}`: rename one of them", shown(first), shown(second), shown(name))]
     SameName {
         /// The one given first.
@@ -65,52 +65,55 @@ pub(crate) enum ContextError {
         /// The name.
         name: PathBuf,
     },
-    /// Something would take the place of the transcript.
-    #[error("{} has the name of the conversation's transcript: rename it, or leave it out", shown(.0))]
+    /// A file would overwrite the transcript.
+    #[error("{} has the name of the conversation's transcript: rename it, or remove it", shown(.0))]
     Reserved(PathBuf),
-    /// A path among several has no name that it could have in the working directory.
-    #[error("{} has no name to be given in the working directory: give it alone, or what it holds", shown(.0))]
-    NoName(PathBuf),
-    /// The working directory lies in what would be copied to it.
+    /// One of several paths has no file name.
     #[error(
-        "{} holds the directory that it would be copied to, {}: give a part of it, or have rollouts elsewhere",
+        "{} does not end in a name, so it cannot be copied next to other paths: give it alone, or give its contents",
+        shown(.0)
+    )]
+    NoName(PathBuf),
+    /// A path contains the working directory that it would be copied to.
+    #[error(
+        "{} contains the directory that it would be copied to, {}: give a part of it, or keep rollouts elsewhere",
         shown(path),
         shown(target)
     )]
     HoldsTarget {
-        /// What was to be copied.
+        /// The path to copy.
         path: PathBuf,
         /// The working directory.
         target: PathBuf,
     },
-    /// It cannot be read: it is missing, or permissions forbid it, or the disk fails.
+    /// Reading failed: it is missing, or permissions forbid it, or the disk failed.
     #[error("cannot read {}", shown(path))]
     Read {
-        /// What.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A file cannot be copied, by fault of either side.
+    /// Copying a file failed, on either side.
     #[error("cannot copy {}", shown(path))]
     Copy {
-        /// What.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The working directory cannot be written.
+    /// Writing to the working directory failed.
     #[error("cannot write {}", shown(path))]
     Write {
-        /// What.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The rollout ended meanwhile.
-    #[error("the rollout ended while its context was copied")]
+    /// The rollout was cancelled while its context was copied.
+    #[error("the rollout ended while its context was being copied")]
     Cancelled,
 }

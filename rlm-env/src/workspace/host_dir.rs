@@ -1,10 +1,11 @@
-//! The private directory of a host, and the removal of those whose hosts were killed.
+//! The private directory of a host, and the removal of directories whose hosts were killed.
 //!
-//! A host holds a lock (`flock`) on the file [`LOCK`] in its directory for as long as it lives; the kernel releases it when
-//! the host is killed, whatever it left running. A directory whose lock can be taken is an orphan, and the next host removes
-//! it: the lock held, and the lock file last, so that what a killed remover leaves is an orphan too.
+//! A host holds a lock (`flock`) on the file [`LOCK`] in its directory while it runs. If the host is killed, the kernel
+//! releases the lock, whatever processes it left running. A directory whose lock can be taken is an orphan, and the
+//! next host removes it: while holding the lock, and the lock file last, so that an interrupted removal leaves an
+//! orphan too.
 //!
-//! A directory without a lock file is removed only while it is empty. It may be that of a host that is just starting, which
+//! A directory without a lock file is removed only if it is empty. It may belong to a host that is just starting, which
 //! then makes another one.
 
 use std::ffi::{OsStr, OsString};
@@ -24,21 +25,21 @@ use super::remove::remove_all;
 
 const PREFIX: &str = "rlm-host-";
 
-/// The lock file. No id of a rollout has an `@`.
+/// Name of the lock file. Ids of rollouts do not contain `@`.
 const LOCK: &str = "rlm@lock";
 
-/// How many directories a starting host may lose to hosts that remove orphans at the same moment.
+/// Attempts of a starting host to make a directory, while other hosts remove it as an orphan.
 const ATTEMPTS: u32 = 1000;
 
-/// A host's private directory. A clone is the same one; it is removed with the last of them.
+/// A host's private directory. Clones share it; the last one removes it.
 #[derive(Debug)]
 pub(crate) struct HostDir(Arc<Owned>);
 
 impl HostDir {
-    /// Removes what killed hosts of this user left in a directory, and makes a new one there. Blocks.
+    /// Removes the orphans of this user in a directory, and makes a new one there. Blocks.
     ///
     /// # Errors
-    /// The directory cannot be used. An orphan that cannot be removed is only logged.
+    /// The parent cannot be used. An orphan that cannot be removed is only logged.
     pub(crate) fn create(parent: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(parent)?;
         let parent = Directory::at_path(&path)?;
@@ -48,7 +49,7 @@ impl HostDir {
                 return Ok(Self(Arc::new(owned)));
             }
         }
-        Err(io::Error::other("another process removes each new directory at once"))
+        Err(io::Error::other("another process keeps removing new directories"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,16 +60,16 @@ impl HostDir {
         &self.0.directory
     }
 
-    /// Whether it still lies where it was made: a session may have removed or moved it.
+    /// True if it is still where it was made: a session may have removed or moved it.
     pub(crate) fn is_in_place(&self) -> bool {
         let there = fs::symlink_metadata(self.path()).map(|there| Identity::from(&there));
         there.is_ok_and(|there| self.0.directory.identity().is_ok_and(|made| made == there))
     }
 
-    /// Removes it with all that it holds, once no clone is in use any more. Blocks.
+    /// Removes it with its contents, once no clone is in use. Blocks.
     ///
     /// # Errors
-    /// Something in it cannot be removed.
+    /// Something in it could not be removed.
     pub(crate) fn remove(self) -> io::Result<()> {
         let mut others = self.0.clones();
         while *others > 0 {
@@ -99,12 +100,12 @@ struct Owned {
     parent: Directory,
     directory: Directory,
     path: PathBuf,
-    /// Closed, and so released, after the removal.
+    /// Dropped, and so released, after the removal.
     _lock: File,
     is_removed: AtomicBool,
-    /// Handles beside one.
+    /// Number of other clones.
     clones: Mutex<usize>,
-    /// Notified when there is one less.
+    /// Notified when a clone is dropped.
     gone: Condvar,
 }
 
@@ -144,7 +145,7 @@ impl Owned {
         self.clones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does nothing a second time.
+    /// Removes the directory; does nothing a second time.
     fn remove(&self) -> io::Result<()> {
         if self.is_removed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -161,12 +162,12 @@ impl Drop for Owned {
     }
 }
 
-/// Removes the directories of dead hosts. What fails is logged.
+/// Removes the directories of dead hosts. Errors are logged.
 fn remove_orphans(parent: &Directory, path: &Path) {
     let entries = match parent.entries() {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot look for what killed hosts left behind");
+            tracing::warn!(path = %path.display(), %error, "cannot look for directories of killed hosts");
             return;
         }
     };
@@ -175,7 +176,7 @@ fn remove_orphans(parent: &Directory, path: &Path) {
             && let Err(error) = remove_if_orphan(parent, &name)
         {
             let path = path.join(&name);
-            tracing::warn!(path = %path.display(), %error, "cannot remove what a killed host left behind");
+            tracing::warn!(path = %path.display(), %error, "cannot remove the directory of a killed host");
         }
     }
 }
@@ -198,7 +199,7 @@ fn remove_if_orphan(parent: &Directory, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Takes the lock. False: another process has it, or had it and has removed the file.
+/// Takes the lock. False if another process has it, or had it and has removed the file.
 fn take(lock: &File) -> io::Result<bool> {
     match lock.try_lock() {
         Ok(()) => Ok(lock.metadata()?.nlink() > 0),
@@ -207,12 +208,12 @@ fn take(lock: &File) -> io::Result<bool> {
     }
 }
 
-/// Removes a host's directory, whose lock is held.
+/// Removes a host's directory. The caller holds its lock.
 fn remove_locked(parent: &Directory, name: &OsStr, directory: &Directory) -> io::Result<()> {
     directory.restore_access()?;
     let held: Vec<OsString> = directory.entries()?.map(|entry| Ok(entry?.name)).collect::<io::Result<_>>()?;
     let removals = held.iter().filter(|held| *held != LOCK).map(|held| remove_all(directory, held));
-    // Each is tried; the first error is returned.
+    // Try all of them and return the first error.
     removals.fold(Ok(()), Result::and)?;
     match unlinkat(directory, LOCK, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => remove_empty(parent, name),
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     impl HostDir {
-        /// Leaves the directory as a host that is killed does.
+        /// Leaves the directory behind as a killed host does.
         fn kill(self) -> PathBuf {
             self.0.is_removed.store(true, Ordering::Release);
             self.0.path.clone()
@@ -294,7 +295,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let host = HostDir::create(parent.path()).unwrap();
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // It answers, so it is the new program with no more than what was handed on: spawning returns a moment earlier.
+        // Its output shows that exec has happened: spawning returns a moment earlier, with all descriptors still open.
         let mut byte = [0];
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();

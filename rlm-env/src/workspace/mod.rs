@@ -1,4 +1,4 @@
-//! Directories of rollouts: made, filled with the context, watched over, removed.
+//! Directories of rollouts: creation, filling with the context, removal.
 //!
 //! | name | what |
 //! | --- | --- |
@@ -7,8 +7,7 @@
 //! | `…/ID/rlm_fs/` | the session's working directory: the context, and `.messages` |
 //! | `…/ID/rlm_control/` | where host and worker meet |
 //!
-//! All of this is blocking work on files, done on the caller's thread; only the context is copied
-//! on another one.
+//! All functions block on files on the caller's thread, except that the context is copied on another one.
 
 mod context;
 mod copy;
@@ -43,29 +42,29 @@ use names::shown;
 const FS: &str = "rlm_fs";
 const CONTROL: &str = "rlm_control";
 
-/// A rollout's directory cannot be made.
+/// Why a rollout's directory cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
-    /// The rollout's id is no name of a directory.
+    /// The rollout's id is not a valid directory name.
     #[error(
-        "`{0}` is no id of a rollout: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`, not all of them dots"
+        "`{0}` is not a valid id of a rollout: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`, not all of them dots"
     )]
     BadId(String),
-    /// There is something of that name.
+    /// The path already exists.
     #[error("{} exists already: remove it, or take another id or directory", shown(.0))]
     Exists(PathBuf),
-    /// The file system refuses.
+    /// The file system refused.
     #[error("cannot make {}", shown(path))]
     Make {
-        /// What was to be made.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A rollout's directory. Dropping it removes it, unless it is to be kept and was filled.
+/// A rollout's directory. Dropping it removes it, unless it is to be kept and has been filled.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     tree: Arc<Tree>,
@@ -75,10 +74,10 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Makes a rollout's directory in that of its host, or in `keep`, which is made too where it is missing.
+    /// Makes a rollout's directory in that of its host, or in `keep`, which is created if it is missing.
     ///
     /// # Errors
-    /// Nothing is left of it.
+    /// [`WorkspaceError`]; nothing is left behind.
     pub(crate) fn create(host: &HostDir, id: &str, keep: Option<&Path>) -> Result<Self, WorkspaceError> {
         if !is_rollout_id(id) {
             return Err(WorkspaceError::BadId(id.to_owned()));
@@ -123,19 +122,19 @@ impl Workspace {
         &self.control_path
     }
 
-    /// Whether it stays when the rollout has ended.
+    /// True if it stays when the rollout has ended.
     pub(crate) fn is_kept(&self) -> bool {
         self.tree.is_kept()
     }
 
-    /// Puts the context into the working directory, which is empty yet, and says what lies there then. A directory that is
-    /// to be kept is from then on.
+    /// Copies the context into the empty working directory and returns its summary. From then on, a directory that is
+    /// to be kept is kept.
     ///
-    /// Cancelling stops the copy soon, and the future waits for that. Dropping the future stops it too, and then the
-    /// directory is removed when the copy has stopped.
+    /// Cancelling stops the copy soon, and the future waits for that. Dropping the future stops it too; the directory
+    /// is then removed once the copy has stopped.
     ///
     /// # Errors
-    /// [`ContextError`]; nothing of the context is left then.
+    /// [`ContextError`]; nothing of the context is left in the directory.
     pub(crate) async fn fill(
         &self,
         context: Context,
@@ -164,25 +163,25 @@ impl Workspace {
         }
     }
 
-    /// Begins the file `.messages` in the working directory.
+    /// Creates the file `.messages` in the working directory.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(crate) fn transcript(&self) -> io::Result<Transcript> {
         Transcript::create(self.fs.try_clone()?, &self.fs_path)
     }
 
-    /// Removes the directory, unless it is kept. Blocks; waits for a copy that was cancelled to stop.
+    /// Removes the directory, unless it is kept. Blocks; waits for a cancelled copy to stop.
     ///
     /// # Errors
-    /// The first thing in it that could not be removed, with its path.
+    /// The first entry that could not be removed, with its path.
     pub(crate) fn remove(self) -> io::Result<()> {
         let _no_copy = self.tree.copying.lock().unwrap_or_else(PoisonError::into_inner);
         self.tree.remove()
     }
 }
 
-/// What of a workspace outlives it while a copy has yet to stop.
+/// The part of a workspace that lives on until its copy has stopped.
 #[derive(Debug)]
 struct Tree {
     parent: Parent,
@@ -190,7 +189,7 @@ struct Tree {
     path: PathBuf,
     is_filled: AtomicBool,
     is_removed: AtomicBool,
-    /// Locked while the context is copied.
+    /// Locked during the copy of the context.
     copying: Mutex<()>,
 }
 
@@ -207,7 +206,7 @@ impl Tree {
         matches!(self.parent, Parent::Keep(_)) && self.is_filled.load(Ordering::Acquire)
     }
 
-    /// Does nothing a second time.
+    /// Removes the directory; does nothing a second time.
     fn remove(&self) -> io::Result<()> {
         if self.is_kept() || self.is_removed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -224,7 +223,7 @@ impl Drop for Tree {
     }
 }
 
-/// The directory that holds a rollout's.
+/// The directory that contains a rollout's.
 #[derive(Debug)]
 enum Parent {
     Host(HostDir),
@@ -364,7 +363,7 @@ mod tests {
         assert_eq!(fs::read_dir(host.path()).unwrap().count(), 1, "the lock alone");
     }
 
-    /// The copy waits for a thread while its future is dropped, and comes when the workspace is gone.
+    /// The copy waits for a thread when its future is dropped, and starts when the workspace is gone.
     #[test]
     fn a_copy_whose_future_was_dropped_does_not_outlive_the_directory() {
         let (_parent, host) = host();

@@ -1,15 +1,15 @@
-//! Names of files, as people and models read them.
+//! Names of files for display.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A name or path in which every character can be seen. Control characters, those that change how others are shown, and
-/// backslashes are escaped, and bytes that are no UTF-8 are `\xNN`.
+/// A name or path with every character visible. Escapes backslashes, control characters and characters that change how
+/// others are displayed; bytes that are not UTF-8 become `\xNN`.
 pub(super) fn shown(name: impl AsRef<OsStr>) -> String {
     pieces(name.as_ref()).concat()
 }
 
-/// As [`shown`], with at most so many characters: what is longer is cut in the middle, never inside an escape.
+/// As [`shown`], with at most this many characters: longer names are cut in the middle, never inside an escape.
 pub(super) fn shown_short(name: impl AsRef<OsStr>, limit: usize) -> String {
     let pieces = pieces(name.as_ref());
     let length = |piece: &String| piece.chars().count();
@@ -26,7 +26,7 @@ pub(super) fn shown_short(name: impl AsRef<OsStr>, limit: usize) -> String {
     format!("{}…{}", pieces[..head].concat(), pieces[pieces.len() - tail..].concat())
 }
 
-/// The characters, each as it is shown.
+/// The characters, each in its displayed form.
 fn pieces(name: &OsStr) -> Vec<String> {
     let mut pieces = Vec::new();
     for chunk in name.as_bytes().utf8_chunks() {
@@ -42,7 +42,7 @@ fn pieces(name: &OsStr) -> Vec<String> {
     pieces
 }
 
-/// Control characters, line separators, and those that have no width or turn the direction of others.
+/// True for control characters, line separators, and characters of no width or that change the direction of text.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(

@@ -1,7 +1,7 @@
-//! Removal of trees that a session has left, whatever it did to them.
+//! Removal of directory trees that a session left behind, whatever it did to them.
 //!
-//! Symbolic links are removed, not followed. Directories that cannot be read or written are made so. A mount point in the
-//! tree is neither entered nor removed: it is an error, after the rest was removed.
+//! Symbolic links are removed, not followed. Unreadable or unwritable directories get their permissions back. A mount
+//! point in the tree is neither entered nor removed: it is an error, reported after the rest was removed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,13 +13,13 @@ use rlm_core::dirfd::{Cursor, Directory};
 
 use super::names::shown;
 
-/// How often a directory that something still writes to is emptied again.
+/// Attempts to empty a directory that something still writes to.
 const PASSES: u32 = 4;
 
-/// Removes what a directory holds under a name, whatever it is. Nothing there is a success.
+/// Removes the entry of a directory with this name, of any kind. A missing entry is a success.
 ///
 /// # Errors
-/// The first thing that could not be removed, with its path. What could be, is.
+/// The first entry that could not be removed, with its path. Everything else is removed.
 pub(super) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
     let failed = |error: io::Error| with_path(Path::new(name), &error);
     for _ in 0..PASSES {
@@ -28,7 +28,7 @@ pub(super) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
         }
         match parent.directory(name) {
             Ok(directory) => clear_below(directory, Path::new(name))?,
-            // Another process removes it too, or has put something else there.
+            // Another process removed it too, or replaced it.
             Err(error) if is_race(&error) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -36,7 +36,7 @@ pub(super) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
     Err(failed(Errno::ENOTEMPTY.into()))
 }
 
-/// Removes all that a directory holds.
+/// Removes all entries of a directory.
 ///
 /// # Errors
 /// As for [`remove_all`].
@@ -50,15 +50,15 @@ enum Removal {
     DirectoryNotEmpty,
 }
 
-/// Removes anything but a directory that holds something.
+/// Removes one entry, unless it is a directory that is not empty.
 fn remove_one(parent: &Directory, name: &OsStr) -> Result<Removal, Errno> {
     let refusal = match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => return Ok(Removal::Done),
-        // Kernels differ in what unlink says of a directory.
+        // The errno of unlink for a directory depends on the kernel.
         Err(errno @ (Errno::EISDIR | Errno::EPERM)) => errno,
         Err(errno) => return Err(errno),
     };
-    // Linux refuses to remove a mount point before it looks whether it is empty. So nothing descends into one.
+    // Linux refuses to remove a mount point before it checks whether it is empty, so we never descend into one.
     match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(Removal::Done),
         Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(Removal::DirectoryNotEmpty),
@@ -71,11 +71,11 @@ fn remove_one(parent: &Directory, name: &OsStr) -> Result<Removal, Errno> {
 #[derive(Debug)]
 struct Level {
     name: OsString,
-    /// Its directories that are not empty, still to be cleared.
+    /// Its non-empty directories, still to be cleared.
     directories: Vec<OsString>,
 }
 
-/// Empties a directory, which has this path in errors. What is added in the course of it may be left.
+/// Empties a directory; `path` is its name in errors. Entries that are added during the removal may be left.
 fn clear_below(directory: Directory, path: &Path) -> io::Result<()> {
     let mut cursor = Cursor::new(directory);
     let mut clearing = Clearing { levels: Vec::new(), first_error: None };
@@ -91,7 +91,7 @@ fn clear_below(directory: Directory, path: &Path) -> io::Result<()> {
             && !clearing.levels.is_empty()
         {
             cursor.leave()?;
-            // Where it is not empty, something in it is noted already, or was added.
+            // If it is not empty, an entry's error is already recorded, or an entry was added.
             if let Err(errno) = remove_one(&cursor, &done.name) {
                 clearing.note(&done.name, &errno.into());
             }
@@ -107,7 +107,7 @@ struct Clearing {
 }
 
 impl Clearing {
-    /// Removes what can be removed at once from the cursor's directory, and notes the rest as a level.
+    /// Removes the entries of the cursor's directory that can be removed at once, and records the rest as a level.
     fn scan(&mut self, cursor: &Cursor, name: OsString) {
         self.levels.push(Level { name, directories: Vec::new() });
         let entries = match cursor.restore_access().and_then(|()| cursor.entries()) {

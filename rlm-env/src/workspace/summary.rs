@@ -1,4 +1,4 @@
-//! What a working directory holds, told to the model.
+//! Summary of a working directory's contents for the model.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,48 +12,48 @@ use serde_json::{Map, Value as Json, json};
 
 use super::names::{shown, shown_short};
 
-/// Entries of the working directory, and files of the whole tree, that are kept: the largest.
+/// Number of top-level entries, and of files in the whole tree, that are kept: the largest.
 const KEPT: usize = 100;
 
-/// Of these, how many the text names.
+/// Number of these that the text names.
 const ENTRIES_IN_TEXT: usize = 10;
 const FILES_IN_TEXT: usize = 5;
 const EXTENSIONS_IN_TEXT: usize = 8;
 
-/// Characters of a name, and of a path, that the text shows at most.
+/// Longest name and longest path in the text, in characters.
 const NAME_IN_TEXT: usize = 48;
 const PATH_IN_TEXT: usize = 72;
 
-/// A longer extension is hardly one.
+/// Longest extension in characters; anything longer is hardly an extension.
 const MAX_EXTENSION: usize = 12;
 
-/// Extensions that are told apart.
+/// Number of extensions that are counted separately.
 const MAX_EXTENSIONS: usize = 1000;
 
-/// Lines are counted in the files that are named, until so many bytes were read.
+/// Bytes of the named files in which lines are counted.
 const LINES_BYTES: u64 = 256 << 20;
 
-/// A file with a zero byte so early is no text.
+/// A file with a zero byte in this many first bytes is not text.
 const SNIFFED_BYTES: usize = 8 << 10;
 
-/// Gathers a [`Summary`] while a working directory is filled.
+/// Collects a [`Summary`] while a working directory is filled.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     files: u64,
     dirs: u64,
     bytes: u64,
-    /// The latest is the one that is being filled.
+    /// The last one is being filled.
     entries: Vec<TopEntry>,
-    /// Entries that are counted above and not kept.
+    /// Number of entries that are counted but not kept.
     dropped_entries: u64,
     largest: Vec<LargeFile>,
-    /// A smaller file is none of the largest.
+    /// Size in bytes from which a file is among the largest.
     large_from: u64,
     extensions: HashMap<String, Kind>,
 }
 
 impl Tally {
-    /// A file was added to a directory, which is given by its names in the working directory.
+    /// Adds a file. `place` is the path of its directory below the working directory.
     pub(super) fn file(&mut self, place: &[OsString], name: &OsStr, bytes: u64) {
         self.files += 1;
         self.bytes += bytes;
@@ -68,7 +68,7 @@ impl Tally {
         self.note_large(place, name, bytes);
     }
 
-    /// A directory was added.
+    /// Adds a directory.
     pub(super) fn dir(&mut self, place: &[OsString], name: &OsStr) {
         self.dirs += 1;
         if place.is_empty() {
@@ -76,7 +76,7 @@ impl Tally {
         }
     }
 
-    /// Counts the lines of what will be named, and is done. None: stopped.
+    /// Counts the lines of the named files and returns the summary. None: stopped.
     pub(super) fn summarize(mut self, fs: &Directory, is_stopped: &dyn Fn() -> bool) -> Option<Summary> {
         self.entries.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
         self.dropped_entries += self.entries.len().saturating_sub(KEPT) as u64;
@@ -154,17 +154,17 @@ impl Tally {
 const OTHER: &str = "other";
 const NO_EXTENSION: &str = "none";
 
-/// What a working directory holds.
+/// The contents of a working directory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
     files: u64,
     dirs: u64,
     bytes: u64,
-    /// What the working directory itself holds, the largest first.
+    /// The entries of the working directory itself, the largest first.
     entries: Vec<TopEntry>,
     dropped_entries: u64,
     largest: Vec<LargeFile>,
-    /// By extension, with its dot; the one with the most bytes first.
+    /// Counts by extension, with its dot; the extension with the most bytes first.
     kinds: Vec<(String, Kind)>,
 }
 
@@ -191,17 +191,17 @@ struct Kind {
 }
 
 impl Summary {
-    /// How many files there are.
+    /// Number of files.
     pub(crate) fn files(&self) -> u64 {
         self.files
     }
 
-    /// How many bytes they have.
+    /// Size of all files in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// For the model's prompt: at most 2,000 characters, without a newline at the end.
+    /// Text for the model's prompt: at most 2,000 characters, without a newline at the end.
     pub(crate) fn text(&self) -> String {
         if self.files == 0 && self.dirs == 0 {
             return "The directory is empty.".to_owned();
@@ -224,7 +224,7 @@ impl Summary {
         text
     }
 
-    /// Those that were not named as entries already.
+    /// Adds the largest files that are not yet named as entries.
     fn put_largest(&self, text: &mut String) {
         let is_nested = |file: &LargeFile| file.path.components().count() > 1;
         if !self.largest.iter().take(FILES_IN_TEXT).any(is_nested) {
@@ -251,7 +251,7 @@ impl Summary {
         }
     }
 
-    /// For code in the session. What of a name is no UTF-8 is replaced.
+    /// JSON for code in the session. Bytes of names that are not UTF-8 are replaced.
     pub(crate) fn to_json(&self) -> Json {
         let entries: Vec<Json> = self.entries.iter().map(TopEntry::to_json).collect();
         let largest = self.largest.iter().map(
@@ -302,7 +302,7 @@ fn put(text: &mut String, piece: std::fmt::Arguments<'_>) {
     text.write_fmt(piece).expect("a String takes what is written to it");
 }
 
-/// Counts lines, within a bound on the bytes of all files together.
+/// Counts lines, with a bound on the total bytes read.
 struct Lines<'a> {
     fs: &'a Directory,
     left: u64,
@@ -310,7 +310,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Outer None: stopped. Inner None: it is no text, or too large, or cannot be read.
+    /// Outer None: stopped. Inner None: not text, too large, or unreadable.
     fn count(&mut self, path: &Path) -> Option<Option<u64>> {
         let Ok(mut file) = self.fs.file_below(path) else { return Some(None) };
         let Ok(metadata) = file.metadata() else { return Some(None) };
@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// Summarises a directory that holds these files.
+    /// The summary of a directory with these files.
     fn summary_of(files: &[(&str, &[u8])]) -> Summary {
         let dir = tempfile::tempdir().unwrap();
         let mut tally = Tally::default();

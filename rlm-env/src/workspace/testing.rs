@@ -1,4 +1,4 @@
-//! What tests of this module need.
+//! Helpers for tests of this module.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 const NOBODY: u32 = 65534;
 
-/// Runs a test for which permissions hold, also where the tests run as root: on a thread that is a user without rights, who
-/// owns the directory.
+/// Runs a test under permission checks even if the tests run as root: on a thread with the rights of an unprivileged
+/// user, who owns the directory.
 pub(super) fn as_nobody(dir: &Path, test: impl FnOnce(&Path) + Send) {
     if !geteuid().is_root() {
         return test(dir);
@@ -22,7 +22,8 @@ pub(super) fn as_nobody(dir: &Path, test: impl FnOnce(&Path) + Send) {
     chown(dir, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
     std::thread::scope(|scope| {
         let run = || {
-            // SAFETY: plain integers. The bare call, unlike that of the C library, changes this thread alone, which ends.
+            // SAFETY: plain integers. Unlike the C library's function, the bare system call changes only this thread,
+            // which ends.
             let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
             assert_eq!(changed, 0);
             test(dir);
@@ -31,7 +32,7 @@ pub(super) fn as_nobody(dir: &Path, test: impl FnOnce(&Path) + Send) {
     });
 }
 
-/// Runs a test on a thread whose mounts are its own, and end with it. Says so where this is not allowed.
+/// Runs a test on a thread with its own mount namespace. Prints a note if that is not allowed.
 #[expect(clippy::print_stdout, reason = "a skipped test has to say so")]
 pub(super) fn with_own_mounts(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
@@ -48,7 +49,7 @@ pub(super) fn with_own_mounts(test: impl FnOnce() + Send) {
     });
 }
 
-/// Whether the test can run; says why, if not.
+/// True if the test can run; prints why if not.
 #[expect(clippy::print_stdout, reason = "a skipped test has to say so")]
 pub(super) fn is_root(what_for: &str) -> bool {
     if !geteuid().is_root() {
@@ -57,7 +58,7 @@ pub(super) fn is_root(what_for: &str) -> bool {
     geteuid().is_root()
 }
 
-/// How many warnings something logs.
+/// Number of warnings that a closure logs.
 pub(super) fn warnings_of(test: impl FnOnce()) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::with_default(Warnings(Arc::clone(&count)), test);

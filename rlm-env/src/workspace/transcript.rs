@@ -1,8 +1,8 @@
-//! The conversation with the root model, for code in the session to read.
+//! The transcript: the conversation with the root model, for code in the session to read.
 //!
-//! The working directory belongs to the session, which may do anything to the file. So the host opens it once, before the
-//! session begins, and from then on only appends to what it has open: it follows, opens and writes nothing that the session
-//! puts in its place. Once the file's name stands for something else, or for nothing, the transcript has ended.
+//! The session owns the working directory and may do anything to the file. So the host opens it once, before the
+//! session begins, and from then on only appends to the open file: it never follows, opens or writes anything that the
+//! session puts in its place. The transcript ends when the file's name is gone or stands for something else.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -16,20 +16,20 @@ use rlm_core::dirfd::{Directory, Identity};
 use rlm_core::jsonl;
 use serde_json::Value as Json;
 
-/// The file's name in the working directory.
+/// Name of the file in the working directory.
 pub(super) const MESSAGES: &str = rlm_rootd::nav::TRANSCRIPT;
 
-/// Most bytes of messages that wait for room on the disk.
+/// Bound on the messages that wait for space on the disk, in bytes.
 const MAX_PENDING: usize = 64 << 20;
 
 /// The file `.messages`: a message per line, in OpenAI's form, appended and never rewritten.
 #[derive(Debug)]
 pub(crate) struct Transcript {
-    /// None: it has ended.
+    /// None: the transcript has ended.
     file: Option<File>,
     fs: Directory,
     path: PathBuf,
-    /// Lines that are not written yet.
+    /// Lines that are not yet written.
     pending: VecDeque<Vec<u8>>,
     is_failing: bool,
 }
@@ -42,7 +42,8 @@ impl Transcript {
         Ok(Self { file: Some(file.into()), fs, path, pending: VecDeque::new(), is_failing: false })
     }
 
-    /// Appends a message. What cannot be written waits for the next one. A failure is logged, once until it is over.
+    /// Appends a message. Messages that cannot be written are retried with the next one. Repeated failures are logged
+    /// once.
     pub(crate) fn append(&mut self, message: &Json) {
         let Some(file) = &self.file else { return };
         match is_in_place(&self.fs, file) {
@@ -63,7 +64,7 @@ impl Transcript {
             }
             Err(error) if !self.is_failing => {
                 self.is_failing = true;
-                tracing::warn!(path = %self.path.display(), %error, "cannot write the transcript for now");
+                tracing::warn!(path = %self.path.display(), %error, "cannot write the transcript now, will try again");
             }
             Err(_logged_already) => {}
         }
@@ -76,7 +77,7 @@ impl Transcript {
     }
 }
 
-/// Writes lines, each whole; those that cannot be written stay.
+/// Writes whole lines; those that cannot be written stay queued.
 fn write(lines: &mut VecDeque<Vec<u8>>, file: &File) -> io::Result<()> {
     while let Some(line) = lines.front() {
         jsonl::append(file, line)?;
@@ -85,7 +86,7 @@ fn write(lines: &mut VecDeque<Vec<u8>>, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the file still has its name.
+/// True if the file is still at its path.
 fn is_in_place(fs: &Directory, file: &File) -> io::Result<bool> {
     let ours = Identity::from(&file.metadata()?);
     Ok(fs.metadata_of(OsStr::new(MESSAGES)).is_ok_and(|named| Identity::from(&named) == ours))
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(lines, [json!({"role": "user", "content": "a\nb"}), long]);
     }
 
-    /// The session does something to the file; what is appended then goes nowhere else, with one warning.
+    /// The session does something to the file; later messages go nowhere else, with one warning.
     #[track_caller]
     fn check_ends(tamper: impl Fn(&Path, &Path)) {
         let (dir, mut transcript) = transcript();

@@ -122,7 +122,7 @@ fn texts_and_documents_are_files() {
     }
     ground.check_error_of(
         &Context::Text("x".repeat(1001)),
-        "the context has 1,001 bytes or more, the limit is 1,000: give a part of it, or raise `max_context_bytes`",
+        "the context has at least 1,001 bytes, more than the limit of 1,000: give a part of it, or raise `max_context_bytes`",
     );
 }
 
@@ -158,7 +158,7 @@ fn links_are_refused() {
     fs::create_dir(ground.context.join("sub")).unwrap();
     symlink("/etc/passwd", ground.context.join("sub/li\nk")).unwrap();
     ground.check_error(
-        "the context holds a symbolic link, CONTEXT/sub/li\\nk: put what it leads to in its place, or leave it out",
+        "the context contains a symbolic link, CONTEXT/sub/li\\nk: replace it by its target, or remove it",
     );
 }
 
@@ -167,16 +167,16 @@ fn sockets_and_fifos_and_devices_are_refused_unopened() {
     let ground = Ground::new();
     let socket = ground.context.join("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
-    ground.check_error("the context holds a socket, CONTEXT/socket: expected files and directories alone");
+    ground.check_error("the context contains a socket, CONTEXT/socket: expected only files and directories");
     fs::remove_file(socket).unwrap();
     let fifo = ground.context.join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
-    let message = "the context holds a FIFO, CONTEXT/fifo: expected files and directories alone";
+    let message = "the context contains a FIFO, CONTEXT/fifo: expected only files and directories";
     ground.check_error(message);
     ground.check_error_of(&Context::Paths(vec![fifo]), message);
     ground.check_error_of(
         &Context::Paths(vec!["/dev/zero".into()]),
-        "the context holds a character device, /dev/zero: expected files and directories alone",
+        "the context contains a character device, /dev/zero: expected only files and directories",
     );
 }
 
@@ -193,7 +193,7 @@ fn a_large_file_is_refused_before_it_is_copied() {
     let error = ground.fill_within(&ground.whole(), CopyLimits::of_bytes(1_000_000_000), &stop).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the context has 2,147,483,651 bytes or more, the limit is 1,000,000,000: give a part of it, or raise \
+        "the context has at least 2,147,483,651 bytes, more than the limit of 1,000,000,000: give a part of it, or raise \
          `max_context_bytes`"
     );
     assert_eq!(looks.get(), 3, "two entries and the one chunk of the small file");
@@ -259,11 +259,10 @@ fn names_must_differ() {
     );
     ground.check_error_of(
         &Context::Paths(vec![ground.context.join("one"), "/".into()]),
-        "/ has no name to be given in the working directory: give it alone, or what it holds",
+        "/ does not end in a name, so it cannot be copied next to other paths: give it alone, or give its contents",
     );
     let messages = ground.file(".messages", "");
-    let refusal =
-        "CONTEXT/.messages has the name of the conversation's transcript: rename it, or leave it out";
+    let refusal = "CONTEXT/.messages has the name of the conversation's transcript: rename it, or remove it";
     ground.check_error(refusal);
     ground.check_error_of(&Context::Paths(vec![messages.clone()]), refusal);
     fs::remove_file(messages).unwrap();
@@ -281,7 +280,7 @@ fn a_directory_is_not_copied_into_itself() {
         assert_eq!(
             error.to_string(),
             format!(
-                "{} holds the directory that it would be copied to, {}: give a part of it, or have rollouts elsewhere",
+                "{} contains the directory that it would be copied to, {}: give a part of it, or keep rollouts elsewhere",
                 holder.display(),
                 ground.fs.display()
             )
@@ -299,7 +298,7 @@ fn a_mount_does_not_lead_a_directory_into_itself() {
         let none = None::<&str>;
         mount(Some(ground.dir.path()), &mount_point, none, MsFlags::MS_BIND, none).unwrap();
         ground.check_error(
-            "CONTEXT holds the directory that it would be copied to, FS: give a part of it, or have rollouts elsewhere",
+            "CONTEXT contains the directory that it would be copied to, FS: give a part of it, or keep rollouts elsewhere",
         );
         umount(&mount_point).unwrap();
     });

@@ -1,12 +1,12 @@
-//! Tool calls that are served without a way from the session to the host.
+//! Interception of tool calls, for sessions that cannot reach the host.
 //!
-//! Code in a sandbox without a network cannot call a tool. So the host looks for the calls before the code runs: [`Planner::plan`]
-//! finds the statements `name = tool(literal, …)`, says which calls they are, and gives the same code back with each call's
-//! text replaced by a variable. The host makes the calls in their order, sets the variables in the session, and runs that
-//! code. Nothing is guessed: what cannot be served this way is a [`Rejection`] that says where, why, and what to write
-//! instead, and then nothing of the code runs.
+//! Code in a sandbox without a network cannot call a tool, so the host finds the calls before the code runs.
+//! [`Planner::plan`] finds the statements `name = tool(literal, …)` and returns the calls, and the same code with the
+//! text of each call replaced by a variable. The host makes the calls in order, sets the variables in the session, and
+//! runs that code. It never guesses: a call that cannot be intercepted is a [`Rejection`] that says where, why, and
+//! what to write instead, and then none of the code runs.
 //!
-//! This module is pure: code goes in and a plan comes out. It calls no tool, starts no program and reads no file.
+//! This module is pure: from code to a plan. It calls no tools, starts no programs and reads no files.
 
 mod bash;
 mod names;
@@ -24,19 +24,19 @@ use rlm_core::root_tool::Call;
 
 use crate::terms::ReplLanguage;
 
-/// What is to be done with a piece of code.
+/// The plan for a piece of code.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Plan {
-    /// No tool is called, or the code has a syntax error, which is the interpreter's to tell: it runs as it is.
+    /// No tool is called, or the code has a syntax error, which the interpreter will report: run it unchanged.
     Untouched,
-    /// These calls are made first; then this code runs.
+    /// Make these calls first, then run this code.
     Intercepted {
-        /// The calls, in the order of the source; at least one.
+        /// The calls in source order; at least one.
         calls: Vec<InterceptedCall>,
-        /// The code with each call's text replaced by its variable. Every line keeps its number.
+        /// The code with the text of each call replaced by its variable. Line numbers do not change.
         code: String,
     },
-    /// Nothing is called and nothing runs.
+    /// Make no call and run nothing.
     Rejected(Rejections),
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct InterceptedCall {
     pub line: usize,
     /// Column of the call in characters, from 1.
     pub column: usize,
-    /// The arguments as they are written, on one line and cut, for messages.
+    /// The arguments as written, on one line and shortened, for messages.
     pub preview: String,
 }
 
@@ -60,17 +60,17 @@ pub(crate) struct InterceptedCall {
 pub(crate) struct Planner<'a> {
     /// The session's language.
     pub language: ReplLanguage,
-    /// Major and minor version of the session's Python; the newest where it is not known. What that version does not accept
-    /// is [`Plan::Untouched`].
+    /// Major and minor version of the session's Python; None: the newest. Code that this version does not accept is
+    /// [`Plan::Untouched`].
     pub python: Option<(u8, u8)>,
     /// Names of the tools.
     pub tools: &'a [&'a str],
 }
 
 impl Planner<'_> {
-    /// What is to be done with a piece of code.
+    /// Plans a piece of code.
     ///
-    /// Names are taken only for calls that are intercepted.
+    /// Takes names from `names` only for calls that are intercepted.
     #[must_use]
     pub(crate) fn plan(&self, code: &str, names: &mut VariableNames) -> Plan {
         match self.language {

@@ -1,9 +1,9 @@
-//! Names of the variables that hold intercepted values.
+//! Names of the variables that hold the results of intercepted calls.
 
-/// What every such name begins with. Code in the session may not use a name that begins so.
+/// Prefix of every such name. Code in the session must not use names with this prefix.
 pub(crate) const RESERVED_PREFIX: &str = "__rlm_icpt_";
 
-/// Names the variables of one session: `__rlm_icpt_<8 hex digits of the session>_<counter>`. No name comes twice.
+/// Generates the variables of one session: `__rlm_icpt_<8 hex digits of the session>_<counter>`, each name once.
 #[derive(Debug)]
 pub(crate) struct VariableNames {
     session: u32,
@@ -11,7 +11,7 @@ pub(crate) struct VariableNames {
 }
 
 impl VariableNames {
-    /// The names of this session; the counter begins at 1.
+    /// Starts with counter 1.
     #[must_use]
     pub(crate) fn new(session: u32) -> Self {
         Self { session, taken: 0 }

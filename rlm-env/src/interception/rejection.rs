@@ -1,4 +1,4 @@
-//! What is not intercepted, why, and what to write instead.
+//! Rejections: the calls that cannot be intercepted, why, and what to write instead.
 
 use std::fmt;
 
@@ -6,52 +6,50 @@ use rlm_core::text::counted;
 
 use super::names::RESERVED_PREFIX;
 
-/// Rejections that are listed; the rest is counted.
+/// Number of rejections that are listed; further ones are counted.
 pub(crate) const MAX_LISTED: usize = 20;
 
-/// What is wrong with a piece of code, in the order of the source.
+/// The rejections in a piece of code, in source order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejections {
     /// At least one, at most [`MAX_LISTED`].
     pub listed: Vec<Rejection>,
-    /// How many more there are.
+    /// Number of further rejections.
     pub more: usize,
 }
 
-/// A place in the code that cannot be served.
+/// A use of a tool that cannot be intercepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The tool, or the reserved name.
+    /// The tool's name, or the reserved name.
     pub name: String,
-    /// What is wrong.
+    /// The reason.
     pub fault: Fault,
-    /// Line of the statement that `fixed` goes before, where it does not take the place of what is there.
+    /// Line of the statement to put `fixed` before. None: `fixed` replaces the statement.
     pub before: Option<usize>,
-    /// What to write instead: one line or more, where `...` in Python and `<literal>` in bash stand for a
-    /// literal that is still to be written. Empty where
-    /// there is nothing to propose.
+    /// The code to write instead, one or more lines. `...` in Python and `<literal>` in bash stand for a literal that
+    /// the author must fill in. Empty if there is no proposal.
     pub fixed: String,
 }
 
-/// What is wrong with a use of a tool's name.
+/// Why a use of a tool's name cannot be intercepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub(crate) enum Fault {
-    /// `tool()`, whose value has no name.
+    /// `tool()` without a name for its value.
     Unnamed,
-    /// `print(tool())`: a call that is part of a larger expression or of another statement than an assignment.
+    /// `print(tool())`: a call within a larger expression, or in a statement other than an assignment.
     Nested,
-    /// A call that does not run exactly once, or not at module level.
+    /// A call that may not run exactly once, or is not at module level.
     Inside(Place),
-    /// An argument that the host cannot know or hold.
+    /// An argument whose value the host cannot know or represent.
     Argument {
-        /// Which: `argument 2` or `argument key`.
+        /// Its position or name: `argument 2` or `argument key`.
         argument: String,
-        /// Why.
+        /// The reason.
         fault: ArgumentFault,
     },
     /// `a = b = tool()`
@@ -68,26 +66,25 @@ pub(crate) enum Fault {
     Walrus,
     /// `await tool()`
     Awaited,
-    /// `f = tool`: there is no such function in the session.
+    /// `f = tool`: the session has no such function.
     Reference,
     /// `tool = 3`, `def tool()`, `import x as tool`, `del tool`
     Rebound,
     /// A name that begins with [`RESERVED_PREFIX`].
     Reserved,
-    /// In bash: something else is on the line of `name=$(tool)`, or it is of more lines than one.
+    /// In bash: the line of `name=$(tool)` has something else on it, or the call spans several lines.
     SharesLine,
-    /// In bash: a call that may not be what it seems, and what the code has or is.
+    /// In bash: a call that may mean something else, because of this property of the code.
     Uncertain(&'static str),
-    /// Code of so many levels that it is not read.
+    /// Code that is nested too deeply to be parsed.
     TooDeep {
-        /// The most that is read.
+        /// The limit.
         levels: usize,
     },
 }
 
-/// Where a call is not served.
+/// A construct in which calls are not intercepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub(crate) enum Place {
     /// The body of a function.
     Function,
@@ -109,21 +106,20 @@ pub(crate) enum Place {
     Block(&'static str),
 }
 
-/// What is wrong with an argument.
+/// Why an argument's value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub(crate) enum ArgumentFault {
-    /// It is no literal, since it is or contains this: `the variable path`.
+    /// Not a literal: it is or contains this, `the variable path`.
     NotLiteral(String),
-    /// It has a part that Python cannot hash where it must: a list as the key of a dict.
+    /// It contains a value that Python cannot hash where it must: a list as a dict key.
     Unhashable(&'static str),
-    /// It is a complex number.
+    /// It is or contains a complex number.
     Complex,
     /// In bash: it is an option of the tool's command.
     Option(String),
     /// In bash: it names a file, `@path`.
     File(String),
-    /// It has a lone surrogate, which is no character.
+    /// It contains a lone surrogate, which is not a character.
     Surrogate,
 }
 
@@ -133,7 +129,7 @@ impl fmt::Display for Rejections {
         while let Some(rejection) = rest.next() {
             rejection.write_fault(formatter)?;
             match rest.peek() {
-                // Said once for all that it puts right.
+                // Rejections with the same fix share it.
                 Some(next) if next.fixed == rejection.fixed => {}
                 _ => rejection.write_fixed(formatter)?,
             }
@@ -148,7 +144,7 @@ impl fmt::Display for Rejections {
     }
 }
 
-/// Where, what, why, and the fixed lines beneath, indented.
+/// Line, column, name and reason, with the fixed lines below, indented.
 impl fmt::Display for Rejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_fault(formatter)?;
@@ -175,23 +171,23 @@ impl Rejection {
     }
 }
 
-/// What is said of the name.
+/// A predicate; the subject is the tool's name.
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unnamed => formatter.write_str("is called, but its value gets no name"),
+            Self::Unnamed => formatter.write_str("is called, but its value is not assigned to a name"),
             Self::Nested => formatter.write_str("is called inside another expression or statement"),
             Self::Inside(place) => {
-                write!(formatter, "is called in {place}; a tool is called at the top level only, once")
+                write!(formatter, "is called in {place}; tools can only be called at the top level")
             }
-            Self::Argument { argument, fault } => write!(formatter, "is called with {argument} {fault}"),
-            Self::SeveralTargets => formatter.write_str("is called with several targets for its value"),
+            Self::Argument { argument, fault } => fault.write_about(argument, formatter),
+            Self::SeveralTargets => formatter.write_str("is called with several assignment targets"),
             Self::Unpacked => formatter.write_str("is called and its value unpacked in one statement"),
-            Self::TargetNotName => formatter.write_str("is called with a target that is no simple name"),
-            Self::Annotated => formatter.write_str("is called with a target that has an annotation"),
+            Self::TargetNotName => formatter.write_str("is called with a target that is not a simple name"),
+            Self::Annotated => formatter.write_str("is called with an annotated target"),
             Self::Augmented => formatter.write_str("is called in an augmented assignment"),
             Self::Walrus => formatter.write_str("is called in an assignment expression (:=)"),
-            Self::Awaited => formatter.write_str("is awaited; a tool is no coroutine"),
+            Self::Awaited => formatter.write_str("is awaited; a tool is not a coroutine"),
             Self::Reference => formatter.write_str("is used as a value; a tool can only be called"),
             Self::Rebound => formatter.write_str("is the name of a tool and cannot be bound or deleted"),
             Self::Reserved => {
@@ -201,7 +197,7 @@ impl fmt::Display for Fault {
             Self::Uncertain(reason) => {
                 write!(
                     formatter,
-                    "is named in code that {reason}; make the call in a code of its own, before this one"
+                    "is named in code that {reason}; make this call first, in a separate piece of code"
                 )
             }
             Self::TooDeep { levels } => {
@@ -230,20 +226,31 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is said of the argument.
-impl fmt::Display for ArgumentFault {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ArgumentFault {
+    /// A predicate, as for [`Fault`].
+    fn write_about(&self, argument: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotLiteral(found) => write!(formatter, "that is no literal ({found})"),
-            Self::Unhashable(kind) => {
-                write!(formatter, "in which a {kind}, which is unhashable, is in a set or the key of a dict")
-            }
-            Self::Complex => formatter.write_str("that is or contains a complex number, which no tool takes"),
-            Self::Option(option) => {
-                write!(formatter, "that is an option ({option}), which is not taken here")
-            }
-            Self::File(file) => write!(formatter, "that stands for a file ({file}), which is not taken here"),
-            Self::Surrogate => formatter.write_str("that contains a lone surrogate, which is no character"),
+            Self::NotLiteral(found) => write!(formatter, "needs a literal as {argument} (found: {found})"),
+            Self::Unhashable(kind) => write!(
+                formatter,
+                "is called with {argument} that has an unhashable {kind} in a set or as the key of a dict"
+            ),
+            Self::Complex => write!(
+                formatter,
+                "is called with {argument} that is or contains a complex number, which tools do not accept"
+            ),
+            Self::Option(option) => write!(
+                formatter,
+                "is called with {argument} that is an option ({option}), which is not supported here"
+            ),
+            Self::File(file) => write!(
+                formatter,
+                "is called with {argument} that stands for a file ({file}), which is not supported here"
+            ),
+            Self::Surrogate => write!(
+                formatter,
+                "is called with {argument} that contains a lone surrogate, which is not a character"
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Places in code, for people: lines and columns.
+//! Source positions, and pieces of source for messages.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use rlm_core::text::{cut, one_line};
 /// Longest preview of a call's arguments, in characters.
 const MAX_PREVIEW_CHARS: usize = 80;
 
-/// A piece of code with the starts of its lines.
+/// A piece of code with its line starts.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
@@ -15,7 +15,9 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Lines end as Python ends them: by `\n`, `\r\n` or `\r`.
+    /// Lines end as in Python: at `
+    /// `, `\r
+    /// ` or `\r`.
     pub(super) fn of_python(text: &'a str) -> Self {
         let bytes = text.as_bytes();
         let ends = bytes.iter().enumerate().filter(|&(at, byte)| match byte {
@@ -27,7 +29,8 @@ impl<'a> Source<'a> {
         Self { text, starts }
     }
 
-    /// Lines end by `\n`, as bash ends them.
+    /// Lines end as in bash: at `
+    /// `.
     pub(super) fn of_bash(text: &'a str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts }
@@ -40,7 +43,7 @@ impl<'a> Source<'a> {
         (line, self.text[start..offset].chars().count() + 1)
     }
 
-    /// The line that holds an offset, without its end and CR before it.
+    /// The line that contains an offset, without its line ending and a CR before it.
     pub(super) fn line_around(&self, offset: usize) -> Range<usize> {
         let (line, _) = self.position(offset);
         let end = self.starts.get(line).copied().unwrap_or(self.text.len());
@@ -49,17 +52,17 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The ends of lines in a text, as they are, one after the other.
+/// The line endings in a text, concatenated.
 pub(super) fn line_ends(text: &str) -> String {
     text.chars().filter(|char| matches!(char, '\n' | '\r')).collect()
 }
 
-/// A text on one line, cut.
+/// A text on one line, shortened.
 pub(super) fn preview(text: &str) -> String {
     cut(&one_line(text), MAX_PREVIEW_CHARS)
 }
 
-/// The text with these pieces replaced; they are in order and apart.
+/// The text with these ranges replaced; they must be sorted and not overlap.
 pub(super) fn replaced(text: &str, pieces: &[(Range<usize>, String)]) -> String {
     let mut result = String::with_capacity(text.len());
     let mut copied = 0;

@@ -1,4 +1,4 @@
-//! The tree of a bash cell.
+//! The syntax tree of a bash cell.
 
 use std::ops::Range;
 
@@ -8,22 +8,22 @@ use tree_sitter::{Language, Parser};
 
 static GRAMMAR: LazyLock<Language> = LazyLock::new(|| tree_sitter_bash::LANGUAGE.into());
 
-/// A node; its parent comes before it.
+/// A node. Nodes follow their parents.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) kind: &'static str,
     pub(super) range: Range<usize>,
     pub(super) parent: Option<usize>,
-    /// The field of the parent that it is.
+    /// The field of its parent that holds it.
     pub(super) field: Option<&'static str>,
     pub(super) is_named: bool,
 }
 
-/// Nodes in the order of the source, the whole first.
+/// Nodes in source order, the root first.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
-    /// Whether the parser had to guess anywhere.
+    /// True if the parser had to recover from an error.
     pub(super) is_faulty: bool,
 }
 
@@ -63,7 +63,7 @@ impl Tree {
         self.nodes[at].kind
     }
 
-    /// The node and what it is in, up to the whole.
+    /// The node and its ancestors, up to the root.
     pub(super) fn path_up(&self, at: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(at), |at| self.parent(*at))
     }

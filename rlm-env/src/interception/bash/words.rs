@@ -1,20 +1,20 @@
-//! Plain words: what bash takes as it stands, without expanding anything.
+//! Plain words: text that bash takes literally, without any expansion.
 
-/// Characters that mean nothing to bash, wherever in an unquoted word they stand.
+/// Characters without special meaning to bash anywhere in an unquoted word.
 const BARE: &str = "-_./:,%+=@";
 
-/// Why a text is no list of plain words.
+/// Why a text is not a list of plain words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotPlain {
-    /// What is in it.
+    /// The construct that was found.
     pub(super) found: &'static str,
-    /// Where.
+    /// Its byte offset.
     pub(super) at: usize,
-    /// In which word, from 0.
+    /// The index of its word, from 0.
     pub(super) word: usize,
 }
 
-/// The words of a command on one line; blanks part them, and quoted and bare pieces without a blank between are one word.
+/// The words of a one-line command. Blanks separate words; adjacent quoted and bare pieces are one word.
 pub(super) fn words(text: &str) -> Result<Vec<String>, NotPlain> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut rest = text.char_indices();
@@ -73,8 +73,8 @@ fn bare(char: char) -> Result<char, &'static str> {
     }
 }
 
-/// A word in single quotes for one that is not plain, where it is meant as text: a pattern, a backslash that bash would leave
-/// where it is. None where bash puts something else in its place.
+/// A single-quoted form of a word that is not plain but is meant literally: a pattern, or a backslash that bash would
+/// keep. None if bash would expand the word to something else.
 pub(super) fn requoted(written: &str) -> Option<String> {
     let text = match written.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(inside) => unescaped(inside)?,
@@ -86,7 +86,7 @@ pub(super) fn requoted(written: &str) -> Option<String> {
     (!text.is_empty() && !text.contains(has_none)).then(|| format!("'{text}'"))
 }
 
-/// The value of a text in double quotes, where nothing in it is expanded.
+/// The value of a double-quoted text if nothing in it is expanded.
 fn unescaped(inside: &str) -> Option<String> {
     let mut text = String::with_capacity(inside.len());
     let mut rest = inside.chars().peekable();
@@ -106,7 +106,7 @@ fn unescaped(inside: &str) -> Option<String> {
     Some(text)
 }
 
-/// Whether nothing or a comment is in the text, which stands after a word.
+/// True if the rest of a line, after a word, is empty or a comment.
 pub(super) fn is_blank_or_comment(text: &str) -> bool {
     let rest = text.trim_start_matches([' ', '\t']);
     rest.is_empty() || rest.len() < text.len() && rest.starts_with('#') && !rest.contains('\r')

@@ -1,35 +1,36 @@
-//! How deep the tree of a piece of code can be, from its tokens alone, before anything is parsed: the tree is walked and
-//! dropped by recursion.
+//! An upper bound on the depth of a syntax tree, from the code's tokens alone. It is checked before parsing, because
+//! the tree is walked and dropped recursively.
 
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, lexer};
 
-/// Levels that are parsed. Python itself gives up at some three times as many.
+/// Deepest tree that is parsed. Python's own limit is about three times as high.
 pub(super) const MAX_LEVELS: usize = 2000;
-/// Open brackets that Python takes.
+/// Python's limit on nested brackets.
 const MAX_BRACKETS: usize = 200;
-/// Levels of indentation that Python takes.
+/// Python's limit on levels of indentation.
 const MAX_INDENTS: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Levels {
     Few,
-    /// Over [`MAX_LEVELS`].
+    /// More than [`MAX_LEVELS`].
     TooMany,
-    /// Python has a syntax error for it.
+    /// Python reports a syntax error.
     RefusedByPython,
 }
 
-/// What a bracket, or a statement outside all brackets, holds.
+/// Counts within a bracket, or within a statement outside all brackets.
 #[derive(Clone, Copy, Default)]
 struct Open {
-    /// Operators since the last comma, pairs of brackets among them: in `a.b().c` and `- - -1` each is a level at most.
+    /// Operators since the last comma, counting pairs of brackets: in `a.b().c` and `- - -1` each adds at most one
+    /// level.
     chain: usize,
-    /// Lambdas, whose parameters have commas too.
+    /// Lambdas, whose parameters also contain commas.
     lambdas: usize,
 }
 
-/// An upper bound: each operator adds one level at most, an operand none, and what a comma parts is side by side.
+/// An upper bound: an operator adds at most one level, an operand none, and elements separated by commas are siblings.
 pub(super) fn of(code: &str) -> Levels {
     let mut lexer = lexer::lex(code, Mode::Module);
     let (mut open, mut indents, mut outer) = (vec![Open::default()], 0usize, 0);
@@ -70,7 +71,7 @@ pub(super) fn of(code: &str) -> Levels {
     }
 }
 
-/// What is between operators, or belongs to one that is counted: `else` to `if`.
+/// True for operands, and for keywords that belong to an operator already counted: `else` to `if`.
 fn is_operand(kind: TokenKind) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Literals as values.
+//! Values of Python literals.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use ruff_text_size::{Ranged, TextRange};
 
 use crate::interception::rejection::ArgumentFault;
 
-/// Digits of a decimal literal that Python takes, less the zeros at its beginning.
+/// Python's limit on the digits of a decimal literal, without leading zeros.
 const MAX_DIGITS: usize = 4300;
 
-/// Why an expression has no value here.
+/// Why an expression has no value.
 #[derive(Debug)]
 pub(super) enum NoValue {
-    /// What the host cannot know or hold, and where.
+    /// The host cannot know or represent the value of the expression at this range.
     Fault(ArgumentFault, TextRange),
-    /// Python has a syntax error for it.
+    /// Python reports a syntax error.
     RefusedByPython,
 }
 
-/// The value of a literal, as the code's Python would make it.
+/// The value that the session's Python would give a literal.
 pub(super) fn value(expression: &Expr, code: &str) -> Result<Value, NoValue> {
     let fault = |fault| NoValue::Fault(fault, expression.range());
     let unhashable = |Unhashable(kind)| fault(ArgumentFault::Unhashable(kind));
@@ -59,7 +59,7 @@ fn pairs(dict: &ExprDict, code: &str) -> Result<Vec<(Value, Value)>, NoValue> {
     pairs.collect()
 }
 
-/// A number, with any number of signs.
+/// A number with any number of signs.
 fn number(expression: &Expr, code: &str) -> Result<Value, NoValue> {
     let (mut operand, mut is_negative) = (expression, false);
     while let Expr::UnaryOp(unary) = operand
@@ -83,14 +83,14 @@ fn number(expression: &Expr, code: &str) -> Result<Value, NoValue> {
     }
 }
 
-/// An int as it is written: `1_000`, `0xff`.
+/// The value of an int literal: `1_000`, `0xff`.
 fn int(text: &str) -> Option<BigInt> {
     let digits = text.replace('_', "").to_ascii_lowercase();
     let (radix, digits) = match digits.get(..2) {
         Some("0x") => (16, &digits[2..]),
         Some("0o") => (8, &digits[2..]),
         Some("0b") => (2, &digits[2..]),
-        // Only 0 can begin with 0.
+        // Python allows leading zeros only in 0 itself.
         _ => match digits.trim_start_matches('0') {
             "" => return Some(BigInt::ZERO),
             digits if digits.len() > MAX_DIGITS => return None,
@@ -118,19 +118,21 @@ fn bytes<'a>(part: &'a BytesLiteral, code: &str) -> Cow<'a, [u8]> {
     }
 }
 
-/// The literal as Python reads it, which takes `\r\n` and `\r` in code for `\n`, where it has any of these.
+/// The literal with `\r
+/// ` and `\r` replaced by `
+/// `, as Python reads code. None if it has neither.
 fn with_plain_line_ends(text: &str) -> Option<Expr> {
     let plain = text.contains('\r').then(|| text.replace("\r\n", "\n").replace('\r', "\n"))?;
     parse_expression(&plain).ok().map(|parsed| *parsed.into_syntax().body)
 }
 
-/// Whether an escape in a string names a code point that is no character.
+/// True if an escape in a string names a surrogate.
 fn has_surrogate(text: &str) -> bool {
     let mut escapes = text.split('\\').skip(1);
     while let Some(escape) = escapes.next() {
         let digits = match escape.bytes().next() {
             None => {
-                // The backslash is itself escaped, so that what follows the second is text.
+                // An escaped backslash: skip the second one, so that the text after it is not read as an escape.
                 escapes.next();
                 continue;
             }
@@ -146,7 +148,7 @@ fn has_surrogate(text: &str) -> bool {
     false
 }
 
-/// What an expression is, for people.
+/// A noun phrase that describes an expression.
 pub(super) fn description(expression: &Expr, code: &str) -> String {
     let kind = match expression {
         Expr::Name(name) => return format!("the variable {}", name.id),

@@ -1,4 +1,4 @@
-//! What Python refuses in code that parses: `return` outside a function, a parameter named twice.
+//! Errors that Python reports for code that parses: `return` outside a function, a duplicate parameter name.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use ruff_python_parser::semantic_errors::{
 };
 use ruff_text_size::{Ranged, TextRange};
 
-/// Whether Python of this version refuses the module.
+/// True if this version of Python refuses the module.
 pub(super) fn are_refused(body: &[Stmt], code: &str, version: PythonVersion) -> bool {
     let context = Context {
         code,
@@ -35,11 +35,11 @@ struct Visitor<'a> {
 struct Context<'a> {
     code: &'a str,
     version: PythonVersion,
-    /// From the statement of the module down, without the node that is looked at.
+    /// The ancestors of the current node, from the module's statement down.
     path: Vec<AnyNodeRef<'a>>,
-    /// Of the module, and of each function and class on the path.
+    /// For the module, and for each function and class on the path.
     globals: Vec<Globals<'a>>,
-    /// What is looked at.
+    /// The current node's range.
     at: Cell<TextRange>,
     is_refused: Cell<bool>,
 }
@@ -78,14 +78,14 @@ impl<'a> SourceOrderVisitor<'a> for Visitor<'a> {
     }
 }
 
-/// `except:` before another `except`.
+/// True if `except:` comes before another `except`.
 fn has_early_bare_except(statement: &StmtTry) -> bool {
     let bare = |ExceptHandler::ExceptHandler(handler): &ExceptHandler| handler.type_.is_none();
     statement.handlers.iter().rev().skip(1).any(bare)
 }
 
 impl<'a> Context<'a> {
-    /// What the checker does not know.
+    /// Checks that the library's checker does not make.
     fn refuses(&self, statement: &Stmt) -> bool {
         let is_used_before_global =
             |name: &str| self.global(name).is_some_and(|global| statement.start() < global.start());
@@ -102,7 +102,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether an `except*` is between the statement and what it leaves.
+    /// True if the statement would leave an `except*` block.
     fn leaves_except_star(&self, is_left: impl Fn(AnyNodeRef<'a>) -> bool) -> bool {
         let at = self.at.get();
         let inside =
@@ -115,7 +115,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The nodes above that are scopes of what is looked at, the innermost first.
+    /// The ancestors whose scope contains the current node, the innermost first.
     fn scopes(&self) -> impl Iterator<Item = AnyNodeRef<'a>> {
         let at = self.at.get();
         self.path.iter().rev().copied().filter(move |above| is_scope_of(*above, at))
@@ -127,7 +127,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Whether names in the node's place are those of this scope: defaults, decorators and bases are not.
+/// True if names at this place belong to this scope; not so for its defaults, decorators and bases.
 fn is_scope_of(above: AnyNodeRef<'_>, at: TextRange) -> bool {
     match above {
         AnyNodeRef::StmtFunctionDef(function) => is_in(&function.body, at),
@@ -144,7 +144,7 @@ fn is_in(body: &[Stmt], at: TextRange) -> bool {
     first.is_some_and(|first| first.start() <= at.start()) && last.is_some_and(|last| at.end() <= last.end())
 }
 
-/// Whether this is a loop with the place in it that runs again and again: `else` is not.
+/// True if this is a loop and the place is in its body; `else` does not count.
 fn is_loop_of(above: AnyNodeRef<'_>, at: TextRange) -> bool {
     match above {
         AnyNodeRef::StmtFor(statement) => is_in(&statement.body, at),
@@ -197,7 +197,7 @@ impl SemanticSyntaxContext for Context<'_> {
         }
         let is_of_statements =
             |scope| matches!(scope, AnyNodeRef::StmtClassDef(_) | AnyNodeRef::StmtFunctionDef(_));
-        // Lambdas and comprehensions have names of their own.
+        // Lambdas and comprehensions have their own names.
         if self.scopes().next().is_some_and(|scope| !is_of_statements(scope)) {
             return None;
         }
@@ -205,7 +205,7 @@ impl SemanticSyntaxContext for Context<'_> {
         self.globals.get(depth)?.0.get(name).copied()
     }
 
-    /// Whether there can be one: which names a function around binds takes a symbol table to tell.
+    /// Always true: only a symbol table would show which names the enclosing functions bind.
     fn has_nonlocal_binding(&self, _name: &str) -> bool {
         self.scopes().skip(1).any(|scope| scope.is_stmt_function_def())
     }
@@ -248,7 +248,7 @@ impl SemanticSyntaxContext for Context<'_> {
         matches!(self.scopes().next(), Some(AnyNodeRef::ExprGenerator(_)))
     }
 
-    /// `await` is fine at the top level.
+    /// Allows `await` at the top level.
     fn in_notebook(&self) -> bool {
         true
     }

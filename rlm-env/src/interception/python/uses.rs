@@ -1,4 +1,4 @@
-//! Where the names of tools occur.
+//! Uses of tools' names in Python code.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,24 @@ use ruff_text_size::{Ranged, TextRange};
 use crate::interception::names::RESERVED_PREFIX;
 use crate::interception::rejection::Place;
 
-/// What a module has of tools' names.
+/// The uses of tools' names in a module.
 #[derive(Debug)]
 pub(super) struct Uses<'a> {
-    /// In the order of the source.
+    /// Uses in source order.
     pub(super) list: Vec<Use<'a>>,
-    /// How many times each name is bound, deleted or declared, in any scope; `*` for an import of all names.
+    /// How often each name is bound, deleted or declared, in any scope; `*` for an import of all names.
     pub(super) bindings: HashMap<&'a str, usize>,
 }
 
-/// A tool's name, or a reserved one.
+/// A use of a tool's name or of a reserved name.
 #[derive(Debug)]
 pub(super) struct Use<'a> {
     pub(super) name: &'a str,
     pub(super) range: TextRange,
     pub(super) kind: UseKind<'a>,
-    /// The statement of the module that it is in.
+    /// The module's statement that contains it.
     pub(super) statement: &'a Stmt,
-    /// The innermost statement that it is in.
+    /// The innermost statement that contains it.
     pub(super) innermost: AnyNodeRef<'a>,
 }
 
@@ -43,9 +43,9 @@ pub(super) enum UseKind<'a> {
 #[derive(Debug)]
 pub(super) struct CallSite<'a> {
     pub(super) call: &'a ExprCall,
-    /// The innermost place that keeps the call from being served.
+    /// The innermost construct because of which the call cannot be intercepted.
     pub(super) place: Option<Place>,
-    /// The expression or statement that the call is a direct part of, where that matters.
+    /// The expression or statement that directly contains the call, if that matters.
     pub(super) parent: Option<AnyNodeRef<'a>>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Uses<'a> {
 struct Collector<'a, 'u> {
     tools: &'u [&'u str],
     statement: &'a Stmt,
-    /// From the statement down.
+    /// The ancestors, from the statement down.
     path: Vec<AnyNodeRef<'a>>,
     uses: &'u mut Uses<'a>,
 }
@@ -102,7 +102,7 @@ impl<'a> SourceOrderVisitor<'a> for Collector<'a, '_> {
                 | AnyNodeRef::PatternKeyword(_)
                 | AnyNodeRef::StmtImportFrom(_),
             ) => return,
-            // In `import a.b as c` it is c that is bound, and in `import a.b` it is a.
+            // `import a.b as c` binds c, and `import a.b` binds a.
             Some(AnyNodeRef::Alias(alias)) => match &alias.asname {
                 Some(asname) if asname.range() != identifier.range() => return,
                 Some(_) => name,
@@ -158,7 +158,7 @@ impl<'a> Collector<'a, '_> {
     }
 }
 
-/// Why a call in this node is not served, if it is the node's doing.
+/// The reason why calls in this node are not intercepted, if there is one.
 fn place(node: &AnyNodeRef<'_>, call: &ExprCall) -> Option<Place> {
     let holds = |expression: &Expr| expression.range().contains_range(call.range());
     Some(match node {

@@ -1,4 +1,5 @@
-//! The real bash calls what is planned, and makes of rewritten code what it makes of code that calls functions.
+//! Compares plans with real bash: it makes the planned calls, and rewritten code does the same as code that calls
+//! functions.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,18 +11,18 @@ use rlm_core::pickle::{Limits, Value};
 use super::{Plan, TOOLS, bash_table, planned};
 use crate::terms::ReplLanguage::Bash;
 
-/// Each tool writes its name and arguments to the log, and prints a line that tells the calls apart.
+/// A tool that writes its name and arguments to the log, and prints a line that identifies the call.
 const TOOL: &str = r#"() { local IFS=' '; printf '%s\0' "$FUNCNAME" $# "$@" >>"$ICPT_LOG"; printf '%s\n' "$FUNCNAME  of [$*]"; }
 "#;
 
-/// What a piece of code leaves behind.
+/// The effects of a piece of code.
 #[derive(Debug, PartialEq)]
 struct Trace {
     stdout: String,
     variables: String,
 }
 
-/// A call as bash made it.
+/// A call that bash made.
 type Made = (String, Vec<String>);
 
 fn run(directory: &Path, opening: &str, code: &str) -> (Trace, Vec<Made>) {
@@ -30,7 +31,7 @@ fn run(directory: &Path, opening: &str, code: &str) -> (Trace, Vec<Made>) {
         std::fs::write(path, "").unwrap();
     }
     std::fs::write(&cell, code).unwrap();
-    // The code is read and run as a session does it: by eval, line after line.
+    // Read and run the code as a session does: by eval, line by line.
     let script = format!(
         "{opening}\ntrap 'declare -p x y z >\"$ICPT_LEFT\" 2>&1' EXIT\neval -- \"$(cat \"$ICPT_CELL\")\"\n"
     );
@@ -72,7 +73,7 @@ fn values((tool, words): &Made) -> Vec<Value> {
     }
 }
 
-/// Whether it is served; and if it is, that bash calls the same, and that the rewritten code does the same.
+/// Checks one piece of code: if it is intercepted, bash makes the same calls, and the rewritten code does the same.
 fn check(code: &str) -> Result<bool, TestCaseError> {
     let directory = tempfile::tempdir().unwrap();
     let functions = TOOLS.iter().map(|tool| format!("{tool}{TOOL}")).collect::<String>();
@@ -264,7 +265,7 @@ proptest! {
     }
 }
 
-/// Enough to meet each pair of lines now and then, in a few seconds.
+/// Enough to cover each pair of lines now and then, within a few seconds.
 const CASES: u32 = 300;
 
 #[test]

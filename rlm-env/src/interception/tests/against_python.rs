@@ -1,4 +1,4 @@
-//! The real Python makes of rewritten code what it makes of code that calls functions.
+//! Compares plans with real Python: rewritten code does the same as code that calls functions.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use rlm_core::pickle::Value;
 use super::{Plan, TOOLS, planned, python_table};
 use crate::terms::ReplLanguage::Python;
 
-/// Runs each snippet twice: with the tools as functions that note their arguments, and rewritten with the variables set.
+/// Runs each snippet twice: with tools as functions that record their arguments, and rewritten with the variables set.
 const COMPARE: &str = r#"
 import json, sys
 
@@ -50,7 +50,8 @@ fn case(code: &str) -> Option<serde_json::Value> {
 #[test]
 fn rewritten_code_does_what_the_code_does() {
     let runnable = python_table::ACCEPTED.iter().map(|(code, _)| *code);
-    // These need what is not there: another module, an object, a running loop, a divisor that is not 0, the engine.
+    // These need something that is missing here: another module, an object, a running loop, a nonzero divisor, the
+    // engine.
     let runnable = runnable.filter(|code| {
         !["import", "f(budget", "match x", "await", "1 / 0", "\u{feff}"]
             .iter()

@@ -1,4 +1,4 @@
-//! Bash snippets, and exactly what comes out of each.
+//! Bash snippets and their exact plans.
 
 #[rustfmt::skip] // one line of output on a line
 pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
@@ -131,12 +131,12 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    info=$(nav_info)",
     ]),
     ("echo a \\\\\nx=$(nav_info)\n", &[
-        "line 2, column 3: nav_info is named in code that has a line that goes on after a backslash, before this one; make the call in a code of its own, before this one",
+        "line 2, column 3: nav_info is named in code that has a line that goes on after a backslash, before this one; make this call first, in a separate piece of code",
         "  write instead:",
         "    x=$(nav_info)",
     ]),
     ("nav_info\n", &[
-        "line 1, column 1: nav_info is called, but its value gets no name",
+        "line 1, column 1: nav_info is called, but its value is not assigned to a name",
         "  write instead:",
         "    info=$(nav_info)",
         "    printf '%s\\n' \"$info\"",
@@ -211,7 +211,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    x+=${info}",
     ]),
     ("x[0]=$(nav_info)\n", &[
-        "line 1, column 8: nav_info is called with a target that is no simple name",
+        "line 1, column 8: nav_info is called with a target that is not a simple name",
         "  write instead:",
         "    info=$(nav_info)",
         "    x[0]=${info}",
@@ -282,7 +282,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    x=$(nav_info)",
     ]),
     ("x=$(nav_info \\\n a)\n", &[
-        "line 1, column 14: nav_info is called with argument 1 that is no literal (a backslash)",
+        "line 1, column 14: nav_info needs a literal as argument 1 (found: a backslash)",
         "  write instead:",
         "    x=$(nav_info a)",
     ]),
@@ -292,62 +292,62 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    x=$(nav_info)",
     ]),
     ("x=$(nav_read \"$path\")\n", &[
-        "line 1, column 15: nav_read is called with argument 1 that is no literal (an expansion ($))",
+        "line 1, column 15: nav_read needs a literal as argument 1 (found: an expansion ($))",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read $path 2)\n", &[
-        "line 1, column 14: nav_read is called with argument 1 that is no literal (an expansion ($))",
+        "line 1, column 14: nav_read needs a literal as argument 1 (found: an expansion ($))",
         "  write instead:",
         "    x=$(nav_read <literal> 2)",
     ]),
     ("x=$(nav_read *.py)\n", &[
-        "line 1, column 14: nav_read is called with argument 1 that is no literal (an unquoted pattern or special character)",
+        "line 1, column 14: nav_read needs a literal as argument 1 (found: an unquoted pattern or special character)",
         "  write instead:",
         "    x=$(nav_read '*.py')",
     ]),
     ("x=$(nav_read ~/a)\n", &[
-        "line 1, column 14: nav_read is called with argument 1 that is no literal (an unquoted pattern or special character)",
+        "line 1, column 14: nav_read needs a literal as argument 1 (found: an unquoted pattern or special character)",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read {a,b})\n", &[
-        "line 1, column 14: nav_read is called with argument 1 that is no literal (an unquoted pattern or special character)",
+        "line 1, column 14: nav_read needs a literal as argument 1 (found: an unquoted pattern or special character)",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read a\\ b)\n", &[
-        "line 1, column 15: nav_read is called with argument 1 that is no literal (a backslash)",
+        "line 1, column 15: nav_read needs a literal as argument 1 (found: a backslash)",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read \"a\\\"b\")\n", &[
-        "line 1, column 16: nav_read is called with argument 1 that is no literal (a backslash in double quotes)",
+        "line 1, column 16: nav_read needs a literal as argument 1 (found: a backslash in double quotes)",
         "  write instead:",
         "    x=$(nav_read 'a\"b')",
     ]),
     ("x=$(nav_read $'a')\n", &[
-        "line 1, column 14: nav_read is called with argument 1 that is no literal (an expansion ($))",
+        "line 1, column 14: nav_read needs a literal as argument 1 (found: an expansion ($))",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read \"$(cat p)\")\n", &[
-        "line 1, column 15: nav_read is called with argument 1 that is no literal (an expansion ($))",
+        "line 1, column 15: nav_read needs a literal as argument 1 (found: an expansion ($))",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read @a.py)\n", &[
-        "line 1, column 5: nav_read is called with argument 1 that stands for a file (@a.py), which is not taken here",
+        "line 1, column 5: nav_read is called with argument 1 that stands for a file (@a.py), which is not supported here",
         "  write instead:",
         "    x=$(nav_read <literal>)",
     ]),
     ("x=$(nav_read --json '[1]')\n", &[
-        "line 1, column 5: nav_read is called with argument 1 that is an option (--json), which is not taken here",
+        "line 1, column 5: nav_read is called with argument 1 that is an option (--json), which is not supported here",
         "  write instead:",
         "    x=$(nav_read <literal> '[1]')",
     ]),
     ("x=$(nav_read -- -x)\n", &[
-        "line 1, column 5: nav_read is called with argument 1 that is an option (--), which is not taken here",
+        "line 1, column 5: nav_read is called with argument 1 that is an option (--), which is not supported here",
         "  write instead:",
         "    x=$(nav_read <literal> <literal>)",
     ]),
@@ -358,57 +358,57 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    x=$(printf '%s\\n' \"$batch\" < p)",
     ]),
     ("x=$(llm_batch)\n", &[
-        "line 1, column 5: llm_batch is called with standard input that is no literal (there is no prompt)",
+        "line 1, column 5: llm_batch needs a literal as standard input (found: there is no prompt)",
         "  write instead:",
         "    x=$(llm_batch)",
     ]),
     ("x=$(llm_batch 'a\nb')\n", &[
-        "line 1, column 17: llm_batch is called with argument 1 that is no literal (a line end)",
+        "line 1, column 17: llm_batch needs a literal as argument 1 (found: a line end)",
         "  write instead:",
         "    x=$(llm_batch <literal>)",
     ]),
     ("for p in a b; do x=$(nav_read $p); done\n", &[
-        "line 1, column 22: nav_read is called in a `for` statement; a tool is called at the top level only, once",
+        "line 1, column 22: nav_read is called in a `for` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    x=$(nav_read <literal>)",
     ]),
     ("for p in a b; do\n  nav_read \"$p\"\ndone\n", &[
-        "line 2, column 3: nav_read is called in a `for` statement; a tool is called at the top level only, once",
+        "line 2, column 3: nav_read is called in a `for` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    read=$(nav_read <literal>)",
     ]),
     ("if nav_info; then :; fi\n", &[
-        "line 1, column 4: nav_info is called in an `if` statement; a tool is called at the top level only, once",
+        "line 1, column 4: nav_info is called in an `if` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    info=$(nav_info)",
     ]),
     ("if true; then\n  x=$(nav_info)\nfi\n", &[
-        "line 2, column 7: nav_info is called in an `if` statement; a tool is called at the top level only, once",
+        "line 2, column 7: nav_info is called in an `if` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    x=$(nav_info)",
     ]),
     ("while budget; do :; done\n", &[
-        "line 1, column 7: budget is called in a `while` statement; a tool is called at the top level only, once",
+        "line 1, column 7: budget is called in a `while` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    budget_value=$(budget)",
     ]),
     ("case $(nav_info) in *) ;; esac\n", &[
-        "line 1, column 8: nav_info is called in a `case` statement; a tool is called at the top level only, once",
+        "line 1, column 8: nav_info is called in a `case` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    info=$(nav_info)",
     ]),
     ("f() {\n  x=$(nav_info)\n}\n", &[
-        "line 2, column 7: nav_info is called in a `{ }` statement; a tool is called at the top level only, once",
+        "line 2, column 7: nav_info is called in a `{ }` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    x=$(nav_info)",
     ]),
     ("{ x=$(nav_info); }\n", &[
-        "line 1, column 7: nav_info is called in a `{ }` statement; a tool is called at the top level only, once",
+        "line 1, column 7: nav_info is called in a `{ }` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    x=$(nav_info)",
     ]),
     ("( x=$(nav_info) )\n", &[
-        "line 1, column 7: nav_info is called in a `( )` statement; a tool is called at the top level only, once",
+        "line 1, column 7: nav_info is called in a `( )` statement; tools can only be called at the top level",
         "  write before line 1, at the top level, and use the name:",
         "    x=$(nav_info)",
     ]),
@@ -441,11 +441,11 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    read=$(nav_read <literal>)",
     ]),
     ("\\nav_info\n'nav_info'\n", &[
-        "line 1, column 1: nav_info is called, but its value gets no name",
+        "line 1, column 1: nav_info is called, but its value is not assigned to a name",
         "  write instead:",
         "    info=$(nav_info)",
         "    printf '%s\\n' \"$info\"",
-        "line 2, column 1: nav_info is called, but its value gets no name",
+        "line 2, column 1: nav_info is called, but its value is not assigned to a name",
         "  write instead:",
         "    info_2=$(nav_info)",
         "    printf '%s\\n' \"$info_2\"",
@@ -466,7 +466,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    function my_budget { :; }",
     ]),
     ("cat <<E\na\nE\nx=$(nav_info)\n", &[
-        "line 4, column 3: nav_info is named in code that has a here-document or `<<`; make the call in a code of its own, before this one",
+        "line 4, column 3: nav_info is named in code that has a here-document or `<<`; make this call first, in a separate piece of code",
         "  write instead:",
         "    x=$(nav_info)",
     ]),
@@ -500,13 +500,13 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    echo $value",
     ]),
     ("x=$(nav_info\n", &[
-        "line 1, column 5: nav_info is named in code that the host's parser does not understand; make the call in a code of its own, before this one",
+        "line 1, column 5: nav_info is named in code that the host's parser does not understand; make this call first, in a separate piece of code",
     ]),
     ("if true; then\nnav_info\n", &[
-        "line 2, column 1: nav_info is named in code that the host's parser does not understand; make the call in a code of its own, before this one",
+        "line 2, column 1: nav_info is named in code that the host's parser does not understand; make this call first, in a separate piece of code",
     ]),
     ("x=$(nav_ls a)\nnav_info\n", &[
-        "line 2, column 1: nav_info is called, but its value gets no name",
+        "line 2, column 1: nav_info is called, but its value is not assigned to a name",
         "  write instead:",
         "    info=$(nav_info)",
         "    printf '%s\\n' \"$info\"",
@@ -529,7 +529,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    echo \"$x$y\"",
     ]),
     ("x=$(nav_read \"a\\(b$\" ^def \"\\$1\" \"$1\" @f)\n", &[
-        "line 1, column 16: nav_read is called with argument 1 that is no literal (a backslash in double quotes)",
+        "line 1, column 16: nav_read needs a literal as argument 1 (found: a backslash in double quotes)",
         "  write instead:",
         "    x=$(nav_read 'a\\(b$' '^def' '$1' <literal> <literal>)",
     ]),

@@ -1,4 +1,4 @@
-//! Code that is made to break the host.
+//! Hostile code.
 
 use super::{Plan, planned, shown};
 use crate::terms::ReplLanguage::{Bash, Python};
@@ -51,7 +51,7 @@ fn code_of_any_depth_costs_no_stack() {
 
 #[test]
 fn the_deepest_code_that_is_parsed_fits_the_stack() {
-    // (what it begins with, what is repeated, what it ends with, operators that are repeated)
+    // (beginning, repeated piece, end, operators per piece)
     for (start, piece, end, operators) in [
         ("", "-", "1", 1),
         ("", "not ", "1", 1),
@@ -74,7 +74,7 @@ fn the_deepest_code_that_is_parsed_fits_the_stack() {
             assert_eq!(outcome(&code), "1:5 nav_info() -> $1", "{count} {piece}");
         }
     }
-    // All brackets that Python takes, each with a chain in it.
+    // As many brackets as Python allows, each with a chain in it.
     for (open, close) in
         [("(", ")"), ("[", "]"), ("f(", ")"), ("-(", ")"), ("x[0][", "]"), ("{1: -", "}"), ("lambda: (", ")")]
     {
@@ -82,7 +82,7 @@ fn the_deepest_code_that_is_parsed_fits_the_stack() {
         assert_eq!(outcome(&code), "1:5 nav_info() -> $1", "{open}");
         let code = format!("x = nav_ls({}1{})\n", open.repeat(190), close.repeat(190));
         let found = outcome(&code);
-        assert!(found.starts_with("1:5 nav_ls(") || found.contains("no literal"), "{open}: {found}");
+        assert!(found.starts_with("1:5 nav_ls(") || found.contains("needs a literal"), "{open}: {found}");
     }
     let blocks = (0..99).map(|level| format!("{}if x:\n", " ".repeat(level))).collect::<String>();
     let code = format!("x = nav_info()\n{blocks}{}y = 1\n", " ".repeat(99));

@@ -1,4 +1,4 @@
-//! What comes out for which code.
+//! Plans of sample code.
 
 mod against_bash;
 mod against_python;
@@ -44,7 +44,7 @@ fn shown(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// Code, and what [`shown`] gives for its plan.
+/// Code, and [`shown`] of its plan.
 type Table = &'static [(&'static str, &'static [&'static str])];
 
 #[track_caller]

@@ -1,4 +1,4 @@
-//! What holds for any code.
+//! Properties that hold for any code.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -56,7 +56,7 @@ fn call() -> impl Strategy<Value = String> {
     )
 }
 
-/// Statements that call no tool.
+/// Statements without calls of tools.
 fn other() -> impl Strategy<Value = String> {
     select(vec![
         "a = 1",
@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(calls.len(), parts.len());
         prop_assert!(parse_module(&rewritten).is_ok());
         prop_assert_eq!(lines(&code), lines(&rewritten));
-        // The only names of ours are the variables: with other names in their place no tool is called.
+        // Only the variables are reserved names: with them renamed, the code uses no tool.
         let plain = rewritten.replace("__rlm_icpt_", "kept_");
         prop_assert_eq!(planned(Python, &plain), Plan::Untouched);
         for call in &calls {

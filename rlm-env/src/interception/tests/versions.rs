@@ -1,4 +1,4 @@
-//! What one Python has and another has not.
+//! Differences between versions of Python.
 
 use super::{Plan, Planner, TOOLS, VariableNames};
 use crate::terms::ReplLanguage::Python;

@@ -20,7 +20,7 @@ pub enum CallError {
         tools: String,
     },
     /// Too many calls of the rollout wait already.
-    #[error("too many calls of this rollout wait")]
+    #[error("too many calls of this rollout are waiting")]
     Busy,
     /// The arguments do not fit the tool's schema, or cannot be read.
     #[error("{0}")]

@@ -101,7 +101,7 @@ pub enum RegisterError {
     #[error("rollout '{0}' is registered already")]
     Taken(String),
     /// Two tools of one name.
-    #[error("there are two tools with the name '{0}'")]
+    #[error("two tools have the name '{0}'")]
     Twice(String),
     /// A time limit out of bounds.
     #[error("tool_time_limit must be above 0 and at most {} s", MAX_TOOL_TIME_LIMIT.as_secs())]
@@ -110,7 +110,7 @@ pub enum RegisterError {
     #[error(transparent)]
     SubLlm(#[from] SubLlmError),
     /// The system gave no random bytes for a secret.
-    #[error("no secret can be made")]
+    #[error("cannot make a secret")]
     Secret(#[source] std::io::Error),
 }
 

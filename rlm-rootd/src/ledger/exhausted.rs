@@ -57,7 +57,7 @@ impl fmt::Display for Exhausted {
         let amount = |amount| if resource == Resource::Cost { usd(amount) } else { amount.to_string() };
         let [needed, left, held, limit] = [needed, left, reserved, limit].map(amount);
         match resource {
-            Resource::Calls => write!(formatter, "no call of {limit} is left")?,
+            Resource::Calls => write!(formatter, "0 of {limit} calls are left")?,
             Resource::Tokens => {
                 write!(formatter, "the call may need {needed} tokens, {left} of {limit} are left")?;
             }
@@ -71,7 +71,7 @@ impl fmt::Display for Exhausted {
                 write!(formatter, "the call may cost {needed} USD, {left} of {limit} USD are left")?;
             }
         }
-        if reserved > 0 { write!(formatter, ", calls under way hold {held}") } else { Ok(()) }
+        if reserved > 0 { write!(formatter, ", running calls hold {held}") } else { Ok(()) }
     }
 }
 

@@ -282,7 +282,7 @@ mod tests {
     fn each_limit_is_kept_and_named() {
         let error = |budget: Budget| ledger(budget).reserve(&estimate(1000, 500)).unwrap_err().to_string();
         let none = Budget::default();
-        assert_eq!(error(Budget { calls: Some(0), ..none }), "budget exhausted: no call of 0 is left");
+        assert_eq!(error(Budget { calls: Some(0), ..none }), "budget exhausted: 0 of 0 calls are left");
         assert_eq!(
             error(Budget { tokens: Some(1499), ..none }),
             "budget exhausted: the call may need 1500 tokens, 1499 of 1499 are left"
@@ -309,7 +309,7 @@ mod tests {
             Left { calls: Some(0), tokens: Some(0), completion_tokens: Some(0), cost_usd: Some(0.0) }
         );
         let error = ledger.reserve(&estimate(1, 1)).unwrap_err();
-        assert_eq!(error.to_string(), "budget exhausted: no call of 1 is left, calls under way hold 1");
+        assert_eq!(error.to_string(), "budget exhausted: 0 of 1 calls are left, running calls hold 1");
         held.settle(&usage(1000, 500));
         assert_eq!(ledger.snapshot().used.cost_usd, Some(0.002));
     }
@@ -320,7 +320,7 @@ mod tests {
         let _held = ledger.reserve(&estimate(300, 400)).unwrap();
         assert_eq!(
             ledger.reserve(&estimate(300, 400)).unwrap_err().to_string(),
-            "budget exhausted: the call may need 700 tokens, 300 of 1000 are left, calls under way hold 700"
+            "budget exhausted: the call may need 700 tokens, 300 of 1000 are left, running calls hold 700"
         );
     }
 

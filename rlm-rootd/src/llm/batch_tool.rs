@@ -92,7 +92,7 @@ impl RootTool for LlmBatch {
 fn prompts(call: Call) -> Result<Vec<Value>, ToolError> {
     let refuse = |why: String| Err(ToolError::Arguments(format!("{LLM_BATCH}: {why}")));
     if let Some((name, _)) = call.kwargs.iter().find(|(name, _)| **name != Value::from("prompts")) {
-        return refuse(format!("there is no argument {name:?}, only prompts"));
+        return refuse(format!("unknown argument {name:?}: the only one is prompts"));
     }
     let mut given = call.args.into_iter().chain(call.kwargs.get("prompts").cloned());
     let argument = match (given.next(), given.count()) {

@@ -36,7 +36,7 @@ impl RootTool for BudgetTool {
     }
 
     fn description(&self) -> &str {
-        "Returns what calls of models have used, what those under way hold, and what is left (null where there is no limit)."
+        "Returns the amounts that calls of models have used, that running calls have reserved, and that are left (null if unlimited)."
     }
 
     fn parameters(&self) -> &Json {

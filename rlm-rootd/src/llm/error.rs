@@ -12,7 +12,7 @@ pub enum SubCallError {
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
     /// The deadline passed before the request was sent.
-    #[error("its time was over before it was sent")]
+    #[error("the deadline passed before it was sent")]
     NotSent,
     /// No answer came in time.
     #[error("no answer within {:.1} s{}", .after.as_secs_f64(), .last.as_ref().map_or_else(String::new, |last| format!(", and before that: {last}")))]
@@ -31,7 +31,7 @@ pub enum SubCallError {
         message: String,
     },
     /// The server asks to wait beyond the deadline.
-    #[error("the model's server answered {status} and asks to wait {:.0} s, {:.0} s are left: {message}", .wait.as_secs_f64(), .left.as_secs_f64())]
+    #[error("the model's server answered {status} and asks to wait {:.0} s, but only {:.0} s are left: {message}", .wait.as_secs_f64(), .left.as_secs_f64())]
     MustWait {
         /// The status.
         status: u16,

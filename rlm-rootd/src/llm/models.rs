@@ -75,7 +75,7 @@ pub enum ModelsError {
     #[error("the parallelism of the models is 0, expected 1 or more")]
     NoParallelism,
     /// The key cannot be sent in a header.
-    #[error("the key of the models has characters that no header can hold")]
+    #[error("the key of the models has characters that a header cannot hold")]
     Key,
     /// The kind of proxy is not supported.
     #[error("{0}")]
@@ -341,7 +341,7 @@ mod tests {
             "the parallelism of the models is 0, expected 1 or more"
         );
         let key = error(|config| config.key = Some(Key::new("se\ncret")));
-        assert_eq!(key, "the key of the models has characters that no header can hold");
+        assert_eq!(key, "the key of the models has characters that a header cannot hold");
         assert!(
             error(|config| config.base_url.clear()).starts_with("the base URL of the models cannot be read")
         );

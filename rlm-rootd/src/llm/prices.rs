@@ -44,7 +44,7 @@ pub enum PricesError {
         source: std::io::Error,
     },
     /// The text is not TOML of this shape.
-    #[error("prices are not as expected: {0}")]
+    #[error("invalid prices: {0}")]
     Toml(String),
     /// A negative, infinite or undefined price.
     #[error("the {of} price of {model} is {price}, expected USD per million tokens")]

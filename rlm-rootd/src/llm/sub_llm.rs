@@ -73,7 +73,7 @@ impl Default for SubLlmOptions {
 /// The reason why not, in words.
 pub fn check_sampling(sampling: &Map<String, Json>, budget: &Budget) -> Result<(), String> {
     match RESERVED.into_iter().find(|field| sampling.contains_key(*field)) {
-        Some(field) => Err(format!("`{field}` is no sampling parameter: each request has its own")),
+        Some(field) => Err(format!("`{field}` is not a sampling parameter: each request sets its own")),
         None => check_bounds(sampling, budget.bounds_completions()),
     }
 }

@@ -72,7 +72,7 @@ impl ChatTools {
         let name = call.pointer("/function/name").and_then(Json::as_str).unwrap_or_default();
         let Some((tool, validator)) = self.tools.iter().find(|(tool, _)| tool.name() == name) else {
             let names: Vec<_> = self.tools.iter().map(|(tool, _)| tool.name()).collect();
-            return Err(format!("there is no tool {name:?}, there are {}", names.join(", ")));
+            return Err(format!("unknown tool {name:?}; the tools are {}", names.join(", ")));
         };
         let arguments = Value::from_json_text(call_arguments(call).as_bytes(), &Limits::default())
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
@@ -82,7 +82,7 @@ impl ChatTools {
         match timeout_at(deadline.into(), tool.call(call, deadline)).await {
             Ok(Ok(reply)) => text(&reply),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the time is over".to_owned()),
+            Err(_) => Err("the time limit was reached".to_owned()),
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) enum Fault {
     #[error("{0}")]
     Failed(String),
     /// The call is over.
-    #[error("the time limit of the call is over: ask for less, for instance for one directory")]
+    #[error("the time limit of the call was reached: ask for less, for example for one directory")]
     Stopped,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn list(context: &Context, scope: &str, stop: &Stop) -> Result<Value,
             Content::Source(source) => Ok(members(&source, &shown(&path), "")),
             Content::Text { lines, reason } => Ok(Value::list([plain(&path, "text", lines, &reason)])),
             Content::Binary => {
-                Ok(Value::list([plain(&path, "binary", 0, "it has NUL bytes, so it is no text")]))
+                Ok(Value::list([plain(&path, "binary", 0, "it has NUL bytes, so it is not text")]))
             }
         },
         Some(Target::InFile(path, name, open)) => {

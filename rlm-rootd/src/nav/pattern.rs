@@ -56,7 +56,7 @@ impl Pattern {
         let refuse = |error: &dyn fmt::Display| {
             let hint = "patterns are those of the Rust crate regex, within one line; \
                         put \\ before a sign that means itself, as in \\(";
-            Fault::refused(format!("the pattern is no regular expression: {error}\nhint: {hint}"))
+            Fault::refused(format!("the pattern is not a valid regular expression: {error}\nhint: {hint}"))
         };
         // The builder would show the pattern with more around it.
         regex_syntax::parse(pattern).map_err(|error| refuse(&error))?;

@@ -45,7 +45,7 @@ fn of_target(found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
         Target::InFile(path, inner, open) => match line_range(&inner) {
             Some(lines) => of_lines(&path, Some(lines), open, index, stop),
             None if is_like_lines(&inner) => Err(Fault::refused(format!(
-                "{} names no lines of {}: lines are given as {}",
+                "{} does not name lines of {}: write them as {}",
                 quoted(&inner),
                 quoted(&shown(&path)),
                 quoted(&format!("{}:10-40", shown(&path)))
@@ -81,7 +81,7 @@ fn of_lines(
     let lines = range.clone().unwrap_or(1..=usize::MAX);
     if lines.is_empty() || *lines.start() == 0 {
         return Err(Fault::refused(format!(
-            "lines {}-{} of {} are none: lines count from 1, and the first comes first",
+            "lines {}-{} of {} are not a range: lines count from 1, and the last must not be before the first",
             lines.start(),
             lines.end(),
             quoted(&file)

@@ -85,7 +85,7 @@ pub(super) fn search(
         }
         Some(Target::InFile(path, name, _)) => {
             return Err(Fault::refused(format!(
-                "a search takes a file or a directory, and no symbol or lines of one: leave {:?} out of the path, as in {:?}",
+                "a search takes a file or a directory, not a symbol or lines: omit {:?} from the path, as in {:?}",
                 format!(":{name}"),
                 shown(&path)
             )));
@@ -352,7 +352,7 @@ impl Outcome {
             )));
         } else if !self.is_complete {
             values.push(note(format!(
-                "the time was over after {last_path:?}: search one directory at a time with path"
+                "the time limit was reached after {last_path:?}: search one directory at a time with path"
             )));
         }
         if self.unread > 0 && !has_more {

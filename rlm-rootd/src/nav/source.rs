@@ -92,7 +92,7 @@ impl Content {
         match Self::read(path, open, stop)? {
             Self::Source(source) => Ok(source),
             Self::Text { reason, .. } => {
-                Err(Fault::refused(format!("no symbols are known of {named}: {reason}")))
+                Err(Fault::refused(format!("the symbols of {named} are not known: {reason}")))
             }
             Self::Binary => Err(Fault::refused(format!("{named} is binary"))),
         }

@@ -130,7 +130,7 @@ fn text(name: &str, value: Option<&Value>, default: Option<&str>) -> Result<Stri
 }
 
 fn number(name: &str, value: Option<&Value>, default: usize) -> Result<usize, Fault> {
-    let refuse = || Err(Fault::refused(format!("{name} must be an int from 0 on")));
+    let refuse = || Err(Fault::refused(format!("{name} must be an int of 0 or more")));
     match value {
         None => Ok(default),
         Some(Value::Int(number)) => number.to_string().parse().or_else(|_too_large| refuse()),

@@ -35,7 +35,7 @@ pub(super) enum RunError {
     Start(#[source] io::Error),
     #[error("wrote more than {0} bytes")]
     TooMuch(usize),
-    #[error("cannot be talked to: {0}")]
+    #[error("lost its connection: {0}")]
     Io(#[from] io::Error),
 }
 

@@ -126,7 +126,7 @@ impl ProgramTool {
         };
         let read = self.shared.large_work.run(bytes, work).await;
         let read = read.map_err(|error| ToolError::Failed(error.to_string()))?;
-        read.map_err(|reason| self.failed(format!("printed no JSON: {reason}")))
+        read.map_err(|reason| self.failed(format!("did not print JSON: {reason}")))
     }
 
     fn failed(&self, what: impl AsRef<str>) -> ToolError {

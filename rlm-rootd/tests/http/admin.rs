@@ -133,7 +133,7 @@ async fn a_registration_that_is_wrong_says_what_and_changes_nothing() {
         ("new", "{", 400, "Invalid JSON: EOF while parsing an object at line 1 column 1"),
         ("new", r#"{"tools": ["third"]}"#, 400, "tools: no tool 'third' is configured"),
         ("new", r#"{"sub_tools": ["third"]}"#, 400, "sub_tools: no tool 'third' is configured"),
-        ("new", r#"{"tools": ["first", "first"]}"#, 400, "there are two tools with the name 'first'"),
+        ("new", r#"{"tools": ["first", "first"]}"#, 400, "two tools have the name 'first'"),
         ("new", r#"{"tool_time_limit": 0}"#, 400, limit),
         ("new", r#"{"tool_time_limit": -1}"#, 400, limit),
         ("new", r#"{"tool_time_limit": 1e300}"#, 400, limit),

@@ -33,7 +33,7 @@ async fn a_request_waits_for_a_place_and_one_too_many_is_refused() {
         refused = second.try_receive() => (&mut third, refused.unwrap()),
         refused = third.try_receive() => (&mut second, refused.unwrap()),
     };
-    assert_eq!(refused.error(), (429, "too many calls of this rollout wait".to_owned()));
+    assert_eq!(refused.error(), (429, "too many calls of this rollout are waiting".to_owned()));
     assert_eq!(endpoint.call(&beside, "echo", json!([])).await.status, 200, "another rollout has its own");
     assert_eq!(endpoint.rootd.rollout_metrics("narrow").unwrap().running, 1);
     for client in [&mut first, waiting] {

@@ -85,8 +85,8 @@ async fn a_program_that_fails_says_how_and_what_it_said_last() {
         ("echo no luck >&2; echo out; exit 3", "", "t exited with status 3: no luck"),
         ("exit 1", "", "t exited with status 1"),
         ("kill -SEGV $$", "", "t was killed by SIGSEGV"),
-        ("echo what", "output = 'json'", "t printed no JSON: expected value at line 1 column 1"),
-        ("", "output = 'json'", "t printed no JSON: EOF while parsing a value at line 1 column 0"),
+        ("echo what", "output = 'json'", "t did not print JSON: expected value at line 1 column 1"),
+        ("", "output = 'json'", "t did not print JSON: EOF while parsing a value at line 1 column 0"),
         ("yes", "max_output_bytes = 100000", "t wrote more than 100000 bytes"),
         ("sleep 1000", "timeout = 0.1", "t timed out after 0.1 s"),
     ];

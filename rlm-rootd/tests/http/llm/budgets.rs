@@ -17,7 +17,7 @@ async fn no_more_calls_are_made_than_the_budget_has() {
         })
         .start();
     let answers = ask(&sub_llm, prompts(1000)).await;
-    let exhausted = answers.iter().filter(|answer| *answer == "! budget exhausted: no call of 500 is left");
+    let exhausted = answers.iter().filter(|answer| *answer == "! budget exhausted: 0 of 500 calls are left");
     assert_eq!(exhausted.count(), 500);
     assert_eq!(answers.iter().filter(|answer| answer.starts_with("re: ")).count(), 500);
     assert_eq!(model.finish().len(), 500);
@@ -93,7 +93,7 @@ fn a_sub_llm_that_cannot_be_is_refused() {
     let mut options = SubLlmOptions { model: Some("other".to_owned()), ..SubLlmOptions::default() };
     options.sampling.insert("stream".to_owned(), true.into());
     let error = SubLlm::new(Arc::clone(&models), Arc::clone(&ledger), options.clone()).unwrap_err();
-    assert_eq!(error.to_string(), "sampling: `stream` is no sampling parameter: each request has its own");
+    assert_eq!(error.to_string(), "sampling: `stream` is not a sampling parameter: each request sets its own");
     options.sampling.clear();
     assert_eq!(SubLlm::new(models, ledger, options).unwrap().model(), "other");
 }

@@ -97,7 +97,7 @@ async fn a_chat_request_that_fails_has_a_status() {
     assert_eq!(late.status(), 504);
     let sub_llm = setup(&model).with(|it| it.budget.calls = Some(0)).start();
     let poor = sub_llm.chat(json!({"messages": messages}), soon()).await.unwrap_err();
-    assert_eq!((poor.status(), poor.to_string().as_str()), (402, "budget exhausted: no call of 0 is left"));
+    assert_eq!((poor.status(), poor.to_string().as_str()), (402, "budget exhausted: 0 of 0 calls are left"));
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ async fn a_server_that_asks_for_longer_than_there_is_time_is_not_waited_for() {
             left: Duration::from_secs(59),
         }
         .to_string(),
-        "the model's server answered 429 and asks to wait 3600 s, 59 s are left: wait"
+        "the model's server answered 429 and asks to wait 3600 s, but only 59 s are left: wait"
     );
     assert_eq!(model.finish().len(), 1);
 }

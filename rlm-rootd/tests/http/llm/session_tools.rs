@@ -87,7 +87,7 @@ async fn llm_batch_says_what_is_wrong_with_its_arguments() {
         ),
         (
             call("llm_batch", vec![empty()], &[("model", Value::from("big"))]),
-            "llm_batch: there is no argument 'model', only prompts",
+            "llm_batch: unknown argument 'model': the only one is prompts",
         ),
     ] {
         assert_eq!(tool.call(call, soon()).await, Err(ToolError::Arguments(error.to_owned())));
@@ -114,7 +114,7 @@ async fn llm_batch_tells_when_the_budget_is_exhausted() {
     let tool = LlmBatch::new(sub_llm);
     let items = Value::list([Value::from("p0."), Value::from("p1.")]);
     let reply = tool.call(call("llm_batch", vec![items], &[]), soon()).await.unwrap();
-    assert_eq!(texts(&reply), ["re: p0.", "Error in sub-LLM call: budget exhausted: no call of 1 is left"]);
+    assert_eq!(texts(&reply), ["re: p0.", "Error in sub-LLM call: budget exhausted: 0 of 1 calls are left"]);
     let reply = budget.call(call("budget", vec![], &[]), soon()).await.unwrap();
     let ToolResult::Value(value) = reply.result else { panic!("{reply:?}") };
     assert_eq!(

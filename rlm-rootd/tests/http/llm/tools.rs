@@ -84,7 +84,7 @@ async fn a_sub_llm_calls_tools_until_it_answers() {
             ("c1", "Error: 13 is not added"),
             ("c2", "Error: \"2\" is not of type \"integer\""),
             ("c3", "Error: the arguments are not JSON: EOF while parsing an object at line 1 column 1"),
-            ("c4", "Error: there is no tool \"sub\", there are add"),
+            ("c4", "Error: unknown tool \"sub\"; the tools are add"),
         ]
     );
     let records = recorder.0.lock().unwrap();
@@ -118,7 +118,7 @@ async fn a_sub_llm_that_only_calls_tools_must_answer_in_the_end() {
     let sub_llm = setup(&model).with(with_tools).start();
     assert_eq!(ask_one(&sub_llm, "p").await, "! the model returned no text");
     let sub_llm = setup(&model).with(with_tools).with(|it| it.budget.calls = Some(2)).start();
-    assert_eq!(ask_one(&sub_llm, "p").await, "! budget exhausted: no call of 2 is left");
+    assert_eq!(ask_one(&sub_llm, "p").await, "! budget exhausted: 0 of 2 calls are left");
 }
 
 #[tokio::test]

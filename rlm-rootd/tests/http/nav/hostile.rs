@@ -327,11 +327,11 @@ async fn a_call_ends_when_it_is_dropped_or_its_time_is_over() {
     assert_eq!(info["complete"], false);
     let found = call_until(&nav.tools, "nav_search", json!(["needle"]), soon()).await.unwrap();
     let note = found[0]["text"].as_str().unwrap();
-    assert!(note.starts_with("the time was over"), "{note}");
+    assert!(note.starts_with("the time limit was reached"), "{note}");
     let error = call_until(&nav.tools, "nav_ls", json!([]), soon()).await.unwrap_err();
     assert_eq!(
         error,
-        "nav_ls: the time limit of the call is over: ask for less, for instance for one directory"
+        "nav_ls: the time limit of the call was reached: ask for less, for example for one directory"
     );
     // More calls than work at once are dropped, and the next one is served.
     for tool in ["nav_info", "nav_ls", "nav_outline", "nav_search"].iter().cycle().take(12) {

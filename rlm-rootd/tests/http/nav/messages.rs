@@ -8,7 +8,7 @@ async fn lines_that_are_none_name_their_form() {
     for typo in ["-5", "10:40", "10,40", "L10"] {
         let error = nav.error("nav_read", json!([format!("a.py:{typo}")])).await;
         let expected =
-            format!("nav_read: {typo:?} names no lines of \"a.py\": lines are given as \"a.py:10-40\"");
+            format!("nav_read: {typo:?} does not name lines of \"a.py\": write them as \"a.py:10-40\"");
         assert_eq!(error, expected);
     }
     let error = nav.error("nav_read", json!([""])).await;
@@ -21,8 +21,8 @@ async fn a_search_takes_no_symbol() {
     let error = nav.error("nav_search", json!(["x", 20, "a.py:foo"])).await;
     assert_eq!(
         error,
-        "nav_search: a search takes a file or a directory, and no symbol or lines of one: \
-         leave \":foo\" out of the path, as in \"a.py\""
+        "nav_search: a search takes a file or a directory, not a symbol or lines: \
+         omit \":foo\" from the path, as in \"a.py\""
     );
 }
 

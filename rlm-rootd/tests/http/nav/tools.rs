@@ -129,11 +129,11 @@ async fn a_file_is_read_in_chunks_that_tell_how_to_go_on() {
         ("sub/long.txt:1001", "\"sub/long.txt\" has 1000 lines, so there is no line 1001"),
         (
             "sub/long.txt:5-4",
-            "lines 5-4 of \"sub/long.txt\" are none: lines count from 1, and the first comes first",
+            "lines 5-4 of \"sub/long.txt\" are not a range: lines count from 1, and the last must not be before the first",
         ),
         (
             "sub/long.txt:0-4",
-            "lines 0-4 of \"sub/long.txt\" are none: lines count from 1, and the first comes first",
+            "lines 0-4 of \"sub/long.txt\" are not a range: lines count from 1, and the last must not be before the first",
         ),
         ("empty:1", "\"empty\" has 0 lines, so there is no line 1"),
         ("sub", "\"sub\" is a directory; nav_ls(\"sub\") lists what it holds"),
@@ -161,7 +161,7 @@ async fn symbols_are_read_by_their_names() {
         ("run", "several symbols are named \"run\": take one of a.py:A.run, a.py:B.run"),
         ("a.py:A.rum", "there is no symbol \"A.rum\" in \"a.py\"; did you mean \"a.py:A.run\"?"),
         ("a.py:zzz", "there is no symbol \"zzz\" in \"a.py\"; nav_ls(\"a.py\") lists its symbols"),
-        ("c.txt:other", "no symbols are known of \"c.txt\": there is no grammar for files of its kind"),
+        ("c.txt:other", "the symbols of \"c.txt\" are not known: there is no grammar for files of its kind"),
         (
             "missing",
             "there is no file or symbol \"missing\" in the context; nav_ls(\"\") lists what there is, nav_search finds text",
@@ -254,12 +254,12 @@ async fn a_bad_pattern_is_told_in_the_words_of_the_crate() {
     let error = nav.error("nav_search", json!(["a(b"])).await;
     assert_eq!(
         error,
-        "nav_search: the pattern is no regular expression: regex parse error:\n    a(b\n     ^\nerror: unclosed group\n\
+        "nav_search: the pattern is not a valid regular expression: regex parse error:\n    a(b\n     ^\nerror: unclosed group\n\
          hint: patterns are those of the Rust crate regex, within one line; put \\ before a sign that means itself, as in \\("
     );
     for pattern in ["(?=x)", "a\nb", &"(".repeat(10_000)] {
         let error = nav.error("nav_search", json!([pattern])).await;
-        assert!(error.starts_with("nav_search: the pattern is no regular expression: "), "{error}");
+        assert!(error.starts_with("nav_search: the pattern is not a valid regular expression: "), "{error}");
     }
 }
 

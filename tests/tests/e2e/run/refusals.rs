@@ -180,13 +180,13 @@ fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
         (vec!["--timeout", "1e19", "Why?"], "'--timeout <SECONDS>': expected at most 31622400 seconds"),
         (
             vec!["--sampling", "{\"messages\": []}", "Why?"],
-            "rlm: sampling (--sampling): `messages` is no sampling",
+            "rlm: sampling (--sampling): `messages` is not a sampling",
         ),
         (
             vec!["--sub-sampling", "{\"n\": 0}", "Why?"],
             "rlm: sub_sampling (--sub-sampling): n must be an int",
         ),
-        (vec!["--config", "stream.toml", "Why?"], "stream.toml:2): `stream` is no sampling parameter"),
+        (vec!["--config", "stream.toml", "Why?"], "stream.toml:2): `stream` is not a sampling parameter"),
         (
             vec!["--config", "nan.toml", "Why?"],
             "nan.toml:1: sampling: temperature: a request cannot hold the number NaN",

@@ -1,4 +1,4 @@
-//! The control directory: where a host and its worker meet.
+//! The control directory, where a host and its worker meet.
 //!
 //! | name | what | made by |
 //! | --- | --- | --- |
@@ -23,11 +23,11 @@ use serde::Serialize;
 use crate::jsonl;
 use crate::protocol::{Answer, Context, HistoryEntry};
 
-/// How files are opened that are nobody's but ours: what a session has put in their place is not waited for, nor followed.
-const AS_A_FILE: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+/// Open flags for our own files: never block on or follow something that the session planted there.
+const OWN_FILE_FLAGS: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW;
 
-/// How many directories are moved aside for one path.
-const MOST_ASIDE: usize = 100;
+/// Most directories that are moved aside for one path.
+const MAX_BACKUPS: usize = 100;
 
 /// A file operation that failed, with its path.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub struct ControlError {
 }
 
 impl ControlError {
-    /// The file that the operation was about.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -56,37 +56,37 @@ pub struct ControlDir {
 }
 
 impl ControlDir {
-    /// Names a directory. Nothing is read or made yet.
+    /// Names a directory. Nothing is read or created yet.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
-    /// The directory itself.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// The FIFO of requests.
+    /// The FIFO for requests.
     #[must_use]
     pub fn command_fifo(&self) -> PathBuf {
         self.dir.join("rlm_cmd")
     }
 
-    /// The FIFO of responses.
+    /// The FIFO for responses.
     #[must_use]
     pub fn response_fifo(&self) -> PathBuf {
         self.dir.join("rlm_res")
     }
 
-    /// The flag that says that a call can be taken.
+    /// The file that exists while a call can be taken.
     #[must_use]
     pub fn ready_flag(&self) -> PathBuf {
         self.dir.join("rlm_ready")
     }
 
-    /// The file that tells the worker about its session.
+    /// The file that describes the session to its worker.
     #[must_use]
     pub fn context_file(&self) -> PathBuf {
         self.dir.join("rlm_context.json")
@@ -98,7 +98,7 @@ impl ControlDir {
         self.dir.join("rlm_answer.json")
     }
 
-    /// The executed calls.
+    /// The history of executed calls.
     #[must_use]
     pub fn history_file(&self) -> PathBuf {
         self.dir.join("rlm_history.jsonl")
@@ -110,7 +110,7 @@ impl ControlDir {
         self.dir.join("rlm_worker.log")
     }
 
-    /// Writes the context file: the host's part, before it starts a worker.
+    /// Writes the context file: the host does so before it starts a worker.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -118,14 +118,14 @@ impl ControlDir {
         self.replace(&self.context_file(), context)
     }
 
-    /// Reads what [`Self::write_context`] wrote.
+    /// Reads the context file.
     ///
     /// # Errors
     /// The file is missing, or is not a JSON object with an `fs_root`.
     pub fn read_context(&self) -> Result<Context> {
         let path = self.context_file();
         let mut text = Vec::new();
-        let opened = OpenOptions::new().read(true).custom_flags(AS_A_FILE).open(&path);
+        let opened = OpenOptions::new().read(true).custom_flags(OWN_FILE_FLAGS).open(&path);
         opened
             .and_then(|mut file| file.read_to_end(&mut text))
             .map_err(|error| at("cannot read the context file", &path, error))?;
@@ -133,13 +133,13 @@ impl ControlDir {
             .map_err(|error| at("cannot understand the context file", &path, io::Error::from(error)))
     }
 
-    /// Makes the directory usable again for a new worker, whatever a session has done to it: there, ours, and with nothing at
-    /// our paths that is of another kind. Directories at them are moved aside.
+    /// Makes the directory usable again for a new worker, whatever a session has done to it: it exists, belongs to us,
+    /// and holds at our paths only files of the right kind. Directories at those paths are moved aside.
     ///
     /// # Errors
-    /// The directory cannot be made, or something in it cannot be moved.
-    pub fn mend(&self) -> Result<()> {
-        let cannot = |error| at("cannot mend the control directory", &self.dir, error);
+    /// The directory cannot be created, or an entry cannot be moved.
+    pub fn repair(&self) -> Result<()> {
+        let cannot = |error| at("cannot repair the control directory", &self.dir, error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(cannot)?;
         fs::set_permissions(&self.dir, Permissions::from_mode(0o700)).map_err(cannot)?;
         let files = [
@@ -159,10 +159,10 @@ impl ControlDir {
         Ok(())
     }
 
-    /// Makes both FIFOs, readable and writable by this user alone, replacing whatever lies at their paths.
+    /// Creates both FIFOs, readable and writable by this user alone, and replaces whatever is at their paths.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be written, or a directory lies at a FIFO's path.
+    /// The directory does not exist or cannot be written, or a directory is at a FIFO's path.
     pub fn make_fifos(&self) -> Result<()> {
         for path in [self.command_fifo(), self.response_fifo()] {
             remove(&path)?;
@@ -172,7 +172,7 @@ impl ControlDir {
         Ok(())
     }
 
-    /// Says that a call can be taken.
+    /// Sets the ready flag: a call can be taken.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -180,15 +180,15 @@ impl ControlDir {
         self.replace_bytes(&self.ready_flag(), b"ready\n")
     }
 
-    /// Takes the ready flag back.
+    /// Removes the ready flag.
     ///
     /// # Errors
-    /// The flag is there and cannot be removed.
+    /// The flag exists and cannot be removed.
     pub fn clear_ready(&self) -> Result<()> {
         remove(&self.ready_flag())
     }
 
-    /// Replaces the answer file; a reader sees the old answer or the new one, never a part.
+    /// Replaces the answer file. A reader sees the old answer or the new one, never a part.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -227,7 +227,7 @@ impl ControlDir {
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .custom_flags(AS_A_FILE)
+            .custom_flags(OWN_FILE_FLAGS)
             .open(&temporary)
             .and_then(|mut file| file.write_all(text))
             .and_then(|()| fs::rename(&temporary, path));
@@ -246,7 +246,7 @@ impl History {
     /// Appends one call as one line.
     ///
     /// # Errors
-    /// The disk is full, or the file was taken away.
+    /// For example, the disk is full or the file was removed.
     pub fn append(&mut self, entry: &HistoryEntry) -> Result<()> {
         let written = jsonl::line(entry).and_then(|line| jsonl::append(&self.file, &line));
         written.map_err(|error| at("cannot append to the history", &self.path, error))
@@ -254,18 +254,18 @@ impl History {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    // What a session has put in its place is not waited for. A link is followed: a host may have put it there.
+    // Never block on something that a session planted there. A link is followed: a host may have put it there.
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// Where a file is written before it takes its place.
+/// Path at which a file is written before it is renamed into place.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
     name.push(".new");
     path.with_file_name(name)
 }
 
-/// Takes away what lies at a path and is of another kind: a directory is moved aside, anything else removed.
+/// Removes a file of the wrong kind from a path: a directory is moved aside, anything else is deleted.
 fn clear_unless(path: &Path, belongs: impl FnOnce(FileType) -> bool) -> Result<()> {
     let cannot = |error| at("cannot clear", path, error);
     let kind = match fs::symlink_metadata(path) {
@@ -279,12 +279,12 @@ fn clear_unless(path: &Path, belongs: impl FnOnce(FileType) -> bool) -> Result<(
     if !kind.is_dir() {
         return remove(path);
     }
-    let aside = (1..).map(|number| path.with_added_extension(format!("aside{number}")));
+    let backups = (1..).map(|number| path.with_added_extension(format!("aside{number}")));
     let free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
-    let Some(aside) = aside.take(MOST_ASIDE).find(free) else {
+    let Some(backup) = backups.take(MAX_BACKUPS).find(free) else {
         return Err(cannot(io::ErrorKind::DirectoryNotEmpty.into()));
     };
-    fs::rename(path, aside).map_err(cannot)
+    fs::rename(path, backup).map_err(cannot)
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fifos_replace_what_lies_there() {
+    fn fifos_replace_existing_files() {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlDir::new(dir.path());
         fs::write(control.command_fifo(), "old").unwrap();
@@ -319,11 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_did_to_the_directory_is_mended() {
+    fn damage_by_a_session_is_repaired() {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlDir::new(dir.path().join("control"));
         for _ in 0..2 {
-            control.mend().unwrap();
+            control.repair().unwrap();
             control.make_fifos().unwrap();
             control.set_ready().unwrap();
             control.write_answer(&Answer::default()).unwrap();
@@ -343,14 +343,14 @@ mod tests {
             control.open_history().err().unwrap();
             fs::set_permissions(control.path(), Permissions::from_mode(0o000)).unwrap();
         }
-        control.mend().unwrap();
+        control.repair().unwrap();
         control.make_fifos().unwrap();
         control.set_ready().unwrap();
         control.open_log().unwrap();
         control.open_history().unwrap();
         assert!(control.log_file().with_added_extension("aside2").join("in").is_dir());
         fs::remove_dir_all(control.path()).unwrap();
-        control.mend().unwrap();
+        control.repair().unwrap();
         assert_eq!(fs::metadata(control.path()).unwrap().mode() & 0o777, 0o700);
     }
 

@@ -1,7 +1,7 @@
-//! Directories that are held open, and what lies below them.
+//! Open directories, and the files and directories below them.
 //!
-//! Each name is opened in the directory that holds it, and no symbolic link is followed. So whatever is opened lies below the
-//! directory that was opened first, even while a session renames and replaces what is there.
+//! Each name is opened relative to its open directory, and symbolic links are never followed. So whatever is opened
+//! lies below the directory that was opened first, even while a session renames and replaces things there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileType, Metadata, Permissions};
@@ -16,7 +16,7 @@ use nix::dir::{Dir, Type};
 use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, mkdirat};
 
-/// Opens a directory that need not be readable.
+/// Opens a directory that may not be readable.
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_PATH).union(OFlag::O_CLOEXEC);
 
 /// Opens a directory to list it.
@@ -25,23 +25,23 @@ const LISTING: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_RDONLY).union(OFlag::O_
 /// Opens a file for reading. A FIFO or a device does not block.
 const FILE: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
-/// The permissions that an owner needs to list a directory and to change what it holds.
+/// The permissions an owner needs to list a directory and to change its entries.
 const OWNER_MAY_ALL: u32 = 0o700;
 
-/// A directory that is held open.
+/// An open directory.
 #[derive(Debug)]
 pub struct Directory(File);
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name.
+    /// File name, without a path.
     pub name: OsString,
-    /// What it named when the directory was listed.
+    /// Kind of file at the time of listing.
     pub kind: Kind,
 }
 
-/// What a name stands for.
+/// Kind of file that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -50,11 +50,11 @@ pub enum Kind {
     Directory,
     /// A symbolic link.
     Link,
-    /// Something else, by its name: `FIFO`, `socket`, `block device`, `character device`.
+    /// Anything else, by name: `FIFO`, `socket`, `block device`, `character device`.
     Other(&'static str),
 }
 
-/// Which file it is, under whatever name.
+/// Identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -62,124 +62,126 @@ pub struct Identity {
 }
 
 impl Directory {
-    /// The directory at a path, whose symbolic links are followed.
+    /// Opens the directory at a path, following symbolic links.
     ///
     /// # Errors
-    /// It cannot be opened, or is not a directory.
+    /// The path cannot be opened, or is not a directory.
     pub fn at_path(path: &Path) -> io::Result<Self> {
         Ok(Self(openat(AT_FDCWD, path, DIRECTORY, Mode::empty())?.into()))
     }
 
-    /// A directory in this one.
+    /// Opens a subdirectory.
     ///
     /// # Errors
-    /// `InvalidInput` where the name is not a single one; `ENOTDIR` also where it is a symbolic link.
+    /// `InvalidInput` if the name is not a single path component; `ENOTDIR` also if it is a symbolic link.
     pub fn directory(&self, name: &OsStr) -> io::Result<Self> {
         self.open(name, DIRECTORY, Mode::empty()).map(Self)
     }
 
-    /// A file in this directory, for reading. It may be of any kind; opening it does not block.
+    /// Opens a file in this directory for reading. The file may be of any kind; opening it does not block.
     ///
     /// # Errors
-    /// `InvalidInput` where the name is not a single one; `ELOOP` where it is a symbolic link, `ENXIO` where it is a socket.
+    /// `InvalidInput` if the name is not a single path component; `ELOOP` if it is a symbolic link, `ENXIO` if it is a
+    /// socket.
     pub fn file(&self, name: &OsStr) -> io::Result<File> {
         self.open(name, FILE, Mode::empty())
     }
 
-    /// The directory at a relative path below this one; this one where the path is empty.
+    /// Opens the directory at a relative path below this one; an empty path is this directory.
     ///
     /// # Errors
-    /// As those of [`Self::directory`], for each name of the path.
+    /// Those of [`Self::directory`], for each component of the path.
     pub fn directory_below(&self, path: &Path) -> io::Result<Self> {
         path.iter().try_fold(Self(self.0.try_clone()?), |at, name| at.directory(name))
     }
 
-    /// The file at a relative path below this directory, as [`Self::file`] opens it.
+    /// Opens the file at a relative path below this directory, as [`Self::file`] does.
     ///
     /// # Errors
-    /// As those of [`Self::directory_below`] and [`Self::file`].
+    /// Those of [`Self::directory_below`] and [`Self::file`].
     pub fn file_below(&self, path: &Path) -> io::Result<File> {
         let above = path.parent().unwrap_or(Path::new(""));
         self.directory_below(above)?.file(path.file_name().unwrap_or_default())
     }
 
-    /// Makes a file, for reading and writing by its owner alone.
+    /// Creates a file that only its owner can read and write.
     ///
     /// # Errors
-    /// `EEXIST` where the name is taken.
+    /// `EEXIST` if the name is taken.
     pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         self.open(name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
     }
 
-    /// Makes a directory that only its owner can enter.
+    /// Creates a directory that only its owner can enter.
     ///
     /// # Errors
-    /// `EEXIST` where the name is taken.
+    /// `EEXIST` if the name is taken.
     pub fn create_directory(&self, name: &OsStr) -> io::Result<()> {
         Ok(mkdirat(&self.0, single(name)?, Mode::S_IRWXU)?)
     }
 
-    /// What a name stands for.
+    /// Kind of file that a name refers to.
     ///
     /// # Errors
-    /// `InvalidInput` where the name is not a single one; `ENOENT` where there is nothing of that name.
+    /// `InvalidInput` if the name is not a single path component; `ENOENT` if it does not exist.
     pub fn kind(&self, name: &OsStr) -> io::Result<Kind> {
         Ok(self.metadata_of(name)?.file_type().into())
     }
 
-    /// The metadata of what a name stands for, which may be a symbolic link.
+    /// Metadata of the file that a name refers to; symbolic links are not followed.
     ///
     /// # Errors
-    /// As those of [`Self::kind`].
+    /// Those of [`Self::kind`].
     pub fn metadata_of(&self, name: &OsStr) -> io::Result<Metadata> {
         self.open(name, OFlag::O_PATH, Mode::empty())?.metadata()
     }
 
-    /// The metadata of the directory itself.
+    /// Metadata of the directory itself.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system call fails.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.0.metadata()
     }
 
-    /// Which directory it is.
+    /// Identity of the directory.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system call fails.
     pub fn identity(&self) -> io::Result<Identity> {
         Ok(Identity::from(&self.metadata()?))
     }
 
-    /// The target that a symbolic link in this directory names.
+    /// Target of a symbolic link in this directory.
     ///
     /// # Errors
-    /// `InvalidInput` where the name is not a single one; `EINVAL` where it is not a link.
+    /// `InvalidInput` if the name is not a single path component; `EINVAL` if it is not a symbolic link.
     pub fn link_target(&self, name: &OsStr) -> io::Result<PathBuf> {
         Ok(readlinkat(&self.0, single(name)?)?.into())
     }
 
-    /// The entries of the directory, without `.` and `..`, in the order of the file system.
+    /// Entries of the directory, without `.` and `..`, in the order of the file system.
     ///
     /// # Errors
-    /// The directory may not be read.
+    /// The directory cannot be read.
     pub fn entries(&self) -> io::Result<impl Iterator<Item = io::Result<Entry>>> {
         let dir = Dir::openat(&self.0, ".", LISTING, Mode::empty())?;
         let entries = dir.into_iter().map(|entry| {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
-            // Some file systems do not tell the kind. A name that is gone by now stands for nothing that can be opened.
+            // Some file systems do not report the kind. A name that has gone by now refers to nothing that can be
+            // opened.
             let kind = || self.kind(&name).unwrap_or(Kind::Other("missing file"));
             Ok(Entry { kind: entry.file_type().map_or_else(kind, Kind::from), name })
         });
         Ok(entries.filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.name == "." || entry.name == "..")))
     }
 
-    /// Whether it has been removed: it has no name any more, and nothing can be put into it.
+    /// True if the directory was removed: it has no name any more, and no entry can be added.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system call fails.
     pub fn is_removed(&self) -> io::Result<bool> {
         Ok(self.metadata()?.nlink() == 0)
     }
@@ -187,21 +189,21 @@ impl Directory {
     /// The directory, opened so that its times and permissions can be changed.
     ///
     /// # Errors
-    /// It may not be read.
+    /// The directory cannot be read.
     pub fn as_file(&self) -> io::Result<File> {
         Ok(openat(&self.0, ".", LISTING, Mode::empty())?.into())
     }
 
-    /// Gives its owner the permissions back that `chmod` has taken. A directory of another user stays as it is.
+    /// Gives the owner back the permissions that `chmod` has taken. A directory of another user is left alone.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system call fails.
     pub fn restore_access(&self) -> io::Result<()> {
         let mode = self.metadata()?.mode();
         if mode & OWNER_MAY_ALL == OWNER_MAY_ALL {
             return Ok(());
         }
-        // chmod does not take the descriptor of a directory that is not readable, but this name of it.
+        // chmod does not take the descriptor of an unreadable directory, but it takes this path.
         let name = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         match fs::set_permissions(name, Permissions::from_mode((mode | OWNER_MAY_ALL) & 0o7777)) {
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
@@ -209,10 +211,10 @@ impl Directory {
         }
     }
 
-    /// Another handle of the same directory.
+    /// Another handle to the same directory.
     ///
     /// # Errors
-    /// The process has no descriptor left.
+    /// The process is out of descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
@@ -228,10 +230,10 @@ impl AsFd for Directory {
     }
 }
 
-/// A directory in a tree, which can be left for the one above and the ones below it.
+/// A position in a directory tree, which can move into a subdirectory and back up.
 ///
-/// A cursor holds one descriptor however deep it is, and builds no path; so neither the limit of open files nor `PATH_MAX`
-/// bounds the depth. It goes up only to the directories that it came through.
+/// A cursor holds one descriptor at any depth, and builds no path, so neither the limit on open files nor `PATH_MAX`
+/// bounds the depth. It goes up only to directories that it came through.
 #[derive(Debug)]
 pub struct Cursor {
     here: Directory,
@@ -239,13 +241,13 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Begins at a directory.
+    /// Starts at a directory.
     #[must_use]
     pub fn new(directory: Directory) -> Self {
         Self { here: directory, above: Vec::new() }
     }
 
-    /// Goes down into a directory of this one.
+    /// Moves into a subdirectory.
     ///
     /// # Errors
     /// Those of [`Directory::directory`].
@@ -256,10 +258,10 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes up again.
+    /// Moves back up.
     ///
     /// # Errors
-    /// The directory was moved to another one in between.
+    /// The directory was moved to another parent in the meantime.
     pub fn leave(&mut self) -> io::Result<()> {
         let above = Directory(openat(&self.here, "..", DIRECTORY, Mode::empty())?.into());
         if self.above.pop() != Some(above.identity()?) {
@@ -312,10 +314,10 @@ impl From<&Metadata> for Identity {
     }
 }
 
-/// A name that stays in its directory.
+/// A name that is a single path component.
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     if name.is_empty() || name == "." || name == ".." || name.as_bytes().contains(&b'/') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name is not a single one"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the name is not a single path component"));
     }
     Ok(name)
 }
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_opened_in_their_directory_and_links_nowhere() {
+    fn names_are_opened_in_their_directory_and_links_are_not_followed() {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);
         fs::create_dir_all(at("root/sub")).unwrap();
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!(errno(root.create_file(OsStr::new("link"))), Some(Errno::EEXIST));
         assert_eq!(errno(root.file(OsStr::new("socket"))), Some(Errno::ENXIO));
         assert_eq!(root.link_target(OsStr::new("link")).unwrap(), Path::new("../secret"));
-        // It has no writer, and opens all the same.
+        // It has no writer, and can be opened all the same.
         assert!(root.file(OsStr::new("fifo")).is_ok());
         for name in ["", ".", "..", "sub/file", "../secret", "/etc/passwd"] {
             let refused = root.file(OsStr::new(name)).unwrap_err();

@@ -16,13 +16,13 @@ pub const INTERCEPTION_URL: &str = "RLM_INTERCEPTION_URL";
 pub const SUB_MODEL: &str = "RLM_SUB_MODEL";
 /// Time limit of a root-tool call in seconds, default 300.
 pub const SUB_LLM_TIMEOUT: &str = "RLM_SUB_LLM_TIMEOUT";
-/// How many sub-LLM calls of one rollout run at once.
+/// Most sub-LLM calls of one rollout that run at once.
 pub const MAX_SUB_LLM_PARALLELISM: &str = "RLM_MAX_SUB_LLM_PARALLELISM";
 /// Default time limit of a call in seconds, a decimal number. No limit when absent.
 pub const EXEC_TIMEOUT: &str = "RLM_EXEC_TIMEOUT";
 /// Default bound on the bytes of output returned per stream, 16 MiB when absent.
 pub const MAX_OUTPUT_BYTES: &str = "RLM_MAX_OUTPUT_BYTES";
-/// Process id of the host: the worker ends when that process does.
+/// Process id of the host: the worker ends when that process ends.
 pub const HOST_PID: &str = "RLM_HOST_PID";
 /// `TERM` of a session, default `dumb`.
 pub const TERM: &str = "RLM_TERM";
@@ -41,7 +41,7 @@ pub const PYTHON: &str = "RLM_PYTHON";
 pub const DISALLOWED_MODULES: &str = "RLM_DISALLOWED_MODULES";
 /// Builtins that Python cells may not use, separated by commas or spaces.
 pub const DISALLOWED_BUILTINS: &str = "RLM_DISALLOWED_BUILTINS";
-/// `1` or `true`: Python cells reach no file outside `fs_root`, `allowed_paths` and the interpreter's own library.
+/// `1` or `true`: Python cells cannot reach files outside `fs_root`, `allowed_paths` and the interpreter's own library.
 pub const FS_JAIL: &str = "RLM_FS_JAIL";
 /// `1` or `true`: Python sessions have the functions `FINAL` and `FINAL_VAR`, which set the answer.
 pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
@@ -58,7 +58,7 @@ pub const SESSION_NAMES: [&str; 8] = [
     MAX_SUB_LLM_PARALLELISM,
 ];
 
-/// The `RLM_*` names that set up a worker, and that a person may have set for it.
+/// The `RLM_*` names that configure a worker, and that a person may have set for it.
 const WORKER_NAMES: [&str; 11] = [
     MAX_OUTPUT_BYTES,
     TERM,
@@ -73,20 +73,20 @@ const WORKER_NAMES: [&str; 11] = [
     FINAL_FUNCTIONS,
 ];
 
-/// What a worker needs to find its interpreter.
+/// The variables that a worker needs to find its interpreter.
 const PROGRAM_NAMES: [&str; 2] = ["PATH", "VIRTUAL_ENV"];
 
-/// Host variables that every session may see, beside those of the locale.
+/// Host variables that every session may see, besides the locale's.
 const SESSION_BASE: [&str; 8] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
 
-/// Whether every session may see this host variable.
+/// True if every session may see this host variable.
 #[must_use]
 pub fn is_for_sessions(name: &str) -> bool {
     SESSION_BASE.contains(&name) || name.starts_with("LC_")
 }
 
-/// What of a host's environment its workers get: what they need, and what is named in [`PASS_ENV`]. Anything else, such as
-/// the key of a model, could be read there by code in the session.
+/// The part of a host's environment that its workers get: the variables they need, and those named in [`PASS_ENV`].
+/// Code in the session could read anything else there, such as a model's API key.
 #[must_use]
 pub fn for_workers(environment: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
     let passed = environment.iter().find(|(name, _)| name == PASS_ENV).map(|(_, names)| names.as_os_str());
@@ -100,7 +100,7 @@ pub fn for_workers(environment: &[(OsString, OsString)]) -> Vec<(OsString, OsStr
     environment.iter().filter(|(name, _)| is_passed(name)).cloned().collect()
 }
 
-/// Sets a variable, in the place of the first of its name; others of that name go.
+/// Sets a variable in place of the first one of that name, and removes the others.
 pub fn set(variables: &mut Vec<(OsString, OsString)>, name: impl Into<OsString>, value: impl Into<OsString>) {
     let (name, mut value) = (name.into(), Some(value.into()));
     variables.retain_mut(|(held, old)| *held != name || value.take().map(|value| *old = value).is_some());

@@ -1,4 +1,4 @@
-//! What errors say.
+//! Error messages.
 
 /// An error with its causes, in one line.
 #[must_use]

@@ -2,29 +2,30 @@
 //!
 //! Hosts have two habits. Some open, write and close for each request, so that the worker sees end of file after each;
 //! some keep the FIFO open and write one document after another. The decoder serves both: it follows brackets and
-//! strings only as far as it must to see where a document ends, and [`crate::protocol::Request::parse`] judges what is
-//! inside. A document over the limit is read to its end without being stored, so that the stream stays in step.
+//! strings only as far as it must to see where a document ends; [`crate::protocol::Request::parse`] judges the content.
+//! A document over the limit is read to its end without being stored, so that the stream stays in step.
 //!
-//! What no bracket frames (bytes between documents that begin no JSON object or array) runs to the next line that begins a
-//! document, to end of file, or to the moment at which the host waits for an answer ([`Decoder::stalled_garbage`], [`Decoder::resync`]).
+//! Bytes between documents that do not begin a JSON object or array are garbage. It extends to the next line that
+//! begins a document, to end of file, or to the moment at which the host waits for an answer
+//! ([`Decoder::stalled_garbage`], [`Decoder::resync`]).
 
 use crate::protocol::UNKNOWN_SEQ;
 
-/// What the decoder found.
+/// A piece of the stream that the decoder found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A complete document: an object or array whose brackets match.
     Document(Vec<u8>),
-    /// A document over the limit. The stream is in step again.
+    /// A document over the limit. The decoder is in step again.
     TooLarge {
         /// Its size in bytes.
         bytes: usize,
-        /// Its `seq` where that came before the limit, else -1.
+        /// Its `seq` if that came before the limit, otherwise -1.
         seq: i64,
     },
     /// Bytes that cannot begin a document.
     Garbage(Vec<u8>),
-    /// A document that end of file cut short.
+    /// A document that was cut short by end of file.
     Truncated(Vec<u8>),
 }
 
@@ -33,7 +34,7 @@ pub enum Frame {
 pub struct Decoder {
     limit: usize,
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were scanned already.
+    /// Bytes of `buffer` that were already scanned.
     scanned: usize,
     /// Bytes of the current document that were dropped because it is over the limit.
     dropped: usize,
@@ -54,7 +55,7 @@ enum Str {
     Escape,
 }
 
-/// How much of an unframed or cut piece is kept for the error that names it.
+/// Most bytes of garbage or a truncated document that are kept for the error message.
 const EXCERPT_BYTES: usize = 64;
 
 impl Decoder {
@@ -69,7 +70,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next frame, or `None` where more bytes are needed.
+    /// The next frame; None if more bytes are needed.
     pub fn next_frame(&mut self) -> Option<Frame> {
         loop {
             let Some(&byte) = self.buffer.get(self.scanned) else {
@@ -116,7 +117,7 @@ impl Decoder {
         }
     }
 
-    /// Tells the decoder that the stream ended here, and takes what it cut short.
+    /// Marks the end of the stream, and returns the piece that it cut short.
     pub fn end_of_stream(&mut self) -> Option<Frame> {
         let rest = match self.state {
             Scan::Between => None,
@@ -128,21 +129,21 @@ impl Decoder {
         rest
     }
 
-    /// Takes a pending unframed piece without waiting for its line break: to be called when no byte is left to read, as
-    /// the host may be waiting for an answer. What still comes of the piece is dropped.
+    /// Takes pending garbage without waiting for its line break: to be called when no byte is left to read, as the host
+    /// may be waiting for an answer. The rest of that garbage is dropped when it arrives.
     pub fn stalled_garbage(&mut self) -> Option<Frame> {
         let Scan::Garbage { reported: false, at_line_start } = self.state else { return None };
         self.state = Scan::Garbage { reported: true, at_line_start };
         Some(Frame::Garbage(self.buffer.clone()))
     }
 
-    /// Whether a piece was taken early and its end has not come yet.
+    /// True if garbage was taken early and its end has not arrived yet.
     #[must_use]
     pub fn in_reported_garbage(&self) -> bool {
         matches!(self.state, Scan::Garbage { reported: true, .. })
     }
 
-    /// Drops what came of a piece that was taken early, and stops where a document begins.
+    /// Drops the rest of garbage that was taken early, up to the start of a document.
     pub fn skip_garbage(&mut self) {
         while let (Scan::Garbage { reported: true, at_line_start }, Some(&byte)) =
             (self.state, self.buffer.get(self.scanned))
@@ -162,9 +163,9 @@ impl Decoder {
         self.state = Scan::Garbage { reported, at_line_start };
     }
 
-    /// Ends a request: to be called with all bytes pushed that the host wrote before it began to wait for the answer. The
-    /// rest of a piece that was taken early is dropped, and so is a piece that follows a document (`{"code": ""}}`): one
-    /// request gets one answer. A document stays.
+    /// Ends a request: to be called when all bytes that the host wrote before it began to wait for the answer have been
+    /// pushed. Drops the rest of garbage that was taken early, and garbage that follows a document (`{"code": ""}}`):
+    /// one request gets one answer. A document stays.
     pub fn resync(&mut self) {
         let pending = self.buffer[self.scanned..].trim_ascii_start();
         if self.state == Scan::Between && pending.first().is_some_and(|byte| !matches!(byte, b'{' | b'[')) {
@@ -176,7 +177,7 @@ impl Decoder {
         }
     }
 
-    /// Whether no bytes of an unfinished document or piece are pending.
+    /// True if no bytes of an unfinished document or of garbage are pending.
     #[must_use]
     pub fn is_between_documents(&self) -> bool {
         self.state == Scan::Between
@@ -192,13 +193,13 @@ impl Decoder {
         }
     }
 
-    /// Length of the run of bytes, next to scan, that neither end a string nor escape.
+    /// Length of the next run of unscanned bytes that neither end a string nor escape.
     fn plain_run(&self) -> usize {
         let ahead = &self.buffer[self.scanned..];
         memchr::memchr2(b'"', b'\\', ahead).unwrap_or(ahead.len())
     }
 
-    /// Cuts off what was scanned and begins anew.
+    /// Takes the scanned bytes and starts over.
     fn finish(&mut self) -> Vec<u8> {
         let rest = self.buffer.split_off(self.scanned);
         let piece = std::mem::replace(&mut self.buffer, rest);
@@ -208,7 +209,7 @@ impl Decoder {
         piece
     }
 
-    /// Drops what is not needed: all but the head of an oversize document, all but an excerpt of garbage.
+    /// Drops bytes that are not needed: all but the head of an oversize document, all but an excerpt of garbage.
     fn bound_memory(&mut self) {
         let keep = match self.state {
             Scan::Between => 0,
@@ -228,7 +229,7 @@ impl Decoder {
     }
 }
 
-/// Follows one byte of a document: bracket depth and whether a string is open.
+/// Follows one byte of a document: bracket depth, and whether a string is open.
 fn step(depth: usize, string: Str, byte: u8) -> (usize, Str) {
     match (string, byte) {
         (Str::Out, b'"') => (depth, Str::In),
@@ -241,7 +242,7 @@ fn step(depth: usize, string: Str, byte: u8) -> (usize, Str) {
     }
 }
 
-/// An excerpt of a piece for an error message: printable, short.
+/// A short, printable excerpt of some bytes for an error message.
 #[must_use]
 pub fn excerpt(piece: &[u8]) -> String {
     let short = &piece[..piece.len().min(EXCERPT_BYTES)];
@@ -249,7 +250,8 @@ pub fn excerpt(piece: &[u8]) -> String {
     format!("{:?}{}", text.trim_end(), if piece.len() > short.len() { "…" } else { "" })
 }
 
-/// Looks for a top-level `"seq": INTEGER` in a document that is not valid JSON, so that even its refusal can be matched.
+/// Looks for a top-level `"seq": INTEGER` in a document that is not valid JSON, so that its refusal can be matched to
+/// the request.
 #[must_use]
 pub fn scan_seq(document: &[u8]) -> i64 {
     let (mut depth, mut string) = (0, Str::Out);
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_file_inside_a_document_is_told() {
+    fn end_of_file_inside_a_document_truncates_it() {
         assert_eq!(decode(&[b"{\"a\":"]), [Frame::Truncated(b"{\"a\":".to_vec())]);
     }
 
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn seq_is_found_in_what_is_not_json() {
+    fn seq_is_found_in_invalid_json() {
         assert_eq!(scan_seq(br#"{"code": tru, "seq": 41}"#), 41);
         assert_eq!(scan_seq(br#"{"seq" : -3, "code": '"#), -3);
         assert_eq!(scan_seq(br#"{"x": {"seq": 5}}"#), -1);
@@ -435,7 +437,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic_and_none_are_held_for_ever(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
+        fn no_bytes_panic_and_memory_stays_bounded(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
             let mut decoder = Decoder::new(64);
             decoder.push(&bytes);
             while let Some(frame) = decoder.next_frame() {

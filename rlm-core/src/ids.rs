@@ -1,9 +1,9 @@
-//! Names that programs take: identifiers, and ids of rollouts.
+//! Checks on names: identifiers and rollout ids.
 
-/// Longest id of a rollout, in bytes.
+/// Longest rollout id, in bytes.
 pub const MAX_ROLLOUT_ID_BYTES: usize = 128;
 
-/// Whether a text is an ASCII identifier, which bash and Python both take as a name.
+/// True for an ASCII identifier, which is a valid name in both bash and Python.
 #[must_use]
 pub fn is_identifier(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
@@ -11,8 +11,8 @@ pub fn is_identifier(text: &str) -> bool {
     bytes.next().is_some_and(is_letter) && bytes.all(|byte| is_letter(byte) || byte.is_ascii_digit())
 }
 
-/// Whether a text can be the id of a rollout, which is also the name of its directory: 1 to [`MAX_ROLLOUT_ID_BYTES`] of
-/// `a-z A-Z 0-9 _ - .`, not dots alone.
+/// True if a text can be a rollout id, which also names the rollout's directory: 1 to [`MAX_ROLLOUT_ID_BYTES`] of `a-z
+/// A-Z 0-9 _ - .`, but not dots alone.
 #[must_use]
 pub fn is_rollout_id(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);

@@ -1,7 +1,7 @@
-//! JSON values as the text that they came in.
+//! JSON values as text.
 //!
-//! A value that is only passed on is never made into numbers and back: an integer keeps all its digits, a float its
-//! spelling, an object its order. [`Part`] looks at one level of a value at a time.
+//! A value that is only passed on is never converted to numbers and back: an integer keeps all its digits, a float its
+//! spelling, an object its order. [`Part`] reads one level of a value at a time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,23 +11,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// One JSON value as text, valid and without white space between its parts. Two are equal when their texts are.
+/// One JSON value as text, valid and without white space between its parts. Two values are equal if their texts are.
 #[derive(Clone)]
 pub struct JsonText(Box<RawValue>);
 
-/// Text that is no JSON value.
+/// Text that is not a JSON value.
 #[derive(Debug, thiserror::Error)]
 #[error("not a JSON value: {0}")]
 pub struct NotJson(String);
 
 impl JsonText {
-    /// The text.
+    /// The JSON text.
     #[must_use]
     pub fn get(&self) -> &str {
         self.0.get()
     }
 
-    /// How deep arrays and objects are nested: 0 for a scalar.
+    /// Nesting depth of arrays and objects: 0 for a scalar.
     #[must_use]
     pub fn depth(&self) -> usize {
         let (mut depth, mut deepest) = (0_usize, 0);
@@ -68,7 +68,7 @@ impl JsonText {
     }
 }
 
-/// Calls `see` with every byte of a JSON text that is not within a string.
+/// Calls `see` with every byte of a JSON text that is outside a string.
 fn outside_strings(text: &str, mut see: impl FnMut(u8)) {
     let (mut in_string, mut escaped) = (false, false);
     for byte in text.bytes() {
@@ -79,7 +79,7 @@ fn outside_strings(text: &str, mut see: impl FnMut(u8)) {
     }
 }
 
-/// Whether the next byte is within a string, and escaped.
+/// Updates the state of the scan: within a string, and after a backslash.
 fn step(byte: u8, in_string: &mut bool, escaped: &mut bool) {
     match (byte, *in_string, *escaped) {
         (_, true, true) => *escaped = false,
@@ -137,7 +137,7 @@ pub enum Part<'a> {
     Null,
     /// `true`, `false`.
     Bool(bool),
-    /// A number, as it is written.
+    /// A number, as written.
     Number(&'a str),
     /// A string.
     String(Wtf8),
@@ -147,8 +147,7 @@ pub enum Part<'a> {
     Object(Vec<(Wtf8, &'a str)>),
 }
 
-/// The bytes of a JSON string: UTF-8, but for surrogates that stand alone (`\ud800`), which are encoded as if they were
-/// characters.
+/// The bytes of a JSON string: UTF-8, except that lone surrogates (`\ud800`) are encoded as if they were characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wtf8(pub Vec<u8>);
 
@@ -156,7 +155,7 @@ impl<'a> Part<'a> {
     /// The first level of a valid JSON text.
     ///
     /// # Panics
-    /// The text is no JSON value.
+    /// The text is not a JSON value.
     #[must_use]
     pub fn of(text: &'a str) -> Self {
         const VALID: &str = "the text was found valid before";
@@ -305,7 +304,7 @@ mod tests {
         fn any_text_is_a_value_or_none(anything in "[\\[\\]{}\":, \\\\a-e0-9.-]{0,40}") {
             let valid = serde_json::from_str::<Value>(&anything);
             let json = anything.parse::<JsonText>();
-            // What a value cannot hold, a number out of range or a lone surrogate, a text can.
+            // A text can hold numbers out of range and lone surrogates; a `Value` cannot.
             prop_assert!(json.is_ok() || valid.is_err());
             if let (Ok(json), Ok(valid)) = (json, valid) {
                 prop_assert_eq!(serde_json::from_str::<Value>(json.get()).unwrap(), valid);

@@ -1,4 +1,4 @@
-//! Files of JSON lines: lines are appended whole, and one that a killed writer left unfinished is found.
+//! Files of JSON lines. Lines are appended whole, and a line that a killed writer left unfinished is recognised.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufRead, Read as _, Write as _};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Longest line that is read, in bytes. The largest ones are outputs of calls, some 16 MiB of text.
+/// Longest line that is read, in bytes. The largest lines hold the outputs of calls, some 16 MiB of text.
 const MAX_LINE_BYTES: u64 = 512 << 20;
 
-/// A value as a line, its newline included.
+/// A value as a line, including its newline.
 ///
 /// # Errors
 /// The value cannot be JSON.
@@ -21,10 +21,10 @@ pub fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Appends a line whole, or nothing of it, to a file that is open for appending and that nobody else appends to just now.
+/// Appends a line whole, or none of it, to a file that is open for appending and has no other writer at the moment.
 ///
 /// # Errors
-/// The disk is full, for one.
+/// For example, the disk is full.
 pub fn append(mut file: &File, line: &[u8]) -> io::Result<()> {
     let mut left = line;
     while !left.is_empty() {
@@ -36,7 +36,7 @@ pub fn append(mut file: &File, line: &[u8]) -> io::Result<()> {
                 if written > 0
                     && let Ok(metadata) = file.metadata()
                 {
-                    // Where this fails too, a reader finds a line that is cut off.
+                    // If this fails too, readers find a line that is cut off.
                     let _cut_off = file.set_len(metadata.len().saturating_sub(written));
                 }
                 return Err(error);
@@ -46,22 +46,22 @@ pub fn append(mut file: &File, line: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The lock of a file (`flock`), until it is dropped.
+/// A lock on a file (`flock`), released on drop.
 #[derive(Debug)]
 pub struct Lock<'a>(&'a File);
 
 impl<'a> Lock<'a> {
-    /// Waits for the lock. None: another one kept it for so long.
+    /// Waits for the lock. None if another process held it all that time.
     ///
     /// # Errors
-    /// The file system has no locks.
-    pub fn wait(file: &'a File, patience: Duration) -> io::Result<Option<Self>> {
+    /// The file system does not support locks.
+    pub fn wait(file: &'a File, time_limit: Duration) -> io::Result<Option<Self>> {
         let began = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Some(Self(file))),
                 Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if began.elapsed() >= patience => return Ok(None),
+                Err(TryLockError::WouldBlock) if began.elapsed() >= time_limit => return Ok(None),
                 Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)),
             }
         }
@@ -74,10 +74,10 @@ impl Drop for Lock<'_> {
     }
 }
 
-/// Removes an unfinished line from the end of a file that nobody else writes to just now.
+/// Removes an unfinished line from the end of a file that has no other writer at the moment.
 ///
 /// # Errors
-/// The file cannot be read and written.
+/// The file cannot be read or written.
 pub fn remove_unfinished_line(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
@@ -87,7 +87,7 @@ pub fn remove_unfinished_line(file: &File) -> io::Result<()> {
     if last == *b"\n" { Ok(()) } else { file.set_len(line_start(file, length)?) }
 }
 
-/// Where the line begins that ends at an offset: behind the newline before.
+/// Offset of the start of the line that ends at `end`: just after the newline before it.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -105,7 +105,7 @@ pub fn line_start(file: &File, end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Reads lines one by one, without blank ones. Nothing is kept but the line at hand.
+/// Reads lines one by one and skips blank ones. Only the current line is in memory.
 #[derive(Debug)]
 pub struct Lines<R> {
     input: R,
@@ -116,26 +116,27 @@ pub struct Lines<R> {
 /// A line that is not blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub number: u64,
-    /// Its text, without the newline.
+    /// The line's bytes, without the newline.
     pub text: &'a [u8],
-    /// Whether it ends with a newline. The last line of a file may be unfinished: its writer was killed, or is writing it.
+    /// True if the line ends with a newline. The last line of a file may be unfinished: its writer was killed, or is
+    /// still writing.
     pub is_finished: bool,
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Reads from the input's position on.
+    /// Reads from the input's current position.
     pub fn new(input: R) -> Self {
         Self { input, number: 0, text: Vec::new() }
     }
 
-    /// The number of the line that was read last, or that could not be read.
+    /// Number of the last line that was read, or that could not be read.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line; None at the end.
+    /// The next line; None at the end of the input.
     ///
     /// # Errors
     /// The input cannot be read, or the line is longer than 512 MiB.
@@ -159,7 +160,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// What a parser says of a single line, without the line number, which is always 1 for it.
+/// A parser's message about a single line, without the line number, which would always be 1.
 #[must_use]
 pub fn fault(error: &serde_json::Error) -> String {
     error.to_string().replacen(" at line 1 column ", " at column ", 1)
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_waited_for_and_goes_with_its_guard() {
+    fn a_lock_is_waited_for_and_released_on_drop() {
         let path = tempfile::NamedTempFile::new().unwrap();
         let [one, other] = [(); 2].map(|()| File::open(path.path()).unwrap());
         let held = Lock::wait(&one, Duration::ZERO).unwrap();
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_with_their_numbers_and_the_last_may_be_unfinished() {
+    fn lines_have_numbers_and_the_last_may_be_unfinished() {
         let mut lines = Lines::new(&b"1\n\n \t\n2\n3"[..]);
         let mut found = Vec::new();
         while let Some(Line { number, text, is_finished }) = lines.next_line().unwrap() {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_has_the_column_alone() {
+    fn a_fault_names_only_the_column() {
         let error = serde_json::from_slice::<serde_json::Value>(b"x").unwrap_err();
         assert_eq!(fault(&error), "expected value at column 1");
     }

@@ -1,10 +1,10 @@
-//! The wire of an RLM environment, and what every worker shares.
+//! The wire of an RLM environment, and the code that all workers share.
 //!
 //! A worker serves one host over two FIFOs in a control directory: the host writes one JSON document per call to
 //! `rlm_cmd` and reads one from `rlm_res`. [`protocol`] holds the documents, [`frame`] finds them in a byte stream,
-//! [`control`] knows the directory's files, [`mod@env`] names every environment variable, `worker`, behind a feature of that
-//! name, is the part of a worker that does not depend on its interpreter. [`json`] keeps values as they were written; [`pickle`] reads and writes
-//! what root tools are called with.
+//! [`control`] knows the directory's files, [`mod@env`] names every environment variable. `worker`, behind a feature of that
+//! name, is the part of a worker that does not depend on its interpreter. [`json`] keeps values as they were written;
+//! [`pickle`] reads and writes the arguments and results of root tools.
 //!
 //! This crate knows no terminal, no Python and no HTTP server.
 

@@ -14,26 +14,28 @@ pub const MIN_MAX_OUTPUT_BYTES: usize = 256;
 /// Longest time limit that a host can set, one year. A larger one is taken as "no limit".
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Largest value of one variable of op `set`, in bytes of JSON text without white space. Larger data belongs into files.
+/// Largest value of one variable of op `set`, in bytes of JSON text without white space. Larger data belongs in files.
 pub const MAX_VARIABLE_BYTES: usize = 1 << 20;
 
-/// How deep a variable of op `set` may be nested: what every JSON parser reads, in the history too.
+/// Deepest nesting of a variable of op `set`: every JSON parser can read it, in the history too.
 pub const MAX_VARIABLE_DEPTH: usize = 100;
 
-/// How much of the variables of one op `set` the history keeps, in bytes of JSON text.
+/// Most JSON text of the variables of one op `set` that the history keeps, in bytes.
 pub const MAX_HISTORY_VARIABLES_BYTES: usize = 1 << 20;
 
-/// How long an interpreter may take until it can take a call. Milliseconds, unless hundreds start at once.
+/// Longest time from the start of an interpreter until it can take a call. It takes milliseconds unless hundreds start
+/// at once.
 pub const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a session may need for variables, where its own limit for calls is not shorter: it needs a moment, unless a trap
-/// or a signal handler of its own keeps it busy.
+/// Longest time that a session may take to receive variables, unless its own limit for calls is shorter. It takes a
+/// moment unless a trap or a signal handler of the session keeps it busy.
 pub const SET_LIMIT: Duration = Duration::from_secs(30);
 
-/// A worker has answered `reset`, `set` and `info` after this time: an interpreter may have to be ended and started first.
+/// Longest time a worker takes to answer `reset`, `set` and `info`: it may have to end an interpreter and start another
+/// first.
 pub const OPERATION_LIMIT: Duration = Duration::from_secs(100);
 
-/// A worker that got SIGTERM has ended, with all that it started, after this time.
+/// Longest time from a SIGTERM to a worker until the worker and everything it started have ended.
 pub const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time limit of a root-tool call without `RLM_SUB_LLM_TIMEOUT`.

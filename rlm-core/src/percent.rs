@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// The bytes with all but letters, digits, `-._~` and what is in `plain` encoded.
+/// The bytes, percent-encoded except for letters, digits, `-._~` and the bytes in `plain`.
 #[must_use]
 pub fn encoded(bytes: &[u8], plain: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() + 16);
@@ -16,7 +16,7 @@ pub fn encoded(bytes: &[u8], plain: &[u8]) -> String {
     text
 }
 
-/// The bytes that a text encodes. None where a `%` is not followed by two hexadecimal digits.
+/// The bytes that a text encodes. None if a `%` is not followed by two hexadecimal digits.
 #[must_use]
 pub fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,12 +1,12 @@
-//! Text for bash to read.
+//! Quoting for bash.
 
-/// A text as one word that bash takes as it stands. NUL, which bash cannot hold, is left out.
+/// A text quoted as one bash word. NUL, which bash cannot hold, is left out.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\0', "").replace('\'', r"'\''"))
 }
 
-/// [`quoted`] for bytes that need not be UTF-8.
+/// [`quoted`] for bytes that may not be UTF-8.
 #[must_use]
 pub fn quoted_bytes(bytes: &[u8]) -> Vec<u8> {
     let mut word = vec![b'\''];

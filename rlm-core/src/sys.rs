@@ -13,27 +13,27 @@ use nix::unistd::{Pid, getppid};
 /// A descriptor that polls readable once the process is dead.
 ///
 /// # Errors
-/// `ESRCH` where there is no such process.
+/// `ESRCH` if the process does not exist.
 pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes plain integers and returns a new descriptor or an error.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
-    // SAFETY: the kernel made this descriptor for us just now (close-on-exec), and nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor (close-on-exec), and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Asks for `signal` when the parent dies, and checks that `parent` had not died before. Async-signal-safe.
+/// Asks for `signal` when the parent dies, and checks that `parent` has not died already. Async-signal-safe.
 ///
 /// # Errors
-/// `ESRCH` where the parent is dead already.
+/// `ESRCH` if the parent is already dead.
 pub fn tie_to_parent(parent: Pid, signal: Signal) -> Result<(), Errno> {
     prctl::set_pdeathsig(signal)?;
     if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH) }
 }
 
-/// Number of bytes that lie in a pipe or FIFO.
+/// Number of unread bytes in a pipe or FIFO.
 ///
 /// # Errors
-/// The descriptor is of another kind.
+/// The descriptor is not a pipe or FIFO.
 pub fn waiting_bytes(pipe: impl AsFd) -> Result<usize, Errno> {
     let mut count = 0;
     // SAFETY: the pointer is to a live integer of the type that this request fills in.

@@ -1,6 +1,6 @@
-//! Text for people and models: cut short, counted, listed.
+//! Text for people and models: shortened texts, numbers, lists.
 
-/// At most so many characters of a text, with `…` in place of the rest.
+/// A text of at most this many characters, with `…` in place of the rest.
 #[must_use]
 pub fn cut(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
@@ -9,7 +9,7 @@ pub fn cut(text: &str, chars: usize) -> String {
     }
 }
 
-/// At most so many bytes of a text, up to the end of a character, with `…` in place of the rest.
+/// A text of at most this many bytes, cut between characters, with `…` in place of the rest.
 #[must_use]
 pub fn cut_to_bytes(text: &str, bytes: usize) -> String {
     match text.len() > bytes {
@@ -38,7 +38,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 file`, `1,200 files`, `2 directories`: a number of things, whose noun has a regular plural.
+/// A number of things: `1 file`, `1,200 files`, `2 directories`. The noun must have a regular plural.
 #[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     let count = grouped(number);
@@ -49,12 +49,12 @@ pub fn counted(number: u64, noun: &str) -> String {
     }
 }
 
-/// Bytes in a unit of a power of 1000: `312 B`, `4.2 kB`.
+/// A number of bytes in a unit of a power of 1000: `312 B`, `4.2 kB`.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let mut amount = bytes as f64;
     for unit in ["B", "kB", "MB", "GB", "TB", "PB"] {
-        // From here on it would be rounded to 1000.
+        // From here on it would round to 1000.
         if amount < 999.95 {
             return if unit == "B" { format!("{bytes} B") } else { format!("{amount:.1} {unit}") };
         }
@@ -63,7 +63,7 @@ pub fn size(bytes: u64) -> String {
     format!("{amount:.1} EB")
 }
 
-/// Seconds that something took: `3 ms`, `1.2 s`, `4 min 10 s`.
+/// A duration in seconds as text: `3 ms`, `1.2 s`, `4 min 10 s`.
 #[must_use]
 pub fn duration(seconds: f64) -> String {
     if seconds < 0.0995 {
@@ -76,7 +76,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `a, b, c`; of more than so many names the first ones, `and 4 more`. Without a name, `none`.
+/// The first `most` names: `a, b, c`, with `and 4 more` for the others. `none` for an empty list.
 pub fn listed<S: AsRef<str>>(names: &[S], most: usize) -> String {
     let shown: Vec<_> = names.iter().take(most).map(AsRef::as_ref).collect();
     match names.len().saturating_sub(most) {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_end_where_nobody_reads_on() {
+    fn long_lists_are_cut() {
         assert_eq!(listed::<&str>(&[], 2), "none");
         assert_eq!(listed(&["a", "b"], 2), "a, b");
         assert_eq!(listed(&["a", "b", "c"], 2), "a, b and 1 more");

@@ -1,11 +1,11 @@
 //! The documents of the FIFO protocol, version 1.
 //!
-//! The rules: the host writes one request and reads exactly one response before it writes the next. A request that
-//! cannot be understood gets a response too, with status `error` and the fault in `hint`; it never ends the worker.
-//! Unknown fields are ignored in both directions. Fields are only ever added within a version; a change of meaning
-//! takes a new [`PROTOCOL_VERSION`].
+//! The host writes one request and reads exactly one response before it writes the next. A request that cannot be
+//! understood gets a response too, with status `error` and the fault in `hint`; it never ends the worker. Unknown
+//! fields are ignored in both directions. Within a version, fields are only ever added; a change of meaning takes a new
+//! [`PROTOCOL_VERSION`].
 //!
-//! These types are only wire: nothing else in the project is serialised through them.
+//! These types are for the wire only: nothing else in the project is serialised through them.
 
 mod request;
 
@@ -18,30 +18,30 @@ use sha2::{Digest, Sha256};
 pub use self::request::{BadRequest, Execute, ONE_CALL_PREFIX, Request, name_excerpt};
 use crate::json::JsonText;
 
-/// The version of this protocol, sent in every response as `protocol`.
+/// The protocol version, sent in every response as `protocol`.
 ///
-/// * 1: the first.
+/// * 1: the first version.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The `seq` of a response to a request whose own could not be read.
+/// The `seq` of a response to a request whose own `seq` could not be read.
 pub const UNKNOWN_SEQ: i64 = -1;
 
-/// What a call came to: one document on the response FIFO. Every field is always present.
+/// The result of a call: one document on the response FIFO. Every field is always present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
-    /// `ok` exactly when `outcome` is.
+    /// `ok` if `outcome` is `ok`, otherwise `error`.
     pub status: Status,
-    /// What the call wrote to standard output; for bash, all that a person would see at the terminal.
+    /// Standard output of the call; for bash, everything that a person would see at the terminal.
     pub stdout: String,
-    /// What the call wrote to standard error; always empty for bash, whose terminal shows both in `stdout`.
+    /// Standard error of the call; always empty for bash, whose terminal shows both in `stdout`.
     pub stderr: String,
     /// Python: the value of a trailing expression, or a traceback. Bash: null. `op` `info`: a JSON text.
     pub result: Option<String>,
-    /// Number of calls executed so far in this worker, this one included.
+    /// Number of calls executed so far in this worker, including this one.
     pub execution_count: u64,
-    /// The request's `seq`, or -1 where it could not be read.
+    /// The request's `seq`, or -1 if it could not be read.
     pub seq: i64,
-    /// The answer as it stands after this call.
+    /// The answer after this call.
     pub answer: Answer,
     /// How the call ended.
     pub outcome: Outcome,
@@ -49,20 +49,20 @@ pub struct Response {
     pub state: State,
     /// Wall-clock time of the call, in seconds.
     pub execution_time: f64,
-    /// Bash: the status of the last command, or of the shell that ended. Else null.
+    /// Bash: exit status of the last command, or of the shell if it ended. Otherwise null.
     pub exit_code: Option<i32>,
-    /// Python: the exception that ended the cell. Else null.
+    /// Python: the exception that ended the cell. Otherwise null.
     pub exception: Option<Exception>,
-    /// Null, or how many bytes of which stream were dropped.
+    /// Number of bytes dropped from each stream; null if nothing was dropped.
     pub truncated: Option<Truncated>,
-    /// A sentence on what happened and what to do, where the caller should know more than `outcome` tells.
+    /// A sentence on what happened and what to do, if `outcome` alone does not tell the caller enough.
     pub hint: Option<String>,
     /// [`PROTOCOL_VERSION`].
     pub protocol: u32,
 }
 
 impl Response {
-    /// A response with nothing in it but how the call ended.
+    /// A response that only says how the call ended.
     #[must_use]
     pub fn new(outcome: Outcome, state: State) -> Self {
         Self {
@@ -90,8 +90,8 @@ impl Response {
         Self { seq, hint: Some(fault), ..Self::new(Outcome::Error, State::Kept) }
     }
 
-    /// The first 16 hexadecimal digits of the SHA-256 of `stdout`, `stderr` and, where it is not null, `result`, as they
-    /// stand here, in UTF-8, with a byte 0xff between one and the next.
+    /// The first 16 hexadecimal digits of the SHA-256 of `stdout`, `stderr` and, if it is not null, `result`, as they
+    /// stand here, in UTF-8, with a byte 0xff between them.
     #[must_use]
     pub fn output_digest(&self) -> String {
         let mut digest = Sha256::new();
@@ -116,23 +116,23 @@ impl Response {
     }
 }
 
-/// The coarse result that hosts of the original wire look at.
+/// The coarse result that hosts of the original protocol look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The call ran to its end.
     Ok,
-    /// Anything else; `outcome` says what.
+    /// Anything else; `outcome` says which.
     Error,
 }
 
-/// How a call ended.
+/// The way a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The code ran to its end. A failing command is no error in bash: see `exit_code`.
+    /// The code ran to its end. In bash a failing command is not an error: see `exit_code`.
     Ok,
-    /// Python: the cell raised. Both languages: the request was refused, and `hint` names the fault.
+    /// Python: the cell raised an exception. Both languages: the request was refused, and `hint` names the fault.
     Error,
     /// The time limit was reached and the code was stopped.
     TimedOut,
@@ -145,38 +145,38 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The status that goes with this outcome.
+    /// The status that belongs to this outcome.
     #[must_use]
     pub fn status(self) -> Status {
         if self == Self::Ok { Status::Ok } else { Status::Error }
     }
 }
 
-/// What is left of the session's state after a call.
+/// The part of the session's state that is left after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Everything: the same interpreter goes on.
+    /// Everything: the same interpreter is still running.
     Kept,
-    /// A new interpreter, with what the old one could save.
+    /// A new interpreter, with the state that the old one could save.
     Restored,
-    /// A new interpreter, with the answer and, for bash, the working directory.
+    /// A new interpreter, which has only the answer and, for bash, the working directory.
     Reset,
 }
 
-/// The rollout's answer. The worker owns it: it outlives the interpreter.
+/// The rollout's answer. It belongs to the worker, and outlives the interpreter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether the model declared the answer final.
+    /// True if the model declared the answer final.
     pub ready: bool,
-    /// The answer's text.
+    /// Text of the answer.
     pub content: String,
 }
 
 /// The exception that ended a Python cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exception {
-    /// The exception's class, `ValueError`.
+    /// Name of the exception's class, such as `ValueError`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `str()` of the exception.
@@ -208,24 +208,24 @@ impl Truncated {
 pub struct Context {
     /// The session's working directory.
     pub fs_root: std::path::PathBuf,
-    /// What the host knows of the files there; handed to Python sessions, not interpreted.
+    /// The host's information about the files there; passed on to Python sessions, not interpreted.
     #[serde(default)]
     pub fs_metadata: Value,
-    /// Directories that a file-system jail leaves open beside `fs_root`.
+    /// Directories outside `fs_root` that a file-system jail leaves accessible.
     #[serde(default)]
     pub allowed_paths: Vec<std::path::PathBuf>,
 }
 
-/// What a session was asked to do, as its history tells it.
+/// The operation of a history line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// To run code.
+    /// Run code.
     #[default]
     Execute,
-    /// To begin anew with a fresh interpreter.
+    /// Start over with a fresh interpreter.
     Reset,
-    /// To take variables.
+    /// Set variables.
     Set,
 }
 
@@ -234,19 +234,19 @@ pub enum Operation {
 pub struct HistoryEntry {
     /// The request's `seq`.
     pub seq: i64,
-    /// The code that ran; empty where none did.
+    /// The code that ran; empty if none did.
     pub code: String,
-    /// How the call ended.
+    /// The way the call ended.
     pub outcome: Outcome,
-    /// What was left of the session's state.
+    /// The part of the session's state that was left.
     pub state: State,
-    /// Status of the last command (bash).
+    /// Bash: exit status of the last command.
     pub exit_code: Option<i32>,
-    /// When the call began, in seconds since the Unix epoch.
+    /// Start of the call, in seconds since the Unix epoch.
     pub started_at: f64,
     /// Wall-clock time of the call, in seconds.
     pub execution_time: f64,
-    /// What was asked.
+    /// The operation.
     #[serde(default)]
     pub op: Operation,
     /// [`Response::output_digest`]; None in lines of older workers.
@@ -255,27 +255,27 @@ pub struct HistoryEntry {
     /// [`Response::output_bytes`].
     #[serde(default)]
     pub output_bytes: u64,
-    /// Op `set`: the variables, those that fit into [`crate::limits::MAX_HISTORY_VARIABLES_BYTES`] in the order of their
-    /// names. Other ops: absent.
+    /// Op `set`: the variables, in the order of their names, that fit into
+    /// [`crate::limits::MAX_HISTORY_VARIABLES_BYTES`]. Absent for other ops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<BTreeMap<String, JsonText>>,
-    /// Op `set`: names of the variables that did not fit; absent where all did.
+    /// Op `set`: names of the variables that did not fit; absent if all did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables_omitted: Vec<String>,
-    /// Whether the response had a `result`: the value of a last expression, or a traceback. Absent where it had none.
+    /// True if the response had a `result`: the value of a last expression, or a traceback. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_result: bool,
-    /// What was written, where it is not what ran: [`Execute::source`]. Else absent.
+    /// The code as written, if different code ran: [`Execute::source`]. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// In the first line of each worker, of which it tells that a new session begins; absent in the others.
+    /// Present in the first line of each worker, where it marks a new session; absent in the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<HistorySession>,
 }
 
 impl HistoryEntry {
-    /// The entry of a request that began at `started_at`, in seconds since the Unix epoch, and got this response. What the
-    /// request brought, code or variables, is left out.
+    /// The entry for a request that began at `started_at`, in seconds since the Unix epoch, and got this response. The
+    /// code or variables of the request are left out.
     #[must_use]
     pub fn of(response: &Response, op: Operation, started_at: f64) -> Self {
         Self {
@@ -298,7 +298,7 @@ impl HistoryEntry {
     }
 }
 
-/// The session whose history a line begins.
+/// The session whose history begins at a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistorySession {
     /// `bash` or `python`.
@@ -310,12 +310,12 @@ pub struct HistorySession {
     /// Names of the root tools.
     #[serde(default)]
     pub root_tools: Vec<String>,
-    /// Whether it has `FINAL` and `FINAL_VAR`. Absent where it has not.
+    /// True if the session has `FINAL` and `FINAL_VAR`. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub final_functions: bool,
 }
 
-/// What a session and its worker are at the moment: `result` of the response to op `info`, as JSON text.
+/// The current session and worker: `result` of the response to op `info`, as JSON text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Info {
     /// `bash` or `python`.
@@ -326,19 +326,19 @@ pub struct Info {
     pub worker_version: String,
     /// [`PROTOCOL_VERSION`].
     pub protocol: u32,
-    /// How long the worker has been ready, in seconds.
+    /// Seconds since the worker became ready.
     pub uptime: f64,
     /// Calls executed so far.
     pub calls: u64,
-    /// Resident memory of the worker, the interpreter and all that they started, in bytes. Pages that processes share are
-    /// counted for each.
+    /// Resident memory of the worker, the interpreter and everything they started, in bytes. Shared pages are counted
+    /// once for each process.
     pub memory_bytes: u64,
-    /// Working directory of the interpreter, without symbolic links; where there is no interpreter, the last one known, or
-    /// null.
+    /// Working directory of the interpreter, without symbolic links; the last known one if no interpreter is running,
+    /// or null.
     pub cwd: Option<String>,
-    /// Process id of the interpreter; null where it has ended and the next call starts another.
+    /// Process id of the interpreter; null if it has ended and the next call starts another.
     pub pid: Option<i32>,
-    /// Whether the answer was declared final.
+    /// True if the answer was declared final.
     pub answer_ready: bool,
 }
 
@@ -349,7 +349,7 @@ mod tests {
 
     use super::*;
 
-    /// The golden documents: a change here is a change of the wire, to be judged as an addition or a new version.
+    /// Checks a golden document: a changed one is a change of the wire, to be judged as an addition or a new version.
     #[track_caller]
     fn check_golden<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, golden: &str) {
         assert_eq!(serde_json::to_string(value).unwrap(), golden);
@@ -515,9 +515,9 @@ mod tests {
         );
     }
 
-    /// What `printf 'out\xfferr' | sha256sum`, and the same with `\xffresult` behind it, print.
+    /// Output of `printf 'out\xfferr' | sha256sum`, and of the same command with `\xffresult` appended.
     #[test]
-    fn the_digest_is_one_that_other_programs_can_make() {
+    fn the_digest_can_be_computed_by_other_programs() {
         let response = Response {
             stdout: "out".to_owned(),
             stderr: "err".to_owned(),

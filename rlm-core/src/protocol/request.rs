@@ -1,4 +1,4 @@
-//! What the host asks for.
+//! Requests of the host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::json::JsonText;
 use crate::limits::{MAX_TIMEOUT, MAX_VARIABLE_BYTES, MAX_VARIABLE_DEPTH, MIN_MAX_OUTPUT_BYTES};
 use crate::text::cut;
 
-/// What the names begin with of variables that last for one call: op `set` gives them to the session, and they are gone after
-/// the next code that runs.
+/// Prefix of the names of variables that last for one call: op `set` defines them, and they are gone after the next
+/// code that runs.
 pub const ONE_CALL_PREFIX: &str = "__rlm_icpt_";
 
-/// What the host asks for: one document on the command FIFO.
+/// A request of the host: one document on the command FIFO.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Run code in the session.
     Execute(Execute),
-    /// Give the session a fresh interpreter; the answer is cleared.
+    /// Give the session a fresh interpreter and clear the answer.
     Reset {
         /// Echoed in the response.
         seq: i64,
     },
-    /// Put values into the session under the given names.
+    /// Set variables in the session.
     Set {
         /// Echoed in the response.
         seq: i64,
-        /// Name to JSON value, each within [`MAX_VARIABLE_BYTES`] and [`MAX_VARIABLE_DEPTH`].
+        /// JSON values by name, each within [`MAX_VARIABLE_BYTES`] and [`MAX_VARIABLE_DEPTH`].
         variables: BTreeMap<String, JsonText>,
     },
     /// Describe the session.
@@ -41,34 +41,34 @@ pub enum Request {
     Shutdown,
 }
 
-/// One call: code to run, and limits that hold for this call alone.
+/// One call: code to run, and the limits of this call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Execute {
-    /// The code, in the language of the worker.
+    /// Code in the worker's language.
     pub code: String,
-    /// What a person or a model wrote, where it is not `code`: Python shows it in tracebacks and as the source. The same
-    /// program but for calls, in whose place `code` has variables.
+    /// The code as a person or a model wrote it, if that differs from `code`: Python shows it in tracebacks and as the
+    /// source. It is the same program, except that `code` has variables in place of some calls.
     pub source: Option<String>,
     /// Echoed in the response.
     pub seq: i64,
-    /// Time limit of this call; the worker's own default when absent.
+    /// Time limit of this call; the worker's default if absent.
     pub timeout: Option<Duration>,
-    /// Bound on the bytes of output returned per stream; the worker's own default when absent.
+    /// Most bytes of output returned per stream; the worker's default if absent.
     pub max_output_bytes: Option<usize>,
 }
 
-/// A request document that is well framed and yet no request.
+/// A complete document that is not a valid request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct BadRequest {
-    /// The document's `seq` where it could be read, else [`UNKNOWN_SEQ`].
+    /// The document's `seq` if it could be read, otherwise [`UNKNOWN_SEQ`].
     pub seq: i64,
-    /// What is wrong: the field, what was found and what was expected.
+    /// The field, the value found and the value expected.
     pub fault: String,
 }
 
 impl Request {
-    /// Reads one document. Unknown fields are ignored.
+    /// Parses one document. Unknown fields are ignored.
     ///
     /// # Errors
     /// [`BadRequest`] names the field, what was found and what was expected.
@@ -92,7 +92,7 @@ impl Request {
     }
 }
 
-/// A request's fields, with the `seq` that every complaint about them carries.
+/// A request's fields, with the `seq` that every error about them carries.
 struct Fields<'a> {
     seq: i64,
     fields: BTreeMap<String, &'a RawValue>,
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    /// A field's value. What JSON can say and a value cannot hold is a fault: a number out of range, half a character.
+    /// A field's value. JSON text that a `Value` cannot hold is an error: a number out of range, a lone surrogate.
     fn take(&mut self, name: &str) -> Result<Option<Value>, BadRequest> {
         let Some(raw) = self.fields.remove(name) else { return Ok(None) };
         let value = serde_json::from_str(raw.get());
@@ -175,7 +175,7 @@ impl<'a> Fields<'a> {
         };
         let Ok(variables) = serde_json::from_str::<BTreeMap<String, JsonText>>(raw.get()) else {
             self.fields.insert("variables".to_owned(), raw);
-            // No object, or a name that is half a character.
+            // Not an object, or a name with a lone surrogate.
             let found = self.take("variables")?.unwrap_or_default();
             return Err(self.wrong("variables", &found, EXPECTED));
         };
@@ -210,16 +210,16 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A variable's name in an error, which may be of any length.
+/// A variable's name shortened for an error message.
 #[must_use]
 pub fn name_excerpt(name: &str) -> String {
     cut(name, NAME_CHARS)
 }
 
-/// How many characters of a variable's name an error shows.
+/// Most characters of a variable's name that an error shows.
 const NAME_CHARS: usize = 80;
 
-/// Names a JSON value in an error: its type, and the value where it is short.
+/// Describes a JSON value in an error: its type, and the value if it is short.
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(Request::parse(document.as_bytes()), Ok(request), "{document}");
     }
 
-    /// Documents as hosts write them: a change here is a change of the wire.
+    /// Checks requests as hosts write them: a change here is a change of the wire.
     #[test]
     fn golden_requests() {
         check_request(r#"{"code": "echo \u00e9", "seq": 1}"#, Request::Execute(execute("echo é")));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_no_clock_or_buffer_can_hold_are_bounded() {
+    fn limits_that_a_clock_or_a_buffer_cannot_hold_are_bounded() {
         let Ok(Request::Execute(call)) =
             Request::parse(br#"{"code": "", "timeout": 1e300, "max_output_bytes": 1}"#)
         else {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn values_keep_what_their_text_says() {
+    fn values_keep_their_spelling() {
         let document = r#"{"op": "set", "seq": 1, "variables": {"n": 1e400, "i": 12345678901234567890123, "s": "\ud800", "n": 1.0}}"#;
         let Ok(Request::Set { variables, .. }) = Request::parse(document.as_bytes()) else {
             panic!("refused")

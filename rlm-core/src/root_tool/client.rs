@@ -1,7 +1,7 @@
-//! A blocking HTTP/1.1 client for one endpoint, as small as a helper that starts for each call needs it.
+//! A blocking HTTP/1.1 client for one endpoint, kept small because the helper starts anew for each call.
 //!
-//! It waits in one place, where the caller looks at signals, so that an interrupted call ends at once: the connection is
-//! closed, which is how the endpoint learns that the call is cancelled.
+//! It waits in one place, where the caller checks for signals, so that an interrupted call ends at once. Closing the
+//! connection tells the endpoint that the call is cancelled.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -23,16 +23,16 @@ use crate::percent;
 /// Largest head of a response, in bytes.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Most headers that a response may have.
+/// Most headers in a response.
 const MAX_HEADERS: usize = 64;
 
-/// Largest body of a response, in bytes: a result of [`MAX_BODY_BYTES`] in base64, and what stands around it.
+/// Largest body of a response, in bytes: a result of [`MAX_BODY_BYTES`] in base64, and the JSON around it.
 const MAX_RESPONSE_BYTES: usize = MAX_BODY_BYTES / 3 * 4 + (1 << 20);
 
-/// How long a wait lasts before signals are looked at again: one may come between a look and the wait.
+/// Longest wait before signals are checked again: one may arrive between a check and the wait.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How much of an answer that is not ours is shown.
+/// Most characters shown of an answer that is not one of ours.
 const EXCERPT_CHARS: usize = 300;
 
 /// A root-tool URL that cannot be used.
@@ -42,17 +42,17 @@ const EXCERPT_CHARS: usize = 300;
      slashes of SOCKET as %2F"
 )]
 pub struct BadUrl {
-    /// The URL.
+    /// The URL as given.
     pub url: String,
-    /// What is wrong with it.
+    /// The fault in the URL.
     pub fault: &'static str,
 }
 
-/// Where calls are sent.
+/// The address that calls are sent to.
 #[derive(Clone)]
 pub struct Endpoint {
     address: Address,
-    /// Of the `Host` header.
+    /// Value of the `Host` header.
     host: String,
     path: String,
     secret: Option<String>,
@@ -64,14 +64,14 @@ enum Address {
     Unix(PathBuf),
 }
 
-/// Without the secret.
+/// Formats the endpoint without the secret.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Endpoint({self}{})", self.path)
     }
 }
 
-/// The address alone.
+/// Formats the address alone.
 impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
@@ -82,10 +82,10 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a URL. The secret, where there is one, goes with each call as `Authorization: Bearer`.
+    /// Parses a URL. The secret, if any, is sent with each call as `Authorization: Bearer`.
     ///
     /// # Errors
-    /// [`BadUrl`] says what is wrong.
+    /// [`BadUrl`] names the fault.
     pub fn new(url: &str, secret: Option<String>) -> Result<Self, BadUrl> {
         let bad = |fault| BadUrl { url: url.to_owned(), fault };
         let (scheme, rest) = url.split_once("://").ok_or(bad("it has no scheme"))?;
@@ -95,10 +95,10 @@ impl Endpoint {
         };
         let path = path.split('#').next().unwrap_or_default();
         if path.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
-            return Err(bad("its path holds a blank or control character"));
+            return Err(bad("its path contains a space or control character"));
         }
         if secret.as_ref().is_some_and(|secret| secret.bytes().any(|byte| byte < b' ' || byte == 0x7f)) {
-            return Err(bad("its secret holds a control character"));
+            return Err(bad("its secret contains a control character"));
         }
         let (address, host) = match scheme {
             "http" => (tcp_address(authority).map_err(bad)?, authority.to_owned()),
@@ -110,17 +110,17 @@ impl Endpoint {
                 }
                 (Address::Unix(socket.into()), "localhost".to_owned())
             }
-            "https" => return Err(bad("TLS is not spoken to root tools")),
-            _ => return Err(bad("it has another scheme")),
+            "https" => return Err(bad("https is not supported")),
+            _ => return Err(bad("its scheme is not supported")),
         };
         Ok(Self { address, host, path: path.to_owned(), secret })
     }
 
-    /// Sends a body and reads the answer. A connection that is left in `kept` is used again where it still can be, and
-    /// the one that served is left there. `may_go_on` is asked after every signal, and ten times a second.
+    /// Sends a body and reads the answer. A connection in `kept` is reused if it still can be, and the one that served
+    /// the call is put there. `may_go_on` is called after every signal, and ten times a second.
     ///
     /// # Errors
-    /// [`PostError`]; the connection is closed then.
+    /// [`PostError`]; the connection is then closed.
     pub fn post(
         &self,
         body: &[u8],
@@ -158,7 +158,7 @@ impl Endpoint {
             true => exchange.send(&[&head[..], body].concat()),
             false => exchange.send(&head).and_then(|()| exchange.send(body)),
         };
-        // An endpoint that refuses a body answers before it has read it, and closes.
+        // An endpoint that refuses a body answers before it has read all of it, and closes.
         if let Err(error) = sent
             && !matches!(&error, PostError::Io(source) if is_closed(source))
         {
@@ -176,20 +176,20 @@ impl Endpoint {
     }
 }
 
-/// What an endpoint answered.
+/// An endpoint's response.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The body.
+    /// Response body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body of an answer of status 200.
+    /// The body of a response of status 200.
     ///
     /// # Errors
-    /// For any other status, the message in it for the caller.
+    /// For any other status, the message for the caller.
     pub fn into_ok(self) -> Result<Vec<u8>, String> {
         if self.status == 200 {
             return Ok(self.body);
@@ -205,15 +205,15 @@ impl Answer {
     }
 }
 
-/// A call that got no answer.
+/// A call that got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// Nobody is there.
+    /// The endpoint cannot be reached.
     #[error("cannot reach the root-tool endpoint {endpoint}: {source}")]
     Unreachable {
-        /// Its address.
+        /// Address of the endpoint.
         endpoint: String,
-        /// Why.
+        /// Error of the connection attempt.
         #[source]
         source: io::Error,
     },
@@ -223,10 +223,10 @@ pub enum PostError {
     /// The deadline passed.
     #[error("the root-tool endpoint did not answer in time")]
     TimedOut,
-    /// The caller was told to stop.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// The answer is no HTTP, or too large.
+    /// The response is not HTTP, or is too large.
     #[error("the root-tool endpoint's answer cannot be read: {0}")]
     Malformed(String),
 }
@@ -239,7 +239,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether it is open and has nothing to say: an endpoint that has closed it says so by end of file.
+    /// True if the connection is open and has nothing to read: at an endpoint that has closed it, end of file is
+    /// readable.
     fn is_quiet(&self) -> bool {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO) == Ok(0)
@@ -254,7 +255,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Waits until the socket is ready, a signal comes, or a tick has passed.
+    /// Waits until the socket is ready, a signal arrives, or a tick has passed.
     fn wait(&mut self, events: PollFlags) -> Result<(), PostError> {
         let left = self.deadline.map_or(TICK, |deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_zero() {
@@ -323,12 +324,12 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the answer; true with it where the connection can be used again.
+    /// Reads the response; true if the connection can be reused.
     fn receive(&mut self) -> Result<(Answer, bool), PostError> {
         let mut bytes = Vec::new();
         let head = loop {
             match Head::parse(&bytes)? {
-                // What comes before the answer itself.
+                // An interim response (1xx).
                 Some(head) if head.status < 200 => drop(bytes.drain(..head.length)),
                 Some(head) => break head,
                 None if bytes.len() > MAX_HEAD_BYTES => return Err(malformed("its head is too long")),
@@ -345,7 +346,7 @@ impl Exchange<'_> {
                 while bytes.len() < length {
                     self.read_or_break(&mut bytes)?;
                 }
-                // More than it said belongs to nobody.
+                // Extra bytes would be taken for the next response.
                 let is_exact = bytes.len() == length;
                 bytes.truncate(length);
                 return Ok((Answer { status: head.status, body: bytes }, head.keep_alive && is_exact));
@@ -376,7 +377,7 @@ impl Exchange<'_> {
             check_size(body.len().saturating_add(size))?;
             let end = start + size;
             if size == 0 {
-                // Trailers are not looked at: the empty line ends them.
+                // Trailers are ignored: an empty line ends them.
                 while !bytes[start..].starts_with(b"\r\n")
                     && memchr::memmem::find(&bytes, b"\r\n\r\n").is_none()
                 {
@@ -411,7 +412,7 @@ struct Head {
 }
 
 impl Head {
-    /// None where it is not all there yet.
+    /// None if the head is not complete yet.
     fn parse(bytes: &[u8]) -> Result<Option<Self>, PostError> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
@@ -429,7 +430,7 @@ impl Head {
             _ if is_chunked => Framing::Chunks,
             Some(length) => {
                 let length = length.parse();
-                Framing::Length(length.map_err(|_| malformed("its Content-Length is no number"))?)
+                Framing::Length(length.map_err(|_| malformed("its Content-Length is not a number"))?)
             }
             None => Framing::ToTheEnd,
         };
@@ -457,7 +458,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// Begins to connect.
+/// Starts to connect.
 fn open_socket(address: &Address) -> io::Result<OwnedFd> {
     match address {
         Address::Unix(path) => {
@@ -473,7 +474,7 @@ fn open_socket(address: &Address) -> io::Result<OwnedFd> {
                 };
                 match begin(family, &SockaddrStorage::from(address)) {
                     Ok(socket) => {
-                        // A request is one write, an answer is awaited after it.
+                        // A request is one write, and the response is awaited after it.
                         let _slower = setsockopt(&socket, sockopt::TcpNoDelay, &true);
                         return Ok(socket);
                     }
@@ -496,11 +497,11 @@ fn begin(family: AddressFamily, address: &dyn nix::sys::socket::SockaddrLike) ->
 
 fn tcp_address(authority: &str) -> Result<Address, &'static str> {
     if authority.contains('@') {
-        return Err("it holds a user name");
+        return Err("it contains a user name");
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => {
-            (host, port.parse().map_err(|_| "its port is no number from 0 to 65535")?)
+            (host, port.parse().map_err(|_| "its port is not a number from 0 to 65535")?)
         }
         _ => (authority, 80),
     };

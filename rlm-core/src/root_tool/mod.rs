@@ -1,9 +1,9 @@
-//! The root-tool wire: what code in a session sends to the endpoint, and what comes back.
+//! The root-tool wire: requests that code in a session sends to the endpoint, and the responses.
 //!
 //! A call is `POST`ed as `{"tool_name", "serialization", "args", "kwargs"}`, where `args` and `kwargs` are base64 of a
-//! pickled tuple and of a pickled dict, or a JSON list and object. The answer is 200 with `{"result", "print_lines"}`, the
-//! result being base64 of a pickle or JSON, or any other status with `{"error"}`. A result that JSON cannot hold is sent
-//! as `result_repr`, the text that Python's `repr` has for it.
+//! pickled tuple and of a pickled dict, or a JSON list and object. The response is 200 with `{"result",
+//! "print_lines"}`, the result being base64 of a pickle or JSON, or any other status with `{"error"}`. A result that
+//! JSON cannot hold is sent as `result_repr`, its Python `repr`.
 
 pub mod client;
 pub mod print;
@@ -20,13 +20,13 @@ use serde_json::value::RawValue;
 
 use crate::pickle::{self, DecodeError, Dict, JsonError, Limits, Value, WriteError};
 
-/// Largest body of a request or response by default, in bytes.
+/// Default size limit of a request or response body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Name of the root tool that asks sub-LLMs.
+/// Name of the root tool that calls sub-LLMs.
 pub const LLM_BATCH: &str = "llm_batch";
 
-/// How arguments and results are written.
+/// Encoding of arguments and results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Serialization {
@@ -58,30 +58,30 @@ impl FromStr for Serialization {
     }
 }
 
-/// A call of a root tool.
+/// A call to a root tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The tool's name.
+    /// Name of the tool.
     pub tool: String,
-    /// Arguments by position.
+    /// Positional arguments.
     pub args: Vec<Value>,
-    /// Arguments by name; every key is a str.
+    /// Keyword arguments; every key is a str.
     pub kwargs: Dict,
 }
 
-/// What a tool gives back.
+/// A tool's reply to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// The result.
+    /// Result of the call.
     pub result: ToolResult,
-    /// Lines for the session to print before it goes on.
+    /// Lines that the session prints before it goes on.
     pub print_lines: Vec<String>,
 }
 
 /// The result of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolResult {
-    /// A value.
+    /// The value itself.
     Value(Value),
     /// The repr of a value that the serialization cannot hold.
     Repr(String),
@@ -90,54 +90,54 @@ pub enum ToolResult {
 /// A request or response that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// No JSON, or JSON of another shape.
+    /// Not JSON, or JSON of another shape.
     #[error("Invalid JSON: {0}")]
     Json(#[source] serde_json::Error),
-    /// No JSON, or too much of it.
+    /// Not JSON, or too large.
     #[error("Invalid JSON: {0}")]
     Text(#[from] JsonError),
-    /// A list or a scalar.
+    /// The body is a list or a scalar.
     #[error("Invalid JSON: the body must be a JSON object, not {0}")]
     NotObject(&'static str),
-    /// A request that names no tool.
+    /// The request does not name a tool.
     #[error("Tool name not provided")]
     NoToolName,
-    /// Another serialization than the two.
+    /// The serialization is neither pickle nor JSON.
     #[error("serialization is {0}, expected \"pickle\" or \"json\"")]
     Serialization(String),
-    /// A field that is no base64 text.
+    /// A field that is not base64 text.
     #[error("{field} is not base64: {reason}")]
     Base64 {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Why.
+        /// The decoder's message.
         reason: String,
     },
-    /// A pickle that is refused.
+    /// A pickle that was refused.
     #[error("{field} is refused: {source}")]
     Pickle {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Why.
+        /// Fault in the pickle.
         #[source]
         source: DecodeError,
     },
-    /// A value of another type.
+    /// A value of the wrong type.
     #[error("{field} must be {expected}, not {found}")]
     Type {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it must be.
+        /// Expected type.
         expected: &'static str,
-        /// What it is.
+        /// Actual type or value.
         found: String,
     },
-    /// A value that cannot be written or converted.
+    /// A value that cannot be encoded.
     #[error("{field} cannot be sent: {source}")]
     Write {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Why.
+        /// Fault in the value.
         #[source]
         source: WriteError,
     },
@@ -149,7 +149,7 @@ impl WireError {
     }
 }
 
-/// A request whose arguments are not read yet: the tool is known before anything is decoded for it.
+/// A request whose arguments are not decoded yet: the tool is known first.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope {
     tool_name: Option<Value>,
@@ -159,7 +159,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Reads a request body.
+    /// Parses a request body.
     ///
     /// # Errors
     /// [`WireError::Text`], [`WireError::NotObject`].
@@ -183,10 +183,10 @@ impl Envelope {
         Ok(envelope)
     }
 
-    /// The tool that is called.
+    /// Name of the tool that is called.
     ///
     /// # Errors
-    /// [`WireError::NoToolName`] where it is missing, empty, or no text.
+    /// [`WireError::NoToolName`] if it is missing, empty, or not a string.
     pub fn tool_name(&self) -> Result<&str, WireError> {
         match &self.tool_name {
             Some(Value::Str(name)) if !name.is_empty() => Ok(name),
@@ -194,7 +194,7 @@ impl Envelope {
         }
     }
 
-    /// How the arguments are written, and the result has to be.
+    /// Encoding of the arguments, and so of the result.
     ///
     /// # Errors
     /// [`WireError::Serialization`].
@@ -208,12 +208,12 @@ impl Envelope {
         }
     }
 
-    /// The arguments as they came: values, or texts that are not decoded.
+    /// The arguments as received: values, or texts that are not decoded.
     pub fn arguments(&self) -> impl Iterator<Item = &Value> {
         self.args.iter().chain(&self.kwargs)
     }
 
-    /// Reads the arguments. Those that are missing are none.
+    /// Decodes the arguments. Missing ones count as empty.
     ///
     /// # Errors
     /// [`WireError`] names the field.
@@ -251,7 +251,7 @@ impl Envelope {
 }
 
 impl Call {
-    /// The argument of a parameter, which may be given by position or by name.
+    /// The argument of a parameter, given by position or by name.
     #[must_use]
     pub fn argument(&self, position: usize, name: &str) -> Option<&Value> {
         self.args.get(position).or_else(|| self.kwargs.get(name))
@@ -260,7 +260,7 @@ impl Call {
     /// The body of a request.
     ///
     /// # Errors
-    /// [`WireError::Write`] where an argument cannot be written so.
+    /// [`WireError::Write`] if an argument cannot be encoded.
     pub fn to_body(&self, serialization: Serialization) -> Result<Vec<u8>, WireError> {
         let args = Value::Tuple(std::sync::Arc::new(self.args.clone()));
         let kwargs = Value::from(self.kwargs.clone());
@@ -273,7 +273,7 @@ impl Call {
     }
 }
 
-/// A reply of a value alone.
+/// A reply that is only a value.
 impl<T: Into<Value>> From<T> for Reply {
     fn from(value: T) -> Self {
         Self::of(value)
@@ -281,15 +281,15 @@ impl<T: Into<Value>> From<T> for Reply {
 }
 
 impl Reply {
-    /// A reply of a value alone.
+    /// A reply that is only a value.
     pub fn of(value: impl Into<Value>) -> Self {
         Self { result: ToolResult::Value(value.into()), print_lines: Vec::new() }
     }
 
-    /// The body of a response of status 200. In JSON, a result that JSON cannot hold becomes its repr.
+    /// The body of a response of status 200. With JSON, a result that JSON cannot hold becomes its repr.
     ///
     /// # Errors
-    /// [`WireError::Write`] where the result is too large.
+    /// [`WireError::Write`] if the result is too large.
     pub fn to_body(&self, serialization: Serialization) -> Result<Vec<u8>, WireError> {
         let mut body = Object::default();
         match &self.result {
@@ -310,7 +310,7 @@ impl Reply {
         Ok(body.end())
     }
 
-    /// Reads the body of a response of status 200.
+    /// Parses the body of a response of status 200.
     ///
     /// # Errors
     /// [`WireError`] names the field.
@@ -330,7 +330,7 @@ impl Reply {
     }
 }
 
-/// Arguments that are written already.
+/// Encoded arguments.
 #[derive(Clone, Copy, Debug)]
 pub enum Written<'a> {
     /// A pickle.
@@ -339,10 +339,10 @@ pub enum Written<'a> {
     Json(&'a str),
 }
 
-/// The body of a request whose arguments are written already.
+/// The body of a request whose arguments are already encoded.
 ///
 /// # Errors
-/// [`WireError::Json`] where an argument is no JSON text: Python writes NaN and infinities, which JSON does not have.
+/// [`WireError::Json`] if an argument is not JSON: Python writes NaN and infinities, which JSON does not have.
 pub fn write_body(tool: &str, args: Written<'_>, kwargs: Written<'_>) -> Result<Vec<u8>, WireError> {
     #[derive(Serialize)]
     struct Body<'a> {
@@ -366,25 +366,25 @@ pub fn write_body(tool: &str, args: Written<'_>, kwargs: Written<'_>) -> Result<
     serde_json::to_vec(&body).map_err(WireError::Json)
 }
 
-/// The body of a response of status 200 whose result is not read yet.
+/// The body of a response of status 200 whose result is not decoded yet.
 #[derive(Debug)]
 pub struct RawReply {
     result: Option<Box<RawValue>>,
     /// The repr of a value that the serialization cannot hold.
     pub result_repr: Option<String>,
-    /// Lines for the session to print before it goes on.
+    /// Lines that the session prints before it goes on.
     pub print_lines: Vec<String>,
 }
 
 impl RawReply {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
     /// [`WireError::Json`].
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         #[derive(Deserialize)]
         struct Body {
-            // A result of null is one, too.
+            // A result of null counts as present.
             #[serde(default, deserialize_with = "present")]
             result: Option<Box<RawValue>>,
             result_repr: Option<String>,
@@ -403,7 +403,7 @@ impl RawReply {
     /// The result as JSON text.
     ///
     /// # Errors
-    /// It is missing.
+    /// The result is missing.
     pub fn json(&self) -> Result<&str, WireError> {
         let result = self.result.as_ref().ok_or(WireError::ty("result", "there", "missing"))?;
         Ok(result.get())
@@ -412,7 +412,7 @@ impl RawReply {
     /// The result as a pickle.
     ///
     /// # Errors
-    /// It is missing, or no base64 text.
+    /// The result is missing, or is not base64 text.
     pub fn pickle(&self) -> Result<Vec<u8>, WireError> {
         let text = self.json()?;
         let encoded = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -426,7 +426,7 @@ impl RawReply {
     }
 }
 
-/// The body of a response of any other status than 200.
+/// The body of a response with any status but 200.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// A sentence for the caller.
@@ -450,7 +450,7 @@ fn unpickle(field: &'static str, value: &Value, limits: &Limits) -> Result<Value
     value.map_err(|source| WireError::Pickle { field, source })
 }
 
-/// A JSON object under way, written as it goes: its parts may be large, and are held once.
+/// A JSON object being written: its parts may be large, and each is held only once.
 #[derive(Default)]
 struct Object(Vec<u8>);
 
@@ -461,13 +461,13 @@ impl Object {
         self.0.push(b':');
     }
 
-    /// A field of ours, which JSON can hold.
+    /// Adds one of our own fields, which JSON can hold.
     fn json(&mut self, name: &str, value: &impl Serialize) {
         self.name(name);
         serde_json::to_writer(&mut self.0, value).expect("it can be written to a Vec");
     }
 
-    /// Nothing is added where the value cannot be written.
+    /// Adds nothing if the value cannot be encoded.
     fn value(
         &mut self,
         field: &'static str,
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_comes_back_as_it_was() {
+    fn a_call_survives_the_round_trip() {
         for serialization in [Serialization::Pickle, Serialization::Json] {
             let body = call().to_body(serialization).unwrap();
             let envelope = Envelope::parse(&body, &Limits::default()).unwrap();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_comes_back_as_it_was_and_as_its_repr_where_json_has_nothing_for_it() {
+    fn a_reply_survives_the_round_trip_or_becomes_its_repr_in_json() {
         let reply = Reply {
             result: ToolResult::Value(Value::tuple([Value::None, Value::from("x")])),
             print_lines: vec!["one".to_owned()],
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_fault() {
         let error = |body: &str| {
             let envelope = Envelope::parse(body.as_bytes(), &Limits::default()).unwrap();
             envelope.into_call(&Limits::default()).unwrap_err().to_string()

@@ -1,14 +1,14 @@
-//! Results as a shell wants them.
+//! Results of root tools as a shell prints them.
 
 use super::{LLM_BATCH, MAX_BODY_BYTES, Reply, ToolResult};
 use crate::pickle::{Value, WriteError};
 
-/// How a result is printed.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A string as it is, anything else as JSON or as its repr.
+    /// A string as is, anything else as JSON or as its repr.
     Text,
-    /// As JSON where JSON can hold it.
+    /// JSON, if JSON can hold the result.
     Json,
 }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_come_alone_one_after_the_other() {
+    fn llm_replies_are_printed_without_their_lines() {
         let replies = || Value::list(["a".into(), "b\n".into(), "".into(), "c".into()]);
         assert_eq!(printed("llm_batch", replies(), Output::Text), "a\nb\n\nc\n");
         assert_eq!(printed("llm_batch", replies(), Output::Json), "[\"a\", \"b\\n\", \"\", \"c\"]\n");

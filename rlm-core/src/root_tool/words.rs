@@ -1,22 +1,22 @@
-//! The words of a tool's command in a shell. `rlm-root-tool` runs such a command, and interception reads one from code: both
-//! take a word for the same.
+//! The words of a root tool's command in a shell. `rlm-root-tool` runs such a command, and interception reads one from
+//! code; both interpret the words here.
 
 use super::{Call, LLM_BATCH};
 use crate::pickle::{Dict, Limits, Value};
 
-/// What a word after the tool's name is, where no `--` comes before it.
+/// Meaning of a word after the tool's name and before any `--`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word<'a> {
-    /// `-x`, `--name`, `--name=value`, `--`; but not `-5`, `- item` or `---`.
+    /// An option: `-x`, `--name`, `--name=value`, `--`; but not `-5`, `- item` or `---`.
     Option,
-    /// `@FILE`: the text of a file is the argument. Prompts are never files.
+    /// `@FILE`: the argument is the text of a file. Prompts are never files.
     File(&'a [u8]),
     /// The argument itself.
     Argument,
 }
 
 impl<'a> Word<'a> {
-    /// What a word is to a tool.
+    /// Classifies a word after the tool's name.
     #[must_use]
     pub fn of(tool: &str, word: &'a [u8]) -> Self {
         match word {
@@ -39,7 +39,7 @@ fn is_option(word: &[u8]) -> bool {
     }
 }
 
-/// The value of an argument: that of a text which is JSON, or the text. A prompt is always text.
+/// The value of an argument: decoded if the text is JSON, otherwise the text. A prompt is always text.
 #[must_use]
 pub fn value(tool: &str, text: &str) -> Value {
     if tool == LLM_BATCH {
@@ -48,13 +48,13 @@ pub fn value(tool: &str, text: &str) -> Value {
     Value::from_json_text(text.as_bytes(), &limits()).unwrap_or_else(|_not_json| text.into())
 }
 
-/// Bounds on JSON in a command. How many values are too many is up to the endpoint.
+/// Limits on JSON in a command. The endpoint limits the number of values.
 #[must_use]
 pub fn limits() -> Limits {
     Limits { expanded_values: usize::MAX, ..Limits::default() }
 }
 
-/// The call with these arguments. Prompts are one argument together.
+/// The call with these arguments. All prompts together are one argument.
 #[must_use]
 pub fn call(tool: &str, values: Vec<Value>) -> Call {
     let args = if tool == LLM_BATCH { vec![Value::list(values)] } else { values };
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn files_are_no_prompts() {
+    fn prompts_are_never_files() {
         assert_eq!(Word::of("t", b"@a/b"), Word::File(b"a/b"));
         assert_eq!([Word::of("t", b"@"), Word::of(LLM_BATCH, b"@a")], [Word::Argument; 2]);
     }
 
     #[test]
-    fn what_is_json_is_decoded_unless_it_is_a_prompt() {
+    fn json_is_decoded_unless_it_is_a_prompt() {
         assert_eq!([value("t", "[1]"), value("t", "a")], [Value::list([1.into()]), "a".into()]);
         assert_eq!(value(LLM_BATCH, "[1]"), "[1]".into());
         assert_eq!(call(LLM_BATCH, vec!["a".into()]).args, [Value::list(["a".into()])]);

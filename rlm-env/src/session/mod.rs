@@ -330,7 +330,7 @@ impl Session {
     /// As for [`Self::start`].
     pub async fn restart(&mut self) -> Result<(), SessionError> {
         self.process.end();
-        self.control.mend()?;
+        self.control.repair()?;
         (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
         Ok(())
     }

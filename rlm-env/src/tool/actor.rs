@@ -231,8 +231,8 @@ impl Actor {
             };
             (dir.path().join(CONTROL), dir.path().join(OUTPUTS))
         };
-        // Repair any damage done by the previous worker's session.
-        ControlDir::new(&control).mend().map_err(std::io::Error::other)?;
+        // Repairs any damage done by the session of an earlier worker.
+        ControlDir::new(&control).repair().map_err(std::io::Error::other)?;
         self.outputs.get_or_insert_with(|| Outputs::new(outputs, self.config.max_kept_bytes));
         Ok(SessionConfig { control_dir: Some(control), ..self.config.session.clone() })
     }

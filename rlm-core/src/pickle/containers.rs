@@ -55,7 +55,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// POP takes a mark too, where one is on top.
+    /// Handles POP, which also removes a mark if one is on top.
     pub(super) fn pop_or_unmark(&mut self) -> Result<(), Fault> {
         if self.reachable() == 0 && self.marks.pop().is_some() {
             return Ok(());
@@ -63,7 +63,7 @@ impl Machine<'_> {
         self.pop(POP).map(drop)
     }
 
-    /// Removes the last mark, and returns where on the stack its items begin.
+    /// Removes the last mark, and returns the start of its items on the stack.
     pub(super) fn unmark(&mut self, opcode: u8) -> Result<usize, Fault> {
         self.marks.pop().ok_or(Fault::NoMark(name(opcode)))
     }
@@ -79,7 +79,7 @@ impl Machine<'_> {
         self.push_new(Class::Tuple, items)
     }
 
-    /// A container of the values above the last mark.
+    /// Pushes a container of the values above the last mark.
     pub(super) fn collect(&mut self, opcode: u8, class: Class) -> Result<(), Fault> {
         let base = self.unmark(opcode)?;
         self.check_items(opcode, class, base)?;
@@ -114,7 +114,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Whether the values from `base` on can be items of such a container.
+    /// Checks that the values from `base` on can be items of such a container.
     fn check_items(&self, opcode: u8, class: Class, base: usize) -> Result<(), Fault> {
         let items = &self.stack[base..];
         let every = match class {

@@ -1,4 +1,4 @@
-//! Pickles that CPython's own unpickler is to read.
+//! Checks for pickles that CPython's own unpickler will read.
 
 use super::decode::decode;
 use super::error::{DecodeError, Fault};
@@ -7,15 +7,15 @@ use super::opcode::*;
 use super::reader::Reader;
 use super::text;
 
-/// Whether CPython's unpickler, told to find no other globals than those of plain data, reads a pickle without harm. It
-/// believes lengths, takes memory for a memo as large as the largest index, and gives out a class that was asked for and not
-/// called.
+/// Checks that a pickle does no harm to CPython's unpickler, if that is told to find only the globals of plain data.
+/// The unpickler trusts declared lengths, allocates a memo as large as the largest index, and returns a class that was
+/// looked up but not called.
 ///
-/// Opcodes are looked over, and nothing is made of them, unless there are globals: then [`decode`] must take the pickle. That a
-/// global is refused is left to CPython, which does it at the same opcode.
+/// The opcodes are only scanned, and no value is built, unless there are globals: then [`decode`] must accept the
+/// pickle. A refused global is left to CPython, which refuses it at the same opcode.
 ///
 /// # Errors
-/// [`DecodeError`] says what is wrong and where.
+/// [`DecodeError`] names the fault and its offset.
 pub fn check_for_cpython(payload: &[u8], limits: &Limits) -> Result<(), DecodeError> {
     let mut survey = Survey { reader: Reader::new(payload), opcodes: 0, has_globals: false };
     loop {
@@ -42,7 +42,7 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    /// Passes an opcode and its argument. False: it was the last.
+    /// Skips an opcode and its argument. False if it was the last one.
     fn step(&mut self) -> Result<bool, Fault> {
         self.opcodes += 1;
         let opcode = self.reader.u8()?;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memo_is_no_larger_than_its_pickle() {
+    fn a_memo_index_is_bounded_by_the_length_of_the_pickle() {
         check(b"\x80\x04Nr\xff\xff\xff\x0f.", "pickle, byte 3: memo index 268435455 over the limit of 3");
         check(b"Np99999999\n.", "pickle, byte 1: memo index 99999999 over the limit of 2");
         check(
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_that_of_what_is_there() {
+    fn declared_lengths_must_match_the_payload() {
         check(
             b"\x96\0\0\0\0\x01\0\0\0a.",
             "pickle, byte 0: truncated: 4294967296 more bytes expected, 2 left",
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_there_to_be_called_alone() {
+    fn a_class_may_only_be_called() {
         check(
             b"c__builtin__\nset\n.",
             "pickle, byte 17: class set as a value refused: only plain data is read",
@@ -143,12 +143,12 @@ mod tests {
         );
         let set = Set::from_items([Value::from(1)]).unwrap();
         check(&encode(&Value::Set(set.into())).unwrap(), "fine");
-        // CPython refuses it, and has its own words for it.
+        // CPython refuses it with an error of its own.
         check(b"cos\nsystem\n.", "fine");
     }
 
     #[test]
-    fn every_opcode_is_passed_with_its_argument() {
+    fn every_opcode_is_skipped_with_its_argument() {
         let pickle = b"\x80\x05\x95\x05\0\0\0\0\0\0\0(NI1\nL2L\nF1.5\nG\0\0\0\0\0\0\0\0J\x01\0\0\0K\x01M\x01\0\x8a\x01\x07\
             \x8b\x01\0\0\0\x07S'a'\nT\x01\0\0\0aU\x01aVa\nX\x01\0\0\0a\x8c\x01a\x8d\x01\0\0\0\0\0\0\0aB\x01\0\0\0aC\x01a\
             \x8e\x01\0\0\0\0\0\0\0a\x96\x01\0\0\0\0\0\0\0ap0\ng0\nq\x01h\x01r\x02\0\0\0j\x02\0\0\0\x94\

@@ -10,15 +10,15 @@ use super::opcode::*;
 use super::reader::Reader;
 use super::value::Value;
 
-/// Newest protocol that CPython has.
+/// Newest pickle protocol of CPython.
 const HIGHEST_PROTOCOL: u8 = 5;
 
-/// Reads one pickle of plain data.
+/// Decodes one pickle of plain data.
 ///
 /// # Errors
-/// [`DecodeError`] says what is wrong and where; see the module for what is refused.
+/// [`DecodeError`] names the fault and its offset; the module's documentation lists what is refused.
 pub fn decode(payload: &[u8], limits: &Limits) -> Result<Value, DecodeError> {
-    // Offsets are kept in 32 bits.
+    // Offsets are stored in 32 bits.
     let limit = limits.payload_bytes.min(u32::MAX as usize - 1);
     if payload.len() > limit {
         return Err(DecodeError { offset: limit, fault: Fault::Limit { what: "bytes of payload", limit } });
@@ -37,14 +37,14 @@ pub fn decode(payload: &[u8], limits: &Limits) -> Result<Value, DecodeError> {
     finish(heap, root, offset, limits)
 }
 
-/// Its opcodes are in `scalars`, `containers` and `globals`.
+/// The opcodes are in `scalars`, `containers` and `globals`.
 pub(super) struct Machine<'a> {
     pub(super) reader: Reader<'a>,
     pub(super) limits: &'a Limits,
-    /// Offset of the opcode that runs.
+    /// Offset of the current opcode.
     pub(super) at: usize,
     pub(super) stack: Vec<Slot>,
-    /// Heights of the stack at which a mark stands. What lies below the last one is out of reach.
+    /// Heights of the stack at which there is a mark. Values below the last mark are out of reach.
     pub(super) marks: Vec<usize>,
     pub(super) memo: Memo,
     pub(super) heap: Heap,
@@ -52,8 +52,8 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Runs to the end, and returns the heap, the result and the offset of STOP. Stack and memo end here, before values
-    /// are made, which takes as much memory again.
+    /// Runs to the end, and returns the heap, the result and the offset of STOP. This frees stack and memo before the
+    /// values are built, which takes as much memory again.
     fn run(mut self) -> Result<(Heap, Slot, usize), DecodeError> {
         match self.run_to_stop() {
             Ok(root) => Ok((self.heap, root, self.at)),
@@ -141,7 +141,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Beginning and end.
+/// Start and end.
 impl Machine<'_> {
     fn protocol(&mut self) -> Result<(), Fault> {
         match self.reader.u8()? {
@@ -150,7 +150,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Frames only help a reader that reads in pieces. CPython too takes one that is longer than the rest for truncation.
+    /// Frames only help a reader that reads in pieces. Like CPython, this takes a frame longer than the rest for
+    /// truncation.
     fn frame(&mut self) -> Result<(), Fault> {
         let needed = self.reader.u64()?;
         let left = self.reader.left();

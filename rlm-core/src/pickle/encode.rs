@@ -1,4 +1,4 @@
-//! Values to pickles of protocol 3.
+//! Encodes values as pickles of protocol 3.
 
 use super::error::WriteError;
 use super::int::Int;
@@ -6,11 +6,11 @@ use super::limits::{MAX_DEPTH, MAX_ENCODED_BYTES};
 use super::opcode::*;
 use super::value::{Dict, Value};
 
-/// Items that a list or dict takes at once, as from CPython's pickler: they lie on the reader's stack.
+/// Items added to a list or dict at once, as in CPython's pickler: they all lie on the reader's stack.
 const BATCH: usize = 1000;
 
-/// Writes a value as a pickle of protocol 3, which every Python 3 reads. What Python loads is equal, in a dict's order too;
-/// values that are shared here are not shared there.
+/// Encodes a value as a pickle of protocol 3, which every Python 3 reads. Python loads an equal value, with dicts in
+/// the same order; values that are shared here are not shared there.
 ///
 /// # Errors
 /// [`WriteError::TooLarge`] over [`MAX_ENCODED_BYTES`], [`WriteError::TooDeep`].
@@ -18,12 +18,12 @@ pub fn encode(value: &Value) -> Result<Vec<u8>, WriteError> {
     encode_within(value, MAX_ENCODED_BYTES)
 }
 
-/// The same, with a bound of one's own on the pickle's length in bytes; below 4 GiB.
+/// [`encode`] with another limit on the pickle's length, in bytes below 4 GiB.
 ///
 /// # Errors
-/// [`WriteError::TooLarge`] over the bound, [`WriteError::TooDeep`].
+/// [`WriteError::TooLarge`] over the limit, [`WriteError::TooDeep`].
 pub fn encode_within(value: &Value, max_bytes: usize) -> Result<Vec<u8>, WriteError> {
-    // Lengths are written with 32 bits.
+    // Lengths are written in 32 bits.
     let mut encoder = Encoder { pickle: Vec::new(), max_bytes: max_bytes.min(u32::MAX as usize) };
     encoder.push(&[PROTO, 3])?;
     encoder.value(value, 0)?;
@@ -110,7 +110,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// The call of a builtin class with one argument.
+    /// Writes the call of a builtin class with one argument.
     fn call(
         &mut self,
         class: &str,
@@ -122,7 +122,7 @@ impl Encoder {
     }
 
     fn sized(&mut self, opcode: u8, bytes: &[u8]) -> Result<(), WriteError> {
-        // A length that 32 bits do not hold does not fit into the pickle either.
+        // A length over 32 bits does not fit into the pickle either.
         let length = u32::try_from(bytes.len()).map_err(|_| WriteError::TooLarge(self.max_bytes))?;
         self.with_argument(opcode, &length.to_le_bytes())?;
         self.push(bytes)

@@ -1,26 +1,26 @@
-//! What can be wrong with a pickle, and with a value that is to be written.
+//! Errors of decoding and encoding.
 
-/// A pickle that was not read, and where.
+/// A pickle that was refused, and the offset of the fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pickle, byte {offset}: {fault}")]
 pub struct DecodeError {
-    /// Offset of the opcode at fault, in bytes from the payload's start. For a fault of a whole value, of the opcode that
-    /// made the value.
+    /// Offset of the opcode at fault, in bytes from the start of the payload. If a whole value is at fault, of the
+    /// opcode that created it.
     pub offset: usize,
-    /// What is wrong.
+    /// The fault at that offset.
     pub fault: Fault,
 }
 
-/// What is wrong with a pickle: it is no plain data, it is over a limit, or it is no pickle.
+/// A fault of a pickle: it is not plain data, it is over a limit, or it is not a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A class or function other than those of plain data: `os.system`.
+    /// A class or function outside plain data, such as `os.system`.
     #[error("global {0} refused: only plain data is read")]
     Global(String),
-    /// An opcode that makes or fills something else than plain data, with its argument where it has one.
+    /// An opcode that creates or fills anything but plain data, with its argument if it has one.
     #[error("{0} refused: only plain data is read")]
     Object(String),
-    /// An allowed class, called in a way that no pickle of plain data does: `bytearray(int)`.
+    /// An allowed class, called in a way that pickles of plain data never do: `bytearray(int)`.
     #[error("call of {0} refused")]
     Call(String),
     /// An allowed class that is itself part of the value.
@@ -32,17 +32,17 @@ pub enum Fault {
     /// Over one of the [`Limits`](super::Limits).
     #[error("more than {limit} {what}")]
     Limit {
-        /// What there is too much of.
+        /// Unit of the limit.
         what: &'static str,
-        /// How much there may be.
+        /// Largest allowed number.
         limit: usize,
     },
     /// PUT at an index over [`Limits::memo_index`](super::Limits::memo_index).
     #[error("memo index {index} over the limit of {limit}")]
     MemoIndex {
-        /// The index.
+        /// Index of the PUT.
         index: u64,
-        /// The largest index taken.
+        /// Largest allowed index.
         limit: usize,
     },
     /// The payload ends inside an opcode's argument, or before STOP.
@@ -50,7 +50,7 @@ pub enum Fault {
     Truncated {
         /// Bytes that the opcode needs.
         needed: u64,
-        /// Bytes that are left.
+        /// Bytes left in the payload.
         left: usize,
     },
     /// The payload ends inside an argument that is a line of text.
@@ -65,22 +65,22 @@ pub enum Fault {
     /// A protocol that does not exist yet.
     #[error("protocol {0} unknown, expected 0 to 5")]
     Protocol(u8),
-    /// A byte that is no opcode.
+    /// A byte that is not an opcode.
     #[error("unknown opcode 0x{0:02x}")]
     UnknownOpcode(u8),
-    /// An opcode needs a value that is not there, or that lies below the last mark.
+    /// An opcode needs a value that does not exist, or that lies below the last mark.
     #[error("stack underflow in {0}")]
     StackUnderflow(&'static str),
-    /// An opcode needs a mark, and none is open.
+    /// An opcode needs a mark, and no mark is open.
     #[error("no mark for {0}")]
     NoMark(&'static str),
-    /// GET of what was never PUT.
+    /// GET of an index without a PUT.
     #[error("no memo entry {0}")]
     NoMemo(u64),
     /// An opcode applied to the wrong type.
     #[error("{opcode} on {found}, expected {expected}")]
     WrongType {
-        /// The opcode's name.
+        /// Name of the opcode.
         opcode: &'static str,
         /// The type it was applied to.
         found: &'static str,
@@ -93,38 +93,38 @@ pub enum Fault {
     /// A dict key or set item that Python cannot hash.
     #[error("unhashable {0} as a key")]
     Unhashable(&'static str),
-    /// An argument that is no number, quoted string or UTF-8, or a negative length.
+    /// An argument that is not a number, quoted string or UTF-8, or a negative length.
     #[error("{opcode} argument {text} is not {expected}")]
     Argument {
-        /// The opcode's name.
+        /// Name of the opcode.
         opcode: &'static str,
-        /// An excerpt of the argument.
+        /// Excerpt of the argument.
         text: String,
-        /// What it should be.
+        /// Expected form of the argument.
         expected: &'static str,
     },
 }
 
-/// A list, dict, set or bytearray where Python needs something hashable: a dict key, or an item of a set.
+/// A list, dict, set or bytearray used as a dict key or an item of a set, which Python must be able to hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unhashable {0} as a key")]
 pub struct Unhashable(pub &'static str);
 
-/// A value that cannot be written as asked.
+/// A value that cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// With shared values written out each time, the result is longer than it may be.
+    /// With shared values written out each time, the result is over its limit in bytes.
     #[error("value takes more than the limit of {0} bytes")]
     TooLarge(usize),
-    /// Deeper than [`MAX_DEPTH`](super::MAX_DEPTH); only a value built by hand can be.
+    /// Deeper than [`MAX_DEPTH`](super::MAX_DEPTH), which only a value built by hand can be.
     #[error("value is nested deeper than {0} levels")]
     TooDeep(usize),
-    /// JSON has nothing for it.
+    /// JSON cannot represent the value.
     #[error("{path} is {what}, which JSON cannot hold")]
     NotJson {
-        /// Where in the value, as a Python expression: `value['rows'][3]`.
+        /// Path to the value, as a Python expression: `value['rows'][3]`.
         path: String,
-        /// The value, shortened.
+        /// Description of the value, shortened.
         what: String,
     },
 }

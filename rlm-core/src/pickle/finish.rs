@@ -1,4 +1,4 @@
-//! From the machine's nodes to values: each node that the result reaches becomes a value, once.
+//! Converts the machine's nodes to values: each node that the result reaches becomes one value.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::keys::Keys;
 use super::limits::{Limits, MAX_DEPTH};
 use super::value::Value;
 
-/// Makes the value at a slot. `offset` is what to blame where the slot is no node.
+/// Builds the value of a slot. `offset` is reported in errors if the slot is not a node.
 pub(super) fn finish(heap: Heap, root: Slot, offset: usize, limits: &Limits) -> Result<Value, DecodeError> {
     let mut finisher = Finisher { heap, keys: Keys::default(), limits };
     Ok(finisher.finish(root, offset, 0)?.value)
@@ -21,7 +21,7 @@ struct Finisher<'a> {
     limits: &'a Limits,
 }
 
-/// The items of a container, and what it takes to walk it.
+/// The finished items of a container, and the cost of walking them.
 struct Items {
     values: Vec<Value>,
     height: u16,

@@ -1,4 +1,4 @@
-//! The machine's opcodes that name classes and call them, and those that are always refused.
+//! The machine's opcodes that name and call classes, and those that are always refused.
 
 use super::call::call;
 use super::callable::{Callable, qualified};
@@ -35,7 +35,7 @@ impl Machine<'_> {
         self.push_content(content)
     }
 
-    /// Why an opcode that no pickle of plain data holds is refused.
+    /// The fault for an opcode that pickles of plain data never contain.
     pub(super) fn refusal(&mut self, opcode: u8) -> Fault {
         self.refused_object(opcode).map_or_else(|fault| fault, Fault::Object)
     }

@@ -1,4 +1,4 @@
-//! Python's int: any size.
+//! Python's int, of any size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::limits::Limits;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Int(Size);
 
-/// `Large` holds only what `Small` cannot, so that equal ints are equal here.
+/// `Large` only holds ints that `Small` cannot, so that equal ints compare equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Size {
     Small(i64),
@@ -20,7 +20,7 @@ enum Size {
 }
 
 impl Int {
-    /// The int where it fits.
+    /// The int, if it fits.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match &self.0 {
@@ -29,7 +29,7 @@ impl Int {
         }
     }
 
-    /// The int where it fits.
+    /// The int, if it fits.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match &self.0 {
@@ -38,7 +38,7 @@ impl Int {
         }
     }
 
-    /// Bytes of a large int, 0 of a small one.
+    /// Size of a large int in bytes; 0 for a small one.
     pub(super) fn large_bytes(&self) -> usize {
         match &self.0 {
             Size::Small(_) => 0,
@@ -46,7 +46,7 @@ impl Int {
         }
     }
 
-    /// Where a large int is held; its clones are held there too.
+    /// Address of a large int, which its clones share.
     pub(super) fn address(&self) -> Option<usize> {
         match &self.0 {
             Size::Small(_) => None,
@@ -54,7 +54,7 @@ impl Int {
         }
     }
 
-    /// Little-endian two's complement, as pickles hold ints.
+    /// Converts from little-endian two's complement, the form of ints in pickles.
     #[must_use]
     pub fn from_le_bytes(bytes: &[u8]) -> Self {
         if bytes.len() > size_of::<i64>() {
@@ -66,7 +66,7 @@ impl Int {
         Self::from(i64::from_le_bytes(whole))
     }
 
-    /// Little-endian two's complement in as few bytes as it takes.
+    /// Converts to little-endian two's complement of minimal length.
     #[must_use]
     pub fn to_le_bytes(&self) -> Vec<u8> {
         match &self.0 {
@@ -75,12 +75,12 @@ impl Int {
         }
     }
 
-    /// The int that equals this float, if one does.
+    /// The int that equals this float, if there is one.
     pub(super) fn from_whole(float: f64) -> Option<Self> {
         if !float.is_finite() || float.fract() != 0.0 {
             return None;
         }
-        // 2^62 in size fits both types exactly.
+        // Floats below 2^62 in size fit both types exactly.
         if float.abs() < (1u64 << 62) as f64 {
             return Some(Self::from(float as i64));
         }
@@ -90,7 +90,7 @@ impl Int {
         Some(Self::from_big(if float < 0.0 { -whole } else { whole }))
     }
 
-    /// Decimal digits with an optional sign, and nothing else.
+    /// Parses decimal digits with an optional sign.
     pub(super) fn from_decimal(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -116,7 +116,7 @@ impl From<u64> for Int {
     }
 }
 
-/// Decimal digits, at most [`Limits::digits`](super::Limits::digits) of the default.
+/// Parses decimal digits, at most the default of [`Limits::digits`](super::Limits::digits).
 impl FromStr for Int {
     type Err = ();
 
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_and_digits_meet() {
+    fn bytes_and_digits_give_the_same_int() {
         for digits in ["0", "-1", "127", "128", "-128", "-129", "9223372036854775807", "9223372036854775808"]
         {
             let int = Int::from_decimal(digits).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_float_is_the_int_that_python_takes_it_for() {
+    fn a_whole_float_becomes_the_int_that_equals_it_in_python() {
         assert_eq!(Int::from_whole(-0.0), Some(Int::from(0i64)));
         assert_eq!(Int::from_whole(1.5), None);
         assert_eq!(Int::from_whole(f64::INFINITY), None);

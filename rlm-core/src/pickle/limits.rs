@@ -1,23 +1,25 @@
 //! Every limit of pickles, with its unit and reason.
 
-/// Deepest nesting of containers, for [`Limits::depth`] and for every walk over a value.
+/// Deepest nesting of containers, for [`Limits::depth`] and for all functions that walk a value.
 ///
-/// Values are dropped and walked by recursion, and 200 levels of it stay far below the 2 MiB stack of a thread, without
-/// optimisation too. CPython's own pickler gives up at a few hundred levels, and `serde_json` reads 128.
+/// Values are dropped and walked by recursion, and 200 levels stay far below a thread's 2 MiB stack, even without
+/// optimisation. CPython's own pickler gives up at a few hundred levels, and `serde_json` reads 128.
 pub const MAX_DEPTH: usize = 200;
 
-/// What [`encode`](super::encode) writes at most, in bytes: what [`decode`](super::decode) takes by default.
+/// Longest pickle that [`encode`](super::encode) writes, in bytes: the longest that [`decode`](super::decode) reads by
+/// default.
 pub const MAX_ENCODED_BYTES: usize = 32 << 20;
 
-/// Bounds on what [`decode`](super::decode) takes. The defaults fit what a session sends to a tool, several times over.
+/// Limits of [`decode`](super::decode). The defaults are several times what sessions send to tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the payload; 32 MiB by default, twice the largest request document.
     pub payload_bytes: usize,
     /// Levels of containers; [`MAX_DEPTH`] by default, and at most.
     pub depth: usize,
-    /// Opcodes; 2 Mi by default, a list of a million str that each go to the memo. This is what bounds memory beside the
-    /// payload's length: an opcode costs at most some 240 bytes, half a GiB in all, and most cost a third of that.
+    /// Opcodes; 2 Mi by default, a list of a million str that each go to the memo. This is the main bound on memory
+    /// besides the length of the payload: an opcode costs at most some 240 bytes, half a GiB in all, and most cost a
+    /// third of that.
     pub opcodes: usize,
     /// Values on the stack; 2 Mi by default: a tuple's items are all on the stack at once.
     pub stack: usize,
@@ -27,16 +29,17 @@ pub struct Limits {
     pub memo_entries: usize,
     /// Largest index into the memo; 16 Mi by default. Picklers count from 0. A large index costs no more than a small one.
     pub memo_index: usize,
-    /// Values in the result with shared ones counted each time they occur; 2 Mi by default, as many as so many opcodes make
-    /// without sharing. This bounds what any walk over the result visits: 60 opcodes can share a pair of pairs of pairs into
-    /// 2^60 values. Of JSON, its values and the names in its objects.
+    /// Values in the result, counting shared ones each time they occur; 2 Mi by default, as many as that many opcodes
+    /// create without sharing. This bounds any walk over the result: 60 opcodes can share a pair of pairs of pairs into
+    /// 2^60 values. For JSON, the values and the names in objects.
     pub expanded_values: usize,
-    /// Bytes of str, bytes, bytearrays and large ints in the result, with shared ones counted each time they occur; 64 MiB
-    /// by default. This bounds what writing the result takes: a list can hold one long str a thousand times.
+    /// Bytes of str, bytes, bytearrays and large ints in the result, counting shared ones each time they occur; 64 MiB
+    /// by default. This bounds the size of the result when written: a list can hold one long str a thousand times.
     pub expanded_bytes: usize,
     /// Digits of a number written as text; 4300 by default, as in Python: the conversion's time is quadratic.
     pub digits: usize,
-    /// Bytes of a binary int; 4 KiB by default, 9865 digits: later conversions to text stay below a millisecond each.
+    /// Bytes of a binary int; 4 KiB by default, 9865 digits: later conversions to text take less than a millisecond
+    /// each.
     pub int_bytes: usize,
 }
 

@@ -1,19 +1,19 @@
-//! What a pickle keeps under a number to refer to it again.
+//! The memo: values that a pickle stores by index to refer to them again.
 
 use std::collections::HashMap;
 
 use super::heap::Slot;
 
-/// Picklers count from 0, so the entries are a row; one out of the row costs no more than its own entry.
+/// Picklers count from 0, so the entries form a vector; an index far beyond its end costs no more than its own entry.
 #[derive(Default)]
 pub(super) struct Memo {
     row: Vec<Slot>,
-    /// Entries beyond the row. None is also in the row.
+    /// Entries beyond the end of the vector, none of them also in it.
     beyond: HashMap<usize, Slot>,
 }
 
 impl Memo {
-    /// Number of entries; MEMOIZE takes it for its index.
+    /// Number of entries, which is the next index of MEMOIZE.
     pub(super) fn len(&self) -> usize {
         self.row.len() + self.beyond.len()
     }

@@ -4,7 +4,7 @@ macro_rules! opcodes {
     ($($name:ident = $code:literal,)*) => {
         $(pub(super) const $name: u8 = $code;)*
 
-        /// The opcode's name, or `?` where there is none.
+        /// Name of the opcode, or `?` if the byte is not an opcode.
         pub(super) fn name(code: u8) -> &'static str {
             match code {
                 $($name => stringify!($name),)*

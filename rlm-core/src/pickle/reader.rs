@@ -1,4 +1,4 @@
-//! The payload, read from front to back. No length is believed before its bytes are there.
+//! Reads the payload from front to back. A declared length is never trusted before its bytes are found.
 
 use super::error::Fault;
 
@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The rest of the line, without its end.
+    /// The rest of the line, without its line break.
     pub(super) fn line(&mut self) -> Result<&'a [u8], Fault> {
         let rest = &self.payload[self.at..];
         let end = memchr::memchr(b'\n', rest).ok_or(Fault::NoLineEnd(rest.len()))?;
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Floats alone have the high byte first.
+    /// Only floats are big-endian.
     pub(super) fn f64(&mut self) -> Result<f64, Fault> {
         self.array().map(f64::from_be_bytes)
     }

@@ -1,4 +1,4 @@
-//! Values as Python's `repr` prints them.
+//! Formats values as Python's `repr` does.
 
 use std::fmt::Write as _;
 
@@ -7,19 +7,19 @@ use super::limits::MAX_DEPTH;
 use super::value::{Set, Value};
 
 impl Value {
-    /// The value as Python's `repr` prints it, but that an int of more than 4300 digits is printed and no error, and that a
-    /// character is printable by the Unicode version of this program's compiler. Sets are printed in the order that they
-    /// are held in.
+    /// The value's Python `repr`. Unlike in Python, an int of more than 4300 digits is not an error, and the Unicode
+    /// version of this program's compiler decides which characters are printable. Sets are printed in the order they
+    /// are stored in.
     ///
     /// # Errors
-    /// [`WriteError::TooLarge`] over so many bytes, [`WriteError::TooDeep`].
+    /// [`WriteError::TooLarge`] over `max_bytes`, [`WriteError::TooDeep`].
     pub fn repr(&self, max_bytes: usize) -> Result<String, WriteError> {
         let mut printer = Printer { text: String::new(), max_bytes };
         printer.value(self, 0)?;
         Ok(printer.text)
     }
 
-    /// As much of it as fits, for messages.
+    /// The start of the repr, as much as fits, for messages.
     pub(super) fn short_repr(&self, max_bytes: usize) -> String {
         let mut printer = Printer { text: String::new(), max_bytes };
         if printer.value(self, 0).is_err() {
@@ -30,7 +30,7 @@ impl Value {
     }
 }
 
-/// A float as Python prints it: the shortest digits that give it back, with an exponent below 1e-4 and from 1e16 on.
+/// A float as Python prints it: the shortest digits that round-trip, with an exponent below 1e-4 and from 1e16 on.
 pub(super) fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -176,18 +176,18 @@ impl Printer {
     }
 }
 
-/// Double quotes only where they save escapes.
+/// Double quotes only if they save escapes.
 fn quote(single: bool, double: bool) -> char {
     if single && !double { '"' } else { '\'' }
 }
 
-/// What `str.isprintable` says. The standard library has the same table, and shows it only through this escape. It escapes
-/// combining characters as well, which Python prints, but not behind another character.
+/// Python's `str.isprintable`. The standard library has the same table, but exposes it only through this escape. It
+/// also escapes combining characters, which Python prints, except after another character.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return matches!(character, ' '..='~');
     }
-    // Letters and digits are, and this is a tenth of the time.
+    // Letters and digits are printable, and this check takes a tenth of the time.
     if character.is_alphanumeric() {
         return true;
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_over_the_size_is_refused_and_in_messages_cut() {
+    fn a_repr_over_the_limit_is_refused_and_cut_in_messages() {
         let value = Value::list(["é"; 3].map(Value::from));
         assert_eq!(value.repr(18), Ok("['é', 'é', 'é']".to_owned()));
         assert_eq!(value.repr(17), Err(WriteError::TooLarge(17)));

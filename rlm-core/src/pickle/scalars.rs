@@ -65,7 +65,7 @@ impl<'a> Machine<'a> {
         Ok(line)
     }
 
-    /// The few lengths that are signed for historical reasons.
+    /// Reads one of the few lengths that are signed for historical reasons.
     pub(super) fn signed_length(&mut self, opcode: u8) -> Result<u64, Fault> {
         let length = self.reader.i32()?;
         u64::try_from(length)

@@ -1,29 +1,29 @@
-//! Arguments that are text: numbers, quoted strings, escapes, and UTF-8 with surrogates in it.
+//! Parses arguments that are text: numbers, quoted strings, escapes, and UTF-8 with surrogates.
 
 use std::sync::Arc;
 
 /// Longest excerpt of an argument in an error message, in bytes.
 const EXCERPT_BYTES: usize = 80;
 
-/// An argument for an error message: printable, short.
+/// A short, printable excerpt of an argument for an error message.
 pub(super) fn excerpt(argument: &[u8]) -> String {
     let short = &argument[..argument.len().min(EXCERPT_BYTES)];
     let more = if argument.len() > short.len() { "…" } else { "" };
     format!("\"{}\"{more}", short.escape_ascii())
 }
 
-/// The line where it is ASCII.
+/// The line as text, if it is ASCII.
 pub(super) fn ascii(line: &[u8]) -> Option<&str> {
     line.is_ascii().then(|| str::from_utf8(line).expect("ASCII is UTF-8"))
 }
 
-/// `nan`, `inf`, `-1.5e300`: what `float()` takes, but for underscores.
+/// Parses `nan`, `inf`, `-1.5e300`: the syntax of `float()`, except for underscores.
 pub(super) fn float(line: &[u8]) -> Option<f64> {
     ascii(line)?.trim().parse().ok()
 }
 
-/// UTF-8 in which surrogates may be encoded as if they were characters, as CPython writes them (`surrogatepass`). Each
-/// becomes U+FFFD.
+/// Decodes UTF-8 in which surrogates may be encoded as if they were characters, as CPython writes them
+/// (`surrogatepass`). Each surrogate becomes U+FFFD.
 pub(super) fn utf8(bytes: &[u8]) -> Option<Arc<str>> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Some(text.into());
@@ -46,8 +46,8 @@ pub(super) fn utf8(bytes: &[u8]) -> Option<Arc<str>> {
     }
 }
 
-/// Latin-1 with `\uXXXX` and `\UXXXXXXXX`: Python's `raw-unicode-escape`. A backslash before anything else is itself, and
-/// hides the next character from being one.
+/// Decodes Latin-1 with `\uXXXX` and `\UXXXXXXXX`: Python's `raw-unicode-escape`. A backslash before any other
+/// character stands for itself, and keeps that character from starting an escape.
 pub(super) fn raw_unicode_escape(line: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
@@ -80,7 +80,7 @@ fn hex(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0u32, |code, digit| Some(code << 4 | char::from(*digit).to_digit(16)?))
 }
 
-/// A string as Python 2's `repr` writes it: in quotes, with escapes.
+/// Decodes a string as Python 2's `repr` writes it: in quotes, with escapes.
 pub(super) fn quoted(line: &[u8]) -> Option<Vec<u8>> {
     let [first @ (b'\'' | b'"'), inner @ .., last] = line.trim_ascii() else { return None };
     if first != last {
@@ -99,7 +99,7 @@ pub(super) fn quoted(line: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads what follows a backslash, and returns what follows that.
+/// Decodes the escape after a backslash, and returns the rest.
 fn escape<'a>(after: &'a [u8], bytes: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (kind, rest) = after.split_first()?;
     let byte = match kind {

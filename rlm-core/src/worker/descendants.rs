@@ -1,7 +1,7 @@
-//! Everything that a session started, and how it is ended.
+//! The processes that a session started, and the way to end them.
 //!
-//! A worker is a subreaper: whatever its session leaves behind, `nohup`, `setsid` or double-forked, becomes the
-//! worker's own child when its parent dies. So the tree below the worker is complete at all times, and "no child left"
+//! A worker is a subreaper: any process of its session that is left behind (`nohup`, `setsid` or double-forked) becomes
+//! the worker's own child when its parent dies. So the tree below the worker is always complete, and "no child left"
 //! (ECHILD) means that nothing is left at all.
 
 use std::fs;
@@ -13,20 +13,20 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
-/// How often the tree is signalled again while something in it lives: a fork may have been missed.
+/// Interval at which the tree is signalled again while a process in it is alive: a fork may have been missed.
 const RESIGNAL: Duration = Duration::from_millis(10);
 
-/// The stop ladder's rungs: what every process below us gets, and how long it has to end.
+/// The rungs of the stop ladder: the signal that every process below us gets, and the time it has to end.
 pub const STOP_LADDER: [(Signal, Duration); 3] = [
     (Signal::SIGHUP, Duration::from_millis(250)),
     (Signal::SIGTERM, Duration::from_millis(350)),
     (Signal::SIGKILL, Duration::from_millis(900)),
 ];
 
-/// Reaps every dead child but `keep`, whose status its owner collects. Returns whether any child is left.
+/// Reaps every dead child except `keep`, whose status its owner collects. Returns true if a child is left.
 pub fn reap_orphans(keep: Option<Pid>) -> bool {
     loop {
-        // WNOWAIT: look first, for the owner of `keep` wants to see the status itself.
+        // WNOWAIT: only look first, because the owner of `keep` collects its status itself.
         let id = nix::sys::wait::Id::All;
         match nix::sys::wait::waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT) {
             Ok(status) => match status.pid() {
@@ -44,13 +44,13 @@ pub fn reap_orphans(keep: Option<Pid>) -> bool {
     }
 }
 
-/// Ends every descendant of this process by the [`STOP_LADDER`] and reaps it. Returns whether all are gone: only a
+/// Ends every descendant of this process by the [`STOP_LADDER`] and reaps it. Returns true if all are gone: only a
 /// process in an uninterruptible system call, or one of another user, can survive.
 pub fn end_all() -> bool {
     STOP_LADDER.iter().any(|(signal, limit)| end_all_with(*signal, *limit))
 }
 
-/// One rung: `signal` to every descendant, until none is left or `limit` has passed.
+/// One rung: sends `signal` to every descendant, until none is left or `limit` has passed.
 pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     let mut signalled = Vec::new();
@@ -59,11 +59,11 @@ pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
             return true;
         }
         for pid in below(Pid::this()) {
-            // Once each, except for SIGKILL: a process that handles SIGTERM may be cleaning up.
+            // Only once each, except for SIGKILL: a process that handles SIGTERM may be cleaning up.
             if signal == Signal::SIGKILL || !signalled.contains(&pid) {
                 signalled.push(pid);
                 if kill(pid, signal).is_ok() {
-                    // A stopped process acts on a signal only when it goes on.
+                    // A stopped process acts on a signal only when it is resumed.
                     let _gone_already = kill(pid, Signal::SIGCONT);
                 }
             }
@@ -75,7 +75,7 @@ pub fn end_all_with(signal: Signal, limit: Duration) -> bool {
     }
 }
 
-/// Waits until a child changes state, at most `limit`. SIGCHLD is blocked; it is consumed here.
+/// Waits for at most `limit` until a child changes state. SIGCHLD is blocked, and is consumed here.
 fn wait_for_child(limit: Duration) {
     // SAFETY: an empty set is initialised by sigemptyset before it is used; both pointers are to live locals.
     unsafe {
@@ -90,7 +90,7 @@ fn wait_for_child(limit: Duration) {
     }
 }
 
-/// Every process below `root`. One that forks meanwhile may be missed, so callers ask again.
+/// Every process below `root`. A process that forks during the scan may be missed, so callers scan again.
 #[must_use]
 pub fn below(root: Pid) -> Vec<Pid> {
     let mut found = children(root);
@@ -126,11 +126,11 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     stat_fields(pid, [4]).map(|[parent]| Pid::from_raw(i32::try_from(parent).unwrap_or(0)))
 }
 
-/// Fields of `/proc/PID/stat`, which are numbers, by the numbers that proc(5) gives them, from 4 on.
+/// Numeric fields of `/proc/PID/stat`, numbered as in proc(5), from 4 on.
 #[must_use]
 pub fn stat_fields<const N: usize>(pid: Pid, wanted: [usize; N]) -> Option<[u64; N]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the fields follow the last one, beginning with the third.
+    // The name in parentheses may contain anything; the fields after its closing parenthesis start with the third.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let mut found = [0; N];
@@ -140,12 +140,12 @@ pub fn stat_fields<const N: usize>(pid: Pid, wanted: [usize; N]) -> Option<[u64;
     Some(found)
 }
 
-/// A moment, as the kernel notes the start of processes: in clock ticks since the machine started.
+/// A time as the kernel records process starts: clock ticks since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(u64);
 
 impl BootTime {
-    /// Now.
+    /// The current time.
     #[must_use]
     pub fn now() -> Self {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -158,13 +158,13 @@ impl BootTime {
     }
 }
 
-/// Whether a process was started at or after a moment, as exactly as a clock tick (10 ms) tells.
+/// True if a process was started at or after a time, to the precision of a clock tick (10 ms).
 #[must_use]
 pub fn started_since(pid: Pid, moment: BootTime) -> bool {
     stat_fields(pid, [22]).is_some_and(|[started]| BootTime(started) >= moment)
 }
 
-/// Memory of a process that is in RAM, in bytes; 0 where it has ended.
+/// Resident memory of a process in bytes; 0 if it has ended.
 #[must_use]
 pub fn resident_bytes(pid: Pid) -> u64 {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
@@ -178,20 +178,20 @@ fn parse_pid(text: &str) -> Option<Pid> {
     text.parse().ok().map(Pid::from_raw)
 }
 
-/// Lets a child go on that was stopped.
+/// Resumes a child if it is stopped.
 pub fn resume(child: Pid) {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
     if let Ok(WaitStatus::Stopped(..)) = waitid(Id::Pid(child), flags) {
-        // It may be dying just now; it is still ours, being unreaped.
+        // It may be dying right now, but it has not been reaped, so the pid is still its own.
         let _dying = kill(child, Signal::SIGCONT);
     }
 }
 
-/// Reaps a child if it is dead, and returns its status as a shell shows it: the exit code, or 128 and the signal's number,
-/// real-time signals included.
+/// Reaps a child if it is dead. Returns its status as a shell shows it: the exit code, or 128 plus the signal's number,
+/// including real-time signals.
 ///
 /// # Errors
-/// `ECHILD` where it is no child of ours, or was reaped before.
+/// `ECHILD` if it is not our child, or was already reaped.
 pub fn try_reap(child: Pid) -> Result<Option<i32>, Errno> {
     let mut status = 0;
     // SAFETY: the pointer is to a live local.

@@ -1,9 +1,9 @@
-//! Why a worker ends.
+//! The reasons why a worker ends.
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-/// Why a worker ends.
+/// The reason why a worker ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Exit {
     /// SIGTERM, SIGHUP or SIGQUIT.
@@ -21,7 +21,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// A failure of the worker's own means.
+    /// An [`Exit::Failed`] with this cause.
     pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Failed(error.into())
     }

@@ -1,4 +1,4 @@
-//! A flag that both processes of a worker see.
+//! A flag in memory that both processes of a worker share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,26 +10,26 @@ use nix::libc;
 pub struct ForwardFlag(&'static AtomicBool);
 
 impl ForwardFlag {
-    /// A flag that is not set, in memory that a child of this process shares.
+    /// A cleared flag, in memory that is shared with children of this process.
     pub(super) fn new() -> Result<Self, Errno> {
         let size = size_of::<AtomicBool>();
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping is asked for, at any address; the result is checked.
+        // SAFETY: this requests a new mapping at any address; the result is checked.
         let page = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
         if page == libc::MAP_FAILED {
             return Err(Errno::last());
         }
-        // SAFETY: the mapping is zeroed, aligned to a page, large enough, never unmapped, and used by atomic operations
-        // alone, by the other process too.
+        // SAFETY: the mapping is zeroed, page-aligned, large enough, never unmapped, and accessed only by atomic
+        // operations, in the other process too.
         Ok(Self(unsafe { &*page.cast::<AtomicBool>() }))
     }
 
-    /// Says whether the guard holds a signal.
+    /// Sets or clears the flag.
     pub(super) fn set(self, holds: bool) {
         self.0.store(holds, Ordering::SeqCst);
     }
 
-    /// Whether the guard holds a signal.
+    /// True while the guard holds a signal.
     pub(super) fn is_set(self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

@@ -1,16 +1,16 @@
-//! The process that the host started: it guards the one that serves.
+//! The process that the host started, which guards the server process.
 //!
 //! The host may end a worker with SIGKILL, and the session may kill the worker too (`kill -9 $PPID`). Neither may leave
-//! a process behind, and nobody can clean up after himself when he is killed. So a worker is two processes that watch
-//! each other:
+//! processes behind, but a killed process cannot clean up after itself. So a worker is two processes that watch each
+//! other:
 //!
-//! * The *guard*, whose process id the host knows, passes signals on and waits. When the server dies, the guard, being a
-//!   subreaper above it, ends whatever the session had started, and takes the ready flag back.
-//! * The *server*, in a session of its own, gets SIGTERM when the guard dies, and then ends as it would for a SIGTERM of
-//!   the host's.
+//! * The *guard*, whose process id the host knows, forwards signals and waits. It is a subreaper above the server. When
+//! the server dies, the guard ends everything that the session started, and removes the ready flag.
+//! * The *server*, in a session of its own, gets SIGTERM when the guard dies, and then ends as it would for a SIGTERM
+//! from the host.
 //!
-//! Only a SIGKILL to both at once leaves something to the kernel: the shell dies by its parent-death signal, jobs on the
-//! terminal get SIGHUP, and what ignores that (`nohup`, `setsid`) survives.
+//! Only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death signal, jobs on
+//! the terminal get SIGHUP, and jobs that ignore it (`nohup`, `setsid`) survive.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -28,29 +28,29 @@ use super::{ForwardFlag, descendants};
 use crate::memory;
 use crate::sys;
 
-/// How long the server may take to end once it was told to; then it is killed. Below
+/// Time that the server has to end after it was told to; then it is killed. It is shorter than
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
 
-/// Splits this process in two and runs `serve` in the child. In the parent, guards it: `clean_up` runs once it has
-/// ended, whatever ended it, and the exit status is the server's.
+/// Forks, and runs `serve` in the child. The parent guards the child: once the child has ended for any reason, it runs
+/// `clean_up` and returns the child's exit status.
 ///
 /// Must be called while the process has one thread.
 ///
 /// # Errors
-/// The kernel cannot fork.
-pub fn guarded(
+/// The fork fails.
+pub fn run_guarded(
     serve: impl FnOnce(ForwardFlag) -> ExitCode,
     clean_up: impl FnOnce(),
 ) -> Result<ExitCode, Errno> {
     events::block_signals()?;
     seal_descriptors();
-    // One call may print 16 MiB, and the worker then sits idle for hours.
+    // A call may print 16 MiB before the worker sits idle for hours.
     memory::free_blocks_at_once(128 << 10);
     set_child_subreaper(true)?;
     let forwarding = ForwardFlag::new()?;
     let guard = Pid::this();
-    // SAFETY: the process has one thread, so the child may do whatever the parent could.
+    // SAFETY: the process has one thread, so the child may do anything the parent could.
     match unsafe { fork() }? {
         ForkResult::Child => {
             setsid()?;
@@ -67,14 +67,15 @@ pub fn guarded(
     }
 }
 
-/// Marks every descriptor beyond the standard three close-on-exec: what the host left open is not for the session.
+/// Marks every descriptor beyond the standard three close-on-exec: descriptors that the host left open are not for the
+/// session.
 fn seal_descriptors() {
-    // SAFETY: the call takes plain integers; descriptors stay open and with their owners. A kernel before 5.11 refuses,
-    // and then what the host left open is inherited, as it would be without a worker in between.
+    // SAFETY: the call takes plain integers; descriptors stay open and keep their owners. A kernel before 5.11 refuses,
+    // and then the session inherits what the host left open, as it would without a worker in between.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Passes signals on until the server has ended, and returns its status.
+/// Forwards signals until the server has ended, and returns its status.
 fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
     let signals =
         SignalFd::with_flags(&events::Events::signals(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
@@ -83,7 +84,7 @@ fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
         if let Some(status) = descendants::try_reap(server)? {
             return Ok(status);
         }
-        // A session may stop the server (SIGSTOP), and nobody else is there to let it go on.
+        // A session may stop the server (SIGSTOP), and only the guard can resume it.
         descendants::resume(server);
         if kill_at.is_some_and(|deadline| Instant::now() >= deadline) {
             kill(server, Signal::SIGKILL)?;
@@ -94,13 +95,13 @@ fn guard_server(server: Pid, forwarding: ForwardFlag) -> Result<i32, Errno> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        // Before a signal is taken from the kernel, where the server can see it waiting.
+        // Set before the signal is taken from the kernel, while the server can still see it pending.
         forwarding.set(true);
         while let Some(info) = signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGCHLD) | Err(_) => {}
                 Ok(signal) => {
-                    // The server is not reaped, so its pid is its own: a failure means that it is dead already.
+                    // The server has not been reaped, so the pid is its own: failure means that it is already dead.
                     let _dead_already = kill(server, signal);
                     if signal != Signal::SIGINT && kill_at.is_none() {
                         let _dead_already = kill(server, Signal::SIGCONT);

@@ -1,23 +1,23 @@
-//! How a call is stopped: from rung to rung, gently first.
+//! The ladder by which a call is stopped: rung by rung, gently first.
 
 use std::time::{Duration, Instant};
 
 use crate::protocol::Outcome;
 
-/// A call that is being stopped. What a rung does is the worker's own; this knows which one is due, and when.
+/// A call that is being stopped. The ladder decides which rung is due and when; the interpreter carries it out.
 #[derive(Debug)]
 pub struct Ladder<R: 'static> {
-    /// Why: the outcome of the call.
+    /// Reason for the stop: the outcome of the call.
     pub cause: Outcome,
-    /// When the next rung is due.
+    /// Time at which the next rung is due.
     pub next: Instant,
     rungs: &'static [(R, Duration)],
     taken: usize,
 }
 
 impl<R: Copy> Ladder<R> {
-    /// A ladder where a call has to be stopped: it was interrupted, or its time is up. The rungs, one at least, come with
-    /// how long the call has to end after each.
+    /// Starts a ladder if a call must be stopped: it was interrupted, or its time limit has passed. Each rung (there
+    /// must be at least one) has the time that the call is given to end after it.
     #[must_use]
     pub fn start(
         rungs: &'static [(R, Duration)],
@@ -35,7 +35,7 @@ impl<R: Copy> Ladder<R> {
         Some(Self { cause, next: now, rungs, taken: 0 })
     }
 
-    /// Takes the next rung; the last one again and again.
+    /// Takes the next rung; repeats the last one.
     pub fn take(&mut self) -> R {
         let (rung, pause) = self.rungs[self.taken.min(self.rungs.len() - 1)];
         self.taken += 1;
@@ -43,7 +43,7 @@ impl<R: Copy> Ladder<R> {
         rung
     }
 
-    /// Whether every rung has been taken.
+    /// True once every rung has been taken.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.taken >= self.rungs.len()

@@ -1,11 +1,11 @@
-//! `rlm_worker.log`: what a worker has to say to people.
+//! `rlm_worker.log`: messages of a worker to people.
 
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The worker's log, one line a message. A log that cannot be written is no reason to fail a rollout.
+/// The worker's log, one line per message. A failure to write it must not fail a rollout.
 #[derive(Debug)]
 pub struct Log {
     file: Option<File>,

@@ -1,9 +1,9 @@
 //! The part of a worker that does not depend on its language.
 //!
-//! A worker is two processes. The one that the host started is the [`guard`]: it only forwards signals, and cleans up should
-//! the other die. The other is the server: [`serve()`] takes requests from the [`channel`], has the [`supervisor`] perform
-//! them, and writes responses, answer file and history. The server waits in one place, [`events`], where it also sees
-//! signals and the host's death, so that nothing it waits for can keep it from ending.
+//! A worker is two processes. The one that the host started is the [`guard`]: it only forwards signals, and cleans up
+//! if the other dies. The other is the server: [`serve()`] takes requests from the [`channel`], has the [`supervisor`]
+//! perform them, and writes responses, answer file and history. The server waits in one place, [`events`], where it
+//! also sees signals and the host's death, so that no wait can keep it from ending.
 //!
 //! A language is an [`Interpreter`] and a [`Program`].
 

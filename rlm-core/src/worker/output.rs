@@ -1,14 +1,14 @@
-//! The output of one call: everything while it fits, head and tail beyond that.
+//! The output of one call: all of it if it fits, otherwise head and tail.
 
 use std::collections::VecDeque;
 
-/// Collects bytes in bounded memory. Text is made of them once, at the end, so that a character that came in two pieces
+/// Collects bytes in bounded memory. They are decoded once, at the end, so that a character that arrived in two pieces
 /// stays whole.
 #[derive(Debug)]
 pub struct HeadTail {
     limit: usize,
     head: Vec<u8>,
-    /// Set once the limit was passed.
+    /// Set once the limit has been exceeded.
     tail: Option<VecDeque<u8>>,
     dropped: u64,
 }
@@ -20,13 +20,13 @@ impl HeadTail {
         Self { limit, head: Vec::new(), tail: None, dropped: 0 }
     }
 
-    /// Whether nothing was collected.
+    /// True if nothing was collected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.head.is_empty()
     }
 
-    /// Changes the limit, for the output that comes from now on; what was dropped stays dropped.
+    /// Changes the limit. Bytes that were already dropped stay dropped.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         if self.head.len() > limit || self.tail.is_some() {
@@ -34,7 +34,7 @@ impl HeadTail {
         }
     }
 
-    /// Appends bytes, dropping from the middle what no longer fits.
+    /// Appends bytes, dropping bytes from the middle if they no longer fit.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.tail.is_none() && self.head.len() + bytes.len() <= self.limit {
             self.head.extend_from_slice(bytes);
@@ -53,8 +53,8 @@ impl HeadTail {
         }
     }
 
-    /// The text, and how many bytes were dropped from its middle; a line between head and tail says so too. What is not
-    /// UTF-8 becomes replacement characters.
+    /// The text, and the number of bytes dropped from its middle; a line between head and tail states that number too.
+    /// Bytes that are not UTF-8 become replacement characters.
     #[must_use]
     pub fn into_text(self) -> (String, u64) {
         let Some(tail) = self.tail else { return (into_string(self.head), 0) };
@@ -72,7 +72,7 @@ impl HeadTail {
     }
 }
 
-/// Appends to a tail of at most `limit` bytes and returns how many fell out in front.
+/// Appends to a tail of at most `limit` bytes, and returns the number of bytes that fell out at the front.
 fn append_bounded(tail: &mut VecDeque<u8>, bytes: &[u8], limit: usize) -> u64 {
     let fresh = &bytes[bytes.len().saturating_sub(limit)..];
     let excess = (tail.len() + fresh.len()).saturating_sub(limit);
@@ -81,13 +81,13 @@ fn append_bounded(tail: &mut VecDeque<u8>, bytes: &[u8], limit: usize) -> u64 {
     (excess + bytes.len() - fresh.len()) as u64
 }
 
-/// Bytes as text, without a copy where they are UTF-8.
+/// Bytes as text, without a copy if they are UTF-8.
 #[must_use]
 pub fn into_string(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Length of a character that the end of `bytes` cuts, at most 3.
+/// Length of the incomplete character at the end of `bytes`, at most 3.
 fn incomplete_end(bytes: &[u8]) -> usize {
     for back in 1..=3.min(bytes.len()) {
         let byte = bytes[bytes.len() - back];
@@ -103,7 +103,7 @@ fn incomplete_end(bytes: &[u8]) -> usize {
     0
 }
 
-/// Number of continuation bytes, at most 3, that `bytes` begins with.
+/// Number of continuation bytes at the start of `bytes`, at most 3.
 fn continuation_start(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xbf)).count()
 }
@@ -123,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_kept_whole() {
+    fn output_within_the_limit_is_kept_whole() {
         assert_eq!(collect(8, &[b"abcd", b"efgh"]), ("abcdefgh".into(), 0));
     }
 
     #[test]
-    fn beyond_the_limit_head_and_tail_stay() {
+    fn output_over_the_limit_keeps_head_and_tail() {
         let expected = ("abcd\n[3 bytes of output dropped here]\nhijk".to_owned(), 3);
         assert_eq!(collect(8, &[b"abcdefghijk"]), expected);
         assert_eq!(collect(8, &[b"abcdefgh", b"i", b"jk"]), expected);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cut_never_makes_replacement_characters() {
+    fn the_cut_never_creates_replacement_characters() {
         let euros = "€".repeat(100);
         let (text, dropped) = collect(20, &[euros.as_bytes()]);
         assert_eq!(text, format!("€€€\n[{dropped} bytes of output dropped here]\n€€€"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_limit_applies_to_what_is_there() {
+    fn a_smaller_limit_applies_to_collected_output() {
         let mut buffer = HeadTail::new(100);
         buffer.push(&[b'x'; 90]);
         buffer.set_limit(10);

@@ -1,7 +1,7 @@
-//! Pipes and files in memory by which a worker speaks with its interpreter.
+//! Pipes and in-memory files between a worker and its interpreter.
 //!
-//! The interpreter opens them by path, `/proc/PID/fd/N` of the worker, whenever it needs one. So code in the session finds
-//! no descriptor of ours that it could close, write to, or leave open in a child.
+//! The interpreter opens them by path, `/proc/PID/fd/N` of the worker, whenever it needs one. So code in the session
+//! has none of our descriptors to close, write to, or leak to a child.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{pipe2, read};
 
-/// A pipe that the interpreter writes to. We hold both ends, so that it never reports end of file.
+/// A pipe that the interpreter writes to. We hold both ends, so it never reports end of file.
 #[derive(Debug)]
 pub struct Pipe {
     reader: OwnedFd,
@@ -20,31 +20,31 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Makes a pipe whose ends never block us.
+    /// Creates a pipe with non-blocking ends.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// The process is out of descriptors.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         Ok(Self { reader, writer })
     }
 
-    /// The path by which the interpreter opens the end for writing.
+    /// Path by which the interpreter opens the write end.
     #[must_use]
     pub fn path(&self) -> String {
         path_of(self.writer.as_raw_fd())
     }
 
-    /// Polls readable when something has arrived.
+    /// Polls readable when data has arrived.
     #[must_use]
     pub fn reader(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
 
-    /// Appends what has arrived, without waiting.
+    /// Appends the data that has arrived, without waiting.
     ///
     /// # Errors
-    /// The kernel refuses, which it does not for a pipe of ours.
+    /// The read fails, which does not happen on a pipe of ours.
     pub fn read_available(&self, bytes: &mut Vec<u8>) -> Result<(), Errno> {
         let mut buffer = [0; 8192];
         loop {
@@ -63,15 +63,15 @@ impl Pipe {
     }
 }
 
-/// A file in memory: no disk can be full, and nothing is left behind.
+/// A file in memory: it needs no disk space, and leaves nothing behind.
 ///
 /// # Errors
-/// The system has no descriptor or no memory left.
+/// The process is out of descriptors or memory.
 pub fn memory_file() -> io::Result<File> {
     Ok(File::from(memfd_create(c"rlm", MFdFlags::MFD_CLOEXEC)?))
 }
 
-/// The path by which another process opens a descriptor of ours.
+/// Path by which another process opens a descriptor of ours.
 #[must_use]
 pub fn path_of(fd: RawFd) -> String {
     format!("/proc/{}/fd/{fd}", std::process::id())

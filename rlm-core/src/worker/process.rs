@@ -1,4 +1,4 @@
-//! The interpreter's process: one owner, who signals and reaps it.
+//! The interpreter's process, with one owner that signals and reaps it.
 
 use std::cell::Cell;
 use std::io;
@@ -22,16 +22,16 @@ use crate::sys;
 pub struct Process {
     pid: Pid,
     pidfd: OwnedFd,
-    /// Set once it was reaped.
+    /// Set once the process was reaped.
     status: Cell<Option<i32>>,
 }
 
 impl Process {
-    /// Starts a program at the head of a session of its own, with signals as a fresh program expects them, to die when
-    /// this process does. `set_up` is the last thing that the child does before it executes the program.
+    /// Starts a program as the leader of a new session, with default signal handling, to die when this process dies.
+    /// The child calls `set_up` right before it executes the program.
     ///
     /// # Safety
-    /// `set_up` runs between fork and exec: it may make system calls and nothing else.
+    /// `set_up` runs between fork and exec: it may only make system calls.
     ///
     /// # Errors
     /// The program cannot be executed, or `set_up` failed.
@@ -43,7 +43,7 @@ impl Process {
             sys::tie_to_parent(parent, Signal::SIGKILL)?;
             set_up()
         };
-        // SAFETY: the closure makes system calls only, and the caller answers for `set_up`.
+        // SAFETY: the closure only makes system calls, and the caller vouches for `set_up`.
         unsafe { command.pre_exec(prepare) };
         let child = command.spawn()?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
@@ -63,20 +63,20 @@ impl Process {
         self.pidfd.as_fd()
     }
 
-    /// The status of a process that is dead, as a shell shows it: its exit status, or 128 and the number of a signal.
+    /// Status of a dead process as a shell shows it: its exit status, or 128 plus the number of a signal.
     pub fn status(&self) -> Option<i32> {
         if self.status.get().is_none() {
             self.status.set(match descendants::try_reap(self.pid) {
                 Ok(status) => status,
                 Err(Errno::EINTR) => None,
-                // Reaped by nobody but us; an error means that there is nothing to wait for.
+                // Only we reap it; an error means that there is nothing to wait for.
                 Err(_) => Some(-1),
             });
         }
         self.status.get()
     }
 
-    /// Whether [`Self::status`] has found it dead.
+    /// True once [`Self::status`] has found it dead.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.status.get().is_some()
@@ -87,7 +87,7 @@ impl Process {
         descendants::resume(self.pid);
     }
 
-    /// Ends the process by SIGKILL, and returns once it is dead.
+    /// Ends the process by SIGKILL, and waits until it is dead.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
@@ -99,20 +99,21 @@ impl Process {
         Ok(())
     }
 
-    /// Signals the process alone. A dead one is never signalled: its pid may be somebody else's.
+    /// Signals this process only. A dead one is never signalled: its pid may have been reused.
     pub fn signal(&self, signal: Signal) {
         if self.status().is_none() {
-            // It may be dying just now; it is still ours, being unreaped. A stopped one acts only when it goes on.
+            // It may be dying right now, but it has not been reaped, so the pid is its own. A stopped one acts only
+            // when resumed.
             let _dying = kill(self.pid, signal).and_then(|()| kill(self.pid, Signal::SIGCONT));
         }
     }
 
-    /// Signals the process's first thread, whatever other threads would take the signal. Signals beyond the standard ones
-    /// have numbers only.
+    /// Signals the main thread, whichever other threads would take the signal. Real-time signals have only a number.
     pub fn signal_main_thread(&self, signal: i32) {
         if self.status().is_none() {
             let pid = self.pid.as_raw();
-            // SAFETY: plain integers. It fails where the process is dying just now: then there is nothing to signal.
+            // SAFETY: plain integers. The call fails if the process is dying right now: then there is nothing to
+            // signal.
             unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, signal) };
             self.resume();
         }
@@ -121,12 +122,12 @@ impl Process {
 
 /// Default actions, and nothing blocked. Async-signal-safe.
 fn reset_signals() {
-    // The kernel's own struct sigaction, all zero: default action, no flags, empty mask. The C library's function would
-    // refuse the two signals that it keeps for itself, and a host may have left those ignored too.
+    // The kernel's own struct sigaction, all zero: default action, no flags, empty mask. The C library's function
+    // refuses the two signals that it reserves, and a host may have left those ignored too.
     let default = [0_u64; 4];
     for number in 1..=64 {
-        // SAFETY: the pointer is to a live array that is as large as the kernel's struct; SIGKILL and SIGSTOP fail, and
-        // nothing is written.
+        // SAFETY: the pointer is to a live array as large as the kernel's struct. SIGKILL and SIGSTOP fail, and nothing
+        // is written.
         unsafe {
             libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), std::ptr::null_mut::<u64>(), 8)
         };

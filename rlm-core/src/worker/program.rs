@@ -1,4 +1,4 @@
-//! A worker's `main`: arguments, the two processes, ready, and the exit status.
+//! The `main` of a worker: arguments, the two processes, the ready flag, and the exit status.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,32 +21,32 @@ use crate::control::ControlDir;
 use crate::error::with_causes;
 use crate::protocol::{Context, HistorySession};
 
-/// Exit status when the session cannot be started or served.
+/// Exit status if the session cannot be started or served.
 const CANNOT_SERVE: u8 = 3;
 
-/// Exit status for a command line that is not understood.
+/// Exit status for an invalid command line.
 const USAGE_ERROR: u8 = 2;
 
 /// A worker program: its command line, and the language that it serves.
 pub trait Program: Default {
-    /// The program's name.
+    /// Name of the program.
     const NAME: &'static str;
-    /// The text of `--help`.
+    /// Text of `--help`.
     const USAGE: &'static str;
 
-    /// The language.
+    /// Interpreter of the language.
     type Interpreter: Interpreter;
 
-    /// Takes an option that only this program has, `--NAME VALUE`. False: it has no option of that name.
+    /// Takes an option `--NAME VALUE` of this program only. Returns false if the program does not have that option.
     fn option(&mut self, name: &str, value: impl FnOnce() -> Option<OsString>) -> bool {
         let _ = (name, value);
         false
     }
 
-    /// Makes the configuration of a session.
+    /// Creates the configuration of a session.
     ///
     /// # Errors
-    /// [`Exit::Failed`] says which setting cannot be used.
+    /// [`Exit::Failed`] names the setting that cannot be used.
     fn configure(
         self,
         environment: &Environment,
@@ -67,7 +67,7 @@ pub fn main<P: Program>() -> ExitCode {
         Ok(Some(arguments)) => arguments,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
-            tell(format_args!("{}: {error}\nTry `{0} --help`.", P::NAME));
+            print_error(format_args!("{}: {error}\nTry `{0} --help`.", P::NAME));
             return ExitCode::from(USAGE_ERROR);
         }
     };
@@ -75,20 +75,20 @@ pub fn main<P: Program>() -> ExitCode {
     let ready = ready_fd.map(take_descriptor);
     let control = ControlDir::new(control_dir);
     let environment = std::env::vars_os().collect::<Environment>();
-    let guarded = guard::guarded(
+    let guarded = guard::run_guarded(
         |forwarding| run(program, &control, &environment, ready, forwarding),
         || {
-            // The server removes the flag itself, unless it was killed. A directory that is gone holds no flag.
+            // The server removes the flag itself, unless it was killed. If the directory is gone, so is the flag.
             let _directory_gone = control.clear_ready();
         },
     );
     guarded.unwrap_or_else(|errno| {
-        tell(format_args!("{}: cannot start: {errno}", P::NAME));
+        print_error(format_args!("{}: cannot start: {errno}", P::NAME));
         ExitCode::from(CANNOT_SERVE)
     })
 }
 
-/// Serves until the end, and says in the log why it came.
+/// Serves until the worker ends, and logs the reason.
 fn run<P: Program>(
     program: P,
     control: &ControlDir,
@@ -99,7 +99,7 @@ fn run<P: Program>(
     let mut log = match control.open_log() {
         Ok(file) => Log::new(Some(file)),
         Err(error) => {
-            tell(format_args!("{}: {}", P::NAME, with_causes(&error)));
+            print_error(format_args!("{}: {}", P::NAME, with_causes(&error)));
             return ExitCode::from(CANNOT_SERVE);
         }
     };
@@ -112,12 +112,12 @@ fn run<P: Program>(
     };
     log.line(with_causes(&exit));
     if matches!(exit, Exit::Failed(_)) {
-        tell(format_args!("{}: {}", P::NAME, with_causes(&exit)));
+        print_error(format_args!("{}: {}", P::NAME, with_causes(&exit)));
     }
     code
 }
 
-/// Serves until the end and returns why it came. An error is an end before the first call could be taken.
+/// Serves until the worker ends, and returns the reason. An error means that no call could be taken.
 fn start_and_serve<P: Program>(
     program: P,
     control: &ControlDir,
@@ -149,7 +149,7 @@ fn start_and_serve<P: Program>(
     };
     let on_ready = || {
         if let Some(ready) = ready {
-            // A host that no longer listens is not waiting either.
+            // If the host has closed its end, it is not waiting either.
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
@@ -157,7 +157,7 @@ fn start_and_serve<P: Program>(
     if let Err(error) = control.clear_ready() {
         log.line(with_causes(&error));
     }
-    // Terminal and pipes go first: then the session's processes get SIGHUP, and no exit hook waits for us.
+    // Terminal and pipes are closed first: the session's processes get SIGHUP, and exit hooks do not wait for us.
     drop(session);
     if !descendants::end_all() {
         log.line("some processes of the session could not be ended");
@@ -199,17 +199,17 @@ fn parse_arguments<P: Program>() -> Result<Option<Arguments<P>>, lexopt::Error> 
     Ok(Some(Arguments { program, control_dir, ready_fd }))
 }
 
-/// Takes over the descriptor that the host named.
+/// Takes ownership of the descriptor that the host passed.
 fn take_descriptor(fd: RawFd) -> OwnedFd {
-    // SAFETY: the host named this descriptor as ours; nothing else in this process knows it.
+    // SAFETY: the host passed us this descriptor; nothing else in this process knows it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Writes for people. Where nobody listens, nothing is lost: a failure is in the log too.
+/// Prints for people. If nobody reads, nothing is lost: failures are logged too.
 fn print(text: &str) {
     let _nobody_listens = std::io::stdout().write_all(text.as_bytes());
 }
 
-fn tell(message: impl std::fmt::Display) {
+fn print_error(message: impl std::fmt::Display) {
     let _nobody_listens = writeln!(std::io::stderr(), "{message}");
 }

@@ -21,8 +21,8 @@ use crate::protocol::{
     Response, State, UNKNOWN_SEQ,
 };
 
-/// Serves requests until the worker has to end, and returns why. `history_session` goes into the first line of the history;
-/// `on_ready` is called once the ready flag is set.
+/// Serves requests until the worker has to end, and returns the reason. `history_session` goes into the first line of
+/// the history; `on_ready` is called once the ready flag is set.
 pub fn serve(
     session: &mut Supervisor<impl Interpreter>,
     history_session: HistorySession,
@@ -59,7 +59,7 @@ pub fn serve(
 struct Server<'a> {
     control: &'a ControlDir,
     history: History,
-    /// Part of the first line of the history, until that is written.
+    /// The session for the first line of the history, until that line is written.
     history_session: Option<HistorySession>,
     answer: Answer,
     execution_count: u64,
@@ -118,7 +118,7 @@ impl Server<'_> {
         }
     }
 
-    /// Makes the response and its line of the history. The answer file is replaced first, where the answer is another one.
+    /// Completes the response and its line of the history. The answer file is replaced first if the answer has changed.
     fn record(
         &mut self,
         Timed { report, started_at, seconds }: Timed,
@@ -174,7 +174,7 @@ impl Server<'_> {
     }
 }
 
-/// A report, and when and for how long its request was served.
+/// A report with the start and duration of its request.
 struct Timed {
     report: CallReport,
     /// Seconds since the Unix epoch.
@@ -192,7 +192,7 @@ impl Timed {
     }
 }
 
-/// The variables that the history keeps, and the names of the others.
+/// Splits the variables into those that the history keeps and the names of the others.
 fn bounded(mut variables: BTreeMap<String, JsonText>) -> (BTreeMap<String, JsonText>, Vec<String>) {
     let (mut room, mut omitted) = (MAX_HISTORY_VARIABLES_BYTES, Vec::new());
     variables.retain(|name, json| {

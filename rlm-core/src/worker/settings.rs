@@ -1,4 +1,4 @@
-//! What the environment tells a worker, read once by its `main`.
+//! A worker's settings, read once from the environment by its `main`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -14,37 +14,37 @@ use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIM
 use crate::root_tool::Serialization;
 use crate::root_tool::client::{BadUrl, Endpoint};
 
-/// Settings that both workers have.
+/// Settings that all workers share.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Time limit of a call that brings none of its own. None: no limit.
+    /// Time limit of a call without one of its own. None: no limit.
     pub exec_timeout: Option<Duration>,
-    /// Bound on the output returned per stream, in bytes.
+    /// Most bytes of output returned per stream.
     pub max_output_bytes: usize,
-    /// The process whose end ends the worker.
+    /// The worker ends when this process ends.
     pub host_pid: Option<Pid>,
-    /// The environment of the session, built from an allow-list.
+    /// Environment of the session, built from an allow-list.
     pub session_env: Vec<(OsString, OsString)>,
-    /// Functions on the host that code in the session can call.
+    /// Functions of the host that code in the session can call.
     pub root_tools: Option<RootTools>,
 }
 
-/// The root tools of a session, and where they are called.
+/// The root tools of a session and their endpoint.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct RootTools {
     /// URL of the endpoint.
     pub url: String,
-    /// Their names: identifiers.
+    /// Names of the tools: identifiers.
     pub names: Vec<String>,
-    /// How arguments and results are written.
+    /// Encoding of arguments and results.
     pub serialization: Serialization,
-    /// Sent as bearer token.
+    /// Sent as a bearer token.
     secret: Option<String>,
     /// Time limit of a call.
     pub timeout: Duration,
 }
 
-/// Without the secret.
+/// Formats the tools without the secret.
 impl fmt::Debug for RootTools {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { url, names, serialization, .. } = self;
@@ -53,7 +53,7 @@ impl fmt::Debug for RootTools {
 }
 
 impl RootTools {
-    /// Reads the settings; None where there is no endpoint.
+    /// Reads the settings; None if no endpoint is set.
     ///
     /// # Errors
     /// [`BadVariable`] names the first variable that cannot be used.
@@ -65,7 +65,7 @@ impl RootTools {
         let secret = environment.parse(env::INTERCEPTION_SECRET, "text without line breaks", |text| {
             (!text.contains(char::is_control)).then(|| text.to_owned())
         });
-        // The value is a secret: it stands in no error.
+        // The value is a secret: it must not appear in an error.
         let secret = secret.map_err(|error| BadVariable { value: "(hidden)".to_owned(), ..error })?;
         let url = environment.parse(
             env::ROOT_TOOL_URL,
@@ -91,7 +91,7 @@ impl RootTools {
         }))
     }
 
-    /// Where calls are sent.
+    /// The endpoint that calls are sent to.
     ///
     /// # Errors
     /// The URL cannot be used.
@@ -100,7 +100,7 @@ impl RootTools {
     }
 }
 
-/// A JSON list of identifiers that differ.
+/// Parses a JSON list of distinct identifiers.
 fn names(text: &str) -> Option<Vec<String>> {
     let names = serde_json::from_str::<Vec<String>>(text).ok()?;
     let differ = (1..names.len()).all(|at| !names[..at].contains(&names[at]));
@@ -111,15 +111,15 @@ fn names(text: &str) -> Option<Vec<String>> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("environment variable {name} is {value:?}, expected {expected}")]
 pub struct BadVariable {
-    /// The variable.
+    /// Name of the variable.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the variable.
     pub value: String,
-    /// What would be understood.
+    /// The values that are accepted.
     pub expected: &'static str,
 }
 
-/// The process environment, as a `main` hands it down.
+/// The process environment, as passed down by a `main`.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(Vec<(OsString, OsString)>);
 
@@ -130,27 +130,27 @@ impl FromIterator<(OsString, OsString)> for Environment {
 }
 
 impl Environment {
-    /// The value of a variable; an empty one counts as absent.
+    /// Value of a variable; an empty one counts as absent.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
     }
 
-    /// A path.
+    /// Value of a variable as a path.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name).map(PathBuf::from)
     }
 
-    /// A program on the `PATH` of this environment.
+    /// Path of a program on the `PATH` of this environment.
     #[must_use]
     pub fn find_program(&self, name: &str) -> Option<PathBuf> {
         let path = self.get("PATH").unwrap_or_default();
         std::env::split_paths(path).map(|dir| dir.join(name)).find(|program| program.is_file())
     }
 
-    /// A list of names, separated by commas or white space.
+    /// Value of a variable as a list of names, separated by commas or white space.
     #[must_use]
     pub fn names(&self, name: &str) -> Vec<String> {
         let list = self.get(name).unwrap_or_default().to_string_lossy().into_owned();
@@ -158,10 +158,10 @@ impl Environment {
         names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
-    /// A parsed value.
+    /// Value of a variable, parsed.
     ///
     /// # Errors
-    /// The variable is set to something that `parse` does not understand.
+    /// The variable is set to a value that `parse` does not accept.
     pub fn parse<T>(
         &self,
         name: &'static str,
@@ -204,14 +204,14 @@ fn seconds(text: &str) -> Option<Duration> {
     Some(Duration::try_from_secs_f64(seconds).unwrap_or(MAX_TIMEOUT).min(MAX_TIMEOUT))
 }
 
-/// Directories that a session finds programs in, after those of the host's own `PATH` that are among them.
+/// Directories of programs that a session finds after those of the host's own `PATH`.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables by which a shell hands its options to another.
+/// Variables by which a shell passes its options to another.
 const SHELL_STATE: [&str; 4] = ["SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "BASH_ENV"];
 
-/// The session's environment: nothing of the host's but what is named here or in `RLM_PASS_ENV`, so that no API key
-/// reaches a session unasked.
+/// Builds the session's environment. It has only those host variables that are named here or in `RLM_PASS_ENV`, so that
+/// no API key reaches a session unasked.
 fn session_environment(environment: &Environment) -> Vec<(OsString, OsString)> {
     let passed = environment.names(env::PASS_ENV);
     let is_passed = |name: &str| passed.iter().any(|passed| passed == name);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_sees_what_is_allowed_and_nothing_else() {
+    fn the_session_sees_only_allowed_variables() {
         let host = [
             ("HOME", "/h"),
             ("OPENAI_API_KEY", "k"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_names_is_passed() {
+    fn variables_that_the_host_names_are_passed() {
         let host = [("A", "1"), ("B", "2"), ("C", "3"), ("RLM_PASS_ENV", "A, C")];
         assert_eq!(
             names(&settings(&host).unwrap()),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_used_is_named() {
+    fn an_unusable_value_is_named() {
         let error = settings(&[("RLM_EXEC_TIMEOUT", "soon")]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn root_tools_are_identifiers_at_an_address() {
+    fn root_tools_need_identifiers_and_a_url() {
         let url = ("RLM_ROOT_TOOL_URL", "http://127.0.0.1:1/rollout/a/v1/rlm/tools");
         let names = |names| {
             settings(&[url, ("RLM_ROOT_TOOL_NAMES", names)])

@@ -1,7 +1,7 @@
 //! The supervisor of an interpreter, the same for every language.
 //!
-//! It waits for a request to end, stops it at its time limit or when the host interrupts it, replaces an interpreter that
-//! died, in a call or between calls, and tells the caller of that. What is particular to a language is an [`Interpreter`].
+//! It waits for a request to end, stops it at its time limit or when the host interrupts it, replaces an interpreter
+//! that died during or between calls, and informs the caller. An [`Interpreter`] provides the language-specific part.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,30 @@ use crate::json::JsonText;
 use crate::limits::{SET_LIMIT, START_LIMIT};
 use crate::protocol::{Answer, Execute, Outcome, State};
 
-/// Bound on what an error quotes of the output of an interpreter that could not be started, in bytes.
+/// Longest quote, in an error, of the output of an interpreter that could not be started, in bytes.
 const QUOTED_OUTPUT_BYTES: usize = 2048;
 
 /// A session: one interpreter after another, and the requests that run in them.
 #[derive(Debug)]
 pub struct Supervisor<I> {
     interpreter: I,
-    /// Time limit of a call that brings none.
+    /// Time limit of a call without one of its own.
     exec_timeout: Option<Duration>,
-    /// Set after a reset for which no new interpreter could be started.
+    /// True after a reset that could not start a new interpreter.
     reset_failed: bool,
 }
 
 impl<I: Interpreter> Supervisor<I> {
-    /// Starts the session. `exec_timeout` limits calls that bring no time limit.
+    /// Starts the session. `exec_timeout` limits calls without a time limit of their own.
     ///
     /// # Errors
-    /// [`Exit::Failed`] says why there is no interpreter.
+    /// [`Exit::Failed`] if no interpreter can be started.
     pub fn start(config: I::Config, exec_timeout: Option<Duration>, events: &Events) -> Result<Self, Exit> {
         let interpreter = I::start(config, events)?;
         Ok(Self { interpreter, exec_timeout, reset_failed: false })
     }
 
-    /// Runs the code of a call, the session's `number`-th.
+    /// Runs the code of the session's `number`-th call.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end; the call is then abandoned.
@@ -52,8 +52,8 @@ impl<I: Interpreter> Supervisor<I> {
         self.perform(&Request::Code { call, number }, limit, events)
     }
 
-    /// Gives the session variables: all, or none and a report with the outcome `error`. It runs none of the code that a value
-    /// may look like, and leaves everything else as it is.
+    /// Sets variables in the session: all, or none and a report with the outcome `error`. Values are never run as code,
+    /// and the rest of the session stays as it is.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
@@ -66,14 +66,14 @@ impl<I: Interpreter> Supervisor<I> {
         self.perform(&Request::Variables(variables), Some(limit), events)
     }
 
-    /// Ends all that the session started and begins anew, with a fresh interpreter in the session's directory. The report
-    /// has the output that nobody has taken yet, and an empty answer. Where no interpreter can be started the outcome is
-    /// `error`, and the next request tries again.
+    /// Ends everything that the session started, and starts over with a fresh interpreter in the session's directory.
+    /// The report has the output that has not been taken yet, and an empty answer. If no interpreter can be started,
+    /// the outcome is `error`, and the next request tries again.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
     pub fn reset(&mut self, events: &Events) -> Result<CallReport, Exit> {
-        // It saves nothing, and runs no exit hook of its own.
+        // The old interpreter saves nothing, and runs no exit hook.
         self.interpreter.process().kill(events)?;
         let has_survivors = !descendants::end_all();
         let mut report = CallReport {
@@ -99,7 +99,7 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(report)
     }
 
-    /// Describes the session, without asking the interpreter anything.
+    /// Describes the session without asking the interpreter.
     #[must_use]
     pub fn describe(&self) -> Description {
         let mut description = self.interpreter.describe();
@@ -112,7 +112,7 @@ impl<I: Interpreter> Supervisor<I> {
         description
     }
 
-    /// Adds the descriptors whose readiness [`Self::maintain`] acts on between requests.
+    /// Adds the descriptors that [`Self::maintain`] handles between requests.
     pub fn poll_fds<'fds>(&'fds self, fds: &mut Vec<PollFd<'fds>>) {
         self.interpreter.poll_fds(fds);
         let process = self.interpreter.process();
@@ -121,10 +121,10 @@ impl<I: Interpreter> Supervisor<I> {
         }
     }
 
-    /// Takes what has arrived between requests. `ready` has a value for each descriptor of [`Self::poll_fds`].
+    /// Handles data that has arrived between requests. `ready` has a value for each descriptor of [`Self::poll_fds`].
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     pub fn maintain(&mut self, ready: &[bool]) -> Result<(), Exit> {
         self.interpreter.absorb(ready)?;
         let process = self.interpreter.process();
@@ -132,7 +132,7 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(())
     }
 
-    /// Has the interpreter serve a request, a new one where the old one is dead.
+    /// Has the interpreter serve a request, and replaces the interpreter first if it is dead.
     fn perform(
         &mut self,
         request: &Request<'_>,
@@ -149,7 +149,7 @@ impl<I: Interpreter> Supervisor<I> {
                 (End::Reported(report), stopped) => {
                     break self.after_report(*report, request, limit, stopped)?;
                 }
-                // It died before it had heard of the request, so nothing was done.
+                // It died before it read the request, so nothing was done.
                 (End::Died(_), None) if replacement.is_none() && self.interpreter.has_unread_request()? => {
                     replacement = Some(self.replace_idle(events)?);
                 }
@@ -169,8 +169,8 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(report)
     }
 
-    /// Sends a request and waits until it is reported or the interpreter is dead. The second value says why it was stopped,
-    /// if it was.
+    /// Sends a request and waits until it is reported or the interpreter is dead. The second value is the reason if it
+    /// was stopped.
     fn run(
         &mut self,
         request: &Request<'_>,
@@ -198,9 +198,9 @@ impl<I: Interpreter> Supervisor<I> {
             if let Some(status) = arrival.status {
                 break End::Died(self.death(status, ladder.as_ref()));
             }
-            // An interrupt from the host means the code of a call.
+            // The host can only interrupt code.
             let is_interrupted = arrival.interrupt && matches!(request, Request::Code { .. });
-            self.stop_where_due(&mut ladder, &clock, is_interrupted)?;
+            self.stop_if_due(&mut ladder, &clock, is_interrupted)?;
             if clock.is_upkeep_due()
                 && let Some(death) = self.upkeep(ladder.is_some())?
             {
@@ -210,8 +210,8 @@ impl<I: Interpreter> Supervisor<I> {
         Ok((end, ladder.map(|ladder| ladder.cause)))
     }
 
-    /// Begins to stop a call that was interrupted or whose time is up, or takes the rung that is due.
-    fn stop_where_due(
+    /// Starts to stop a call that was interrupted or whose time limit has passed, or takes the rung that is due.
+    fn stop_if_due(
         &mut self,
         ladder: &mut Option<Ladder<I::Rung>>,
         clock: &Clock,
@@ -231,10 +231,10 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(())
     }
 
-    /// Does what a call needs from time to time. Returns how the interpreter ended, where only a look at it tells.
+    /// Does periodic work during a call. Returns the interpreter's death if only this check can detect it.
     fn upkeep(&mut self, is_stopped: bool) -> Result<Option<Death>, Exit> {
         let process = self.interpreter.process();
-        // A process that stopped itself has nobody else to resume it.
+        // Only we can resume a process that stopped itself.
         process.resume();
         descendants::reap_orphans(Some(process.pid()));
         self.interpreter.upkeep(is_stopped)
@@ -250,7 +250,7 @@ impl<I: Interpreter> Supervisor<I> {
         }
     }
 
-    /// The request was reported: the interpreter goes on.
+    /// Completes a report; the interpreter keeps running.
     fn after_report(
         &mut self,
         mut report: CallReport,
@@ -258,7 +258,7 @@ impl<I: Interpreter> Supervisor<I> {
         limit: Option<Duration>,
         stopped: Option<Outcome>,
     ) -> Result<CallReport, Exit> {
-        // Otherwise it stays for the next call: something in the background has printed it.
+        // Otherwise the output stays for the next call: a background job has printed it.
         if matches!(request, Request::Code { .. }) || stopped.is_some() {
             self.interpreter.take_output(&mut report)?;
         }
@@ -274,7 +274,7 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(report)
     }
 
-    /// The interpreter died while it served the request: a new one takes its place.
+    /// Replaces an interpreter that died while it served a request.
     fn after_death(
         &mut self,
         death: Death,
@@ -313,9 +313,9 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(Replacement { state, notice })
     }
 
-    /// Ends what is left of an interpreter.
+    /// Ends the remains of an interpreter.
     fn end_interpreter(&self, events: &Events) -> Result<(), Exit> {
-        // It may live on as another program.
+        // The process may still be running as another program.
         self.interpreter.process().kill(events)?;
         if I::ENDS_PROGRAMS {
             descendants::end_all();
@@ -330,9 +330,9 @@ enum Request<'a> {
     Variables(&'a BTreeMap<String, JsonText>),
 }
 
-/// How a request ended, as far as the interpreter goes.
+/// The way a request ended for the interpreter.
 enum End {
-    /// It was not sent.
+    /// The request was not sent, for this reason.
     Refused(String),
     Reported(Box<CallReport>),
     Died(Death),
@@ -341,16 +341,16 @@ enum End {
 /// A new interpreter in place of one that died between requests.
 struct Replacement {
     state: State,
-    /// What the next caller is told.
+    /// Notice for the next caller.
     notice: String,
 }
 
-/// The times of a request.
+/// The deadlines of a request.
 struct Clock {
     limit: Option<Duration>,
-    /// When the time limit is reached.
+    /// Time at which the time limit is reached.
     time_is_up: Option<Instant>,
-    /// Until then the interpreter is reporting.
+    /// Until then the interpreter is still reporting.
     reporting_until: Option<Instant>,
     upkeep_at: Instant,
     upkeep_interval: Duration,
@@ -379,7 +379,8 @@ impl Clock {
         }
     }
 
-    /// When there is something to do though nothing arrives. `rung_at` is when the next rung of the ladder is due.
+    /// The next time at which there is something to do even if nothing arrives. `rung_at` is when the next rung of the
+    /// ladder is due.
     fn wake_at(&self, rung_at: Option<Instant>) -> Instant {
         let stop_at = self.reporting_until.or(rung_at).or(self.time_is_up);
         stop_at.map_or(self.upkeep_at, |stop_at| stop_at.min(self.upkeep_at))
@@ -399,11 +400,11 @@ impl Clock {
     }
 }
 
-/// What has arrived from an interpreter.
+/// Input from an interpreter.
 struct Arrival {
-    /// For each of its descriptors, whether it is ready.
+    /// True for each of its descriptors that is ready.
     ready: Vec<bool>,
-    /// Its status, where it is dead.
+    /// Its status, if it is dead.
     status: Option<i32>,
     interrupt: bool,
 }
@@ -417,16 +418,16 @@ fn wait(interpreter: &impl Interpreter, deadline: Option<Instant>, events: &Even
     let Wake { interrupt, mut ready } = events.wait(fds, deadline)?;
     let status = if ready.pop() == Some(true) { process.status() } else { None };
     if status.is_some() {
-        // What has died may have printed and reported since the look at the other descriptors.
+        // A dead interpreter may have printed and reported since its descriptors were polled.
         ready.fill(true);
     }
     Ok(Arrival { ready, status, interrupt })
 }
 
-/// Waits until an interpreter whose process has just been started, and which was sent what it begins with, reports.
+/// Waits until a newly started interpreter, which was sent its initial settings, reports.
 ///
 /// # Errors
-/// [`Exit::Failed`] where it dies first, or takes too long.
+/// [`Exit::Failed`] if it dies first, or takes too long.
 pub fn wait_until_ready(
     interpreter: &mut impl Interpreter,
     program: &Path,
@@ -434,7 +435,7 @@ pub fn wait_until_ready(
 ) -> Result<(), Exit> {
     let deadline = Instant::now() + START_LIMIT;
     loop {
-        // An interrupt means a call, and there is none yet.
+        // An interrupt is for a call, and none is running yet.
         let Arrival { ready, status, .. } = wait(interpreter, Some(deadline), events)?;
         if let Progress::Done(_) = interpreter.advance(&ready, None)? {
             return Ok(());
@@ -454,11 +455,11 @@ pub fn wait_until_ready(
     }
 }
 
-/// An interpreter that was started and did not become ready.
+/// An interpreter that did not become ready.
 #[derive(Debug)]
 struct NotReady {
     program: PathBuf,
-    /// None: it took too long.
+    /// None if it took too long.
     status: Option<i32>,
     output: String,
 }

@@ -1,4 +1,4 @@
-//! What CPython writes is read as what CPython means, in every protocol.
+//! Pickles from CPython give the values that CPython means, in every protocol.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::python::ask;
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) repr: String,
-    /// In Base64, one for each protocol from 0 on.
+    /// Base64, one for each protocol from 0 on.
     pickles: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ fn case(name: &str) -> Case {
 }
 
 fn list(value: &Value) -> &[Value] {
-    let Value::List(items) = value else { panic!("{value:?} is no list") };
+    let Value::List(items) = value else { panic!("{value:?} is not a list") };
     items
 }
 
@@ -59,7 +59,7 @@ fn is_same(one: &Value, two: &Value) -> bool {
 }
 
 #[test]
-fn every_protocol_reads_as_python_means_it() {
+fn every_protocol_gives_the_value_that_python_means() {
     for case in cases() {
         let pickles: Vec<_> = case.pickles().collect();
         assert_eq!(pickles.len(), 6);
@@ -71,9 +71,9 @@ fn every_protocol_reads_as_python_means_it() {
 }
 
 #[test]
-fn what_python_shares_is_shared() {
+fn values_that_python_shares_are_shared() {
     for pickle in case("shared at two levels").pickles() {
-        let Value::Dict(dict) = read(&pickle) else { panic!("no dict") };
+        let Value::Dict(dict) = read(&pickle) else { panic!("not a dict") };
         let (x, y) = (list(dict.get("x").unwrap()), list(dict.get("y").unwrap()));
         assert!(is_same(&x[0], &y[0]) && is_same(&x[1], &y[1]));
     }
@@ -84,7 +84,7 @@ fn what_python_shares_is_shared() {
     }
     for pickle in case("shared str, bytes, tuple, set").pickles() {
         let value = read(&pickle);
-        let [one, two] = list(&value) else { panic!("no pair") };
+        let [one, two] = list(&value) else { panic!("not a pair") };
         assert!(list(one).iter().zip(list(two)).all(|(one, two)| is_same(one, two)), "{value:?}");
     }
 }
@@ -101,7 +101,7 @@ fn ten_million_characters_are_read() {
 }
 
 #[test]
-fn a_character_is_printed_where_python_prints_it() {
+fn the_same_characters_are_printable_as_in_python() {
     let script = "
 import sys, unicodedata
 for code in range(0x110000):
@@ -115,7 +115,7 @@ for code in range(0x110000):
     for (character, mark) in characters.zip(marks) {
         let shown = Value::from(character.to_string()).repr(20).unwrap();
         let printed = shown.contains(character) || matches!(character, '\\' | '\'');
-        // What is unassigned in Python's Unicode may be a character in ours.
+        // A character unassigned in Python's Unicode version may be assigned in ours.
         assert!(printed == (mark == b'p') || mark == b'u', "U+{:04X}: {shown}", u32::from(character));
     }
 }

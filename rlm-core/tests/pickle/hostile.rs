@@ -1,4 +1,4 @@
-//! Pickles of senders who mean no good, or who were cut off: each is refused, by name and place.
+//! Pickles from hostile senders and truncated ones: each is refused, naming the fault and its place.
 
 use rlm_core::pickle::{Limits, Value, decode};
 
@@ -21,7 +21,7 @@ fn taken(pickle: &[u8], repr: &str) {
 }
 
 #[test]
-fn whatever_is_no_plain_data_is_refused_by_its_name() {
+fn everything_but_plain_data_is_refused_by_name() {
     refused(b"cos\nsystem\n(S'id'\ntR.", r#"byte 0: global "os.system" refused: only plain data is read"#);
     refused(
         b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93.",
@@ -58,7 +58,7 @@ fn whatever_is_no_plain_data_is_refused_by_its_name() {
 }
 
 #[test]
-fn allowed_classes_are_called_in_the_ways_of_plain_data_alone() {
+fn allowed_classes_may_only_be_called_as_plain_data_does() {
     taken(b"cbuiltins\nset\n]\x85R.", "set()");
     taken(b"c__builtin__\nfrozenset\n(K\x01K\x02K\x01t\x85R.", "frozenset({1, 2})");
     taken(b"cbuiltins\nbytes\n)R.", "b''");
@@ -86,7 +86,7 @@ fn allowed_classes_are_called_in_the_ways_of_plain_data_alone() {
 }
 
 #[test]
-fn what_is_no_pickle_is_refused() {
+fn malformed_pickles_are_refused() {
     refused(b"", "byte 0: truncated: 1 more bytes expected, 0 left");
     refused(b"N", "byte 1: truncated: 1 more bytes expected, 0 left");
     refused(b".", "byte 0: stack underflow in STOP");
@@ -134,7 +134,7 @@ fn what_is_no_pickle_is_refused() {
 }
 
 #[test]
-fn opcodes_that_picklers_of_other_times_write_are_read() {
+fn opcodes_of_old_picklers_are_read() {
     taken(b"(lp0\nI1\naI01\naL5L\na.", "[1, True, 5]");
     taken(b"(S'a'\nI-2\nV\\u00e9\nF1.5\nd.", "{'a': -2, 'é': 1.5}");
     taken(b"T\x01\0\0\0aU\x01b\x86.", "('a', 'b')");
@@ -191,14 +191,14 @@ fn a_structure_that_contains_itself_is_refused() {
     refused(b"]q\0h\0\x85a.", "byte 0: recursive structure: this list contains itself");
     refused(b"]q\0h\0\x85q\x01a0h\x01.", "byte 5: recursive structure: this tuple contains itself");
     refused(b"]q\0](h\0h\0ea.", "byte 0: recursive structure: this list contains itself");
-    // What the result does not reach does not matter.
+    // A cycle that the result does not reach does not matter.
     taken(b"]q\0h\0a0N.", "None");
 }
 
 #[test]
-fn depth_is_bounded_on_every_way_to_it() {
+fn depth_is_bounded_on_every_path() {
     let nested = |levels: usize| [vec![b')'], vec![0x85; levels - 1], vec![b'.']].concat();
-    // The innermost of the first 201 levels, counted from the outside, is the first to be one too many.
+    // The innermost of the outermost 201 levels is the first one over the limit.
     refused(&nested(201), "byte 0: more than 200 levels of nesting");
     refused(&nested(1_000_000), "byte 999799: more than 200 levels of nesting");
     let two_ways = [&b"](K\x01)q\0"[..], &[0x85; 150], b"q\x01h\x01", &[0x85; 49], b"e."].concat();
@@ -234,7 +234,7 @@ fn a_pickle_cut_anywhere_is_refused() {
     for case in cases().iter().filter(|case| !case.name.contains("batches")) {
         for pickle in case.pickles() {
             for end in 0..pickle.len() {
-                let error = decode(&pickle[..end], &Limits::default()).expect_err("it has no end");
+                let error = decode(&pickle[..end], &Limits::default()).expect_err("it is truncated");
                 assert!(error.to_string().contains("truncated"), "{}, cut at {end}: {error}", case.name);
             }
         }

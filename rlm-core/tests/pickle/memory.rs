@@ -1,11 +1,11 @@
-//! Small payloads that would grow large: what each costs at its peak.
+//! Small payloads that could grow large, and the peak memory of each.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use rlm_core::pickle::{Limits, Value, WriteError, decode, encode};
 
-/// Counts what the thread holds. Each test counts only what it allocates itself.
+/// Counts the memory that the thread holds. Each test counts only its own allocations.
 struct Counting;
 
 thread_local! {
@@ -14,18 +14,18 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends may free after its locals are gone.
+    // A thread that ends may free memory after its thread-locals are gone.
     let _gone = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         PEAK.with(|peak| peak.set(peak.get().max(held.get())));
     });
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise is the system allocator's.
+        // SAFETY: the caller's promise is the one that the system allocator needs.
         unsafe { System.alloc(layout) }
     }
 
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What the thread holds more at the peak of this than before it, in bytes.
+/// Runs `work`, and returns by how many bytes the thread's memory rose at the peak.
 pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);
@@ -53,7 +53,7 @@ pub(crate) fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (done, (PEAK.get() - before) as usize)
 }
 
-/// Reads a pickle, and checks how it ends and what it costs at most, in KiB.
+/// Decodes a pickle, and checks the outcome and the peak memory in KiB.
 #[track_caller]
 fn check(name: &str, pickle: &[u8], ends: &str, kib: usize) {
     let (result, peak) = peak(|| decode(pickle, &sharing()).map(drop));
@@ -66,7 +66,7 @@ fn check(name: &str, pickle: &[u8], ends: &str, kib: usize) {
     assert!(peak >> 10 <= kib, "{name}: {} KiB at the peak", peak >> 10);
 }
 
-/// The default, but for long values that are shared many times.
+/// The default limits, but with room for long values that are shared many times.
 pub(crate) fn sharing() -> Limits {
     Limits { expanded_bytes: usize::MAX, ..Limits::default() }
 }
@@ -147,7 +147,7 @@ fn calls_do_not_multiply_what_they_copy() {
 }
 
 #[test]
-fn floods_cost_what_their_length_does() {
+fn floods_of_opcodes_cost_memory_in_proportion() {
     check("a million MARK", &repeated(b"(", 1_000_000), "pickle, byte 1000: more than 1000 open marks", 64);
     let memoize = [&b"N"[..], &repeated(b"\x94", 1_000_000), b"."].concat();
     check("a million MEMOIZE", &memoize, "read", 32 << 10);
@@ -168,14 +168,14 @@ fn floods_cost_what_their_length_does() {
 }
 
 #[test]
-fn keys_that_share_parts_take_no_time() {
+fn keys_that_share_parts_are_hashed_quickly() {
     let key = [&b")"[..], &repeated(b"2\x86", 18), b"q\0"].concat();
     let dicts = [&b"("[..], &key, b"0", &repeated(b"}h\0Ns", 3), b"t."].concat();
     check("keys of half a million values", &dicts, "read", 64);
 }
 
 #[test]
-fn json_of_many_small_values_costs_no_more_than_so_many_may() {
+fn json_of_many_small_values_is_bounded() {
     for (piece, kib) in
         [("0,", 100 << 10), ("\"\",", 200 << 10), ("[],", 200 << 10), ("{\"\":0},", 300 << 10)]
     {

@@ -53,8 +53,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The value as serde-pickle has it, where it has it: its floats order NaN and -0.0 in a way of their own, its dicts and
-/// sets are sorted, so only values without them are compared.
+/// The value as serde-pickle represents it. None for a value with NaN, dicts or sets, which it orders differently.
 fn second_opinion(value: &Value) -> Option<serde_pickle::Value> {
     use serde_pickle::Value as Other;
     let all = |items: &[Value]| items.iter().map(second_opinion).collect::<Option<Vec<_>>>();
@@ -88,7 +87,7 @@ fn small() -> Limits {
     }
 }
 
-/// Reads what may be anything, and walks what comes of it.
+/// Decodes arbitrary bytes, and walks the value if there is one.
 fn read_and_walk(bytes: &[u8]) {
     for limits in [small(), Limits::default()] {
         let Ok(value) = decode(bytes, &limits) else { continue };
@@ -102,7 +101,7 @@ fn read_and_walk(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(value in value()) {
+    fn values_survive_the_round_trip(value in value()) {
         let pickle = encode(&value).unwrap();
         prop_assert_eq!(decode(&pickle, &Limits::default()).unwrap(), value);
     }
@@ -117,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn what_serde_pickle_writes_is_read(value in value()) {
+    fn pickles_of_serde_pickle_are_read(value in value()) {
         if let Some(theirs) = second_opinion(&value) {
             for options in [serde_pickle::SerOptions::new(), serde_pickle::SerOptions::new().proto_v2()] {
                 let pickle = serde_pickle::value_to_vec(&theirs, options).unwrap();
@@ -157,7 +156,7 @@ proptest! {
     }
 }
 
-/// Whole opcodes, most of which apply to most stacks.
+/// Whole opcodes, chosen so that most of them apply to most stacks.
 const OPCODES: &[&[u8]] = &[
     b"(",
     b"0",

@@ -1,10 +1,10 @@
-//! A real Python, to be asked.
+//! Access to a real Python.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs a script with this input, and returns its output. None where the machine has no Python.
+/// Runs a script with this input, and returns its output. None if the machine has no Python.
 pub(crate) fn ask(script: &str, input: &[u8]) -> Option<Vec<u8>> {
     let own = Path::new("/usr/bin/python3");
     let python = if own.exists() { own } else { Path::new("python3") };

@@ -1,4 +1,4 @@
-//! What we write, CPython loads as the same value.
+//! CPython loads our pickles as the same values.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ use rlm_core::pickle::{Int, Limits, Value, WriteError, decode, encode, encode_wi
 use super::fixtures::{cases, read};
 use super::python::ask;
 
-/// Reads lines of a repr and a pickle, and names those that are not the same value, with the same types and order.
+/// Reads lines of a repr and a pickle, and prints the names of those that differ in value, type or order.
 const COMPARE: &str = "
 import base64, json, pickle, sys
 sys.setrecursionlimit(5000)
@@ -32,7 +32,7 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn python_loads_what_is_written() {
+fn python_loads_our_pickles() {
     let mut lines = String::new();
     for case in cases().iter().filter(|case| case.name != "deep") {
         let value = read(&case.pickles().last().unwrap());
@@ -45,7 +45,7 @@ fn python_loads_what_is_written() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn values_survive_the_round_trip() {
     for case in cases() {
         let value = read(&case.pickles().last().unwrap());
         assert_eq!(read(&encode(&value).unwrap()), value, "{}", case.name);
@@ -60,7 +60,7 @@ fn ints_of_more_than_255_bytes_are_written() {
 }
 
 #[test]
-fn a_pickle_over_the_size_is_refused() {
+fn a_pickle_over_the_size_limit_is_refused() {
     let shared = Value::list(vec![Value::from("x".repeat(1000)); 1000]);
     let length = encode(&shared).unwrap().len();
     assert_eq!(encode_within(&shared, length).unwrap().len(), length);
@@ -68,7 +68,7 @@ fn a_pickle_over_the_size_is_refused() {
 }
 
 #[test]
-fn pickles_may_be_longer_where_the_caller_says_so() {
+fn pickles_may_be_longer_if_the_caller_allows_it() {
     let text = Value::from("x".repeat(60 << 20));
     assert_eq!(encode(&text), Err(WriteError::TooLarge(32 << 20)));
     let pickle = encode_within(&text, 64 << 20).unwrap();

@@ -1,7 +1,7 @@
-//! Values to JSON and back.
+//! JSON encoding and decoding of values.
 //!
-//! JSON is read straight into values, bounded as pickles are: `serde_json`'s own tree takes 72 bytes for each value, makes
-//! floats of large ints and refuses half a surrogate pair.
+//! JSON is decoded straight to values, with the same limits as pickles: `serde_json`'s own tree takes 72 bytes for each
+//! value, turns large ints into floats and refuses lone surrogates.
 
 mod read;
 mod write;

@@ -1,4 +1,4 @@
-//! JSON texts to values.
+//! Decodes JSON text to values.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use super::super::keys::Keys;
 use super::super::limits::{Limits, MAX_DEPTH};
 use super::super::value::{Dict, Value};
 
-/// Objects of so few pairs are looked through for equal names pair by pair.
+/// Objects with at most this many pairs are checked for duplicate names pair by pair.
 const FEW_PAIRS: usize = 16;
 
-/// A JSON text that was not read.
+/// A JSON text that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// It is no JSON; with the place.
+    /// Not JSON; the message says where.
     #[error("{0}")]
     Syntax(String),
     /// Over one of the [`Limits`].
     #[error("more than {limit} {what}")]
     Limit {
-        /// What there is too much of.
+        /// Unit of the limit.
         what: &'static str,
-        /// How much there may be.
+        /// Largest allowed number.
         limit: usize,
     },
 }
 
 impl Value {
-    /// What Python's `json.loads` would give for this JSON text. Half a surrogate pair becomes U+FFFD, as in
+    /// The value that Python's `json.loads` gives for this JSON text. A lone surrogate becomes U+FFFD, as in
     /// [`decode`](super::super::decode); numbers beyond the range of floats, NaN and infinities are refused.
     ///
     /// # Errors
-    /// [`JsonError`]: it is no JSON, or is over the [`Limits`] on values, depth or digits.
+    /// [`JsonError`] if it is not JSON, or is over the [`Limits`] on values, depth or digits.
     pub fn from_json_text(text: &[u8], limits: &Limits) -> Result<Self, JsonError> {
         let not_utf8 = |error: std::str::Utf8Error| {
             JsonError::Syntax(format!("invalid UTF-8 at byte {}", error.valid_up_to()))
@@ -52,7 +52,7 @@ enum Fault {
 
 struct Reader<'a> {
     source: &'a str,
-    /// Always between characters.
+    /// Offset of the next byte, always at the start of a character.
     at: usize,
     values: usize,
     limits: &'a Limits,
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
             if self.next_token() != Some(b'"') {
                 return Err(Fault::Syntax);
             }
-            // Names count: they take as much memory as values.
+            // Names count as values: they take as much memory.
             self.values += 1;
             let name = self.string()?;
             if self.next_token() != Some(b':') {
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes a comma, or the end of the container.
+    /// Skips a comma, or the end of the container. True at the end.
     fn is_last(&mut self, end: u8) -> Result<bool, Fault> {
         let is_last = match self.next_token() {
             Some(b',') => false,
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         let start = self.at;
         self.at += usize::from(self.peek() == Some(b'-'));
         match self.digits()? {
-            // A leading zero is the whole of it.
+            // A number with a leading zero must be zero.
             count if count > 1 && self.source.as_bytes()[self.at - count] == b'0' => {
                 return Err(Fault::Syntax);
             }
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes digits, of which there must be some, and returns how many there were.
+    /// Skips digits, at least one, and returns their number.
     fn digits(&mut self) -> Result<usize, Fault> {
         let rest = &self.source.as_bytes()[self.at..];
         let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         Ok(text.into())
     }
 
-    /// Passes what stands for itself, up to a quote or backslash.
+    /// Takes unescaped text up to a quote or backslash.
     fn plain(&mut self) -> Result<&'a str, Fault> {
         let rest = &self.source[self.at..];
         let length = memchr::memchr2(b'"', b'\\', rest.as_bytes()).ok_or(Fault::Syntax)?;
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The character of `XXXX`, or of `XXXX\uXXXX` where these are the halves of a pair.
+    /// Parses `XXXX`, or `XXXX\uXXXX` for a surrogate pair.
     fn code_point(&mut self) -> Result<char, Fault> {
         let first = self.hex(self.at).ok_or(Fault::Syntax)?;
         self.at += 4;
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
         digits.iter().try_fold(0, |code, digit| Some(code << 4 | char::from(*digit).to_digit(16)?))
     }
 
-    /// The byte after blanks.
+    /// Skips white space and returns the next byte.
     fn next_token(&mut self) -> Option<u8> {
         let rest = &self.source.as_bytes()[self.at..];
         self.at += rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t')).count();
@@ -279,7 +279,7 @@ fn dict_of(pairs: Vec<(Value, Value)>) -> Value {
     Value::from(dict)
 }
 
-/// What is wrong with the text, and where. `serde_json` says it well.
+/// Describes the fault and its place, in `serde_json`'s words where it finds one.
 fn explained(text: &str, at: usize) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(text) {
         Err(error) => error.to_string(),
@@ -325,12 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn half_a_surrogate_pair_becomes_a_replacement_character() {
+    fn a_lone_surrogate_becomes_a_replacement_character() {
         check(r#"["\ud800", "\udfffx", "\ud800\n", "\ud800\ud83d\ude00"]"#, "['�', '�x', '�\\n', '�😀']");
     }
 
     #[test]
-    fn what_is_no_json_is_said_with_its_place() {
+    fn invalid_json_is_refused_with_its_place() {
         check("", "EOF while parsing a value at line 1 column 0");
         check("{", "EOF while parsing an object at line 1 column 1");
         check("[1 2]", "expected `,` or `]` at line 1 column 4");
@@ -387,9 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn what_it_reads_is_what_serde_json_reads() {
+    fn texts_are_read_as_serde_json_reads_them() {
         use proptest::prelude::*;
-        // It takes -0 for a float, which Python does not: there is no 0 here by itself.
+        // serde_json reads -0 as a float, which Python does not: no piece here is a lone 0.
         let pieces = [
             "[", "]", "{", "}", ",", ":", "\"", "\"a\"", "1", "-", "20", ".5", "e3", "null", "true", " ",
             "\\n", "\\u00e9", "é",

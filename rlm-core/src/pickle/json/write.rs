@@ -1,4 +1,4 @@
-//! Values to JSON, as text and as `serde_json`'s tree, and that tree to values.
+//! Encodes values as JSON text or `serde_json`'s tree, and converts that tree to values.
 
 use std::sync::Arc;
 
@@ -14,50 +14,50 @@ use super::super::value::{Dict, Value};
 const EXCERPT_BYTES: usize = 60;
 
 impl Value {
-    /// The value as Python's `json.dumps` would write it: tuples are arrays, and keys that are None, bool, int or float
-    /// become strings. Of keys that become equal the last one counts. In memory it takes 72 bytes for each value in it and
-    /// more for an object's, however short its text.
+    /// Converts the value as Python's `json.dumps` would: tuples become arrays, and keys that are None, bool, int or
+    /// float become strings. Of keys that become equal, the last one counts. The tree takes 72 bytes of memory for each
+    /// value and more for an object's, however short its text.
     ///
     /// # Errors
-    /// [`WriteError::NotJson`] for NaN and infinities, ints of more than 64 bits (which `serde_json` cannot hold), bytes,
-    /// bytearrays, sets, and keys of other types; [`WriteError::TooLarge`] where the JSON text without escapes would take
-    /// more than so many bytes; [`WriteError::TooDeep`].
+    /// [`WriteError::NotJson`] for NaN and infinities, ints of more than 64 bits (which `serde_json` cannot hold),
+    /// bytes, bytearrays, sets, and keys of other types; [`WriteError::TooLarge`] if the JSON text without escapes
+    /// would be longer than `max_bytes`; [`WriteError::TooDeep`].
     pub fn to_json(&self, max_bytes: usize) -> Result<Json, WriteError> {
         let mut walk = Walk { max_bytes, left: max_bytes };
-        walk.value(self, 0).map_err(from_the_top)
+        walk.value(self, 0).map_err(with_root)
     }
 
-    /// The value as Python's `json.dumps` would write it, without blanks and with what is not ASCII as it is. Ints have any
-    /// size; beside that it is as [`Self::to_json`].
+    /// Encodes the value as Python's `json.dumps` would, but without spaces and without escapes for non-ASCII text.
+    /// Ints may have any size; otherwise this is [`Self::to_json`].
     ///
     /// # Errors
-    /// As of [`Self::to_json`]; [`WriteError::TooLarge`] counts what is written.
+    /// Those of [`Self::to_json`]; [`WriteError::TooLarge`] counts the bytes written.
     pub fn to_json_text(&self, max_bytes: usize) -> Result<Vec<u8>, WriteError> {
         let mut bytes = Vec::new();
         self.push_json_text(&mut bytes, max_bytes)?;
         Ok(bytes)
     }
 
-    /// As [`Self::to_json_text`], at the end of a text that may be so long with it.
+    /// Appends [`Self::to_json_text`] to a text. `max_bytes` limits the whole text.
     ///
     /// # Errors
-    /// As of [`Self::to_json_text`]; a part is written then.
+    /// Those of [`Self::to_json_text`]; part of the value may have been appended.
     pub fn push_json_text(&self, text: &mut Vec<u8>, max_bytes: usize) -> Result<(), WriteError> {
-        Text { bytes: text, max_bytes, style: Style::Compact }.value(self, 0).map_err(from_the_top)
+        Text { bytes: text, max_bytes, style: Style::Compact }.value(self, 0).map_err(with_root)
     }
 
-    /// The value as Python's `json.dumps` writes it, blanks included: all of it ASCII, NaN and infinities by their names.
+    /// Encodes the value as Python's `json.dumps` does, including spaces: all ASCII, NaN and infinities by name.
     ///
     /// # Errors
-    /// As of [`Self::to_json_text`], but for NaN and infinities.
+    /// Those of [`Self::to_json_text`], except for NaN and infinities.
     pub fn to_python_json(&self, max_bytes: usize) -> Result<String, WriteError> {
         let mut bytes = Vec::new();
-        Text { bytes: &mut bytes, max_bytes, style: Style::Python }.value(self, 0).map_err(from_the_top)?;
+        Text { bytes: &mut bytes, max_bytes, style: Style::Python }.value(self, 0).map_err(with_root)?;
         Ok(String::from_utf8(bytes).expect("all of it is ASCII"))
     }
 
-    /// What Python's `json.loads` would give for this JSON, but for ints of more than 64 bits: `serde_json` reads them as
-    /// floats. [`Self::from_json_text`] does not.
+    /// The value that Python's `json.loads` would give for this JSON, except that ints of more than 64 bits are floats,
+    /// as `serde_json` reads them. [`Self::from_json_text`] keeps them.
     ///
     /// # Errors
     /// [`WriteError::TooDeep`] beyond [`MAX_DEPTH`].
@@ -133,16 +133,16 @@ impl Walk {
     }
 }
 
-/// Whose JSON a text looks like.
+/// The formatting of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// `serde_json`'s.
+    /// `serde_json`'s formatting.
     Compact,
-    /// That of Python's `json.dumps`.
+    /// The formatting of Python's `json.dumps`.
     Python,
 }
 
-/// A JSON text under way.
+/// A JSON text being written.
 struct Text<'a> {
     bytes: &'a mut Vec<u8>,
     max_bytes: usize,
@@ -225,7 +225,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Checks that this many more bytes fit.
     fn check(&self, more: usize) -> Result<(), WriteError> {
         if self.bytes.len() + more > self.max_bytes {
             return Err(WriteError::TooLarge(self.max_bytes));
@@ -234,12 +234,12 @@ impl Text<'_> {
     }
 }
 
-/// Whether a character of a JSON text stands for itself in ASCII; DEL does not in Python.
+/// True for a character that ASCII JSON does not escape; Python escapes DEL.
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~')
 }
 
-/// A JSON text with what is not ASCII as escapes.
+/// Appends a JSON text, with non-ASCII characters escaped.
 fn escape_for_ascii(json: &str, bytes: &mut Vec<u8>) {
     for character in json.chars() {
         match u8::try_from(character) {
@@ -253,7 +253,7 @@ fn escape_for_ascii(json: &str, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A float as Python's `json.dumps` writes it.
+/// Formats a float as Python's `json.dumps` does.
 fn python_float(float: f64) -> String {
     match float {
         f64::INFINITY => "Infinity".to_owned(),
@@ -263,15 +263,15 @@ fn python_float(float: f64) -> String {
     }
 }
 
-/// The path of an error begins with the whole value.
-fn from_the_top(error: WriteError) -> WriteError {
+/// Prefixes the path of an error with the whole value.
+fn with_root(error: WriteError) -> WriteError {
     match error {
         WriteError::NotJson { path, what } => WriteError::NotJson { path: format!("value{path}"), what },
         other => other,
     }
 }
 
-/// A key as Python's `json.dumps` writes it.
+/// Formats a key as Python's `json.dumps` does.
 fn name(key: &Value) -> Result<String, WriteError> {
     Ok(match key {
         Value::Str(text) => text.to_string(),
@@ -298,7 +298,7 @@ fn described(value: &Value) -> String {
     format!("the {} {}", value.type_name(), value.short_repr(EXCERPT_BYTES))
 }
 
-/// Puts a step before the path of an error.
+/// Prefixes the path of an error with a step.
 fn within(error: WriteError, step: impl FnOnce() -> String) -> WriteError {
     match error {
         WriteError::NotJson { path, what } => WriteError::NotJson { path: step() + &path, what },
@@ -322,7 +322,7 @@ fn from_json(json: &Json, depth: usize) -> Result<Value, WriteError> {
         Json::Object(object) => {
             let pair =
                 |(name, json): (&String, _)| Ok((Value::from(name.as_str()), from_json(json, depth + 1)?));
-            // Names of an object differ already.
+            // The names in an object are already distinct.
             Value::from(Dict { pairs: object.iter().map(pair).collect::<Result<_, _>>()? })
         }
     })
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_cannot_hold_is_named_with_its_place() {
+    fn values_that_json_cannot_hold_are_named_with_their_path() {
         let rows = |value| dict([("rows".into(), Value::list([Value::None, value]))]);
         check(&rows(f64::NAN.into()), "value['rows'][1] is the float nan, which JSON cannot hold");
         check(&Value::Bytes(b"x"[..].into()), "value is the bytes b'x', which JSON cannot hold");
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(shared.to_json(50 * 103), Err(WriteError::TooLarge(50 * 103)));
         assert_eq!(shared.to_json_text(50 * 103 + 1).unwrap().len(), 50 * 103 + 1);
         assert_eq!(shared.to_json_text(50 * 103), Err(WriteError::TooLarge(50 * 103)));
-        // Escapes too.
+        // Escapes count too.
         assert_eq!(Value::from("\0".repeat(10)).to_json_text(61), Err(WriteError::TooLarge(61)));
     }
 
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn json_there_and_back() {
+    fn json_survives_the_round_trip() {
         let json = json!({"b": [1, -1, 1.5, u64::MAX, null, true, "é"], "a": {}});
         let value = Value::from_json(&json).unwrap();
         assert_eq!(

@@ -1,26 +1,26 @@
-//! What is known of code without parsing it.
+//! Guesses about code, without parsing it.
 //!
-//! Only bash can parse bash. These judgements look at words and characters, and each is made so that where it is wrong
-//! nothing is lost: more work is done, or a trace of the driver shows.
+//! Only bash can parse bash. These guesses look at words and characters, and a wrong one does no harm: more work is
+//! done, or a trace of the driver shows.
 
 /// The variant of the driver that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// No code so far could have changed what the other variants look at. Most sessions stay here for life, and their calls
-    /// take half the time.
+    /// No code so far could have changed anything that the other variants check. Most sessions stay here for life, and
+    /// their calls take half the time.
     Fast,
-    /// Looks at traps, options, prompts, redirections and positional parameters.
+    /// Checks traps, options, prompts, redirections and positional parameters.
     Standard,
-    /// Expects that a function named `builtin` shadows the builtin as well.
+    /// Also expects a function named `builtin` that shadows the builtin.
     Shadowed,
 }
 
 impl Driver {
-    /// The variant for `code`, in a session that needed `self` until now. A session never becomes fast again: a function may
-    /// change the shell at any later time.
+    /// The variant for `code`, in a session that needed `self` until now. A session never returns to `Fast`: a function
+    /// may change the shell at any later time.
     ///
-    /// This is a guess from words. Where it is wrong (code that builds a word from pieces), output may show a trace of the
-    /// driver; the session goes on.
+    /// This is a guess from words. If it is wrong (for code that builds a word from pieces), output may show a trace of
+    /// the driver; the session goes on.
     pub(crate) fn after(self, code: &str) -> Self {
         const WORDS: [&str; 10] =
             ["trap", "set", "shopt", "source", "exec", "eval", "enable", "builtin", "readonly", "alias"];
@@ -43,7 +43,7 @@ impl Driver {
     }
 }
 
-/// Whether the code may print its traps: `trap` without arguments or with an option.
+/// True if the code may print its traps: `trap` without arguments or with an option.
 pub(crate) fn lists_traps(code: &str) -> bool {
     code.match_indices("trap").any(|(at, word)| {
         let after = &code[at + word.len()..];
@@ -56,31 +56,32 @@ pub(crate) fn lists_traps(code: &str) -> bool {
     })
 }
 
-/// What is appended to the user's code.
+/// The line that is appended to the user's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suffix {
-    /// Nothing: PIPESTATUS is then just `$?`.
+    /// None: PIPESTATUS is then just `$?`.
     None,
-    /// A line that saves `$?` and PIPESTATUS before the end of the evaluation hides the latter.
+    /// A line that saves `$?` and PIPESTATUS before the end of the evaluation overwrites the latter.
     PipeStatus,
 }
 
-/// What is known, without parsing shell, of a line appended to some code.
+/// Whether a line can be appended to some code, without parsing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appendable {
-    /// The code has no pipeline: nothing to append.
+    /// The code has no pipeline: there is nothing to save.
     NotNeeded,
-    /// The code is plain: an appended line is a command of its own, or part of the same error.
+    /// The code is simple: an appended line is a command of its own, or part of the same syntax error.
     Yes,
-    /// Only bash can say.
+    /// Only bash can tell.
     AskBash,
 }
 
-/// Judges whether a line can be appended to the code.
+/// Guesses whether a line can be appended to the code.
 ///
-/// The line must never become part of a here-document, a compound command or a continued line. So anything that could
-/// open one makes it bash's question; what remains are words, quotes, pipes and lists. An open quote does no harm: the
-/// appended line holds an even number of `"`, and then all is one syntax error, as without it.
+/// The line must never become part of a here-document, a compound command or a continued line. So if the code contains
+/// anything that could open one, bash is asked; what remains are words, quotes, pipes and lists. An open quote does no
+/// harm: the appended line has an even number of `"`, so everything is one syntax error, as it would be without the
+/// line.
 pub(crate) fn appendable(code: &str) -> Appendable {
     if !code.contains('|') && !code.contains('!') {
         return Appendable::NotNeeded;
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fast_driver_serves_until_something_may_change_the_shell() {
+    fn the_fast_driver_serves_until_code_may_change_the_shell() {
         let harmless = ["", "ls -l | wc", "x=1; f() { echo $x; }", "cd dataset/reset.d", "echo a.b ./run"];
         for code in harmless {
             assert_eq!(Driver::Fast.after(code), Driver::Fast, "{code:?}");
@@ -118,7 +119,7 @@ mod tests {
             "PROMPT_COMMAND[0]=x",
             "f() { set -- $1; }",
             "x;.\tf",
-            // A guess on words: this dot is harmless.
+            // A guess from words: this dot is harmless.
             "grep -rn foo .",
         ];
         for code in changing {
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_prints_its_traps_is_told_from_code_that_sets_them() {
+    fn printing_traps_is_distinguished_from_setting_them() {
         for code in
             ["trap", "trap -p", "echo $(trap)", "trap | cat", "trap;", "trap -l", "x=\"trap\"", "{ trap; }"]
         {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_appended_only_where_it_stands_alone() {
+    fn a_line_is_appended_only_if_it_stands_alone() {
         for code in ["a | b", "a 'x|y' | b\n", "! false", "a | b &", "a | b;"] {
             assert_eq!(appendable(code), Appendable::Yes, "{code:?}");
         }

@@ -1,14 +1,15 @@
-//! The shell text around a call.
+//! The shell code around a call.
 //!
 //! A call is two lines on the command pipe, in one short write, and a file. The first line reads the file and evaluates
-//! its first part, the *opening*: it puts the user's world back (standard input, prompts), evaluates the second part,
-//! the code, at top level, and quiets the shell. The second line, which bash reaches even when an interrupt or a syntax
-//! error throws it back to its top level, sends the report. In between bash prints its job notices, as before a prompt.
+//! its first part, the *opening*, which restores the user's settings (standard input, prompts), evaluates the second
+//! part, the code, at top level, and then quiets the shell. The second line, which bash reaches even if an interrupt or
+//! a syntax error throws it back to its top level, sends the report. In between, bash prints its job notices, as before
+//! a prompt.
 //!
-//! Nothing of ours is open, defined or set while the user's code runs; what must outlast a call is with the worker, as
-//! [`UserState`]. Every builtin is called as `\builtin name`, so that neither a function nor an alias comes between; the
-//! exceptions, and what is done about them, are in the `.bash` files. What the names and tokens in them mean stands in
-//! [`legend`].
+//! None of our descriptors, functions or variables exist while the user's code runs; the worker keeps everything that
+//! must outlast a call, as [`UserState`]. Every builtin is called as `\builtin name`, so that neither a function nor an
+//! alias can replace it; the `.bash` files explain the exceptions. The [`legend`] explains the names and tokens in
+//! them.
 
 pub(crate) mod legend;
 
@@ -25,19 +26,19 @@ use crate::report::{Stdin, UserState};
 use crate::state::RawAnswer;
 use crate::variables::Value;
 
-/// Where the shell finds the worker's pipes and files: descriptors of the worker, opened by path when needed, so that
-/// the shell and its children inherit none of them.
+/// Paths by which the shell opens the worker's pipes and files when it needs them, so that the shell and its children
+/// inherit none of those descriptors.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     /// The pipe that bash reads its commands from.
     pub(crate) commands: String,
-    /// The pipe that a call's report goes to: the worker waits for it.
+    /// The pipe for a call's report: the worker waits for it.
     pub(crate) report: String,
-    /// The pipe for what is reported before that: nobody is woken by it.
+    /// The pipe for everything reported before that: it wakes nobody.
     pub(crate) quiet: String,
     /// The code of the call.
     pub(crate) code: String,
-    /// What a new shell sources to become like an old one.
+    /// The state that a new shell sources to take over from an old one.
     pub(crate) state: String,
     /// The terminal, quoted.
     pub(crate) terminal: String,
@@ -45,7 +46,7 @@ pub(crate) struct Paths {
     pub(crate) scripts: [String; SCRIPTS.len()],
 }
 
-/// The files that the shell sources. The other texts write the path of one as `@NAME@`.
+/// The files that the shell sources. The other texts refer to their paths as `@NAME@`.
 const SCRIPTS: [(&str, &str); 8] = [
     ("@end.bash@", include_str!("driver/end.bash")),
     ("@rescue.bash@", include_str!("driver/rescue.bash")),
@@ -60,7 +61,7 @@ const SCRIPTS: [(&str, &str); 8] = [
 /// Number of script files.
 pub(crate) const SCRIPT_COUNT: usize = SCRIPTS.len();
 
-/// Texts that stand in others, which write them as `@include NAME@`.
+/// Texts that others include, as `@include NAME@`.
 const PARTS: [(&str, &str); 4] = [
     ("@include quiet.bash@", include_str!("driver/quiet.bash")),
     ("@include enable.bash@", include_str!("driver/enable.bash")),
@@ -68,10 +69,10 @@ const PARTS: [(&str, &str); 4] = [
     ("@include exit_hook.bash@", include_str!("driver/exit_hook.bash")),
 ];
 
-/// In the file that gives a shell variables: the part at which their values begin.
+/// In the file of an op `set`: the part at which the values begin.
 const VALUES_AT: usize = 2;
 
-/// The shell texts that stay the same over a session.
+/// The shell texts that stay the same throughout a session.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     quiet: String,
@@ -88,9 +89,9 @@ pub(crate) struct Scripts {
     end_set: String,
     end_path: String,
     shadowed_path: String,
-    /// The script files' texts, in the order of [`Paths::scripts`].
+    /// The contents of the script files, in the order of [`Paths::scripts`].
     pub(crate) files: [String; SCRIPT_COUNT],
-    /// What stands in front of the user's EXIT trap while a call runs.
+    /// The command in front of the user's EXIT trap while a call runs.
     pub(crate) exit_hook: String,
     paths: Paths,
 }
@@ -113,7 +114,7 @@ impl Scripts {
             leave_posix: fill("@include leave_posix.bash@\n"),
             silence: fill(include_str!("driver/silence.bash")),
             unsilence: fill(include_str!("driver/unsilence.bash")),
-            // Both ways, as a terminal's standard input is.
+            // For reading and writing, like a terminal's standard input.
             take_terminal: format!("\\exec <>{}\n", paths.terminal),
             tell_positional: fill("[[ $# -eq 0 ]] || \\builtin . @positional.bash@\n"),
             tell_version: fill("\\builtin printf '\\0@VERSION@\\0%s\\0' \"$BASH_VERSION\" >@QUIET@\n"),
@@ -129,7 +130,7 @@ impl Scripts {
         }
     }
 
-    /// The call that runs the user's code, without these variables.
+    /// The call that runs the user's code, after unsetting these variables.
     pub(crate) fn call(
         &self,
         code: &str,
@@ -142,7 +143,7 @@ impl Scripts {
         let mut opening = String::new();
         self.push_opening(&mut opening, user);
         for name in unset {
-            // It says something of one that the code made readonly.
+            // `unset` prints an error for one that the code made readonly.
             opening.push_str(&format!("\\builtin unset -v {name} 2>/dev/null\n"));
         }
         opening.push_str(&format!("\\builtin eval -- \"${{{CALL}[1]}}\" || "));
@@ -167,7 +168,8 @@ impl Scripts {
         // Bash ignores NUL bytes in a script, and so do we.
         file.extend(code.bytes().filter(|byte| *byte != 0));
         if code.ends_with("\\\n") {
-            // A continued line that ends with the code would be the end of bash's input, and so of bash.
+            // If the code ends with a continued line, the continuation would be the end of bash's input, and so of
+            // bash.
             file.push(b'\n');
         }
         if suffix == Suffix::PipeStatus {
@@ -181,7 +183,8 @@ impl Scripts {
             Driver::Standard => self.end_line(nonce),
             Driver::Shadowed => self.shadowed_line(nonce),
         };
-        // After a broken `[[` the parser of bash 5.2 still expects a condition: the next one is lost, so it gets one to lose.
+        // After a broken `[[` the parser of bash 5.2 still expects a condition, and loses the next one: so it gets one
+        // to lose.
         let may_break = driver != Driver::Fast || code.contains("[[");
         let spare = if may_break {
             format!("{{ {END_STATUS}=${{{END_STATUS}-$?}}; \\builtin eval '[[ _ ]]'; }} >/dev/null 2>&1\n")
@@ -191,8 +194,8 @@ impl Scripts {
         Call { file, lines: self.lines(&(spare + &second)) }
     }
 
-    /// The call that sets up a new shell, with the state that an old one handed on, or else with an answer. The shell tells
-    /// its version.
+    /// The call that sets up a new shell, with the state that an old one handed on, or otherwise only with an answer.
+    /// The shell reports its version.
     pub(crate) fn set_up(
         &self,
         positional: Option<&[Vec<u8>]>,
@@ -229,8 +232,8 @@ impl Scripts {
         Call { file, lines: self.lines(&self.end_line(nonce)) }
     }
 
-    /// The call that gives the shell variables: all or none. The text names them and says where in the file their values
-    /// stand, which nothing ever reads as shell.
+    /// The call that sets variables: all or none. Its shell text has only their names and the positions of their values
+    /// in the file, which are never read as shell code.
     pub(crate) fn set(&self, variables: &[(&str, Value)], nonce: u64) -> Call {
         let mut check = self.begin_set.clone();
         let mut assign = String::new();
@@ -246,7 +249,7 @@ impl Scripts {
             file.extend_from_slice(part);
             file.push(0);
         }
-        // Evaluated line by line, however many there are: a group of all would be too deep for bash.
+        // Evaluated line by line: one group of many variables would be nested too deep for bash.
         let lines = format!(
             "{{ \\builtin mapfile -d '' -t -n {} {CALL} <{}; \\builtin eval -- \"${CALL}\"; }} >/dev/null 2>&1\n\n{}",
             VALUES_AT + values.len(),
@@ -256,17 +259,17 @@ impl Scripts {
         Call { file, lines }
     }
 
-    /// What asks for the report once more, should an interrupt have swallowed the second line.
+    /// The line that asks for the report again, in case an interrupt swallowed the second line.
     pub(crate) fn ask_again(&self, nonce: u64) -> String {
         format!("\n{}", self.end_line(nonce))
     }
 
-    /// The second line.
+    /// The second line of a call.
     pub(crate) fn end_line(&self, nonce: u64) -> String {
         format!("{{ \\builtin . {} {nonce}; }} >/dev/null 2>&1\n", self.end_path)
     }
 
-    /// The second line where only an interrupt or a syntax error can be new to it.
+    /// The second line, if only an interrupt or a syntax error can have affected it.
     fn fast_line(&self, nonce: u64) -> String {
         self.fast_end.replace("@NONCE@", &nonce.to_string())
     }
@@ -278,7 +281,8 @@ impl Scripts {
         )
     }
 
-    /// An empty line stands between: after an open quote the parser needs a newline before it knows `{` again.
+    /// They are separated by an empty line: after an open quote the parser needs a newline before it recognises `{`
+    /// again.
     fn lines(&self, second: &str) -> String {
         format!(
             "\\builtin mapfile -d '' -t -n 2 {CALL} <{};\\builtin eval -- \"${CALL}\"\n\n{second}",
@@ -297,7 +301,7 @@ impl Scripts {
         }
         match user.stdin {
             Stdin::Terminal => text.push_str(&self.take_terminal),
-            Stdin::Aside => text.push_str(&format!(
+            Stdin::Saved => text.push_str(&format!(
                 "\\exec <&\"${STDIN_FD}\" {{{STDIN_FD}}}<&-\n\\builtin unset -v {STDIN_FD}\n"
             )),
             Stdin::Closed => text.push_str("\\exec <&-\n"),
@@ -321,17 +325,17 @@ impl Scripts {
         }
     }
 
-    /// What must happen inside the evaluation, right before the user's first line: traps and options that would show the
-    /// driver, and `$?`.
+    /// Adds what must run inside the evaluation, right before the user's first line: traps and options that would show
+    /// the driver, and `$?`.
     fn push_prefix(&self, file: &mut Vec<u8>, code: &str, user: &UserState, driver: Driver) {
         let is_shadowed = driver == Driver::Shadowed;
         file.extend_from_slice(format!("\\builtin unset -v {CALL}\n").as_bytes());
         let begin = file.len();
-        // The shell hands on its state when it ends, by an EXIT trap of ours that stands between calls. The user's own
-        // comes behind it. Where the code looks at traps it must not see ours.
+        // The shell hands on its state when it ends, by an EXIT trap of ours between calls. The user's own trap runs
+        // after it. Code that looks at traps must not see ours.
         let may_lose_hook = is_shadowed || code.contains("trap");
         if may_lose_hook {
-            // Second best: the state as it is now.
+            // Second best: the current state.
             file.extend_from_slice(self.dump_state.as_bytes());
         }
         match (user.exit_trap.strip_prefix(b"trap -- '"), is_shadowed || lists_traps(code)) {
@@ -358,8 +362,8 @@ impl Scripts {
         push_trap(file, &user.debug_trap);
         push_disabled(file, user);
         file.extend_from_slice(user.builtin_function.as_deref().unwrap_or_default());
-        // The last command, so that the user's first sees it. In a list, so that neither ERR nor errexit takes the status
-        // for a failure.
+        // The last command, so that the user's first command sees its status. It is in a list, so that neither ERR nor
+        // errexit takes the status for a failure.
         file.extend_from_slice(set_status.as_bytes());
         if file.len() > begin {
             file.splice(begin..begin, b"{\n".iter().copied());
@@ -368,8 +372,8 @@ impl Scripts {
     }
 }
 
-/// Appends what makes one variable anew, and its values to those that the file has behind the text. Old attributes go, for
-/// with some of them (`-i`, `-n`) an assignment evaluates its value; an exported variable stays exported.
+/// Appends the text that sets one variable, and its values to those at the end of the file. Old attributes are removed,
+/// because some of them (`-i`, `-n`) make an assignment evaluate its value; an exported variable stays exported.
 fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str, value: &'a Value) {
     text.push_str(&format!(
         "\\builtin unset -n {name}\n{ATTRIBUTES}=\n[[ ! -v {name} ]] || {ATTRIBUTES}=${{{name}@a}}\n\\builtin unset -v {name}\n"
@@ -400,16 +404,16 @@ fn push_assignment<'a>(text: &mut String, values: &mut Vec<&'a [u8]>, name: &str
     text.push_str(&format!("[[ ${ATTRIBUTES} != *x* ]] || \\builtin declare -x {name}\n"));
 }
 
-/// What puts `$?` and PIPESTATUS back: what to define first, and the command that does it.
+/// The text that restores `$?` and PIPESTATUS: definitions to run first, and the command that does it.
 fn restore_status(code: &str, user: &UserState, is_shadowed: bool) -> (String, String) {
     let asks_pipe_status = user.pipe_status.len() > 1 && code.contains("PIPESTATUS");
     if asks_pipe_status || (is_shadowed && user.status != 0) {
-        // Only a pipeline can set PIPESTATUS, so this one time processes are made.
+        // Only a pipeline can set PIPESTATUS, so in this case processes are created.
         let parts: &[i32] = if asks_pipe_status { &user.pipe_status } else { &[user.status] };
         let negation = if user.status == 0 && parts.last() != Some(&0) { "! " } else { "" };
-        // By path, for a function may be named `exit`.
+        // By path, as a function may be named `exit`.
         let parts: Vec<String> = parts.iter().map(|status| format!("/bin/sh -c 'exit {status}'")).collect();
-        // `:` itself must not run: it would have a status of its own.
+        // `:` itself must not run: it would set the status.
         let list = if user.status == 0 { "" } else { " && \\:" };
         return (String::new(), format!("{negation}{}{list}\n", parts.join(" | ")));
     }
@@ -435,7 +439,7 @@ fn push_disabled(file: &mut Vec<u8>, user: &UserState) {
     }
 }
 
-/// A text as the shell gets it: without comments, and with everything that stands between `@`.
+/// A shell text without comments, with every `@` placeholder filled in.
 fn fill(text: &str, paths: &Paths) -> String {
     let mut text = without_comments(text);
     for (part, content) in PARTS {
@@ -455,7 +459,7 @@ fn fill(text: &str, paths: &Paths) -> String {
     with_short_names(&text)
 }
 
-/// Puts the names of the shell in the place of those that the `.bash` files use.
+/// Replaces the long names of the `.bash` files by the short ones.
 fn with_short_names(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     let mut rest = text;
@@ -495,7 +499,7 @@ mod tests {
         })
     }
 
-    /// The files that the driver is made of: name and text.
+    /// The files of the driver: name and text.
     fn sources() -> Vec<(String, String)> {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/driver");
         let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -504,13 +508,13 @@ mod tests {
         scripts.map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
     }
 
-    /// All that a shell gets: the script files, and calls of every kind.
+    /// Every text that a shell may get: the script files, and calls of every kind.
     fn shell_texts() -> Vec<String> {
         let scripts = scripts();
         let function = Some(b"builtin () { :; }".to_vec());
         let user = [
             UserState {
-                stdin: Stdin::Aside,
+                stdin: Stdin::Saved,
                 is_silenced: true,
                 exec_is_function: true,
                 status: 1,
@@ -539,16 +543,16 @@ mod tests {
         scripts.files.iter().cloned().chain(calls.chain(others).map(text)).chain([tools]).collect()
     }
 
-    /// What stands between two `@` of a text, where it has the form of a hole.
-    fn holes(text: &str) -> impl Iterator<Item = &str> {
-        let is_hole = |text: &&str| {
+    /// The text between two `@`, if it has the form of a placeholder.
+    fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+        let is_placeholder = |text: &&str| {
             text.starts_with(|c: char| c.is_ascii_alphabetic())
                 && text.chars().all(|c| c.is_ascii_alphanumeric() || "_. ".contains(c))
         };
-        text.split('@').skip(1).filter(is_hole)
+        text.split('@').skip(1).filter(is_placeholder)
     }
 
-    /// The names of variables and functions of the driver's in a text.
+    /// The names of the driver's variables and functions in a text.
     fn names(text: &str) -> BTreeSet<&str> {
         text.split(|c: char| !is_name_char(c)).filter(|word| word.starts_with("__rlm")).collect()
     }
@@ -569,7 +573,7 @@ mod tests {
             assert!(table.contains(&format!("`{}`", token.trim_matches('@'))), "{token}");
         }
         for (file, text) in sources {
-            // What stands between two NUL bytes is a token, and has to be a hole.
+            // Text between two NUL bytes is a token, and must be a placeholder.
             for piece in text.split("\\0").skip(1).filter(|piece| !piece.is_empty()) {
                 assert!(!piece.chars().all(|c| c.is_ascii_alphanumeric() || c == '|'), "{file}: {piece}");
             }
@@ -578,9 +582,9 @@ mod tests {
     }
 
     #[test]
-    fn every_hole_is_filled() {
+    fn every_placeholder_is_filled() {
         for text in shell_texts() {
-            assert_eq!(holes(&text).collect::<Vec<_>>(), [""; 0], "{text}");
+            assert_eq!(placeholders(&text).collect::<Vec<_>>(), [""; 0], "{text}");
             assert!(!text.contains("\n#"), "{text}");
         }
     }

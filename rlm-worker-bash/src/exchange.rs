@@ -1,7 +1,8 @@
-//! One exchange with the shell: what was sent, and what has arrived of the report.
+//! One exchange with the shell: the request that was sent, and the report so far.
 //!
-//! The report of a call that was stopped counts only once the shell has confirmed it by a second one: a signal may still be
-//! on its way to the shell, which answers it with a line break, and that is not output of the next call.
+//! The report of a call that was stopped counts only once the shell has confirmed it by a second one: a signal may
+//! still be on its way to the shell, which answers it with a line break, and that must not become output of the next
+//! call.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,13 @@ use nix::errno::Errno;
 use crate::report::{self, Report, Snapshot};
 use crate::shell::Pipes;
 
-/// A shell that has begun to report and says nothing for so long is stopped like any other.
+/// A shell that has started to report is stopped like any other after this long without a byte.
 const REPORT_SILENCE: Duration = Duration::from_secs(5);
 
-/// How long a shell that was stopped may take to confirm its report.
+/// Time that a stopped shell has to confirm its report.
 const CONFIRMATION_LIMIT: Duration = Duration::from_millis(250);
 
-/// What was sent.
+/// The kind of request that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// The set-up of a new shell.
@@ -27,49 +28,49 @@ pub(crate) enum Task {
     Set,
 }
 
-/// How far the report has come.
+/// The progress of the report.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ReportProgress {
     Nothing,
-    /// The state from before the code is handed on, and the code begins.
+    /// The state from before the code was handed on, and the code has started.
     State,
-    /// A part of the report.
+    /// Part of the report has arrived.
     Part {
         until: Instant,
     },
-    /// The report of a call that was stopped, to be asked for once more.
+    /// The report of a stopped call has arrived, and has to be asked for again.
     Unconfirmed {
         until: Instant,
     },
     Report(Box<Report>),
 }
 
-/// What was sent to the shell, and what has arrived since.
+/// A request that was sent to the shell, and what has arrived since.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) task: Task,
     /// Nonce of the last line that asked for the report.
     nonce: u64,
-    /// Nonce of the first.
+    /// Nonce of the first such line.
     first_nonce: u64,
-    /// From the report pipe.
+    /// Bytes from the report pipe.
     report: Vec<u8>,
-    /// From the quiet pipe.
+    /// Bytes from the quiet pipe.
     quiet: Vec<u8>,
-    /// When something last came through the report pipe.
-    heard_at: Instant,
-    /// Size of `report` when [`Self::is_silent`] last looked.
+    /// Time of the last bytes from the report pipe.
+    received_at: Instant,
+    /// Size of `report` at the last call of [`Self::is_silent`].
     looked_at: usize,
-    /// The report of a call that was stopped, and until when its confirmation is waited for.
+    /// The report of a call that was stopped, and the deadline for its confirmation.
     unconfirmed: Option<(Box<Report>, Instant)>,
-    /// Set once the ladder has had the report asked for again.
+    /// True once the ladder has asked for the report again.
     pub(crate) was_asked_again: bool,
-    /// A line of the driver's that the output shows, to be removed from it.
+    /// A line of the driver that shows in the output, to be removed from it.
     pub(crate) shown_line: Option<String>,
 }
 
 impl Exchange {
-    /// Before anything was sent.
+    /// An exchange in which nothing was sent yet.
     pub(crate) fn new() -> Self {
         Self {
             task: Task::SetUp,
@@ -77,7 +78,7 @@ impl Exchange {
             first_nonce: 0,
             report: Vec::new(),
             quiet: Vec::new(),
-            heard_at: Instant::now(),
+            received_at: Instant::now(),
             looked_at: 0,
             unconfirmed: None,
             was_asked_again: false,
@@ -85,94 +86,96 @@ impl Exchange {
         }
     }
 
-    /// Begins anew, and returns the nonce to send.
+    /// Starts a new exchange, and returns the nonce to send.
     pub(crate) fn begin(&mut self, task: Task) -> u64 {
         let nonce = self.nonce + 1;
         *self = Self { task, nonce, first_nonce: nonce, ..Self::new() };
         nonce
     }
 
-    /// The nonce with which to ask for the report once more.
+    /// The nonce for asking for the report again.
     pub(crate) fn ask_again(&mut self) -> u64 {
         self.nonce += 1;
         self.nonce
     }
 
-    /// Whether the report was asked for once, by the lines of the call itself.
+    /// True if only the lines of the call itself asked for the report.
     pub(crate) fn was_asked_once(&self) -> bool {
         self.nonce == self.first_nonce
     }
 
-    /// The nonce of the last line that asked for the report.
+    /// Nonce of the last line that asked for the report.
     pub(crate) fn nonce(&self) -> u64 {
         self.nonce
     }
 
-    /// Takes what has arrived on the report pipe.
+    /// Reads the report pipe.
     pub(crate) fn receive(&mut self, pipes: &Pipes) -> Result<(), Errno> {
         pipes.read_report(&mut self.report)
     }
 
-    /// Takes what has arrived on the quiet pipe. Nothing wakes the worker for that, so it must not fill up.
+    /// Reads the quiet pipe. Data there does not wake the worker, so this keeps the pipe from filling up.
     pub(crate) fn receive_quiet(&mut self, pipes: &Pipes) -> Result<(), Errno> {
         pipes.read_quiet(&mut self.quiet)
     }
 
-    /// Takes what has arrived for the report.
-    pub(crate) fn hear(&mut self, pipes: &Pipes, is_stopped: bool) -> Result<Heard, Errno> {
+    /// Reads the report pipe, and returns the progress of the report.
+    pub(crate) fn advance(&mut self, pipes: &Pipes, is_stopped: bool) -> Result<ReportProgress, Errno> {
         self.receive(pipes)?;
-        self.heard_at = Instant::now();
+        self.received_at = Instant::now();
         if report::ends_with_state(&self.report) {
-            return Ok(Heard::State);
+            return Ok(ReportProgress::State);
         }
         if let Some((_, until)) = &mut self.unconfirmed {
-            *until = self.heard_at + REPORT_SILENCE;
+            *until = self.received_at + REPORT_SILENCE;
         }
         let Some(nonce) = report::complete_nonce(&self.report) else { return Ok(self.wait()) };
         if nonce < self.first_nonce || self.unconfirmed.is_some() && nonce != self.nonce {
-            // It was asked for before.
+            // This report answers an earlier question.
             self.report.clear();
             return Ok(self.wait());
         }
         self.receive_quiet(pipes)?;
         let parsed = report::parse(&self.report, &self.quiet, nonce, &pipes.scripts.exit_hook);
         let Some(report) = parsed else { return Ok(self.wait()) };
-        // A large answer came with it.
+        // Frees the buffers, as the answer in the report may be large.
         (self.report, self.quiet) = (Vec::new(), Vec::new());
         if let Some((first, _)) = self.unconfirmed.take() {
-            return Ok(Heard::Report(first));
+            return Ok(ReportProgress::Report(first));
         }
         if !is_stopped {
-            return Ok(Heard::Report(Box::new(report)));
+            return Ok(ReportProgress::Report(Box::new(report)));
         }
         let until = Instant::now() + CONFIRMATION_LIMIT;
         self.unconfirmed = Some((Box::new(report), until));
-        Ok(Heard::Unconfirmed { until })
+        Ok(ReportProgress::Unconfirmed { until })
     }
 
-    /// How far the report has come though nothing has arrived.
-    pub(crate) fn wait(&mut self) -> Heard {
+    /// The progress of the report when nothing has arrived.
+    pub(crate) fn wait(&mut self) -> ReportProgress {
         if let Some((report, _)) = self.unconfirmed.take_if(|(_, until)| Instant::now() >= *until) {
-            return Heard::Report(report);
+            return ReportProgress::Report(report);
         }
         match &self.unconfirmed {
-            Some((_, until)) => Heard::Part { until: *until },
-            None if report::has_begun(&self.report) => Heard::Part { until: self.heard_at + REPORT_SILENCE },
-            None => Heard::Nothing,
+            Some((_, until)) => ReportProgress::Part { until: *until },
+            None if report::has_begun(&self.report) => {
+                ReportProgress::Part { until: self.received_at + REPORT_SILENCE }
+            }
+            None => ReportProgress::Nothing,
         }
     }
 
-    /// Whether a report is to be confirmed.
+    /// True while a report waits for its confirmation.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.unconfirmed.is_some()
     }
 
-    /// Whether nothing has come through the report pipe since this was last asked.
+    /// True if nothing has come through the report pipe since the last call of this.
     pub(crate) fn is_silent(&mut self) -> bool {
         std::mem::replace(&mut self.looked_at, self.report.len()) == self.report.len()
     }
 
-    /// The state that the shell handed on as it ended.
+    /// The state that the shell handed on when it ended.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         report::parse_snapshot(&self.report)
     }

@@ -1,4 +1,4 @@
-//! How a call is stopped: gently first, and the shell itself last.
+//! The ladder by which a call is stopped: gently first, and the shell itself last.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use rlm_core::worker::{Climb, Process, descendants};
 
 use crate::terminal::Terminal;
 
-/// One rung: what is done, and how long the call has to end after it.
+/// One rung: an action, after which the call gets some time to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
     /// SIGINT to the foreground process group: what Ctrl-C does, without its flushing of output.
     Interrupt,
-    /// The report is asked for again, should the interrupt have met the driver.
+    /// Asks for the report again, in case the interrupt hit the driver.
     AskAgain,
-    /// SIGINT once more: some programs want to hear it twice.
+    /// SIGINT again: some programs need it twice.
     InterruptAgain,
-    /// SIGTERM to what runs in the foreground beside the shell, and SIGINT to the shell, which then leaves its loop.
+    /// SIGTERM to the foreground programs other than the shell, and SIGINT to the shell, which then leaves its loop.
     Terminate,
-    /// SIGKILL to the same.
+    /// SIGKILL to the same programs.
     Kill,
     /// SIGHUP to the shell: it ends, and hands on its state.
     HangUp,
@@ -41,14 +41,14 @@ pub(crate) const LADDER: [(Rung, Duration); 7] = [
 pub(crate) fn climb(rung: Rung, shell: &Process, terminal: &Terminal) -> Climb {
     match rung {
         Rung::Interrupt | Rung::InterruptAgain => interrupt_foreground(shell, terminal),
-        // The session sends it.
+        // The session sends the request.
         Rung::AskAgain => {}
         Rung::Terminate | Rung::Kill => {
             let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
             let has_programs = signal_programs(signal, shell, terminal);
             shell.signal(Signal::SIGINT);
             if !has_programs {
-                // Nothing runs but the shell itself.
+                // Only the shell itself is running.
                 return Climb::GoOn;
             }
         }
@@ -60,14 +60,14 @@ pub(crate) fn climb(rung: Rung, shell: &Process, terminal: &Terminal) -> Climb {
 
 fn interrupt_foreground(shell: &Process, terminal: &Terminal) {
     match terminal.foreground() {
-        // A group that has just ended is no failure: the call goes on to its end.
+        // It does not matter if the group has just ended: the call goes on to its end.
         Some(group) => drop(killpg(group, Signal::SIGINT)),
         None => shell.signal(Signal::SIGINT),
     }
 }
 
-/// Signals the foreground job, or, where the shell is in the foreground itself, the processes that it waits for in its
-/// own group: command substitutions. Returns whether there was any.
+/// Signals the foreground job or, if the shell itself is in the foreground, the processes that it waits for in its own
+/// group: command substitutions. Returns true if there were any.
 fn signal_programs(signal: Signal, shell: &Process, terminal: &Terminal) -> bool {
     if let Some(group) = terminal.foreground().filter(|group| *group != shell.pid()) {
         return killpg(group, signal).is_ok();
@@ -75,7 +75,7 @@ fn signal_programs(signal: Signal, shell: &Process, terminal: &Terminal) -> bool
     let in_group = |pid: &Pid| getpgid(Some(*pid)) == Ok(shell.pid());
     let programs: Vec<Pid> = descendants::below(shell.pid()).into_iter().filter(in_group).collect();
     for pid in &programs {
-        // Gone in the meantime is as good.
+        // It does not matter if the process is already gone.
         let _gone = kill(*pid, signal);
     }
     !programs.is_empty()

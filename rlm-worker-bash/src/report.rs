@@ -1,18 +1,18 @@
-//! What the shell says of itself at the end of a call, read from the report pipe.
+//! The shell's report on itself at the end of a call, read from the report pipe.
 //!
-//! The driver prints NUL-separated tokens with the printf builtin. A record is taken when its nonce ends it; what an
-//! interrupt cut short before is skipped. Values are bytes: they become text at the edge of the worker. What each token
-//! means stands in [`crate::driver::legend`].
+//! The driver prints NUL-separated tokens with the printf builtin. A record is valid once it ends with its nonce;
+//! earlier records that an interrupt cut short are skipped. Values are bytes: they become text at the edge of the
+//! worker. [`crate::driver::legend`] explains each token.
 
 use crate::driver::legend::{
-    ASIDE, BAR, BEGIN, CLOSED, DISABLED, END, FUNCTIONS, POSITIONAL, PROMPTS, SET, STATE, STATE_END,
+    BAR, BEGIN, CLOSED, DISABLED, END, FUNCTIONS, POSITIONAL, PROMPTS, SAVED, SET, STATE, STATE_END,
     TERMINAL, VERSION,
 };
 
-/// What the worker puts back before the next call: all that would show, act or break between calls.
+/// The state that the worker restores before the next call: everything that would show, act or break between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UserState {
-    /// `trap -p` of DEBUG, ERR, RETURN, EXIT; empty where there is none.
+    /// Output of `trap -p` for DEBUG, ERR, RETURN, EXIT; empty without a trap.
     pub(crate) debug_trap: Vec<u8>,
     pub(crate) err_trap: Vec<u8>,
     pub(crate) return_trap: Vec<u8>,
@@ -21,30 +21,30 @@ pub(crate) struct UserState {
     pub(crate) disabled: Vec<Vec<u8>>,
     /// Prompt variables: name, attributes, value. `PROMPT_COMMAND` once for each element.
     pub(crate) prompts: Vec<[Vec<u8>; 3]>,
-    /// Definitions of a function named `builtin` and of exported functions, where the first exists.
+    /// Definitions of a function named `builtin` and of the exported functions, if the first one exists.
     pub(crate) builtin_function: Option<Vec<u8>>,
     /// `$-`.
     pub(crate) options: Vec<u8>,
-    /// `$?` and PIPESTATUS; the latter empty where it is just `$?`.
+    /// `$?` and PIPESTATUS; the latter is empty if it is just `$?`.
     pub(crate) status: i32,
     pub(crate) pipe_status: Vec<i32>,
-    /// Where the user's standard input is.
+    /// Location of the user's standard input.
     pub(crate) stdin: Stdin,
-    /// The positional parameters, where the driver could tell.
+    /// The positional parameters, if the driver could see them.
     pub(crate) positional: Option<Vec<Vec<u8>>>,
-    /// A function is named `exec`.
+    /// True if a function is named `exec`.
     pub(crate) exec_is_function: bool,
-    /// Standard output and error are put aside because a prompt is readonly.
+    /// True while standard output and error are redirected because a prompt is readonly.
     pub(crate) is_silenced: bool,
 }
 
-/// Where the user's standard input is between calls.
+/// Location of the user's standard input between calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stdin {
     #[default]
     Terminal,
-    /// The user redirected it, and the shell holds it in a descriptor of its own.
-    Aside,
+    /// The user redirected it, and the shell keeps it in a descriptor of its own.
+    Saved,
     Closed,
 }
 
@@ -52,30 +52,30 @@ pub(crate) enum Stdin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) user: UserState,
-    /// The part of the driver that follows the user's code was skipped: an interrupt or a syntax error.
+    /// The part of the driver after the user's code was skipped, because of an interrupt or a syntax error.
     pub(crate) was_thrown: bool,
     pub(crate) cwd: Vec<u8>,
     pub(crate) ready: Vec<u8>,
     pub(crate) content: Vec<u8>,
-    /// A new shell's: its version.
+    /// The version of a new shell.
     pub(crate) version: Option<Vec<u8>>,
-    /// Of op `set`: the names that are readonly, or white space where all was set.
+    /// Op `set`: the readonly names, or white space if everything was set.
     pub(crate) set: Option<Vec<u8>>,
 }
 
-/// The state that a shell handed on as it ended.
+/// The state that a shell handed on when it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) options: Vec<u8>,
     pub(crate) cwd: Vec<u8>,
     pub(crate) ready: Vec<u8>,
     pub(crate) content: Vec<u8>,
-    /// Shell text that makes variables, options, functions and aliases anew.
+    /// Shell text that restores variables, options, functions and aliases.
     pub(crate) state: Vec<u8>,
 }
 
 impl UserState {
-    /// Whether the shell is as a new one is: no traps, prompts or options that show.
+    /// True if the shell is like a new one: no traps, prompts or options that show.
     pub(crate) fn is_plain(&self) -> bool {
         let traps = [&self.debug_trap, &self.err_trap, &self.return_trap, &self.exit_trap];
         traps.into_iter().all(Vec::is_empty)
@@ -84,29 +84,30 @@ impl UserState {
     }
 }
 
-/// How `trap -p` begins each trap.
+/// Start of each trap in the output of `trap -p`.
 const TRAP: &[u8] = b"trap -- ";
 
-/// The nonce of a report that has arrived whole: the last thing that came is its end.
+/// The nonce of a complete report: the last token is its end.
 pub(crate) fn complete_nonce(bytes: &[u8]) -> Option<u64> {
     let body = bytes.strip_suffix(b"\0")?;
     let token = &body[memchr::memrchr(0, body)? + 1..];
     std::str::from_utf8(token.strip_prefix(END.as_bytes())?).ok()?.parse().ok()
 }
 
-/// Whether the shell is reporting: the code is over, or has not begun, and what time passes now is not its own.
+/// True while the shell is reporting: the code has ended, or has not started, and the time that passes now is not its
+/// own.
 pub(crate) fn has_begun(bytes: &[u8]) -> bool {
     !bytes.is_empty() && !ends_with_state(bytes)
 }
 
-/// Whether the last thing that came is a state handed on, whole.
+/// True if the last token is the end of a complete handed-on state.
 pub(crate) fn ends_with_state(bytes: &[u8]) -> bool {
     let end = bytes.strip_suffix(b"\0").and_then(|bytes| bytes.strip_suffix(STATE_END.as_bytes()));
     end.is_some_and(|bytes| bytes.ends_with(b"\0"))
 }
 
-/// Reads the report with this nonce, which is complete, and what was said on the quiet pipe before. `exit_hook` is the
-/// text that the worker itself put in front of the EXIT trap.
+/// Parses the complete report with this nonce, and the data from the quiet pipe before it. `exit_hook` is the text that
+/// the worker itself put in front of the EXIT trap.
 pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> Option<Report> {
     let tokens: Vec<&[u8]> = bytes.split(|byte| *byte == 0).collect();
     let begin = format!("{BEGIN}{nonce}");
@@ -123,13 +124,13 @@ pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> 
     Some(report)
 }
 
-/// What came on the quiet pipe. A thing may be told twice, when an interrupt met the driver: the first is right, since
-/// the second was told when it was put aside already.
+/// Parses the data from the quiet pipe. If an interrupt hit the driver, an item may come twice: the first one counts,
+/// because by the second one the item was already removed from the shell.
 fn parse_quiet(tokens: &[&[u8]], user: &mut UserState, exit_hook: &str) {
     for (at, token) in tokens.iter().enumerate() {
         let before = at.checked_sub(1).map_or(&b""[..], |before| tokens[before]);
         match std::str::from_utf8(token).unwrap_or_default() {
-            // A function named `export` may have printed something else: that is not for evaluation.
+            // A function named `export` may have printed something else, which must not be evaluated.
             FUNCTIONS if memchr::memmem::find(before, b"builtin () \n").is_some() => {
                 user.builtin_function.get_or_insert_with(|| before.to_vec());
             }
@@ -158,7 +159,7 @@ fn parse_quiet(tokens: &[&[u8]], user: &mut UserState, exit_hook: &str) {
     }
 }
 
-/// Reads the output of `trap -p`.
+/// Parses the output of `trap -p`.
 fn parse_traps(mut text: &[u8], user: &mut UserState, exit_hook: &str) {
     while let Some(start) = memchr::memmem::find(text, TRAP) {
         text = &text[start..];
@@ -174,7 +175,7 @@ fn parse_traps(mut text: &[u8], user: &mut UserState, exit_hook: &str) {
                 continue;
             }
         };
-        // POSIX mode tells of traps that are not set, too.
+        // In POSIX mode the list also includes traps that are not set.
         if known.is_empty() && &statement[TRAP.len()..action_end] != b"-" {
             *known = without_hook(statement, exit_hook);
         }
@@ -182,7 +183,7 @@ fn parse_traps(mut text: &[u8], user: &mut UserState, exit_hook: &str) {
     }
 }
 
-/// Where the action of a `trap --` statement ends, and where the statement does.
+/// The ends of the action and of the whole statement of a `trap --`.
 fn statement_end(text: &[u8]) -> Option<(usize, usize)> {
     let mut at = TRAP.len();
     loop {
@@ -216,7 +217,7 @@ fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
     user.status = number(status).unwrap_or(0);
     user.pipe_status = pipe_status.iter().filter_map(|status| number(status)).collect();
     user.options = options.to_vec();
-    let places = [(TERMINAL, Stdin::Terminal), (ASIDE, Stdin::Aside), (CLOSED, Stdin::Closed)];
+    let places = [(TERMINAL, Stdin::Terminal), (SAVED, Stdin::Saved), (CLOSED, Stdin::Closed)];
     let place = places.into_iter().find(|(token, _)| token.as_bytes() == *stdin);
     user.stdin = place.map(|(_, place)| place).unwrap_or_default();
     user.exec_is_function = !exec.is_empty();
@@ -228,7 +229,7 @@ fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
     Some(())
 }
 
-/// A token with the NUL bytes around it.
+/// A token with a NUL byte on each side.
 fn ended(token: &str) -> Vec<u8> {
     [b"\0", token.as_bytes(), b"\0"].concat()
 }
@@ -237,7 +238,7 @@ fn number(token: &[u8]) -> Option<i32> {
     std::str::from_utf8(token).ok()?.parse().ok()
 }
 
-/// Reads what a shell said as it ended, where it could say all of it.
+/// Parses the state that a shell handed on when it ended, if it is complete.
 pub(crate) fn parse_snapshot(bytes: &[u8]) -> Option<Snapshot> {
     let begin = ended(STATE);
     let body = &bytes[memchr::memmem::rfind(bytes, &begin)? + begin.len()..];
@@ -248,7 +249,7 @@ pub(crate) fn parse_snapshot(bytes: &[u8]) -> Option<Snapshot> {
     Some(Snapshot { options: next()?, cwd: next()?, ready: next()?, content: next()?, state: next()? })
 }
 
-/// Whether `RLM_READY` means yes.
+/// True for a value of `RLM_READY` that means yes.
 pub(crate) fn is_truthy(value: &[u8]) -> bool {
     let value = value.trim_ascii();
     [&b"1"[..], b"true", b"yes", b"y", b"on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn traps_prompts_and_disabled_builtins_are_told() {
+    fn traps_prompts_and_disabled_builtins_are_reported() {
         let user = user_state(&format!(
             "enable -n printf\n\0{DISABLED}\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0{PROMPTS}\0PS1\0x\0> \0{BAR}\0"
         ));
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_alone_is_no_trap_and_neither_is_a_default() {
+    fn neither_the_hook_alone_nor_a_default_counts_as_a_trap() {
         assert_eq!(
             user_state("trap -- - DEBUG\ntrap -- - ERR\ntrap -- 'HOOK' EXIT\n"),
             UserState {
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_will_is_read_when_it_is_whole() {
+    fn a_handed_on_state_is_read_if_it_is_complete() {
         let bytes =
             format!("junk\0{STATE}\x003\0hi\0/tmp\0\0A\0declare -- x=\"1\"\n\0{STATE_END}\0").into_bytes();
         let will = parse_snapshot(&bytes).unwrap();

@@ -19,7 +19,7 @@ use rlm_core::worker::{
 
 use crate::code::{Appendable, Driver, Suffix, appendable};
 use crate::driver::Call;
-use crate::exchange::{Exchange, Heard, Task};
+use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
 use crate::shell::{self, Pipes, ShellError};
@@ -27,16 +27,16 @@ use crate::state::{RawAnswer, SessionState};
 use crate::terminal::{EOF_INTERVAL, Terminal};
 use crate::variables;
 
-/// What a bash session begins with.
+/// The configuration of a bash session.
 #[derive(Clone, Debug)]
 pub struct BashConfig {
-    /// The bash to run, a path or a name on the session's `PATH`.
+    /// Bash program: a path, or a name on the session's `PATH`.
     pub bash: PathBuf,
-    /// The working directory.
+    /// Working directory.
     pub workdir: PathBuf,
-    /// The session's environment, complete.
+    /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
-    /// Bound on a call's output, in bytes.
+    /// Most bytes of output returned for a call.
     pub max_output_bytes: usize,
     /// Height of the terminal, in rows.
     pub rows: u16,
@@ -49,14 +49,14 @@ pub struct BashConfig {
 pub struct BashSession {
     config: BashConfig,
     terminal: Terminal,
-    /// The terminal's settings as the last request found them.
+    /// The terminal's settings before the current request.
     settings: Option<Termios>,
     pipes: Pipes,
     shell: Process,
     /// `BASH_VERSION` of the shell.
     version: String,
     state: SessionState,
-    /// Output since the last call ended: it belongs to the next.
+    /// Output since the end of the last call, which belongs to the next one.
     output: HeadTail,
     exchange: Exchange,
 }
@@ -68,7 +68,7 @@ impl Interpreter for BashSession {
     const NOUN: &'static str = "shell";
     const LADDER: &'static [(Rung, Duration)] = &LADDER;
     const UPKEEP_INTERVAL: Duration = EOF_INTERVAL;
-    /// Jobs go on.
+    /// Background jobs keep running.
     const ENDS_PROGRAMS: bool = false;
 
     fn start(config: BashConfig, events: &Events) -> Result<Self, Exit> {
@@ -100,7 +100,7 @@ impl Interpreter for BashSession {
             self.state.cwd = path(&cwd);
             match self.start_shell(Some(&snapshot), events) {
                 Ok(()) => return Ok(State::Restored),
-                // No shell comes up with that state.
+                // A shell cannot be started with that state.
                 Err(Exit::Failed(_)) => self.shell.kill(events)?,
                 Err(exit) => return Err(exit),
             }
@@ -111,7 +111,7 @@ impl Interpreter for BashSession {
 
     fn start_anew(&mut self, events: &Events) -> Result<(), Exit> {
         self.state = SessionState::new(self.config.workdir.clone());
-        // A state that the shell handed on just now is not for the next one.
+        // A state that the shell handed on just now must not reach the next one.
         self.exchange.receive(&self.pipes)?;
         self.exchange = Exchange::new();
         *self = Self::start(self.config.clone(), events)?;
@@ -183,7 +183,7 @@ impl Interpreter for BashSession {
     }
 
     fn has_unread_request(&self) -> Result<bool, Exit> {
-        // Bash reads the lines of a call at once.
+        // Bash reads all lines of a call at once.
         Ok(self.exchange.was_asked_once() && self.pipes.has_unread_commands()?)
     }
 
@@ -191,17 +191,20 @@ impl Interpreter for BashSession {
         if ready[0] {
             self.terminal.read_available(&mut self.output)?;
         }
-        let heard =
-            if ready[1] { self.exchange.hear(&self.pipes, stopped.is_some())? } else { self.exchange.wait() };
+        let heard = if ready[1] {
+            self.exchange.advance(&self.pipes, stopped.is_some())?
+        } else {
+            self.exchange.wait()
+        };
         Ok(match heard {
-            Heard::Nothing => Progress::Running,
-            Heard::State => Progress::CodeBegins,
-            Heard::Part { until } => Progress::Reporting { until },
-            Heard::Unconfirmed { until } => {
+            ReportProgress::Nothing => Progress::Running,
+            ReportProgress::State => Progress::CodeBegins,
+            ReportProgress::Part { until } => Progress::Reporting { until },
+            ReportProgress::Unconfirmed { until } => {
                 self.ask_again()?;
                 Progress::Reporting { until }
             }
-            Heard::Report(report) => Progress::Done(Box::new(match self.exchange.task {
+            ReportProgress::Report(report) => Progress::Done(Box::new(match self.exchange.task {
                 Task::SetUp => self.after_set_up(*report)?,
                 Task::Code => self.after_code(*report, stopped),
                 Task::Set => self.after_set(&report, stopped),
@@ -213,11 +216,12 @@ impl Interpreter for BashSession {
         if self.exchange.is_unconfirmed() {
             return Ok(None);
         }
-        // A shell that an interrupt threw back may read its commands from the terminal, and end of file ends it.
+        // A shell that an interrupt threw back may read its commands from the terminal, and end of file would end it.
         if !is_stopped || self.exchange.was_asked_again {
             self.terminal.send_eof()?;
         }
-        // A shell that waits for commands and has not reported was interrupted from within the session, in the driver.
+        // A shell that waits for commands without having reported was interrupted in the driver, from within the
+        // session.
         if self.exchange.is_silent() && !is_stopped && self.pipes.is_waited_for(self.shell.pid()) {
             self.ask_again()?;
         }
@@ -256,7 +260,7 @@ impl Interpreter for BashSession {
                 "a new shell has its variables, functions, aliases, options, working directory and answer, \
                  but no traps, jobs or open descriptors"
             }
-            State::Reset => "a new shell has its working directory and answer, and nothing else",
+            State::Reset => "a new shell has its working directory and answer, but nothing else",
         }
     }
 }
@@ -272,7 +276,7 @@ impl BashSession {
         self.set_up(snapshot, events)
     }
 
-    /// Makes a shell that has just been started ready for calls, with the state that an old one handed on.
+    /// Makes a newly started shell ready for calls, with the state that an old one handed on.
     fn set_up(&mut self, snapshot: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
         if let Some(snapshot) = snapshot {
             self.pipes.write_state(&snapshot.state).map_err(Exit::failed)?;
@@ -297,8 +301,8 @@ impl BashSession {
         self.pipes.send(call).map_err(Exit::failed)
     }
 
-    /// Asks for the report once more: an interrupt may have met the driver in its second line. A shell that was thrown back
-    /// before it had taken its commands from our pipe again reads them from the terminal, so there the line is typed.
+    /// Asks for the report again: an interrupt may have hit the second line of the driver. A shell that was thrown back
+    /// before it switched back to our pipe for its commands reads them from the terminal, so the line is typed there.
     fn ask_again(&mut self) -> Result<(), Exit> {
         let line = self.pipes.scripts.ask_again(self.exchange.ask_again());
         let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
@@ -331,12 +335,12 @@ impl BashSession {
         if stopped.is_some() {
             self.terminal.restore(self.settings.as_ref());
             if was_thrown && user.status == 0 {
-                // Thrown out of a program that did not die by the interrupt itself.
+                // The code was aborted while a program ran that did not die from the interrupt itself.
                 user.status = 128 + Signal::SIGINT as i32;
             }
         }
         if was_thrown && user.positional.is_none() {
-            // The driver could not look at them: they are what they were.
+            // The driver could not look at them, so they are unchanged.
             user.positional = self.state.user.positional.take();
         }
         let exit_code = Some(user.status);
@@ -360,16 +364,14 @@ impl BashSession {
             Some(names) if names.trim_ascii().is_empty() => CallReport::new(Outcome::Ok, State::Kept),
             Some(names) => CallReport::refused(variables::readonly(&String::from_utf8_lossy(names))),
             None => CallReport {
-                hint: Some(
-                    "the shell did not come to the end of it, and may have some of the variables".to_owned(),
-                ),
+                hint: Some("the shell did not finish, and may have some of the variables".to_owned()),
                 ..CallReport::new(stopped.unwrap_or(Outcome::Error), State::Kept)
             },
         }
     }
 }
 
-/// Removes what `set -v` shows of the driver where the code was thrown out of.
+/// Removes the line of the driver that `set -v` shows if the code was aborted.
 fn remove_echo(text: &mut String, line: &str) {
     if let Some(at) = text.rfind(line) {
         let start = if text[..at].ends_with('\n') { at - 1 } else { at };

@@ -1,4 +1,4 @@
-//! How bash is started, and the pipes and files by which the worker speaks with it.
+//! The bash process, and the pipes and files between it and the worker.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,10 +21,10 @@ use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts};
 use crate::terminal::{self, Terminal, TerminalError};
 
-/// A code file larger than this is given back to the system after the call.
+/// A code file larger than this is truncated after the call to free its memory.
 const KEEP_CODE_BYTES: usize = 256 << 10;
 
-/// Why there is no shell.
+/// A shell that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ShellError {
     /// The terminal cannot be used.
@@ -33,26 +33,26 @@ pub enum ShellError {
     /// Bash cannot be started.
     #[error("cannot start {} in {}", bash.display(), cwd.display())]
     Start {
-        /// The program.
+        /// Path of the program.
         bash: PathBuf,
-        /// Where it should have started.
+        /// Working directory.
         cwd: PathBuf,
-        /// Why.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Pipes and files cannot be made.
-    #[error("cannot make the pipes to the shell")]
+    /// The pipes and files cannot be created.
+    #[error("cannot create the pipes to the shell")]
     Pipes(#[source] io::Error),
-    /// Bash does not understand the driver.
-    #[error("{} is older than 4.4, the first that will do", bash.display())]
+    /// Bash is too old for the driver.
+    #[error("{} is older than bash 4.4, the oldest supported version", bash.display())]
     TooOld {
-        /// The program.
+        /// Path of the program.
         bash: PathBuf,
     },
 }
 
-/// The pipes and files, one set for the life of the worker: their paths stand in the driver's texts.
+/// The pipes and files, one set for the life of the worker: the driver's texts contain their paths.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     commands: Option<OwnedFd>,
@@ -62,7 +62,7 @@ pub(crate) struct Pipes {
     code: File,
     code_bytes: usize,
     state: File,
-    /// Held open for the shell to read.
+    /// Kept open for the shell to read.
     _script_files: Vec<File>,
     pub(crate) scripts: Scripts,
 }
@@ -99,7 +99,7 @@ impl Pipes {
         })
     }
 
-    /// Whether the shell waits for commands that were not sent: its standard input is our pipe, and that is empty.
+    /// True if the shell waits for more commands: its standard input is our pipe, and that is empty.
     pub(crate) fn is_waited_for(&self, shell: Pid) -> bool {
         let Some(commands) = &self.commands else { return false };
         let mut fds = [PollFd::new(commands.as_fd(), PollFlags::POLLIN)];
@@ -109,17 +109,17 @@ impl Pipes {
         is_empty && ours.is_some() && ours == pipe(format!("/proc/{shell}/fd/0"))
     }
 
-    /// Whether commands were sent that no shell has read.
+    /// True if commands were sent that no shell has read.
     pub(crate) fn has_unread_commands(&self) -> Result<bool, Errno> {
         self.commands.as_ref().map_or(Ok(false), |commands| Ok(waiting_bytes(commands)? > 0))
     }
 
-    /// Where the shell's reports arrive.
+    /// Polls readable when part of a report has arrived.
     pub(crate) fn report(&self) -> BorrowedFd<'_> {
         self.report.reader()
     }
 
-    /// Hands a call to the shell.
+    /// Sends a call to the shell.
     pub(crate) fn send(&mut self, call: &Call) -> io::Result<()> {
         if self.code_bytes > KEEP_CODE_BYTES {
             self.code.set_len(0)?;
@@ -129,29 +129,29 @@ impl Pipes {
         self.send_lines(&call.lines)
     }
 
-    /// Hands lines to the shell, in one write: it reads them in one piece.
+    /// Sends lines to the shell in one write, so that it reads them in one piece.
     pub(crate) fn send_lines(&self, lines: &str) -> io::Result<()> {
         nix::unistd::write(&self.commands_writer, lines.as_bytes())?;
         Ok(())
     }
 
-    /// Writes the text that a new shell sources to become like the old one.
+    /// Writes the state that a new shell sources to take over from the old one.
     pub(crate) fn write_state(&self, state: &[u8]) -> io::Result<()> {
         self.state.set_len(0)?;
         self.state.write_all_at(state, 0)
     }
 
-    /// Appends what has arrived of the report, without waiting.
+    /// Appends new data from the report pipe, without waiting.
     pub(crate) fn read_report(&self, report: &mut Vec<u8>) -> Result<(), Errno> {
         self.report.read_available(report)
     }
 
-    /// Appends what has arrived on the quiet pipe, without waiting.
+    /// Appends new data from the quiet pipe, without waiting.
     pub(crate) fn read_quiet(&self, quiet: &mut Vec<u8>) -> Result<(), Errno> {
         self.quiet.read_available(quiet)
     }
 
-    /// Throws away what an old shell left unread or unsaid.
+    /// Discards commands that an old shell did not read and reports that it did not finish.
     fn renew(&mut self) -> io::Result<()> {
         let mut stale = Vec::new();
         self.read_report(&mut stale)?;
@@ -167,7 +167,7 @@ impl Pipes {
     }
 }
 
-/// Starts bash on the terminal, its commands coming from the command pipe.
+/// Starts bash on the terminal, reading its commands from the command pipe.
 pub(crate) fn start(
     bash: &Path,
     env: &[(OsString, OsString)],
@@ -187,7 +187,7 @@ pub(crate) fn start(
         .args(["--noprofile", "--norc", "--noediting", "-i"])
         .env_clear()
         .envs(env.iter().map(|(name, value)| (name, value)))
-        // Nothing to print and nothing to load before the set-up unsets them.
+        // Nothing to print or load until the set-up unsets them.
         .env("PS1", "")
         .env("HISTFILE", "")
         .env("PWD", cwd)
@@ -200,7 +200,7 @@ pub(crate) fn start(
     started.map_err(|source| ShellError::Start { bash: bash.to_owned(), cwd: cwd.to_owned(), source })
 }
 
-/// Asks another bash whether code is complete. Where it cannot be asked, the code is not.
+/// Asks another bash whether code is complete. False if it cannot be asked.
 pub(crate) fn is_complete(code: &str, bash: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         let file = memory_file()?;

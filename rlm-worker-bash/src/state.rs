@@ -1,4 +1,4 @@
-//! What a session knows of its shell, and what outlives one.
+//! The worker's record of its session, including the state that outlives a shell.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use rlm_core::worker::output::into_string;
 use crate::code::Driver;
 use crate::report::{self, UserState};
 
-/// What the worker keeps of a session between two requests.
+/// The state of a session that the worker keeps between two requests.
 #[derive(Debug)]
 pub(crate) struct SessionState {
-    /// What the next call puts back.
+    /// The state that the next call restores.
     pub(crate) user: UserState,
-    /// The driver that the session needs by now.
+    /// The driver variant that the session needs.
     pub(crate) driver: Driver,
     pub(crate) cwd: PathBuf,
     pub(crate) answer: RawAnswer,
@@ -22,7 +22,7 @@ pub(crate) struct SessionState {
 }
 
 impl SessionState {
-    /// The state of a session that begins in a directory.
+    /// The state of a new session that starts in this directory.
     pub(crate) fn new(cwd: PathBuf) -> Self {
         Self {
             user: UserState::default(),
@@ -47,12 +47,12 @@ impl RawAnswer {
     }
 }
 
-/// Names of variables that last for one call.
+/// Names of the variables that last for one call.
 #[derive(Debug, Default)]
 pub(crate) struct TransientVariables {
-    /// Those whose call has begun: the next call unsets them.
+    /// Variables whose call has started: the next call unsets them.
     used: BTreeSet<String>,
-    /// Those that are there for the next call.
+    /// Variables for the next call.
     unused: BTreeSet<String>,
 }
 
@@ -62,7 +62,7 @@ impl TransientVariables {
         self.unused.insert(name.to_owned());
     }
 
-    /// Begins a call, and returns the names to unset before it.
+    /// Starts a call, and returns the names to unset before it.
     pub(crate) fn begin_call(&mut self) -> BTreeSet<String> {
         std::mem::replace(&mut self.used, std::mem::take(&mut self.unused))
     }

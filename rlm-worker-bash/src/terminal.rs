@@ -1,8 +1,8 @@
-//! The terminal that the session runs on: made, read, and typed at by nobody but us.
+//! The session's terminal, which only the worker creates, reads and types at.
 //!
 //! The worker holds both sides. Its own handle of the slave side keeps the master from ever reporting end of file, so
-//! that the shell's death is learned from the process and never from the terminal. Output is raw: `ONLCR` is off, so a
-//! newline stays one byte, and so is `ECHO`.
+//! that the shell's death is detected from the process and never from the terminal. Output is raw: `ONLCR` is off, so
+//! that a newline stays one byte, and so is `ECHO`.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,31 +23,31 @@ use portable_pty::{PtySize, native_pty_system};
 use rlm_core::sys;
 use rlm_core::worker::HeadTail;
 
-/// Bytes read from the terminal at a time; Linux hands out at most 4 KiB of them.
+/// Bytes read from the terminal at a time; Linux returns at most 4 KiB.
 const READ_BYTES: usize = 16 << 10;
 
-/// How long the fence may take. It takes microseconds, unless a program stopped the terminal's output.
+/// Longest wait for the fence. It takes microseconds, unless a program stopped the terminal's output.
 const FENCE_LIMIT: Duration = Duration::from_millis(500);
 
-/// After this time in a call, and then at this pace, whoever reads the terminal gets end of file.
+/// Interval, during a call, at which programs that read the terminal get end of file.
 pub(crate) const EOF_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many end-of-file characters a program in raw mode gets: enough for a line editor to leave, not enough to scroll a
+/// Most end-of-file characters that a program in raw mode gets: enough to leave a line editor, not enough to scroll a
 /// full-screen program for ever.
 const MAX_RAW_EOFS: u32 = 4;
 
-/// A terminal that cannot be had.
+/// A terminal that cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum TerminalError {
     /// The system has no terminal left, or none at all.
-    #[error("cannot make a terminal: {0}")]
+    #[error("cannot create a terminal: {0}")]
     Make(String),
-    /// The terminal was made and cannot be set up.
+    /// The terminal was created but cannot be set up.
     #[error("cannot {operation} the terminal")]
     Use {
-        /// What failed.
+        /// The operation that failed.
         operation: &'static str,
-        /// Why.
+        /// Error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -60,14 +60,14 @@ pub(crate) struct Terminal {
     slave: OwnedFd,
     name: PathBuf,
     sane: Termios,
-    feed: Feed,
+    eof_pacing: EofPacing,
     buffer: Box<[u8]>,
     fences: u64,
 }
 
-/// What is known of the programs that read the terminal during a call.
+/// The pacing of end-of-file characters to the programs that read the terminal during a call.
 #[derive(Debug, Default)]
-struct Feed {
+struct EofPacing {
     foreground: Option<Pid>,
     raw_eofs: u32,
     ticks_to_skip: u32,
@@ -103,25 +103,25 @@ impl Terminal {
             slave,
             name,
             sane,
-            feed: Feed::default(),
+            eof_pacing: EofPacing::default(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             fences: 0,
         })
     }
 
-    /// The path of the slave side.
+    /// Path of the slave side.
     pub(crate) fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The side that output arrives at.
+    /// The side from which output is read.
     pub(crate) fn master(&self) -> BorrowedFd<'_> {
         self.master.as_fd()
     }
 
-    /// A new handle of the slave side, blocking, for a child's standard output and error.
+    /// A new, blocking handle of the slave side, for a child's standard output and error.
     pub(crate) fn slave_for_child(&self) -> Result<File, TerminalError> {
-        // By path, for a new open file description: our own is non-blocking, and that flag would be shared.
+        // Opened by path for a new open file description: ours is non-blocking, and would share that flag.
         OpenOptions::new()
             .read(true)
             .write(true)
@@ -130,13 +130,13 @@ impl Terminal {
             .map_err(failed("open"))
     }
 
-    /// The process group in the foreground, where there is one.
+    /// The foreground process group, if there is one.
     pub(crate) fn foreground(&self) -> Option<Pid> {
         nix::unistd::tcgetpgrp(&self.master).ok().filter(|group| group.as_raw() > 1)
     }
 
-    /// Takes what has been printed, without waiting, up to about a megabyte. Returns whether everything was taken: the
-    /// kernel says so only after it has passed on all that was written to the slave side before.
+    /// Reads the available output, without waiting, up to about a megabyte. Returns true if nothing was left: the
+    /// kernel reports that only after it has delivered everything written to the slave side before.
     pub(crate) fn read_available(&mut self, output: &mut HeadTail) -> Result<bool, Errno> {
         for _ in 0..256 {
             match read(&self.master, &mut self.buffer) {
@@ -149,8 +149,8 @@ impl Terminal {
         Ok(false)
     }
 
-    /// Takes all that was printed until now, exactly: nothing of it stays behind, and where a background job prints
-    /// without pause, nothing is waited for either. `output` gets what came before this moment, `later` what came after.
+    /// Reads exactly the output printed until now: none of it is left behind, and a background job that prints without
+    /// pause does not delay it. `output` gets the bytes from before this moment, `later` those from after it.
     pub(crate) fn drain(&mut self, output: &mut HeadTail, later: &mut HeadTail) -> Result<(), Errno> {
         for _ in 0..2 {
             match read(&self.master, &mut self.buffer) {
@@ -174,7 +174,8 @@ impl Terminal {
                 match write(&self.slave, &token) {
                     Ok(count) if count == token.len() => is_written = true,
                     Ok(count) => {
-                        // No room for all of it. What went out is taken off the output when it arrives.
+                        // There was no room for all of it. The part that was written is removed from the output when it
+                        // arrives.
                         let torn = token[..count].to_vec();
                         self.read_past(&torn, &mut pending, deadline)?;
                         token = self.next_token();
@@ -196,7 +197,7 @@ impl Terminal {
                 return Ok(());
             }
         }
-        // Output was stopped (`tcflow`, Ctrl-S): let it flow, and take what there is.
+        // Output was stopped (`tcflow`, Ctrl-S): resume it, and take what is available.
         tcflow(&self.slave, FlowArg::TCOON)?;
         output.push(&pending);
         Ok(())
@@ -221,11 +222,11 @@ impl Terminal {
 
     fn wait_readable(&self, deadline: Instant) {
         let mut fds = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
-        // Whatever ends the wait, the caller reads and looks at the clock.
+        // Whatever ends the wait, the caller reads again and checks the time.
         let _interrupted = poll(&mut fds, sys::timeout_until(Some(deadline)));
     }
 
-    /// Upper-case characters only: `stty olcuc` would change others.
+    /// Upper-case characters only: `stty olcuc` would change lower-case ones.
     fn next_token(&mut self) -> Vec<u8> {
         self.fences += 1;
         let mut random = [0u8; 8];
@@ -234,14 +235,14 @@ impl Terminal {
         format!("\x1e{:016X}{:X}\x1e", u64::from_ne_bytes(random), self.fences).into_bytes()
     }
 
-    /// Begins a call: whoever reads from now on is a new reader.
+    /// Starts a call: any program that reads from now on counts as a new reader.
     pub(crate) fn begin_call(&mut self) {
-        self.feed = Feed::default();
+        self.eof_pacing = EofPacing::default();
     }
 
-    /// Keeps exactly one end of file waiting at the terminal, so that whoever reads it reads that.
+    /// Keeps exactly one end of file pending at the terminal, for whichever program reads it.
     pub(crate) fn send_eof(&mut self) -> Result<(), Errno> {
-        // Nobody is there to press Ctrl-Q, should a program have stopped the terminal's output.
+        // A program may have stopped the terminal's output, and nobody can press Ctrl-Q.
         tcflow(&self.slave, FlowArg::TCOON)?;
         let mut fds = [PollFd::new(self.slave.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, PollTimeout::ZERO)? > 0 {
@@ -250,21 +251,21 @@ impl Terminal {
         let settings = tcgetattr(&self.slave)?;
         let end_of_file = settings.control_chars[SpecialCharacterIndices::VEOF as usize];
         let foreground = self.foreground();
-        if settings.local_flags.contains(LocalFlags::ICANON) || self.feed.foreground != foreground {
-            self.feed = Feed { foreground, ..Feed::default() };
+        if settings.local_flags.contains(LocalFlags::ICANON) || self.eof_pacing.foreground != foreground {
+            self.eof_pacing = EofPacing { foreground, ..EofPacing::default() };
         }
         if !settings.local_flags.contains(LocalFlags::ICANON) {
-            if self.feed.raw_eofs == MAX_RAW_EOFS {
+            if self.eof_pacing.raw_eofs == MAX_RAW_EOFS {
                 return Ok(());
             }
-            if self.feed.ticks_to_skip > 0 {
-                self.feed.ticks_to_skip -= 1;
+            if self.eof_pacing.ticks_to_skip > 0 {
+                self.eof_pacing.ticks_to_skip -= 1;
                 return Ok(());
             }
-            self.feed.raw_eofs += 1;
-            self.feed.ticks_to_skip = 1 << self.feed.raw_eofs;
+            self.eof_pacing.raw_eofs += 1;
+            self.eof_pacing.ticks_to_skip = 1 << self.eof_pacing.raw_eofs;
         }
-        // In raw mode the character has no meaning to the terminal; programs know it as Ctrl-D.
+        // In raw mode the character means nothing to the terminal; programs know it as Ctrl-D.
         let character = if end_of_file == 0 { 0x04 } else { end_of_file };
         match write(&self.master, &[character]) {
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
@@ -280,27 +281,28 @@ impl Terminal {
         }
     }
 
-    /// Ends a call: an end of file that nobody read is not for a background job.
+    /// Ends a call: an end of file that was not read must not reach a background job.
     pub(crate) fn flush_input(&self) {
-        // Nothing is lost with what nobody typed.
+        // Nobody typed this input, so nothing is lost.
         let _nothing_to_flush = tcflush(&self.slave, FlushArg::TCIFLUSH);
     }
 
-    /// The current settings, to be put back by [`Self::restore`].
+    /// The current settings, for [`Self::restore`].
     pub(crate) fn settings(&self) -> Option<Termios> {
         tcgetattr(&self.slave).ok()
     }
 
-    /// Puts settings back, those that the session began with where there are none, and lets output flow: a program may
-    /// have died without cleaning up.
+    /// Restores settings, by default those that the session started with, and lets output flow: a program may have died
+    /// without cleaning up.
     pub(crate) fn restore(&self, settings: Option<&Termios>) {
-        // A terminal that refuses is no worse than before.
+        // If the terminal refuses, it is no worse than before.
         let _refused = tcflow(&self.slave, FlowArg::TCOON);
         let _refused = tcsetattr(&self.slave, SetArg::TCSANOW, settings.unwrap_or(&self.sane));
     }
 }
 
-/// Makes the terminal on `fd` the controlling one of the calling process, which leads a new session. Async-signal-safe.
+/// Makes the terminal on `fd` the controlling terminal of the calling process, which leads a new session.
+/// Async-signal-safe.
 pub(crate) fn take_terminal(fd: i32) -> std::io::Result<()> {
     // SAFETY: the ioctl takes a plain integer.
     Errno::result(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) })?;

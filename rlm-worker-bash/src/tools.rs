@@ -1,7 +1,7 @@
 //! Root tools as shell functions.
 //!
-//! Bash takes functions from its environment, exported: so they are there in the session, in what it forks, and in every
-//! bash that it runs, and nothing has to be defined.
+//! Bash imports exported functions from its environment: so they exist in the session, in its subshells, and in every
+//! bash that it runs, without being defined there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,34 +12,34 @@ use rlm_core::worker::settings::RootTools;
 
 use crate::driver::legend::{ARGUMENTS, LENGTH};
 
-/// The program that the functions run. It lies next to the worker.
+/// The program that the functions run. It is in the same directory as the worker.
 pub const HELPER: &str = "rlm-root-tool";
 
-/// Above so many characters the arguments of a call go through a pipe: the kernel takes 128 KiB for one on a command line,
-/// and a character has up to four bytes.
+/// Longest arguments of a call, in characters, that go on a command line; longer ones go through a pipe. The kernel
+/// limits one argument to 128 KiB, and a character has up to four bytes.
 const MAX_COMMAND_LINE_CHARS: usize = 30_000;
 
-/// Words that bash does not take for the name of a function.
+/// Words that bash does not accept as the name of a function.
 const KEYWORDS: [&str; 17] = [
     "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
     "then", "time", "until", "while",
 ];
 
-/// Root tools that the session cannot have.
+/// Root tools that the session cannot provide.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolsError {
     /// The name is a keyword.
     #[error("root tool {0:?} of RLM_ROOT_TOOL_NAMES cannot be a shell function: it is a keyword of bash")]
     Keyword(String),
-    /// The helper is missing.
-    #[error("{} is missing: root tools need it, and it belongs next to the worker", .0.display())]
+    /// The helper program is missing.
+    #[error("{} is missing: root tools need it next to the worker program", .0.display())]
     NoHelper(PathBuf),
 }
 
-/// Adds the tools to the environment of a shell, and the directory of the helper to its `PATH`.
+/// Adds the tools to the environment of a shell, and the helper's directory to its `PATH`.
 ///
 /// # Errors
-/// [`ToolsError`] where a tool cannot be a function.
+/// [`ToolsError`] if a tool cannot be a function.
 pub fn provide(
     env: &mut Vec<(OsString, OsString)>,
     tools: Option<&RootTools>,

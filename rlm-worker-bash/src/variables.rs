@@ -1,4 +1,4 @@
-//! Variables of op `set`: which names and values a shell can take.
+//! Variables of op `set`: the names and values that a shell accepts.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use rlm_core::ids::is_identifier;
 use rlm_core::json::{JsonText, Part, Wtf8};
 use rlm_core::protocol::{ONE_CALL_PREFIX, name_excerpt};
 
-/// The answer.
-const OF_THE_ANSWER: [&str; 2] = ["RLM_CONTENT", "RLM_READY"];
+/// Variables that hold the answer.
+const ANSWER_NAMES: [&str; 2] = ["RLM_CONTENT", "RLM_READY"];
 
-/// What bash computes, or does not let anybody change. All names that begin with `BASH` as well.
-const OF_BASH: [&str; 25] = [
+/// Variables that bash computes or makes readonly. All names that begin with `BASH` are reserved, too.
+const BASH_NAMES: [&str; 25] = [
     "_",
     "COMP_CWORD",
     "COMP_KEY",
@@ -38,24 +38,24 @@ const OF_BASH: [&str; 25] = [
     "UID",
 ];
 
-/// What acts between calls: prompts, their command, the mail that they tell of, the time-out of a shell.
-const OF_PROMPTS: [&str; 9] =
+/// Variables that act between calls: prompts, their command, mail notices, the shell's time-out.
+const PROMPT_NAMES: [&str; 9] =
     ["MAIL", "MAILCHECK", "MAILPATH", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4", "TMOUT"];
 
-/// What a variable becomes.
+/// The value that a variable is set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// `null`: there is no such variable.
+    /// `null`: the variable is unset.
     Unset,
     /// A string, number or boolean.
     Scalar(Vec<u8>),
-    /// A list of those.
+    /// A list of strings, numbers and booleans.
     Indexed(Vec<Vec<u8>>),
-    /// An object of those.
+    /// An object of strings, numbers and booleans.
     Associative(Vec<[Vec<u8>; 2]>),
 }
 
-/// A variable that a shell cannot take.
+/// A variable that a shell does not accept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("variable `{}` cannot be set: {fault}; nothing was set", name_excerpt(name))]
 pub(crate) struct BadVariable {
@@ -63,7 +63,7 @@ pub(crate) struct BadVariable {
     fault: String,
 }
 
-/// Reads variables; names are then words of letters, digits and `_`.
+/// Checks and converts the variables of a request. Valid names only have letters, digits and `_`.
 pub(crate) fn read(variables: &BTreeMap<String, JsonText>) -> Result<Vec<(&str, Value)>, BadVariable> {
     let read = |(name, json)| {
         let name: &String = name;
@@ -73,7 +73,7 @@ pub(crate) fn read(variables: &BTreeMap<String, JsonText>) -> Result<Vec<(&str, 
     variables.iter().map(read).collect()
 }
 
-/// The refusal of variables that the shell holds readonly.
+/// The error for variables that are readonly in the shell.
 pub(crate) fn readonly(names: &str) -> String {
     let names: Vec<String> =
         names.split_ascii_whitespace().map(|name| format!("`{}`", name_excerpt(name))).collect();
@@ -86,14 +86,14 @@ pub(crate) fn readonly(names: &str) -> String {
 fn check_name(name: &str) -> Result<(), String> {
     let fault = if !is_identifier(name) {
         "a name is made of letters, digits and _, and does not begin with a digit"
-    } else if OF_THE_ANSWER.contains(&name) {
-        "the answer belongs to the code; it is set in a call"
+    } else if ANSWER_NAMES.contains(&name) {
+        "the answer can only be set by code in a call"
     } else if name.starts_with("__rlm") && !name.starts_with(ONE_CALL_PREFIX) {
-        "names that begin with __rlm are the worker's"
-    } else if name.starts_with("BASH") || OF_BASH.contains(&name) {
-        "it belongs to bash"
-    } else if OF_PROMPTS.contains(&name) {
-        "it acts between calls; it is set in a call"
+        "names that begin with __rlm are reserved"
+    } else if name.starts_with("BASH") || BASH_NAMES.contains(&name) {
+        "it is reserved by bash"
+    } else if PROMPT_NAMES.contains(&name) {
+        "it acts between calls; set it in a call instead"
     } else {
         return Ok(());
     };
@@ -112,7 +112,7 @@ fn value(name: &str, json: &JsonText) -> Result<Value, String> {
                 let shown = format!("{name}[{:?}]", name_excerpt(&String::from_utf8_lossy(&key.0)));
                 let key = text_of(&format!("the key of {shown}"), key)?;
                 if key.is_empty() {
-                    return Err("a key is empty, which bash does not take".to_owned());
+                    return Err("a key is empty, which bash does not accept".to_owned());
                 }
                 Ok([key, scalar(&shown, Part::of(text))?])
             };
@@ -131,7 +131,7 @@ fn scalar(path: &str, part: Part<'_>) -> Result<Vec<u8>, String> {
         Part::Array(_) => "an array",
         Part::Object(_) => "an object",
     };
-    Err(format!("{path} is {kind}, and an array of bash holds strings, numbers and booleans only"))
+    Err(format!("{path} is {kind}, and an array of bash can only hold strings, numbers and booleans"))
 }
 
 fn text_of(path: &str, Wtf8(text): Wtf8) -> Result<Vec<u8>, String> {
@@ -140,7 +140,7 @@ fn text_of(path: &str, Wtf8(text): Wtf8) -> Result<Vec<u8>, String> {
     }
     match str::from_utf8(&text) {
         Ok(_) => Ok(text),
-        Err(_) => Err(format!("{path} has half of a surrogate pair, which is no text")),
+        Err(_) => Err(format!("{path} has a lone surrogate, which is not valid text")),
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_a_shell_has_for_them() {
+    fn values_are_converted_for_the_shell() {
         assert_eq!(read_one("x", "null"), Ok(Value::Unset));
         for (json, text) in
             [("true", "true"), ("1.0", "1.0"), ("1e400", "1e400"), (r#""é\n$(x)""#, "é\n$(x)")]
@@ -184,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_cannot_hold_is_named_with_its_place() {
-        let scalars = "and an array of bash holds strings, numbers and booleans only";
+    fn values_that_a_shell_cannot_hold_are_named_with_their_path() {
+        let scalars = "and an array of bash can only hold strings, numbers and booleans";
         check_refused("x", "[1, [2]]", &format!("x[1] is an array, {scalars}"));
         check_refused("x", "[null]", &format!("x[0] is null, {scalars}"));
         check_refused("x", r#"{"a b": {}}"#, &format!("x[\"a b\"] is an object, {scalars}"));
         check_refused("x", r#""\u0000""#, "the value has a NUL, which bash cannot hold");
         check_refused("x", r#"{"\u0000": 1}"#, "the key of x[\"\\0\"] has a NUL, which bash cannot hold");
-        check_refused("x", r#"["\udc00"]"#, "x[0] has half of a surrogate pair, which is no text");
-        check_refused("x", r#"{"": 1}"#, "a key is empty, which bash does not take");
+        check_refused("x", r#"["\udc00"]"#, "x[0] has a lone surrogate, which is not valid text");
+        check_refused("x", r#"{"": 1}"#, "a key is empty, which bash does not accept");
     }
 
     #[test]
-    fn names_are_those_of_variables_that_are_the_users() {
+    fn reserved_and_invalid_names_are_refused() {
         let word = "a name is made of letters, digits and _, and does not begin with a digit";
         for name in ["", "1a", "a b", "a[0]", "a=1", "é", "a-b", "x;id", "$(id)", "a\n"] {
             check_refused(name, "1", word);
@@ -213,11 +213,11 @@ mod tests {
             "_",
             "POSIXLY_CORRECT",
         ] {
-            check_refused(name, "1", "it belongs to bash");
+            check_refused(name, "1", "it is reserved by bash");
         }
-        check_refused("RLM_CONTENT", "1", "the answer belongs to the code; it is set in a call");
-        check_refused("__rlm_s", "1", "names that begin with __rlm are the worker's");
-        check_refused("PS1", "1", "it acts between calls; it is set in a call");
+        check_refused("RLM_CONTENT", "1", "the answer can only be set by code in a call");
+        check_refused("__rlm_s", "1", "names that begin with __rlm are reserved");
+        check_refused("PS1", "1", "it acts between calls; set it in a call instead");
         for name in
             ["PATH", "IFS", "HOME", "LC_ALL", "_x", "A1", "OPTIND", "RLM_SUB_MODEL", "bash", "__rlm_icpt_1"]
         {

@@ -1,5 +1,5 @@
-# The second line of a call: sourced at top level with the call's nonce, output to /dev/null. Bash comes here even when an
-# interrupt or a syntax error threw it back to its top level. What is rarely needed is in files of its own.
+# The second line of a call: sourced at top level with the call's nonce, output to /dev/null. Bash gets here even if an
+# interrupt or a syntax error threw it back to its top level. Rarely needed parts are in files of their own.
 __rlm_end_status=${__rlm_end_status-$?}
 [[ -v __rlm_options ]] || \builtin . @rescue.bash@
 [[ -t 0 ]] || \builtin . @stdin.bash@

@@ -1,4 +1,4 @@
-# A function is named `exec`: POSIX mode finds the special builtin first.
+# A function is named `exec`: in POSIX mode the special builtin is found first.
 __rlm_exec=1
 if [[ ! -o posix ]]; then
 __rlm_bashopts=$BASHOPTS

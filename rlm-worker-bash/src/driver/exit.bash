@@ -1,6 +1,7 @@
-# Hands the worker what the next shell starts with. Sourced by the EXIT trap when the shell ends, and then no signal may
-# come between; and, as second best, before code that may put another trap in its place. Errexit and onecmd are left
-# behind, or the next shell would end at once as well. Functions come late: one that cannot be read back ends the reading.
+# Hands the worker the state that the next shell starts with. It is sourced by the EXIT trap when the shell ends, where
+# no signal may interrupt it, and, as second best, before code that may replace that trap. Errexit and onecmd are left
+# out, or the next shell would end at once as well. Functions come late: if one cannot be read back, the reading ends
+# there.
 __rlm_status=${__rlm_status-$?} __rlm_options=$-
 [[ ! -v __rlm_exiting ]] || \builtin trap '' INT HUP TERM
 {

@@ -1,4 +1,4 @@
-# POSIX mode finds special builtins before functions. Leaving it again must not change what the user had set.
+# POSIX mode finds special builtins before functions. Leaving it must not change the options that the user had set.
 if [[ -v __rlm_bashopts ]]; then
 \builtin unset -v POSIXLY_CORRECT
 for __rlm_option in expand_aliases inherit_errexit interactive_comments shift_verbose sourcepath; do

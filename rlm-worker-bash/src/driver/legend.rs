@@ -1,62 +1,63 @@
-//! The legend of the driver: every name that it has in the shell, and every token that it prints for the worker.
+//! The legend of the driver: every name that it uses in the shell, and every token that it prints for the worker.
 //!
-//! The `.bash` files write variables by their names and tokens as `@TOKEN@`; Rust uses the constants below for both. In the
-//! shell names are short, for bash reads each call a character at a time: long ones would cost every call some microseconds.
+//! The `.bash` files use the long names of variables, and write tokens as `@TOKEN@`; Rust uses the constants below for both.
+//! The names in the shell are short because bash reads each call one character at a time: long ones would cost every call
+//! some microseconds.
 //!
 //! # Variables and functions
 //!
-//! None of them is there while the user's code runs, but for those that live "until the next opening". The files are those
-//! of `driver/`; the *opening* is the first part of a call, which `driver.rs` puts together.
+//! None of them exists while the user's code runs, except those that live until "the next opening". The files are in
+//! `driver/`; the *opening* is the first part of a call, which `driver.rs` puts together.
 //!
 //! | name | in the shell | value | set by | lives until |
 //! | --- | --- | --- | --- | --- |
-//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; of op `set` also the values) | the first line | the code begins; the end of the report |
-//! | `__rlm_status` | `__rlm_s` | `$?` of the code; unset where that is 0 | opening; `rescue.bash` where the code was thrown out of | the end of the report |
-//! | `__rlm_pipe_status` | `__rlm_p` | array: PIPESTATUS of the code, where it has a pipeline | the line appended to the code | the end of the report |
+//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; for op `set` also the values) | the first line | the code begins; the end of the report |
+//! | `__rlm_status` | `__rlm_s` | `$?` of the code; unset if that is 0 | opening; `rescue.bash` if the code was aborted | the end of the report |
+//! | `__rlm_pipe_status` | `__rlm_p` | array: PIPESTATUS of the code, if it has a pipeline | the line appended to the code | the end of the report |
 //! | `__rlm_options` | `__rlm_o` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
-//! | `__rlm_end_status` | `__rlm_t` | `$?` as the second line found it: the status of code that was thrown out of | the second line, or the spare one before it | the end of the report |
+//! | `__rlm_end_status` | `__rlm_t` | `$?` at the second line: the status of code that was aborted | the second line, or the spare one before it | the end of the report |
 //! | `__rlm_thrown` | `__rlm_n` | 1: an interrupt or a syntax error threw the shell out of the code, and `rescue.bash` has quieted it | `rescue.bash` | the end of the report |
-//! | `__rlm_stdin` | `__rlm_f` | where the user's standard input is: `@ASIDE@`, `@CLOSED@`, or empty for the terminal | `stdin.bash` | the end of the report |
-//! | `__rlm_stdin_fd` | `__rlm_i` | descriptor of the user's standard input, where it is put aside | `stdin.bash` | the next opening |
-//! | `__rlm_silenced` | `__rlm_w` | 1: a prompt is readonly, so that output is put aside between calls | `prompts.bash` | the next opening |
-//! | `__rlm_stdout_fd`, `__rlm_stderr_fd` | `__rlm_1`, `__rlm_2` | descriptors of the user's outputs, where they are put aside; unset where they were closed | `silence.bash` | the next opening |
+//! | `__rlm_stdin` | `__rlm_f` | location of the user's standard input: `@SAVED@`, `@CLOSED@`, or empty for the terminal | `stdin.bash` | the end of the report |
+//! | `__rlm_stdin_fd` | `__rlm_i` | descriptor of the user's standard input, if it is saved | `stdin.bash` | the next opening |
+//! | `__rlm_silenced` | `__rlm_w` | 1: a prompt is readonly, so output is redirected between calls | `prompts.bash` | the next opening |
+//! | `__rlm_stdout_fd`, `__rlm_stderr_fd` | `__rlm_1`, `__rlm_2` | saved descriptors of the user's outputs; unset if they were closed | `silence.bash` | the next opening |
 //! | `__rlm_exec` | `__rlm_e` | 1: a function is named `exec` | `exec.bash` | the end of the report |
-//! | `__rlm_bashopts` | `__rlm_b` | `BASHOPTS` from before POSIX mode, where the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
+//! | `__rlm_bashopts` | `__rlm_b` | `BASHOPTS` from before POSIX mode, if the driver turned that on | opening, second line, `exec.bash` | `leave_posix.bash` |
 //! | `__rlm_option` | `__rlm_v` | name of a shell option | `leave_posix.bash` | its end |
-//! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, where there is a function named `builtin` | `shadowed.bash` | its end |
+//! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, if there is a function named `builtin` | `shadowed.bash` | its end |
 //! | `__rlm_index` | `__rlm_j` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
-//! | `__rlm_exiting` | `__rlm_x` | 1: the shell ends, so that no signal may come between | `exit_hook.bash` | the end of `exit.bash` |
-//! | `__rlm_posix` | `__rlm_z` | the command that turns POSIX mode on again, where it is on | `exit.bash` | its end |
-//! | `__rlm_return` | `__rlm_r` | function that returns the status of the call before | opening, right before the code | its own call, which is next |
-//! | `__rlm_check` | `__rlm_q` | function of op `set` that notes a readonly name | `set.bash` | `set_end.bash` |
+//! | `__rlm_exiting` | `__rlm_x` | 1: the shell is ending, and no signal may interrupt | `exit_hook.bash` | the end of `exit.bash` |
+//! | `__rlm_posix` | `__rlm_z` | the command that turns POSIX mode on again, if it is on | `exit.bash` | its end |
+//! | `__rlm_return` | `__rlm_r` | function that returns the status of the previous call | opening, right before the code | its own call, right after |
+//! | `__rlm_check` | `__rlm_q` | function of op `set` that records a readonly name | `set.bash` | `set_end.bash` |
 //! | `__rlm_readonly` | `__rlm_u` | names that op `set` found readonly; a space once everything is set | `set.bash`, the last assignment | `set_end.bash` |
-//! | `__rlm_attributes` | `__rlm_m` | attributes of a variable before op `set` makes it anew | each assignment | `set_end.bash` |
+//! | `__rlm_attributes` | `__rlm_m` | attributes of a variable before op `set` replaces it | each assignment | `set_end.bash` |
 //! | `__rlm_key` | `__rlm_k` | key of an element of an associative array that op `set` assigns | each assignment | `set_end.bash` |
 //! | `__rlm_arguments`, `__rlm_length` | `__rlm_a`, `__rlm_l` | arguments of a root tool, joined, and their length in characters | the tool's function, as locals | its end |
 //!
 //! # Tokens
 //!
-//! Both pipes carry tokens, each ended by NUL. A call's *report* goes to the pipe that the worker waits for, what comes
-//! before it to the *quiet* pipe, in any order.
+//! Both pipes carry tokens, each ended by NUL. A call's *report* goes to the pipe that the worker waits for; everything
+//! before it goes to the *quiet* pipe, in any order.
 //!
 //! | token | pipe | means | followed by |
 //! | --- | --- | --- | --- |
-//! | `BAR` | report | the shell is alive and begins to report | `BEGIN` |
-//! | `BEGIN` + nonce | report | the report with this nonce | status, PIPESTATUS, `BAR`, options, thrown, place of standard input, exec, silenced, PWD, RLM_READY, RLM_CONTENT, `END` |
-//! | `END` + nonce | report | the report is whole | |
-//! | `TERMINAL`, `ASIDE`, `CLOSED` | report | the user's standard input is the terminal, put aside, closed | |
+//! | `BAR` | report | the shell is alive and starts to report | `BEGIN` |
+//! | `BEGIN` + nonce | report | the report with this nonce | status, PIPESTATUS, `BAR`, options, thrown, location of standard input, exec, silenced, PWD, RLM_READY, RLM_CONTENT, `END` |
+//! | `END` + nonce | report | the report is complete | |
+//! | `TERMINAL`, `SAVED`, `CLOSED` | report | the user's standard input is the terminal, saved, closed | |
 //! | `STATE` | report | the state that the shell hands on | status, options, PWD, RLM_READY, RLM_CONTENT, shell text, `STATE_END` |
-//! | `STATE_END` | report | the state is whole | |
+//! | `STATE_END` | report | the state is complete | |
 //! | `VERSION` | quiet | a new shell is ready to be used | its version |
 //! | `FUNCTIONS` | quiet | the text before it defines a function named `builtin` and the exported ones | |
 //! | `DISABLED` | quiet | the text before it is the list of disabled builtins | |
 //! | `PROMPTS` | quiet | prompt variables | name, attributes and value of each; `BAR` |
 //! | `POSITIONAL` | quiet | positional parameters | their number; each of them |
-//! | `SET` | quiet | what became of op `set` | readonly names, or a space where everything was set |
+//! | `SET` | quiet | the result of op `set` | readonly names, or a space if everything was set |
 //!
-//! Traps come on the quiet pipe as `trap -p` prints them, which begins with `trap -- `.
+//! Traps are on the quiet pipe as `trap -p` prints them, starting with `trap -- `.
 
-// The variables that Rust writes. The others stand in the `.bash` files alone.
+// The variables that Rust writes. The others are only in the `.bash` files.
 pub(crate) const CALL: &str = "__rlm";
 pub(crate) const STATUS: &str = "__rlm_s";
 pub(crate) const PIPE_STATUS: &str = "__rlm_p";
@@ -72,7 +73,7 @@ pub(crate) const KEY: &str = "__rlm_k";
 pub(crate) const ARGUMENTS: &str = "__rlm_a";
 pub(crate) const LENGTH: &str = "__rlm_l";
 
-/// Each name of the `.bash` files, and the one in the shell.
+/// Each name in the `.bash` files, with the name in the shell.
 pub(crate) const VARIABLES: [(&str, &str); 25] = [
     ("__rlm_call", CALL),
     ("__rlm_status", STATUS),
@@ -105,7 +106,7 @@ macro_rules! tokens {
     ($($name:ident = $text:literal)*) => {
         $(pub(crate) const $name: &str = $text;)*
 
-        /// Each token's name between `@`, as the `.bash` files write it, and its text.
+        /// Each token's name between `@`, as in the `.bash` files, and its text.
         pub(crate) const TOKENS: &[(&str, &str)] = &[$((concat!("@", stringify!($name), "@"), $text)),*];
     };
 }
@@ -115,7 +116,7 @@ tokens! {
     BEGIN = "B"
     END = "E"
     TERMINAL = "t"
-    ASIDE = "s"
+    SAVED = "s"
     CLOSED = "c"
     STATE = "X"
     STATE_END = "Y"

@@ -1,5 +1,5 @@
-# Sourced where any prompt variable is set: takes them from the shell until the next call. One that is readonly stays, and
-# then output is put aside between calls.
+# Sourced if any prompt variable is set: removes them from the shell until the next call. A readonly one stays, and
+# output is then redirected between calls.
 {
 \builtin printf '\0@PROMPTS@\0'
 [[ -v PS0 ]] && \builtin printf '%s\0' PS0 "${PS0@a}" "$PS0"

@@ -1,6 +1,6 @@
-# Sourced in POSIX mode where the code may have defined a function named `builtin`: there, special builtins are found before
-# functions. The definition of that function goes to the worker, with those of the exported functions. POSIX mode prints
-# their names only, so it is left while they are printed.
+# Sourced in POSIX mode if the code may have defined a function named `builtin`: in that mode special builtins are found
+# before functions. Sends the definitions of that function and of the exported ones to the worker. POSIX mode only
+# prints their names, so it is left while they are printed.
 if \export -f builtin; then
 \unset -v POSIXLY_CORRECT
 \export -fp >@QUIET@

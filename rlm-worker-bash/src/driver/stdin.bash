@@ -1,9 +1,9 @@
-# The user's standard input is not the terminal: it is put aside until the next call. When this part of the driver runs
-# for a second time it is our own pipe, and the user's is put aside already.
+# The user's standard input is not the terminal: it is saved until the next call. If this part of the driver runs a
+# second time, standard input is our own pipe, and the user's is already saved.
 if [[ /proc/self/fd/0 -ef @COMMANDS@ ]]; then
-__rlm_stdin=${__rlm_stdin_fd+@ASIDE@}
+__rlm_stdin=${__rlm_stdin_fd+@SAVED@}
 elif [[ -e /proc/self/fd/0 ]]; then
-__rlm_stdin=@ASIDE@
+__rlm_stdin=@SAVED@
 \exec {__rlm_stdin_fd}<&0
 else
 __rlm_stdin=@CLOSED@

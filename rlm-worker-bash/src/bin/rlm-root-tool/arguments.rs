@@ -1,4 +1,4 @@
-//! The command line of a tool.
+//! The command line of a root tool.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read};
@@ -10,67 +10,67 @@ use rlm_core::root_tool::print::Output;
 use rlm_core::root_tool::words::{self, Word};
 use rlm_core::root_tool::{Call, LLM_BATCH};
 
-/// A command line that is not understood.
-pub(crate) struct Usage(pub(crate) String);
+/// An invalid command line.
+pub(crate) struct UsageError(pub(crate) String);
 
-/// What a command line asks for.
+/// The action that a command line asks for.
 pub(crate) enum Parsed {
     Help,
     Call(Request, Output),
 }
 
-/// Where the arguments of a call are.
+/// The source of a call's arguments.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Request {
     /// On the command line.
     Arguments(Vec<Argument>),
-    /// In a JSON document: this one, or the one on standard input.
+    /// A JSON document: this one, or the one on standard input.
     Payload(Option<String>),
-    /// On standard input, one prompt a line.
+    /// Standard input, one prompt per line.
     Lines,
-    /// On standard input, if there is something.
+    /// Standard input, if there is any.
     StandardInput,
 }
 
 /// An argument on the command line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Argument {
-    /// Itself, or where `is_file`, the path of the file that holds it.
+    /// The argument itself, or, if `is_file`, the path of the file that contains it.
     text: OsString,
     is_file: bool,
-    /// Never decoded.
+    /// Never decoded as JSON.
     is_text: bool,
 }
 
 pub(crate) fn usage(tool: &str) -> String {
     let (call, decoding) = match tool == LLM_BATCH {
         true => (
-            "Asks a sub-LLM each of the prompts, all at once, and prints the replies in their order.",
-            "PROMPT is text, whatever it looks like, but for options. Without one, standard input is one prompt.\n--file PATH is a prompt: the text of that file. There is no limit on its size.",
+            "Sends each prompt to a sub-LLM, all at once, and prints the replies in order.",
+            "PROMPT is always text, unless it is an option. Without any, standard input is one prompt.\nWith --file PATH, the prompt is the text of that file, of any size.",
         ),
         false => (
-            "Calls a tool on the host, and prints what it returns.",
-            "An argument that parses as JSON is decoded (3, true, [1], {\"a\": 1}), any other is text. Without one, standard\ninput may hold a JSON payload.\n@FILE stands for the text of a file. There is no limit on its size.",
+            "Calls a tool on the host, and prints its result.",
+            "An argument that parses as JSON is decoded (3, true, [1], {\"a\": 1}), any other is text. Without any,\nstandard input may contain a JSON payload.\n@FILE stands for the text of a file, of any size.",
         ),
     };
-    let literal = if tool == LLM_BATCH { "no option" } else { "no option and no @FILE" };
+    let literal = if tool == LLM_BATCH { "never options" } else { "never options or @FILE" };
     let (argument, own) = match tool == LLM_BATCH {
         true => (
             "PROMPT",
-            "  --file PATH       a prompt, the text of a file\n  --lines           standard input holds one prompt a line; blank lines are skipped\n  --json [PAYLOAD]  a JSON list of prompts, or {\"prompts\": [...]}; on standard input where there is no PAYLOAD\n",
+            "  --file PATH       a prompt, the text of a file\n  --lines           read one prompt per line from standard input; blank lines are skipped\n  --json [PAYLOAD]  a JSON list of prompts, or {\"prompts\": [...]}; read from standard input without PAYLOAD\n",
         ),
         false => (
             "ARGUMENT",
-            "  --str             no argument is decoded: all are text\n  --json [PAYLOAD]  {\"args\": [...], \"kwargs\": {...}}, or a list of arguments, or an object of arguments by name;\n                    on standard input where there is no PAYLOAD\n",
+            "  --str             take all arguments as text\n  --json [PAYLOAD]  {\"args\": [...], \"kwargs\": {...}}, or a list of arguments, or an object of arguments by name;\n                    read from standard input without PAYLOAD\n",
         ),
     };
     format!(
-        "{call}\n\nUsage: {tool} [OPTION]... [{argument}]...\n\n{decoding}\n\nOptions:\n{own}  --json-output     print the result as JSON\n  --                what follows is {literal}\n  --help            this text\n\nExit status: 0, 1 the call failed, 2 the command line is not understood.\n"
+        "{call}\n\nUsage: {tool} [OPTION]... [{argument}]...\n\n{decoding}\n\nOptions:\n{own}  --json-output     print the result as JSON\n  --                the arguments after it are {literal}\n  --help            print this text\n\nExit status: 0 success, 1 the call failed, 2 the command line is invalid.\n"
     )
 }
 
-/// Reads a command line, without the tool's name.
-pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usage> {
+/// Parses a command line, without the tool's name.
+pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, UsageError> {
     let is_batch = tool == LLM_BATCH;
     let (mut positional, mut output) = (Vec::new(), Output::Text);
     let (mut is_text, mut is_literal, mut lines, mut payload) = (is_batch, false, false, None);
@@ -100,12 +100,12 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
             ("--lines", None) if is_batch => lines = true,
             ("--file", value) if is_batch => {
                 let Some(path) = value.map(OsString::from).or_else(|| rest.next()) else {
-                    return Err(Usage(format!("--file needs a path; see {tool} --help")));
+                    return Err(UsageError(format!("--file needs a path; see {tool} --help")));
                 };
                 positional.push(Argument { text: path, is_file: true, is_text: true });
             }
             ("--json-output", None) => output = Output::Json,
-            // Written by the shell function where the arguments are too long for a command line.
+            // The shell function writes arguments to a file if they are too long for a command line.
             ("--arguments-from", Some(path)) => rest = read_arguments(&path)?.into_iter().peekable(),
             ("--json", Some(value)) => payload = Some(Some(value)),
             ("--json", None) => {
@@ -113,8 +113,8 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
                 payload = Some(value.map(|value| value.to_string_lossy().into_owned()));
             }
             _ => {
-                return Err(Usage(format!(
-                    "unknown option {option}; an argument that begins with - comes after --; see {tool} --help"
+                return Err(UsageError(format!(
+                    "unknown option {option}; put -- before an argument that begins with -; see {tool} --help"
                 )));
             }
         }
@@ -124,7 +124,9 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
     }
     let given = [!positional.is_empty(), payload.is_some(), lines];
     if given.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Usage(format!("arguments, --json and --lines exclude each other; see {tool} --help")));
+        return Err(UsageError(format!(
+            "arguments, --json and --lines cannot be combined; see {tool} --help"
+        )));
     }
     let request = match payload {
         Some(payload) => Request::Payload(payload),
@@ -135,15 +137,15 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
     Ok(Parsed::Call(request, output))
 }
 
-/// Arguments that each end with a NUL.
-fn read_arguments(path: &str) -> Result<Vec<OsString>, Usage> {
-    let bytes = std::fs::read(path).map_err(|error| Usage(format!("cannot read {path}: {error}")))?;
+/// Reads arguments from a file, each ended by NUL.
+fn read_arguments(path: &str) -> Result<Vec<OsString>, UsageError> {
+    let bytes = std::fs::read(path).map_err(|error| UsageError(format!("cannot read {path}: {error}")))?;
     let arguments = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
     Ok(arguments.map(|argument| OsStr::from_bytes(argument).to_owned()).collect())
 }
 
 impl Request {
-    /// The call, with what it takes from files and standard input.
+    /// The call, including the arguments from files and standard input.
     pub(crate) fn into_call(self, tool: &str) -> Result<Call, String> {
         let is_batch = tool == LLM_BATCH;
         match self {
@@ -166,7 +168,7 @@ impl Request {
                 }
                 Ok(words::call(tool, prompts))
             }
-            // Nobody types here: the session's terminal is always at its end.
+            // Nobody types here: the session's terminal is always at end of file.
             Self::StandardInput if io::stdin().is_terminal() => match is_batch {
                 true => Err(no_prompt()),
                 false => Ok(words::call(tool, Vec::new())),
@@ -191,7 +193,7 @@ fn no_prompt() -> String {
 impl Argument {
     fn into_value(self, at: usize, tool: &str) -> Result<Value, String> {
         let text = if self.is_file {
-            let hint = if tool == LLM_BATCH { "" } else { "; an argument that begins with @ comes after --" };
+            let hint = if tool == LLM_BATCH { "" } else { "; put -- before an argument that begins with @" };
             let path = self.text.to_string_lossy();
             let bytes = std::fs::read(&self.text)
                 .map_err(|error| format!("argument {at}: cannot read the file {path}: {error}{hint}"))?;
@@ -219,12 +221,12 @@ fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
             let args = match object.get("args") {
                 None => Vec::new(),
                 Some(Value::List(items)) => items.to_vec(),
-                Some(_) => return Err("the payload: args must be a list".to_owned()),
+                Some(_) => return Err("the payload is invalid: args must be a list".to_owned()),
             };
             let kwargs = match object.get("kwargs") {
                 None => Dict::default(),
                 Some(Value::Dict(kwargs)) => (**kwargs).clone(),
-                Some(_) => return Err("the payload: kwargs must be an object".to_owned()),
+                Some(_) => return Err("the payload is invalid: kwargs must be an object".to_owned()),
             };
             Ok(Call { tool: tool.to_owned(), args, kwargs })
         }
@@ -233,7 +235,8 @@ fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
             match prompts {
                 Some(Value::List(items)) => Ok(words::call(tool, items.to_vec())),
                 Some(prompt) => Ok(words::call(tool, vec![prompt.clone()])),
-                None => Err("the payload: expected a list of prompts, or an object with prompts".to_owned()),
+                None => Err("the payload is invalid: expected a list of prompts, or an object with prompts"
+                    .to_owned()),
             }
         }
         Value::Dict(object) => {
@@ -253,7 +256,7 @@ fn read_standard_input() -> Result<String, String> {
     Ok(text_of(bytes))
 }
 
-/// What is not UTF-8 becomes replacement characters: a prompt of a damaged file is better than none.
+/// Bytes that are not UTF-8 become replacement characters: a prompt from a damaged file is better than none.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
@@ -265,7 +268,7 @@ mod tests {
     fn call(tool: &str, arguments: &[&str]) -> Call {
         match parse(tool, arguments.iter().map(OsString::from).collect()) {
             Ok(Parsed::Call(request, _)) => request.into_call(tool).unwrap(),
-            _ => panic!("{arguments:?} are not understood"),
+            _ => panic!("{arguments:?} are invalid"),
         }
     }
 
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_decoded_where_they_parse() {
+    fn arguments_are_decoded_if_they_are_json() {
         assert_eq!(
             repr("t", &["1e3", "true", "[1]", "", "a\n\"b\"", "null", "007", "-5", "-"]),
             "(1000.0, True, [1], '', 'a\\n\"b\"', None, '007', -5, '-') {}"
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_arguments_by_place_or_name() {
+    fn a_payload_is_arguments_by_position_or_name() {
         assert_eq!(repr("t", &["--json", r#"{"args": [1], "kwargs": {"a": 2}}"#]), "(1,) {'a': 2}");
         assert_eq!(repr("t", &["--json", r#"{"z": 1, "a": 2}"#]), "() {'z': 1, 'a': 2}");
         assert_eq!(repr("t", &["--json=[1, 2]"]), "(1, 2) {}");
@@ -315,21 +318,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn invalid_command_lines_are_explained() {
         let usage = |tool: &str, arguments: &[&str]| match parse(
             tool,
             arguments.iter().map(OsString::from).collect(),
         ) {
-            Err(Usage(text)) => text,
-            Ok(_) => panic!("{arguments:?} are understood"),
+            Err(UsageError(text)) => text,
+            Ok(_) => panic!("{arguments:?} are valid"),
         };
         assert_eq!(
             usage("t", &["-x"]),
-            "unknown option -x; an argument that begins with - comes after --; see t --help"
+            "unknown option -x; put -- before an argument that begins with -; see t --help"
         );
         assert!(usage("t", &["--lines"]).starts_with("unknown option --lines"));
         assert_eq!(usage("llm_batch", &["--file"]), "--file needs a path; see llm_batch --help");
         assert!(usage("t", &["--file", "x"]).starts_with("unknown option --file"));
-        assert!(usage("llm_batch", &["a", "--lines"]).contains("exclude each other"));
+        assert!(usage("llm_batch", &["a", "--lines"]).contains("cannot be combined"));
     }
 }

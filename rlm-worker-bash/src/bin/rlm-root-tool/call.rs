@@ -1,4 +1,4 @@
-//! The request and its answer.
+//! The request to the endpoint, and its answer.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use rlm_core::root_tool::client::PostError;
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply};
 use rlm_core::worker::settings::{Environment, RootTools};
 
-/// Sends a call to the endpoint that the environment names.
+/// Sends a call to the endpoint that is set in the environment.
 pub(crate) fn send(call: &Call, environment: &Environment) -> Result<Reply, String> {
     let tools = RootTools::from_environment(environment).map_err(|error| error.to_string())?;
     let tools =

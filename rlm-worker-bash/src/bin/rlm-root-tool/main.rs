@@ -10,39 +10,39 @@ use std::process::ExitCode;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use rlm_core::worker::settings::Environment;
 
-use self::arguments::{Parsed, Usage};
+use self::arguments::{Parsed, UsageError};
 
 /// Exit status of a call that failed.
 const FAILED: u8 = 1;
 
-/// Exit status for a command line that is not understood.
+/// Exit status for an invalid command line.
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    // Whoever reads our output may stop reading, as with any other filter.
+    // The reader of our output may stop reading, as with any other filter.
     // SAFETY: no handler is installed.
     let _default = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let mut arguments = std::env::args_os().skip(1);
     let tool = arguments.next().map(|tool| tool.to_string_lossy().into_owned());
     let Some(tool) = tool.filter(|tool| !tool.starts_with('-')) else {
-        tell(&format!("rlm-root-tool: expected the name of a tool\n{}", arguments::usage("TOOL")));
+        print_error(&format!("rlm-root-tool: expected the name of a tool\n{}", arguments::usage("TOOL")));
         return ExitCode::from(USAGE_ERROR);
     };
     match run(&tool, arguments.collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(usage)) => {
-            tell(&format!("{tool}: {}", usage.0));
+            print_error(&format!("{tool}: {}", usage.0));
             ExitCode::from(USAGE_ERROR)
         }
         Err(Failure::Call(message)) => {
-            tell(&format!("Error: {message}"));
+            print_error(&format!("Error: {message}"));
             ExitCode::from(FAILED)
         }
     }
 }
 
 enum Failure {
-    Usage(Usage),
+    Usage(UsageError),
     Call(String),
 }
 
@@ -64,8 +64,8 @@ fn run(tool: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
     written.map_err(|error| Failure::Call(format!("cannot write the result: {error}")))
 }
 
-/// A line for a person.
-fn tell(line: &str) {
-    // Without a standard error there is nobody to tell.
-    let _nobody = writeln!(io::stderr(), "{}", line.trim_end());
+/// Prints a message on standard error.
+fn print_error(line: &str) {
+    // Without a standard error, the message has no reader.
+    let _no_reader = writeln!(io::stderr(), "{}", line.trim_end());
 }

@@ -102,13 +102,13 @@ fn errors_are_named_and_have_a_status() {
         assert_eq!(worker.output("missing; builtin echo $?"), "Error: Tool 'missing' not found\n1\n");
         assert_eq!(
             worker.output("echo -x; builtin echo $?"),
-            "echo: unknown option -x; an argument that begins with - comes after --; see echo --help\n2\n"
+            "echo: unknown option -x; put -- before an argument that begins with -; see echo --help\n2\n"
         );
         let text = worker.output("builtin echo nope | echo; builtin echo $?");
         assert_eq!(text, "Error: the payload is not JSON: expected ident at line 1 column 2: \"nope\"\n1\n");
         assert_eq!(
             worker.output("echo @nothing; builtin echo $?"),
-            "Error: argument 1: cannot read the file nothing: No such file or directory (os error 2); an argument that begins with @ comes after --\n1\n"
+            "Error: argument 1: cannot read the file nothing: No such file or directory (os error 2); put -- before an argument that begins with @\n1\n"
         );
         assert!(worker.output("echo --help").contains("Usage: echo [OPTION]"));
         assert_eq!(

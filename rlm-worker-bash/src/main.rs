@@ -20,13 +20,13 @@ A persistent bash session for one host, driven over two named pipes.
 Usage: rlm-worker-bash --control-dir DIR
 
 Options:
-  --control-dir DIR  the directory with rlm_context.json; the FIFOs rlm_cmd and rlm_res are made there
+  --control-dir DIR  the directory of rlm_context.json, where the FIFOs rlm_cmd and rlm_res are created
   --ready-fd N       an inherited descriptor that gets `ready` and a newline when a call can be taken
-  -h, --help         this text
-  -V, --version      the version
+  -h, --help         print this text
+  -V, --version      print the version
 
 Environment: RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_COLUMNS, RLM_ROWS, RLM_PASS_ENV,
-RLM_BASH, and the root-tool variables that are passed on to the session.
+RLM_BASH, and the root-tool variables, which are passed on to the session.
 
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.

@@ -1,6 +1,6 @@
-# What `python3 -I -i -c` runs, with the engine's path and its places as arguments. It must be understood by any Python,
-# so that one that is too old can say so, and it leaves no name behind in `__main__`. The engine becomes the interactive
-# hook, because Python calls that from C: no frame of ours lies below a cell's.
+# The program of `python3 -I -i -c`, with the paths of the engine and its pipes as arguments. Every Python must be able
+# to parse it, so that one that is too old can say so, and it leaves no name behind in `__main__`. The engine becomes
+# the interactive hook, because Python calls that from C: none of our frames are below a cell's.
 def boot():
     import posix
     import sys

@@ -1,4 +1,4 @@
-//! How a cell is stopped: gently first, and the interpreter itself last.
+//! The ladder by which a cell is stopped: gently first, and the interpreter itself last.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use rlm_core::worker::descendants::{self, BootTime};
 
 use crate::wire::hard_stop_signal;
 
-/// One rung: what is done, and how long the cell has to end after it.
+/// One rung: an action, after which the cell gets some time to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
     /// SIGINT to the main thread: Python raises KeyboardInterrupt there.
     Interrupt,
-    /// SIGINT to the programs that the cell has started: some calls of the C library wait for them, deaf to signals.
+    /// SIGINT to the programs that the cell started: some C library calls wait for them and ignore signals.
     InterruptPrograms,
-    /// The hard stop signal, which no cell handles or ignores.
+    /// The hard stop signal, which cells cannot handle or ignore.
     HardStop,
-    /// SIGKILL to the programs that the cell has started.
+    /// SIGKILL to the programs that the cell started.
     KillPrograms,
     /// SIGKILL to the interpreter.
     Kill,
@@ -34,7 +34,7 @@ pub(crate) const LADDER: [(Rung, Duration); 8] = [
     (Rung::Kill, Duration::from_secs(3600)),
 ];
 
-/// Takes a rung. `since` is when the cell began: programs that run for longer are not the cell's.
+/// Carries out a rung. `since` is the start of the cell: older programs are not the cell's.
 pub(crate) fn climb(rung: Rung, interpreter: &Process, since: BootTime) {
     match rung {
         Rung::Interrupt => interpreter.signal_main_thread(Signal::SIGINT as i32),
@@ -48,7 +48,7 @@ pub(crate) fn climb(rung: Rung, interpreter: &Process, since: BootTime) {
 fn signal_programs(signal: Signal, interpreter: &Process, since: BootTime) {
     for pid in descendants::below(interpreter.pid()) {
         if descendants::started_since(pid, since) {
-            // Gone in the meantime is as good.
+            // It does not matter if the process is already gone.
             let _gone = kill(pid, signal);
         }
     }

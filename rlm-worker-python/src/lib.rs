@@ -1,16 +1,16 @@
 //! A persistent Python session that nothing in a cell can end.
 //!
-//! Two kinds of process. This crate is the supervisor, with no Python in it: it has the host's FIFOs, time limits, signals
-//! and all text. Below it runs the user's own `python3`, which imports the cell engine (the crate `rlm-cell-engine`, a
-//! shared library next to the program). Output is read here, without the interpreter's lock, and the death of the
-//! interpreter is an event, so every crash becomes a response.
+//! There are two kinds of process. This crate is the supervisor, without Python: it owns the host's FIFOs, time limits,
+//! signals and all texts. Below it runs the user's own `python3`, which imports the cell engine (the crate
+//! `rlm-cell-engine`, a shared library next to the program). The supervisor reads output without the interpreter's
+//! lock, and the death of the interpreter is an event, so every crash becomes a response.
 //!
 //! * [`session`]: calls, restarts. Start reading there.
-//! * [`wire`]: what supervisor and engine say to each other.
-//! * [`python`]: which Python is taken. `process`: how it is started and watched. `boot.py`: its first lines.
-//! * `ladder`: how a cell is stopped.
+//! * [`wire`]: messages between supervisor and engine.
+//! * [`python`]: the choice of a Python. `process`: its process. `boot.py`: its first lines.
+//! * `ladder`: stopping a cell.
 //!
-//! This is no security sandbox: cells run with the worker's rights.
+//! This is not a security sandbox: cells run with the worker's rights.
 
 mod ladder;
 mod process;

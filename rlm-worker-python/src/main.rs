@@ -24,16 +24,16 @@ A persistent Python session for one host, driven over two named pipes.
 Usage: rlm-worker-python --control-dir DIR [--python PATH]
 
 Options:
-  --control-dir DIR  the directory with rlm_context.json; the FIFOs rlm_cmd and rlm_res are made there
+  --control-dir DIR  the directory of rlm_context.json, where the FIFOs rlm_cmd and rlm_res are created
   --python PATH      the Python that runs the cells, CPython 3.10 or newer: a program, its name on PATH, or the
-                     directory of a virtual environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH
+                     directory of a virtual environment. Default: RLM_PYTHON, then VIRTUAL_ENV, then python3 on PATH
   --ready-fd N       an inherited descriptor that gets `ready` and a newline when a call can be taken
-  -h, --help         this text
-  -V, --version      the version
+  -h, --help         print this text
+  -V, --version      print the version
 
 Environment: RLM_PYTHON, RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_PASS_ENV,
-RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, and the root-tool variables that are
-passed on to the session.
+RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, and the root-tool variables, which
+are passed on to the session.
 
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
@@ -61,7 +61,7 @@ This is not a security sandbox: cells run with the rights of this process.
         python.activate(&mut session_env);
         let names = settings.root_tools.iter().flat_map(|tools| &tools.names);
         let is_on = |name| {
-            let value = environment.parse(name, "1, true, 0 or false", truth);
+            let value = environment.parse(name, "1, true, 0 or false", parse_bool);
             value.map(Option::unwrap_or_default).map_err(Exit::failed)
         };
         let (is_jailed, has_final_functions) = (is_on(env::FS_JAIL)?, is_on(env::FINAL_FUNCTIONS)?);
@@ -88,7 +88,7 @@ This is not a security sandbox: cells run with the rights of this process.
     }
 }
 
-fn truth(text: &str) -> Option<bool> {
+fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "true" => Some(true),
         "0" | "false" => Some(false),

@@ -1,4 +1,4 @@
-//! How the interpreter is started, and the pipes and files by which the worker speaks with it.
+//! The interpreter process, and the pipes and files between it and the worker.
 
 use std::fs::File;
 use std::io;
@@ -14,51 +14,51 @@ use rlm_core::sys::waiting_bytes;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 use rlm_core::worker::{HeadTail, Process, descendants};
 
-use crate::wire::{Command, Places};
+use crate::wire::{Command, PipePaths};
 
-/// Name of the engine's file, next to the worker's own.
+/// File name of the engine, which is in the worker's directory.
 pub const ENGINE: &str = "librlm_cell_engine.so";
 
-/// The interpreter's first lines.
+/// The interpreter's first lines of code.
 const BOOT: &str = include_str!("boot.py");
 
-/// A payload larger than this is given back to the system after the call.
+/// A payload file larger than this is truncated after the call to free its memory.
 const KEEP_PAYLOAD_BYTES: usize = 256 << 10;
 
-/// Size asked for the pipes that the session prints into: the larger, the less often a printing cell has to wait for us.
+/// Requested size of the session's output pipes: the larger, the less often a printing cell has to wait for us.
 const OUTPUT_PIPE_BYTES: i32 = 1 << 20;
 
-/// How much is read of an output at a time.
+/// Bytes of an output that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// How much is read of one output before others are looked at.
+/// Bytes of one output that are read before others get their turn.
 const READ_TURN_BYTES: usize = 4 << 20;
 
-/// Why there is no interpreter.
+/// An interpreter that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The engine is not where it should be.
+    /// The engine is missing.
     #[error(
-        "cannot find the cell engine {}: it belongs next to the worker program, and `cargo build --workspace` puts it there",
+        "cannot find the cell engine {}: it must be next to the worker program, where `cargo build --workspace` puts it",
         engine.display()
     )]
     NoEngine {
-        /// Where it was looked for.
+        /// Expected path.
         engine: PathBuf,
     },
     /// Python cannot be executed.
     #[error("cannot start {} in {}", python.display(), cwd.display())]
     Start {
-        /// The program.
+        /// Path of the program.
         python: PathBuf,
-        /// Where it should have started.
+        /// Working directory.
         cwd: PathBuf,
-        /// Why.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Pipes and files cannot be made or used.
-    #[error("cannot make the pipes to the interpreter")]
+    /// The pipes and files cannot be created or used.
+    #[error("cannot create the pipes to the interpreter")]
     Pipes(#[source] io::Error),
 }
 
@@ -79,7 +79,7 @@ impl Pipes {
     pub(crate) fn new() -> io::Result<Self> {
         let (commands, commands_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let [report, stdout, stderr] = [Pipe::new()?, Pipe::new()?, Pipe::new()?];
-        // A smaller pipe works as well, with more waiting.
+        // A smaller pipe works too, with more waiting.
         let _too_many_pipes = fcntl(stdout.reader(), FcntlArg::F_SETPIPE_SZ(OUTPUT_PIPE_BYTES));
         Ok(Self {
             commands,
@@ -93,8 +93,8 @@ impl Pipes {
         })
     }
 
-    pub(crate) fn places(&self) -> Places {
-        Places {
+    pub(crate) fn paths(&self) -> PipePaths {
+        PipePaths {
             commands: path_of(self.commands.as_raw_fd()),
             payload: path_of(self.payload.as_raw_fd()),
             report: self.report.path(),
@@ -103,7 +103,7 @@ impl Pipes {
         }
     }
 
-    /// Hands a command to the engine.
+    /// Sends a command to the engine.
     pub(crate) fn send(&mut self, command: Command, payload: &[u8]) -> io::Result<()> {
         if self.payload_bytes > KEEP_PAYLOAD_BYTES {
             self.payload.set_len(0)?;
@@ -114,30 +114,30 @@ impl Pipes {
         Ok(())
     }
 
-    /// Whether the engine has not taken the command yet.
+    /// True if the engine has not read the command yet.
     pub(crate) fn has_unread_command(&self) -> Result<bool, Errno> {
         Ok(waiting_bytes(&self.commands)? > 0)
     }
 
-    /// Appends what has arrived of a report, without waiting.
+    /// Appends new data of a report, without waiting.
     pub(crate) fn read_report(&self, report: &mut Vec<u8>) -> Result<(), Errno> {
         self.report.read_available(report)
     }
 
-    /// Takes what the session has printed: at most a turn's worth, for it may print without end.
+    /// Reads the session's output: at most one turn's worth, as it may print without end.
     pub(crate) fn read_outputs(&mut self, outputs: &mut Outputs) -> Result<(), Errno> {
         read_at_most(&self.stdout, READ_TURN_BYTES, &mut self.buffer, &mut outputs.stdout)?;
         read_at_most(&self.stderr, READ_TURN_BYTES, &mut self.buffer, &mut outputs.stderr)
     }
 
-    /// Takes what is in the pipes at this moment, and nothing that comes after it.
+    /// Reads the data that is in the pipes now, and nothing that arrives later.
     pub(crate) fn drain_outputs(&mut self, outputs: &mut Outputs) -> Result<(), Errno> {
         let waiting = [waiting_bytes(self.stdout.reader())?, waiting_bytes(self.stderr.reader())?];
         read_at_most(&self.stdout, waiting[0], &mut self.buffer, &mut outputs.stdout)?;
         read_at_most(&self.stderr, waiting[1], &mut self.buffer, &mut outputs.stderr)
     }
 
-    /// Throws away what an old interpreter left unread or unsaid.
+    /// Discards commands that an old interpreter did not read and reports that it did not finish.
     pub(crate) fn renew(&self) -> Result<(), Errno> {
         self.read_report(&mut Vec::new())?;
         let mut buffer = [0; 256];
@@ -151,7 +151,7 @@ impl Pipes {
     }
 }
 
-/// What the session has printed.
+/// The session's output.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) stdout: HeadTail,
@@ -193,7 +193,7 @@ fn read_at_most(
     Ok(())
 }
 
-/// Starts Python with the engine, in a directory.
+/// Starts Python with the engine in a directory.
 pub(crate) fn start(
     python: &Path,
     engine: &Path,
@@ -205,14 +205,14 @@ pub(crate) fn start(
         return Err(StartError::NoEngine { engine: engine.to_owned() });
     }
     pipes.renew().map_err(|errno| StartError::Pipes(errno.into()))?;
-    let places = pipes.places();
+    let paths = pipes.paths();
     let open = |path: &str| File::options().write(true).open(path).map_err(StartError::Pipes);
-    let (stdout, stderr) = (open(&places.stdout)?, open(&places.stderr)?);
+    let (stdout, stderr) = (open(&paths.stdout)?, open(&paths.stderr)?);
     let mut command = Program::new(python);
     command
         .args(["-I", "-i", "-c", BOOT])
         .arg(engine)
-        .args(places.into_arguments())
+        .args(paths.into_arguments())
         .env_clear()
         .envs(env.iter().map(|(name, value)| (name, value)))
         .env("PWD", cwd)
@@ -220,13 +220,13 @@ pub(crate) fn start(
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(stderr);
-    // SAFETY: nothing is done between fork and exec.
+    // SAFETY: nothing runs between fork and exec.
     let started = unsafe { Process::spawn(&mut command, || Ok(())) };
     started.map_err(|source| StartError::Start { python: python.to_owned(), cwd: cwd.to_owned(), source })
 }
 
-/// Which program a process runs, as far as its addresses tell: they change when it executes another. None where the
-/// kernel does not tell.
+/// An identity of the program that a process runs: its addresses, which change when it executes another one. None if
+/// the kernel does not reveal them.
 pub(crate) fn image(pid: Pid) -> Option<[u64; 3]> {
     const START_OF_CODE: usize = 26;
     const END_OF_CODE: usize = 27;

@@ -1,4 +1,4 @@
-//! Which Python runs the cells.
+//! The choice of the Python that runs the cells.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,69 +7,71 @@ use std::path::{Path, PathBuf};
 use rlm_core::env;
 use rlm_core::worker::settings::Environment;
 
-/// The variable by which an activated virtual environment makes itself known.
+/// The variable that an activated virtual environment sets.
 const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 
 /// A Python program, and the virtual environment that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
-    /// The program, absolute.
+    /// Absolute path of the program.
     pub program: PathBuf,
-    /// The environment's directory.
+    /// Directory of the environment.
     pub virtual_env: Option<PathBuf>,
 }
 
-/// Why there is no Python.
+/// A Python that could not be found.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PythonError {
-    /// What was named does not exist.
+    /// The path does not exist.
     #[error("{by} names the Python {}, which does not exist", program.display())]
     Missing {
-        /// What named it.
+        /// Option or variable that names it.
         by: &'static str,
         /// The path.
         program: PathBuf,
     },
-    /// A name without a directory is not on `PATH`.
+    /// The name is not on `PATH`.
     #[error("{by} names the Python {}, which is not on PATH", program.display())]
     NotOnPath {
-        /// What named it.
+        /// Option or variable that names it.
         by: &'static str,
         /// The name.
         program: PathBuf,
     },
-    /// A link leads nowhere: the Python that a virtual environment was made with is gone.
+    /// A broken link: the Python that a virtual environment was created with is gone.
     #[error(
-        "{by} names the Python {}, which leads to {}, which is gone: make the virtual environment anew with `python3 -m venv`",
+        "{by} names the Python {}, which links to {}, which no longer exists: recreate the virtual environment with `python3 -m venv`",
         program.display(),
         target.display()
     )]
     Dangling {
-        /// What named it.
+        /// Option or variable that names it.
         by: &'static str,
         /// The link.
         program: PathBuf,
-        /// Where it leads.
+        /// Target of the link.
         target: PathBuf,
     },
-    /// A directory without a Python in it.
+    /// A directory that does not contain a Python.
     #[error("{by} names the directory {}, which has no bin/python3: expected a virtual environment", dir.display())]
     NoEnvironment {
-        /// What named it.
+        /// Option or variable that names it.
         by: &'static str,
         /// The directory.
         dir: PathBuf,
     },
-    /// Nothing was named, and there is nothing to fall back to.
-    #[error("no python3 on PATH: install CPython 3.10 or newer, or name one by --python or RLM_PYTHON")]
+    /// No Python was named, and the default was not found.
+    #[error("no python3 on PATH: install CPython 3.10 or newer, or name one with --python or RLM_PYTHON")]
     None,
 }
 
 impl Python {
-    /// The Python that is asked for: by `--python`, else by `RLM_PYTHON`, else by `VIRTUAL_ENV`, else `python3` on `PATH`.
+    /// Finds the requested Python: that of `--python`, `RLM_PYTHON`, `VIRTUAL_ENV`, or `python3` on `PATH`, in this
+    /// order.
     ///
     /// # Errors
-    /// What is named does not exist. The next in line is not taken then: it would be another Python than was meant.
+    /// The requested Python does not exist. The next one in the order would not be the one that was meant, so it is not
+    /// used.
     pub fn find(option: Option<OsString>, environment: &Environment) -> Result<Self, PythonError> {
         let variable = |name: &'static str| environment.path(name).map(|path| (name, path));
         let named = option.map(|path| ("--python", PathBuf::from(path)));
@@ -93,7 +95,7 @@ impl Python {
         Ok(Self { program, virtual_env })
     }
 
-    /// What the session's environment has of the virtual environment: its programs come first.
+    /// Activates the virtual environment in the session's environment: its programs come first.
     pub fn activate(&self, session_env: &mut Vec<(OsString, OsString)>) {
         let Some(dir) = &self.virtual_env else { return };
         rlm_core::env::set(session_env, VIRTUAL_ENV, dir);
@@ -106,7 +108,7 @@ impl Python {
     }
 }
 
-/// Whether it is a name to be looked up rather than a path.
+/// True for a name to look up rather than a path.
 fn is_name(program: &Path) -> bool {
     program.components().count() == 1 && !program.exists() && !program.has_root()
 }
@@ -136,7 +138,7 @@ mod tests {
         Python::find(option.map(OsString::from), &variables.collect())
     }
 
-    /// A directory with `bin/python3`, and `pyvenv.cfg` where it is a virtual environment.
+    /// Creates a directory with `bin/python3`, and `pyvenv.cfg` if it is a virtual environment.
     fn python(dir: &Path, is_venv: bool) -> PathBuf {
         fs::create_dir_all(dir.join("bin")).unwrap();
         fs::write(dir.join("bin/python3"), "").unwrap();
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_goes_before_the_variables_and_those_before_the_path() {
+    fn the_option_comes_before_the_variables_and_those_before_the_path() {
         let dir = tempfile::tempdir().unwrap();
         let [option, variable, venv, path] = ["o", "v", "e", "p"].map(|name| dir.path().join(name));
         let pythons = [(&option, false), (&variable, false), (&venv, true), (&path, false)]
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_found_is_named_with_who_named_it() {
+    fn errors_name_the_python_and_the_option_or_variable() {
         let dir = tempfile::tempdir().unwrap();
         let message = |option: &Path, variables: &[(&str, &Path)]| {
             find(Some(option), variables).unwrap_err().to_string()
@@ -195,8 +197,8 @@ mod tests {
         symlink("/gone/python3.9", broken.join("bin/python3")).unwrap();
         let error = find(None, &[("VIRTUAL_ENV", &broken)]).unwrap_err().to_string();
         let expected = format!(
-            "VIRTUAL_ENV names the Python {}/bin/python3, which leads to /gone/python3.9, which is gone: make the \
-             virtual environment anew with `python3 -m venv`",
+            "VIRTUAL_ENV names the Python {}/bin/python3, which links to /gone/python3.9, which no longer exists: recreate the \
+             virtual environment with `python3 -m venv`",
             broken.display()
         );
         assert_eq!(error, expected);

@@ -19,21 +19,21 @@ use crate::process::{self, Outputs, Pipes, StartError};
 use crate::python::Python;
 use crate::wire::{Command, LOST_STATUS, Report, Setup, Task, complete_report};
 
-/// How often the interpreter of a running cell is looked at though nothing happens.
+/// Interval at which the interpreter of a running cell is checked even if nothing happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a Python session begins with.
+/// The configuration of a Python session.
 #[derive(Clone, Debug)]
 pub struct PythonConfig {
     /// The Python to run.
     pub python: Python,
-    /// The cell engine's file.
+    /// Path of the cell engine.
     pub engine: PathBuf,
-    /// The session's environment, complete.
+    /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
-    /// What the namespace begins with, and the guard rails.
+    /// Initial namespace, and guard rails.
     pub setup: Setup,
-    /// Bound on a call's output per stream, in bytes.
+    /// Most bytes of output returned for a call, per stream.
     pub max_output_bytes: usize,
 }
 
@@ -46,14 +46,14 @@ pub struct PythonSession {
     process: Process,
     /// Version of Python.
     version: String,
-    /// The program of the process, see [`process::image`].
+    /// Identity of the program that the process runs, see [`process::image`].
     image: Option<[u64; 3]>,
-    /// Output since the last call ended: it belongs to the next.
+    /// Output since the end of the last call, which belongs to the next one.
     outputs: Outputs,
     exchange: Exchange,
 }
 
-/// What was sent to the engine, and what has arrived of its report.
+/// A command that was sent to the engine, and what has arrived of its report.
 #[derive(Debug)]
 struct Exchange {
     nonce: u64,
@@ -129,7 +129,7 @@ impl Interpreter for PythonSession {
 
     fn absorb(&mut self, ready: &[bool]) -> Result<(), Exit> {
         if ready[0] {
-            // Nobody was asked for it.
+            // Nobody asked for this report.
             self.pipes.read_report(&mut Vec::new())?;
         }
         if ready[1] || ready[2] {
@@ -193,7 +193,7 @@ impl Interpreter for PythonSession {
     fn death(&self, status: i32) -> Death {
         death(match (status, Signal::try_from(status - 128)) {
             (LOST_STATUS, _) => {
-                "lost its way to the worker (by chroot, another user id, or a limit on descriptors) and ended"
+                "lost its connection to the worker (by chroot, another user id, or a limit on descriptors) and ended"
                     .to_owned()
             }
             (_, Ok(signal)) => format!("was ended by {signal}"),
@@ -202,12 +202,12 @@ impl Interpreter for PythonSession {
     }
 
     fn what_survives(_state: State) -> &'static str {
-        "a new one has the answer and nothing else: variables and imports are lost, programs that cells started are ended"
+        "a new one has only the answer: variables and imports are lost, and programs that cells started were ended"
     }
 }
 
 impl PythonSession {
-    /// Makes an interpreter that has just been started ready for cells.
+    /// Makes a newly started interpreter ready for cells.
     fn set_up(&mut self, events: &Events) -> Result<(), Exit> {
         let setup = serde_json::to_vec(&self.config.setup).map_err(Exit::failed)?;
         self.send(Task::SetUp, &setup, 0, 0)?;
@@ -216,7 +216,8 @@ impl PythonSession {
         Ok(())
     }
 
-    /// Sends a command. The last `written_bytes` of a cell's payload are what was written in place of its code.
+    /// Sends a command. The last `written_bytes` of a cell's payload are its source as written, if that is not the
+    /// code.
     fn send(
         &mut self,
         task: Task,
@@ -252,8 +253,8 @@ impl PythonSession {
         let kind = exception.as_ref().map(|exception| exception.kind.as_str());
         let hint = match (stopped, kind) {
             (Some(_), Some("KeyboardInterrupt")) => None,
-            (Some(_), _) => Some(CAME_TO_ITS_END),
-            (None, Some("SystemExit")) => Some("exit ends the cell and nothing else: the session goes on"),
+            (Some(_), _) => Some(STOPPED_ITSELF),
+            (None, Some("SystemExit")) => Some("exit only ends the cell; the session goes on"),
             (None, _) => None,
         };
         if let Some(answer) = &answer {
@@ -270,15 +271,16 @@ impl PythonSession {
     }
 }
 
-/// What is said of a cell that was to be stopped and has its own result.
-const CAME_TO_ITS_END: &str =
+/// Hint for a cell that was to be stopped, but has a result of its own.
+const STOPPED_ITSELF: &str =
     "the cell handled the interrupt or ended by itself at that moment; the session's state is kept";
 
 fn death(how: String) -> Death {
     Death { outcome: Outcome::Crashed, exit_code: None, how }
 }
 
-/// The code of a call, with what was written behind it where that is something else; and the size of the latter.
+/// The payload of a call: its code, followed by its source as written if that is different. Also the size of the
+/// latter.
 fn code_and_written(call: &Execute) -> (Cow<'_, [u8]>, usize) {
     match call.source.as_ref().filter(|source| **source != call.code) {
         None => (Cow::Borrowed(call.code.as_bytes()), 0),

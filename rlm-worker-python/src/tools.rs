@@ -1,19 +1,19 @@
-//! The names of root tools, as functions of a namespace.
+//! Checks that root tools can be functions of the session.
 
-/// Words that Python does not take for a name.
+/// Words that Python does not accept as names.
 const KEYWORDS: [&str; 35] = [
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def",
     "del", "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is",
     "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
-/// The name of the answer.
+/// Name of the answer.
 pub const ANSWER: &str = "answer";
 
-/// Names that the session's namespace has already.
+/// Names that the session's namespace always has.
 pub const TAKEN: [&str; 3] = [ANSWER, "extra_data", "fs_metadata"];
 
-/// Names of the functions that set the answer, where the session has them.
+/// Names of the functions that set the answer, if the session has them.
 pub const FINAL_FUNCTIONS: [&str; 2] = [FINAL, FINAL_VAR];
 
 /// Sets the answer to a value.
@@ -30,10 +30,10 @@ pub struct BadName {
     fault: &'static str,
 }
 
-/// Checks that each of these identifiers can be a function of the session, which may have [`FINAL_FUNCTIONS`] too.
+/// Checks that each of these identifiers can be a function of the session, which may also have [`FINAL_FUNCTIONS`].
 ///
 /// # Errors
-/// [`BadName`] names the first that cannot.
+/// [`BadName`] is the first that cannot.
 pub fn check_names<'a>(
     names: impl IntoIterator<Item = &'a String>,
     has_final_functions: bool,
@@ -41,9 +41,9 @@ pub fn check_names<'a>(
     for name in names {
         let fault = match name.as_str() {
             keyword if KEYWORDS.contains(&keyword) => "it is a keyword of Python",
-            taken if TAKEN.contains(&taken) => "the session has this name for something else",
+            taken if TAKEN.contains(&taken) => "the session already uses this name",
             function if has_final_functions && FINAL_FUNCTIONS.contains(&function) => {
-                "RLM_FINAL_FUNCTIONS gives the session a function of this name"
+                "RLM_FINAL_FUNCTIONS defines a function of this name"
             }
             _ => continue,
         };

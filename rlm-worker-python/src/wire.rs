@@ -1,8 +1,8 @@
-//! What the supervisor and the cell engine say to each other.
+//! Messages between the supervisor and the cell engine.
 //!
-//! The engine opens every pipe and file by path, for as long as it needs it ([`Places`]). A command is [`Command::BYTES`]
-//! bytes on the command pipe, written at once; its payload lies in a file in memory. A report is a header and a JSON
-//! document on the report pipe. Both sides come from one build, so nothing here is versioned.
+//! The engine opens every pipe and file by path, while it needs it ([`PipePaths`]). A command is [`Command::BYTES`]
+//! bytes on the command pipe, written at once; its payload is in a file in memory. A report is a header and a JSON
+//! document on the report pipe. Both sides come from one build, so there are no versions.
 
 use std::path::PathBuf;
 
@@ -11,38 +11,38 @@ use rlm_core::worker::settings::RootTools;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The signal that stops a cell which does not heed SIGINT: a real-time signal, far from those that programs take.
+/// The signal that stops a cell if SIGINT does not: a real-time signal, far from those that programs use.
 #[must_use]
 pub fn hard_stop_signal() -> i32 {
     nix::libc::SIGRTMAX() - 3
 }
 
-/// Exit status of an interpreter whose engine can no longer reach its supervisor, or cannot start.
+/// Exit status of an interpreter whose engine cannot start, or can no longer reach its supervisor.
 pub const LOST_STATUS: i32 = 121;
 
-/// Where the engine finds what it needs: paths, given to it as arguments in this order.
+/// Paths of the engine's pipes and files, passed as arguments in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
-    /// Commands are read here.
+pub struct PipePaths {
+    /// Pipe from which commands are read.
     pub commands: String,
-    /// The command's payload: a file in memory.
+    /// File in memory with the payload of the command.
     pub payload: String,
-    /// Reports are written here.
+    /// Pipe to which reports are written.
     pub report: String,
-    /// What descriptor 1 is.
+    /// Path of descriptor 1.
     pub stdout: String,
-    /// What descriptor 2 is.
+    /// Path of descriptor 2.
     pub stderr: String,
 }
 
-impl Places {
+impl PipePaths {
     /// The paths as arguments.
     #[must_use]
     pub fn into_arguments(self) -> [String; 5] {
         [self.commands, self.payload, self.report, self.stdout, self.stderr]
     }
 
-    /// The reverse of [`Self::into_arguments`].
+    /// The inverse of [`Self::into_arguments`].
     #[must_use]
     pub fn from_arguments(arguments: [String; 5]) -> Self {
         let [commands, payload, report, stdout, stderr] = arguments;
@@ -50,29 +50,30 @@ impl Places {
     }
 }
 
-/// What the engine is told to do. All numbers, so that it fits into one write.
+/// A command for the engine. It consists of numbers, so that it fits into one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Comes back in the report's header.
+    /// Returned in the report's header.
     pub nonce: u64,
-    /// What the payload is.
+    /// The task, which determines the meaning of the payload.
     pub task: Task,
     /// Size of the payload in bytes.
     pub payload_bytes: u64,
-    /// How many of those, at the end, are what was written in place of the cell's code; 0 where that is what was written.
+    /// Number of bytes at the end of the payload that are the cell's source as written; 0 if that is the code.
     pub written_bytes: u64,
-    /// Bound on the report's `result`, in bytes.
+    /// Longest `result` of the report, in bytes.
     pub max_result_bytes: u64,
 }
 
-/// What is to be done.
+/// The task of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// To make the session ready: the payload is a [`Setup`].
+    /// Make the session ready: the payload is a [`Setup`].
     SetUp,
-    /// To take variables: the payload is a JSON object.
+    /// Set variables: the payload is a JSON object.
     Set,
-    /// To run the cell with this number, which is part of its file name: the payload is its code, and what was written.
+    /// Run the cell with this number, which is part of its file name: the payload is its code, and its source as
+    /// written.
     Cell(u64),
 }
 
@@ -98,7 +99,7 @@ impl Command {
     /// Size of an encoded command.
     pub const BYTES: usize = 40;
 
-    /// The command as it goes through the pipe.
+    /// The command as bytes for the pipe.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -110,7 +111,7 @@ impl Command {
         bytes
     }
 
-    /// The reverse of [`Self::encode`].
+    /// The inverse of [`Self::encode`].
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let field = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]));
@@ -120,42 +121,42 @@ impl Command {
     }
 }
 
-/// What a namespace begins with.
+/// The initial namespace and guard rails of a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Setup {
-    /// The value of `extra_data`.
+    /// Value of `extra_data`.
     pub fs_root: PathBuf,
-    /// The value of `fs_metadata`.
+    /// Value of `fs_metadata`.
     pub fs_metadata: Value,
-    /// The value of `answer`.
+    /// Value of `answer`.
     pub answer: Answer,
     /// Modules that cells may not import.
     pub disallowed_modules: Vec<String>,
     /// Builtins that cells may not use.
     pub disallowed_builtins: Vec<String>,
-    /// Directories and files that cells may reach, beside the interpreter's own library. None: all.
+    /// Directories and files that cells may access besides the interpreter's own library. None: all.
     pub jail: Option<Vec<PathBuf>>,
-    /// Functions on the host.
+    /// Functions of the host.
     pub root_tools: Option<RootTools>,
-    /// Whether there are `FINAL` and `FINAL_VAR`.
+    /// True if `FINAL` and `FINAL_VAR` exist.
     pub has_final_functions: bool,
 }
 
-/// What became of a task.
+/// The result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The trailing expression's repr, or the traceback; cut where it is too long. Of [`Task::SetUp`]: Python's version. Of
-    /// [`Task::Set`]: why nothing was set.
+    /// Repr of the trailing expression, or the traceback; shortened if it is too long. [`Task::SetUp`]: Python's
+    /// version. [`Task::Set`]: the reason why nothing was set.
     pub result: Option<String>,
     /// Bytes dropped from the middle of `result`.
     pub dropped: u64,
     /// The exception that ended the cell.
     pub exception: Option<Exception>,
-    /// The answer; None where it is what it was.
+    /// The answer; None if it has not changed.
     pub answer: Option<Answer>,
 }
 
-/// Size of a report's header: nonce, and length of the document.
+/// Size of a report's header in bytes: nonce, and length of the document.
 pub const REPORT_HEADER_BYTES: usize = 16;
 
 /// The header of a report.
@@ -167,7 +168,7 @@ pub fn report_header(nonce: u64, bytes: usize) -> [u8; REPORT_HEADER_BYTES] {
     header
 }
 
-/// The document of a report with this nonce, once all of it is there.
+/// The document of the report with this nonce, once it is complete.
 #[must_use]
 pub fn complete_report(bytes: &[u8], nonce: u64) -> Option<&[u8]> {
     let header = bytes.first_chunk::<REPORT_HEADER_BYTES>()?;
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_comes_back_as_it_was() {
+    fn a_command_survives_the_round_trip() {
         for task in [Task::SetUp, Task::Set, Task::Cell(1), Task::Cell(u64::MAX - 1)] {
             let (payload_bytes, written_bytes, max_result_bytes) = (u64::MAX, 3, 1 << 40);
             let command = Command { nonce: 1, task, payload_bytes, written_bytes, max_result_bytes };
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_complete_with_its_last_byte_and_only_for_its_nonce() {
+    fn a_report_is_complete_at_its_last_byte_and_only_for_its_nonce() {
         let mut bytes = report_header(7, 3).to_vec();
         for byte in b"abc" {
             assert_eq!(complete_report(&bytes, 7), None);

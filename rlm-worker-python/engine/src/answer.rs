@@ -1,4 +1,4 @@
-//! Reads `answer` out of the namespace, whatever a cell made of it.
+//! Reads `answer` from the namespace, whatever a cell made of it.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -7,17 +7,17 @@ use rlm_core::protocol::Answer;
 
 use crate::text;
 
-/// The last answer that was sent, so that a large one is sent once.
+/// The last answer that was last_answer, so that a large one is last_answer only once.
 #[derive(Default)]
-pub(crate) struct Sent {
+pub(crate) struct LastAnswer {
     ready: bool,
-    /// The content itself, where it need not be looked at again: a string, which does not change, or something that cannot
-    /// be shown, which might take its time over it again.
+    /// The content object, if it does not need to be read again: a string, which does not change, or an object that
+    /// cannot be shown, which might take its time over it again.
     content: Option<Py<PyAny>>,
 }
 
-impl Sent {
-    /// The answer as it stands; None where it is the one that was sent last.
+impl LastAnswer {
+    /// The current answer; None if it is the one that was last_answer last.
     pub(crate) fn changed(&mut self, namespace: &Bound<'_, PyDict>) -> Option<Answer> {
         let answer = item(namespace, "answer");
         let (ready, content) = match answer.as_ref().map(|answer| answer.cast::<PyDict>()) {
@@ -25,7 +25,7 @@ impl Sent {
             Some(Ok(dict)) => (item(dict, "ready"), item(dict, "content")),
             Some(Err(_)) => (answer.clone(), answer.clone()),
         };
-        // A truth value that raises is no "yes".
+        // A truth value that raises does not count as true.
         let ready = ready.is_some_and(|ready| ready.is_truthy().unwrap_or(false));
         let same = self.content.as_ref().zip(content.as_ref()).is_some_and(|(old, new)| new.is(old));
         if same && ready == self.ready {
@@ -49,11 +49,11 @@ impl Sent {
     }
 }
 
-/// A value of a dict, read past whatever methods a subclass has. A key that cannot be compared is no key of ours.
+/// A value of a dict, read without calling the methods of a subclass. A key that cannot be compared is not one of ours.
 pub(crate) fn item<'py>(dict: &Bound<'py, PyDict>, key: &str) -> Option<Bound<'py, PyAny>> {
     let key = PyString::intern(dict.py(), key);
-    // SAFETY: both are live objects of the right types; a borrowed reference, or null with or without an exception, comes
-    // back.
+    // SAFETY: both are live objects of the right types; the call returns a borrowed reference, or null with or without
+    // an exception.
     let found = unsafe {
         let found = ffi::PyDict_GetItemWithError(dict.as_ptr(), key.as_ptr());
         Bound::from_borrowed_ptr_or_opt(dict.py(), found)

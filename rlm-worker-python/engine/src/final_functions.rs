@@ -1,6 +1,6 @@
 //! `FINAL` and `FINAL_VAR`: other ways to set the answer, for models that were trained on them.
 //!
-//! They are functions of C, so that a traceback has no frame of theirs.
+//! They are C functions, so that tracebacks do not show a frame of theirs.
 
 use pyo3::exceptions::{PyNameError, PyTypeError};
 use pyo3::prelude::*;
@@ -10,13 +10,13 @@ use rlm_worker_python::tools::{ANSWER, FINAL, FINAL_FUNCTIONS, FINAL_VAR, TAKEN}
 
 use crate::{answer, text};
 
-/// Least likeness of a name that may have been meant.
-const LIKENESS: f64 = 0.8;
+/// Least similarity of a name to suggest, from 0 to 1.
+const MIN_SIMILARITY: f64 = 0.8;
 
-/// How many such names are told.
-const MAX_NEAR: usize = 3;
+/// Most names to suggest.
+const MAX_SUGGESTIONS: usize = 3;
 
-/// Puts both functions into the namespace.
+/// Adds both functions to the namespace.
 pub(crate) fn add(namespace: &Bound<'_, PyDict>) -> PyResult<()> {
     let py = namespace.py();
     let owned = namespace.clone().unbind();
@@ -34,7 +34,7 @@ pub(crate) fn add(namespace: &Bound<'_, PyDict>) -> PyResult<()> {
         PyCFunction::new_closure(py, Some(c"FINAL_VAR"), Some(doc), move |arguments, keywords| {
             let name = argument(FINAL_VAR, "name", arguments, keywords)?;
             let py = name.py();
-            // A function's own variables come first, as for any name in it.
+            // Local variables of the calling function come first, as in any name lookup.
             let locals = frame.call0(py).and_then(|frame| frame.getattr(py, "f_locals"));
             let locals = locals.ok().and_then(|locals| locals.into_bound(py).cast_into::<PyMapping>().ok());
             let namespace = owned.bind(py);
@@ -43,7 +43,7 @@ pub(crate) fn add(namespace: &Bound<'_, PyDict>) -> PyResult<()> {
     namespace.set_item(FINAL_VAR, function)
 }
 
-/// The one argument of a function.
+/// The single argument of a function.
 fn argument<'py>(
     function: &str,
     parameter: &str,
@@ -86,41 +86,44 @@ fn variable<'py>(
     names.extend(
         locals.and_then(|locals| locals.keys().ok()?.extract::<Vec<String>>().ok()).unwrap_or_default(),
     );
-    let near = near_names(name, names);
-    let meant = if near.is_empty() { "assign it first".to_owned() } else { format!("did you mean {near}") };
+    let suggested = suggestions(name, names);
+    let meant =
+        if suggested.is_empty() { "assign it first".to_owned() } else { format!("did you mean {suggested}") };
     Err(PyNameError::new_err(format!(
         "FINAL_VAR finds no variable named '{}': {meant}, or write FINAL(value) for a value",
         name_excerpt(name)
     )))
 }
 
-/// The names that are most like this one, nearest first.
-fn near_names(name: &str, names: Vec<String>) -> String {
+/// The most similar names, best first.
+fn suggestions(name: &str, names: Vec<String>) -> String {
     let name = name.to_lowercase();
-    let likeness = |other: &String| strsim::jaro_winkler(&name, &other.to_lowercase());
+    let similarity = |other: &String| strsim::jaro_winkler(&name, &other.to_lowercase());
     let is_ours = |other: &str| FINAL_FUNCTIONS.contains(&other) || TAKEN.contains(&other);
-    let mut near: Vec<(f64, String)> = names
+    let mut suggested: Vec<(f64, String)> = names
         .into_iter()
         .filter(|other| !other.starts_with('_') && !is_ours(other))
-        .map(|other| (likeness(&other), other))
-        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .map(|other| (similarity(&other), other))
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .collect();
-    near.sort_by(|(one, name), (other, other_name)| other.total_cmp(one).then_with(|| name.cmp(other_name)));
-    near.dedup();
-    let near: Vec<String> = near.into_iter().take(MAX_NEAR).map(|(_, name)| format!("'{name}'")).collect();
-    near.join(" or ")
+    suggested
+        .sort_by(|(one, name), (other, other_name)| other.total_cmp(one).then_with(|| name.cmp(other_name)));
+    suggested.dedup();
+    let suggested: Vec<String> =
+        suggested.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| format!("'{name}'")).collect();
+    suggested.join(" or ")
 }
 
-/// Makes the text of a value the answer, and declares it final, whatever a cell made of `answer`. Returns None.
+/// Sets the answer to the text of a value and declares it final, whatever a cell made of `answer`. Returns None.
 fn set_answer(namespace: &Bound<'_, PyDict>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     let is_answer = answer::item(namespace, ANSWER).is_some_and(|answer| answer.is(value));
     let content = match value {
-        // What it holds is meant.
+        // `answer` itself means its content.
         dict if is_answer && dict.is_instance_of::<PyDict>() => None,
         text if text.is_instance_of::<PyString>() => Some(text.clone()),
         other => Some(other.str()?.into_any()),
     };
-    // The text may have been made by code that put something in its place.
+    // Converting the value to text may have run code that replaced the answer.
     let answer = answer::item(namespace, ANSWER).and_then(|answer| answer.cast_into::<PyDict>().ok());
     let answer = match answer {
         Some(answer) => answer,

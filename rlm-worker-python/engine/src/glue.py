@@ -1,7 +1,7 @@
-"""The part of the cell engine that is Python: what would be longer, or less exact, in Rust.
+"""The Python part of the cell engine: code that would be longer, or less exact, in Rust.
 
-It runs in a namespace and with builtins of its own, so that a cell can take nothing from it. What it imports it imports
-when a cell first needs it: most sessions never format a traceback, and a session starts faster and stays smaller so.
+It runs in a namespace and with builtins of its own, so that cells cannot affect it. Modules are imported when a cell
+first needs them: most sessions never format a traceback, and they start faster and stay smaller this way.
 """
 
 import sys
@@ -21,33 +21,34 @@ class Sources(dict):
 # The sources of cells whose code is alive, as `linecache` keeps them. It becomes the cache of `linecache` itself.
 sources = Sources()
 
-# How many code objects of each such cell are alive, and whether it defines a class.
+# Number of living code objects of each such cell, and whether the cell defines a class.
 alive = {}
 
-# By the identity of each weak reference to such code: the reference, and the cell.
+# The reference and the cell of each weak reference to such code, by the identity of the reference.
 cell_of = {}
 
-# The references whose code has died. They come here by `append`, in C, which no interrupt can hit.
+# References whose code has died. They are added by `append`, in C, which no interrupt can hit.
 dead = []
 
-# Cells with a class and no code alive: the class may still be there, and nothing tells. The oldest go first.
+# Cells with a class but no living code: the class may still exist, and nothing reports it. The oldest are dropped
+# first.
 with_classes = {}
 CLASS_CELLS = 1000
 
 CO_OPTIMIZED = 1
 CO_COROUTINE = 0x80
 
-# How many calls a traceback shows: more than Python's own limit on recursion, which is 1,000.
+# Most calls that a traceback shows: more than Python's own recursion limit of 1,000.
 MAX_FRAMES = 1500
 
 HEAD = "Traceback (most recent call last):\n"
 
 
 def move_to_written(tree, tree_of_written):
-    """Moves each node of a cell's tree to where it stands in what was written. Returns the tree.
+    """Moves each node of a cell's tree to its position in the source as written. Returns the tree.
 
-    The two are one program but for calls, which the host has made: in their place the code has names. None where they
-    are not; the tree is of no use then.
+    Both must be the same program, except that the code has names in place of calls that the host has made. Otherwise
+    this returns None, and the tree is unusable.
     """
     pairs = [(tree, tree_of_written)]
     known = {}
@@ -79,7 +80,7 @@ def move_to_written(tree, tree_of_written):
 
 
 def add_source(filename, source):
-    """Shows `linecache` the source of a cell."""
+    """Adds the source of a cell to `linecache`."""
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     sources[filename] = (len(source), None, [line + "\n" for line in lines], filename)
 
@@ -101,7 +102,7 @@ def is_cell(filename):
 
 
 def format_exception(error):
-    """A traceback as Python prints it, without the frames that are ours."""
+    """Formats a traceback as Python does, without our own frames."""
     from traceback import TracebackException
 
     chain, seen = [error], set()
@@ -115,24 +116,24 @@ def format_exception(error):
     depth, entry = 0, traceback
     while entry is not None:
         depth, entry = depth + 1, entry.tb_next
-    # A recursion of a million calls would take the formatter minutes.
+    # For a recursion of a million calls the formatter would take minutes.
     limit = None if depth <= MAX_FRAMES else -MAX_FRAMES
     lines = list(TracebackException(type(error), error, traceback, limit=limit, compact=True).format())
     if limit is not None and HEAD in lines:
-        # Of several exceptions the last is the one that was not caught.
+        # The last of several exceptions is the one that was not caught.
         place = len(lines) - lines[::-1].index(HEAD)
         lines.insert(place, "  [%d calls left out here]\n" % (depth - MAX_FRAMES))
     return "".join(lines).removesuffix("\n")
 
 
 def of_cell(traceback):
-    """The part of a traceback that is a cell's: from its first frame on, and behind the last frame that is ours."""
+    """The part of a traceback that belongs to a cell: from its first frame on, and after our last frame."""
     start, entry, has_ours = None, traceback, False
     while entry is not None:
         if is_of_tool(entry.tb_next):
-            # The call of a root tool is the end: what is behind it is ours.
+            # The traceback ends at the call of a root tool: the frames below it are ours.
             entry.tb_next = None
-        if entry.tb_frame.f_globals is globals_of_ours:
+        if entry.tb_frame.f_globals is own_globals:
             start, has_ours = None, True
         elif start is None and is_cell(entry.tb_frame.f_code.co_filename):
             start = entry
@@ -148,7 +149,7 @@ loop = None
 
 
 async def run_parts(namespace, codes):
-    """Runs the parts of a cell, in one task: all of them see a running loop where one of them awaits."""
+    """Runs the parts of a cell in one task: all of them see a running loop if one of them awaits."""
     for code in codes:
         value = eval(code, namespace)
         if code.co_flags & CO_COROUTINE:
@@ -157,14 +158,14 @@ async def run_parts(namespace, codes):
 
 
 def run_async(namespace, codes):
-    """Runs a cell that awaits, on one loop for the life of the session, so that tasks go on from cell to cell."""
+    """Runs a cell that awaits. The session has one loop, so that tasks continue from cell to cell."""
     global loop
     import asyncio
 
     if loop is None or loop.is_closed():
         loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    # What stopped the loop in an earlier cell is not to stop it in this one.
+    # A stop that was requested in an earlier cell must not stop the loop in this one.
     loop.call_soon(loop.stop)
     loop.run_forever()
     task = loop.create_task(run_parts(namespace, codes))
@@ -181,7 +182,7 @@ def run_async(namespace, codes):
             pass
         except BaseException:
             if not task.done():
-                # It heeds neither, and is left to a loop that never runs again.
+                # It ignores the cancellation too, and is left to a loop that never runs again.
                 task._log_destroy_pending = False
                 raise failure from None
     loop = stuck
@@ -192,21 +193,21 @@ def run_async(namespace, codes):
 
 
 def add_line(error, filename):
-    """Gives a syntax error its line where the compiler raised it: unlike the parser it looks for a file."""
+    """Adds the source line to a syntax error of the compiler, which, unlike the parser, looks for a file."""
     if isinstance(error, SyntaxError) and error.text is None and error.filename == filename and error.lineno:
         error.text = sources[filename][2][error.lineno - 1]
 
 
 def add_sources(linecache):
     sources.update(linecache.cache)
-    # From 3.13 on the interpreter shows it what `-c` ran, which would be taken for the source of any other "<string>".
+    # From 3.13 on the interpreter adds the text of `-c`, which would be taken for the source of any other "<string>".
     sources.pop("<string>", None)
     getattr(linecache, "_interactive_cache", {}).clear()
     linecache.cache = sources
 
 
 def add_classes(inspect):
-    """Lets `inspect` find the file of a class that a cell defined: `__main__` has none."""
+    """Lets `inspect` find the file of a class that a cell defined: `__main__` does not have one."""
     import re
 
     getfile = inspect.getfile
@@ -214,7 +215,7 @@ def add_classes(inspect):
     def getfile_of_cells(object):
         if isinstance(object, type) and object.__module__ == "__main__":
             is_head = re.compile(r"\s*class\s+" + re.escape(object.__name__) + r"\b").match
-            # Known from 3.13 on: the first decorator's line, or else that of `class`.
+            # Available from 3.13 on: the line of the first decorator, or of `class` without one.
             first = vars(object).get("__firstlineno__")
 
             def may_define(filename):
@@ -225,7 +226,7 @@ def add_classes(inspect):
                         return False
                 return any(map(is_head, lines))
 
-            # A method may come from another cell, by assignment or by its decorator.
+            # A method may come from another cell, by assignment or through its decorator.
             methods = (getattr(value, "__code__", None) for value in vars(object).values())
             files = {getattr(code, "co_filename", "") for code in methods}
 
@@ -244,13 +245,13 @@ modules = sys.modules
 
 
 def tidy():
-    """Runs after each cell, when nothing can interrupt it."""
+    """Cleans up after each cell, when nothing can interrupt it."""
     while dead:
         _, filename = cell_of.pop(id(dead.pop()))
         forget_code(filename)
     events = modules.get("asyncio.events")
     if events is not None:
-        # No loop runs between cells: an interrupt may have kept one from saying so.
+        # Loops do not run between cells, but an interrupt may have kept one from unregistering.
         events._set_running_loop(None)
 
 
@@ -275,7 +276,7 @@ additions = {"linecache": add_sources, "inspect": add_classes}
 
 
 class LateAdditions:
-    """Finds the modules of `additions`, and adds to each when a cell first imports it."""
+    """Finds the modules of `additions`, and patches each one when a cell first imports it."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -293,7 +294,7 @@ class LateAdditions:
         return spec
 
 
-globals_of_ours = globals()
+own_globals = globals()
 for name, add in additions.items():
     if name in sys.modules:
         add(sys.modules[name])

@@ -1,4 +1,4 @@
-//! Refused modules and builtins. Best effort, for models that mean well: this is no sandbox.
+//! Refused modules and builtins. Best effort, for models that mean well: this is not a sandbox.
 
 use pyo3::exceptions::{PyImportError, PyPermissionError};
 use pyo3::prelude::*;
@@ -7,11 +7,11 @@ use rlm_worker_python::wire::Setup;
 
 use crate::jail;
 
-/// Puts up what the setup asks for.
-pub(crate) fn put_up(namespace: &Bound<'_, PyDict>, setup: &Setup) -> PyResult<()> {
+/// Installs the guard rails of the setup.
+pub(crate) fn install(namespace: &Bound<'_, PyDict>, setup: &Setup) -> PyResult<()> {
     let py = namespace.py();
     if !setup.disallowed_modules.is_empty() || !setup.disallowed_builtins.is_empty() {
-        // The cells' own builtins, so that the library goes on with all of them.
+        // The cells get builtins of their own, so that the library keeps all of them.
         let builtins = py.import("builtins")?.dict().copy()?;
         for name in &setup.disallowed_builtins {
             if builtins.contains(name)? {
@@ -25,10 +25,10 @@ pub(crate) fn put_up(namespace: &Bound<'_, PyDict>, setup: &Setup) -> PyResult<(
         }
         namespace.set_item("__builtins__", builtins)?;
     }
-    setup.jail.as_ref().map_or(Ok(()), |paths| jail::put_up(py, paths))
+    setup.jail.as_ref().map_or(Ok(()), |paths| jail::install(py, paths))
 }
 
-/// What stands in the place of a refused builtin.
+/// A function that replaces a refused builtin.
 fn refusing<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyCFunction>> {
     let message = format!("builtin '{name}' is not allowed in this session");
     PyCFunction::new_closure(py, None, None, move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
@@ -36,7 +36,7 @@ fn refusing<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyCFunction
     })
 }
 
-/// `__import__`, for all modules but these and what lies in them.
+/// An `__import__` that refuses these modules and their submodules.
 fn refusing_import<'py>(
     import: &Bound<'py, PyAny>,
     modules: Vec<String>,

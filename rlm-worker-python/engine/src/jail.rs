@@ -1,5 +1,5 @@
-//! The jail: Python code reaches no file outside some directories. Best effort, by audit events: what C code and other
-//! programs open is not seen, and neither is `os.stat`, which raises no event.
+//! The jail: Python code cannot reach files outside some directories. Best effort, by audit events: it does not see the
+//! files that C code and other programs open, nor `os.stat`, which raises no event.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -13,25 +13,25 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple};
 
-/// What every program may open.
+/// Files that every program may open.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// What the library reads beside itself.
+/// Data outside the library that it reads.
 const LIBRARY_DATA: &str = "/usr/share/zoneinfo";
 
-/// How many symbolic links are followed before it is a loop; Linux has the same limit.
+/// Most symbolic links that are followed before the path counts as a loop; Linux has the same limit.
 const MAX_LINKS: usize = 40;
 
 thread_local! {
-    /// The directory descriptor of the `os.open` that is under way: the one event that does not tell it.
+    /// The directory descriptor of the current `os.open`: the one event that does not include it.
     static OPEN_DIR_FD: Cell<Option<i32>> = const { Cell::new(None) };
 }
 
 /// One path among the arguments of an audit event.
-struct Place {
+struct PathArgument {
     path: usize,
     dir_fd: Option<usize>,
-    /// Whether it is about what a link leads to, not about the link.
+    /// True if the event is about the target of a link, not about the link itself.
     follows: bool,
     access: Access,
 }
@@ -39,52 +39,53 @@ struct Place {
 enum Access {
     Read,
     Write,
-    /// By the flags in this argument.
+    /// Depends on the flags in this argument.
     Flags(usize),
 }
 
-const fn place(path: usize, dir_fd: Option<usize>, follows: bool, access: Access) -> Place {
-    Place { path, dir_fd, follows, access }
+const fn arg(path: usize, dir_fd: Option<usize>, follows: bool, access: Access) -> PathArgument {
+    PathArgument { path, dir_fd, follows, access }
 }
 
-/// The events that name files, and where: see "Audit events table" in the documentation of the Python library.
-const EVENTS: &[(&str, &[Place])] = &[
-    ("open", &[place(0, None, true, Access::Flags(2))]),
-    ("os.listdir", &[place(0, None, true, Access::Read)]),
-    ("os.scandir", &[place(0, None, true, Access::Read)]),
-    ("os.chdir", &[place(0, None, true, Access::Read)]),
-    ("os.getxattr", &[place(0, None, true, Access::Read)]),
-    ("os.listxattr", &[place(0, None, true, Access::Read)]),
-    ("os.truncate", &[place(0, None, true, Access::Write)]),
-    ("os.setxattr", &[place(0, None, true, Access::Write)]),
-    ("os.removexattr", &[place(0, None, true, Access::Write)]),
-    ("os.chmod", &[place(0, Some(2), true, Access::Write)]),
-    ("os.chown", &[place(0, Some(3), true, Access::Write)]),
-    ("os.utime", &[place(0, Some(3), true, Access::Write)]),
-    ("os.mkdir", &[place(0, Some(2), false, Access::Write)]),
-    ("os.remove", &[place(0, Some(1), false, Access::Write)]),
-    ("os.rmdir", &[place(0, Some(1), false, Access::Write)]),
-    ("os.symlink", &[place(1, Some(2), false, Access::Write)]),
-    ("os.rename", &[place(0, Some(2), false, Access::Write), place(1, Some(3), false, Access::Write)]),
-    ("os.link", &[place(0, Some(2), true, Access::Read), place(1, Some(3), false, Access::Write)]),
-    ("sqlite3.connect", &[place(0, None, true, Access::Write)]),
+/// The audit events that name files, with the positions of their paths: see "Audit events table" in the documentation
+/// of the Python library.
+const EVENTS: &[(&str, &[PathArgument])] = &[
+    ("open", &[arg(0, None, true, Access::Flags(2))]),
+    ("os.listdir", &[arg(0, None, true, Access::Read)]),
+    ("os.scandir", &[arg(0, None, true, Access::Read)]),
+    ("os.chdir", &[arg(0, None, true, Access::Read)]),
+    ("os.getxattr", &[arg(0, None, true, Access::Read)]),
+    ("os.listxattr", &[arg(0, None, true, Access::Read)]),
+    ("os.truncate", &[arg(0, None, true, Access::Write)]),
+    ("os.setxattr", &[arg(0, None, true, Access::Write)]),
+    ("os.removexattr", &[arg(0, None, true, Access::Write)]),
+    ("os.chmod", &[arg(0, Some(2), true, Access::Write)]),
+    ("os.chown", &[arg(0, Some(3), true, Access::Write)]),
+    ("os.utime", &[arg(0, Some(3), true, Access::Write)]),
+    ("os.mkdir", &[arg(0, Some(2), false, Access::Write)]),
+    ("os.remove", &[arg(0, Some(1), false, Access::Write)]),
+    ("os.rmdir", &[arg(0, Some(1), false, Access::Write)]),
+    ("os.symlink", &[arg(1, Some(2), false, Access::Write)]),
+    ("os.rename", &[arg(0, Some(2), false, Access::Write), arg(1, Some(3), false, Access::Write)]),
+    ("os.link", &[arg(0, Some(2), true, Access::Read), arg(1, Some(3), false, Access::Write)]),
+    ("sqlite3.connect", &[arg(0, None, true, Access::Write)]),
 ];
 
 struct Jail {
-    /// What may be read and written.
+    /// Paths that may be read and written.
     open: Vec<PathBuf>,
-    /// What may be read.
+    /// Paths that may only be read.
     library: Vec<PathBuf>,
 }
 
-/// Closes the jail around these paths and the interpreter's own library, for the life of the process.
-pub(crate) fn put_up(py: Python<'_>, paths: &[PathBuf]) -> PyResult<()> {
+/// Confines the process, for the rest of its life, to these paths and the interpreter's own library.
+pub(crate) fn install(py: Python<'_>, paths: &[PathBuf]) -> PyResult<()> {
     let real = |path: &Path| fs::canonicalize(path).ok();
     let sys = py.import("sys")?;
     let mut library: Vec<PathBuf> = Vec::new();
     for entry in sys.getattr("path")?.try_iter()? {
         let entry = entry?.extract::<PathBuf>()?;
-        // An empty entry means the working directory, which is open anyway.
+        // An empty entry means the working directory, which is accessible anyway.
         library.extend(Some(entry).filter(|entry| entry.is_absolute()).and_then(|entry| real(&entry)));
     }
     library.extend(real(Path::new(LIBRARY_DATA)));
@@ -94,11 +95,11 @@ pub(crate) fn put_up(py: Python<'_>, paths: &[PathBuf]) -> PyResult<()> {
         jail.check(arguments)
     };
     sys.call_method1("addaudithook", (PyCFunction::new_closure(py, None, None, watch)?,))?;
-    tell_dir_fd(py)
+    track_dir_fd(py)
 }
 
-/// Lets [`OPEN_DIR_FD`] know what `os.open` does.
-fn tell_dir_fd(py: Python<'_>) -> PyResult<()> {
+/// Wraps `os.open` to record its `dir_fd` in [`OPEN_DIR_FD`].
+fn track_dir_fd(py: Python<'_>) -> PyResult<()> {
     let os = py.import("os")?;
     let original = os.getattr("open")?.unbind();
     let open = move |arguments: &Bound<'_, PyTuple>, keywords: Option<&Bound<'_, PyDict>>| {
@@ -115,28 +116,31 @@ fn tell_dir_fd(py: Python<'_>) -> PyResult<()> {
 }
 
 impl Jail {
-    /// Refuses an event that names a file outside.
+    /// Refuses an event that names a file outside the jail.
     fn check(&self, arguments: &Bound<'_, PyTuple>) -> PyResult<()> {
         let event = arguments.get_item(0)?;
         let Ok(event) = event.extract::<&str>() else { return Ok(()) };
-        let Some((_, places)) = EVENTS.iter().find(|(name, _)| *name == event) else { return Ok(()) };
+        let Some((_, arguments_with_paths)) = EVENTS.iter().find(|(name, _)| *name == event) else {
+            return Ok(());
+        };
         let arguments = arguments.get_item(1)?.cast_into::<PyTuple>()?;
-        for place in *places {
-            let Some(path) = arguments.get_item(place.path).ok().and_then(|path| file_path(&path)) else {
-                // A descriptor, or no path at all: what it belongs to was judged when it was opened.
+        for path_argument in *arguments_with_paths {
+            let Some(path) = arguments.get_item(path_argument.path).ok().and_then(|path| file_path(&path))
+            else {
+                // A descriptor, or not a path at all: the file was checked when it was opened.
                 continue;
             };
             let number =
                 |at: usize| arguments.get_item(at).ok().and_then(|value| value.extract::<i32>().ok());
-            let dir_fd = place.dir_fd.and_then(number).or(OPEN_DIR_FD.get()).filter(|fd| *fd >= 0);
-            let writes = match place.access {
+            let dir_fd = path_argument.dir_fd.and_then(number).or(OPEN_DIR_FD.get()).filter(|fd| *fd >= 0);
+            let writes = match path_argument.access {
                 Access::Read => false,
                 Access::Write => true,
                 Access::Flags(at) => number(at).is_some_and(|flags| {
                     flags & (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) != 0
                 }),
             };
-            if !self.allows(&path, dir_fd, place.follows, writes) {
+            if !self.allows(&path, dir_fd, path_argument.follows, writes) {
                 let message = format!("Access outside working directory is blocked: {}", path.display());
                 return Err(PyPermissionError::new_err(message));
             }
@@ -146,7 +150,7 @@ impl Jail {
 
     fn allows(&self, path: &Path, dir_fd: Option<i32>, follows: bool, writes: bool) -> bool {
         if path.as_os_str().is_empty() || path == Path::new(":memory:") {
-            // The kernel refuses it, or it is no file.
+            // The kernel refuses an empty path, and `:memory:` is not a file.
             return true;
         }
         let base = match dir_fd {
@@ -159,7 +163,7 @@ impl Jail {
     }
 }
 
-/// Where an absolute path leads, through symbolic links and `..`, also where nothing is there yet. None for a loop.
+/// The target of an absolute path, through symbolic links and `..`, even if it does not exist yet. None for a loop.
 fn resolve(path: &Path, follows: bool) -> Option<PathBuf> {
     let mut todo: Vec<OsString> = path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
     let mut real = PathBuf::from("/");
@@ -188,9 +192,9 @@ fn resolve(path: &Path, follows: bool) -> Option<PathBuf> {
     Some(real)
 }
 
-/// A path as the system sees it; None for what is none, such as a descriptor.
+/// A path as the system sees it; None for anything else, such as a descriptor.
 fn file_path(value: &Bound<'_, PyAny>) -> Option<PathBuf> {
-    // SAFETY: a live object; a new reference, or null with an exception, comes back.
+    // SAFETY: a live object; the call returns a new reference, or null with an exception.
     let path = unsafe { Bound::from_owned_ptr_or_opt(value.py(), ffi::PyOS_FSPath(value.as_ptr())) };
     let path = path.or_else(|| {
         drop(PyErr::take(value.py()));
@@ -198,7 +202,7 @@ fn file_path(value: &Bound<'_, PyAny>) -> Option<PathBuf> {
     })?;
     let bytes = match path.cast::<PyString>() {
         Ok(text) => {
-            // SAFETY: a live string; a new reference to bytes, or null with an exception, comes back.
+            // SAFETY: a live string; the call returns a new reference to bytes, or null with an exception.
             let bytes = unsafe {
                 Bound::from_owned_ptr_or_opt(value.py(), ffi::PyUnicode_EncodeFSDefault(text.as_ptr()))
             };

@@ -1,21 +1,21 @@
 //! The cell engine: runs cells inside the user's own Python.
 //!
 //! The user's `python3` imports this library and calls `serve` with no Python frame below it. From then on that process
-//! has one thing to do: read a command, run the cell in `__main__`, write a report. It has one thread, and while a cell
-//! runs it holds no descriptor of ours beside 0, 1 and 2, and no name of ours in `__main__` but those that are documented.
+//! only reads a command, runs the cell in `__main__`, and writes a report. It has one thread. While a cell runs, it has
+//! no descriptor of ours except 0, 1 and 2, and no name of ours in `__main__` except the documented ones.
 //!
 //! * `session`: the loop. Start reading there.
-//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of that which are Python. `quiet`: no
-//!   warning told twice.
-//! * `answer`, `text`: what a cell leaves, as text, whatever it is.
-//! * `signals`: how a cell is interrupted, and why nothing else is. `streams`: descriptors 0, 1, 2 and `sys.std*`.
+//! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of it that are Python. `quiet`:
+//! compiling without repeating a warning.
+//! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
+//! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.
-//! * `tools`: functions that call the host. `tools.py`: the parts of that which are Python.
+//! * `tools`: functions that call the host. `tools.py`: the parts of them that are Python.
 //! * `final_functions`: other ways to set the answer.
-//! * `variables`: what the host puts into the namespace.
+//! * `variables`: values that the host puts into the namespace.
 //! * `pipes`: pipes and files, opened by path.
 //!
-//! The supervisor, `rlm-worker-python`, does the rest: it has the time limits, the output, and the answer to the host.
+//! The supervisor, `rlm-worker-python`, does the rest: time limits, output, and responses to the host.
 
 mod answer;
 mod cell;
@@ -35,14 +35,14 @@ mod variables;
 use pyo3::prelude::*;
 use rlm_worker_python::wire::LOST_STATUS;
 
-/// Serves the session whose places stand in `sys.argv`, and never returns.
+/// Serves the session whose pipe paths are in `sys.argv`, and never returns.
 #[pyfunction]
 fn serve(py: Python<'_>) -> PyResult<()> {
     let fault = match session::serve(py) {
         Ok(never) => match never {},
         Err(fault) => fault,
     };
-    // The supervisor reads this as the interpreter's last words.
+    // The supervisor reports this as the interpreter's last output.
     fault.display(py);
     pipes::end_process(LOST_STATUS)
 }

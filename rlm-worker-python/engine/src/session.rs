@@ -1,4 +1,4 @@
-//! The loop: a command, a cell, a report.
+//! The loop of the engine: a command, a cell, a report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{ONE_CALL_PREFIX, name_excerpt};
-use rlm_worker_python::wire::{Command, Places, Report, Setup, Task, report_header};
+use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task, report_header};
 
-use crate::answer::Sent;
+use crate::answer::LastAnswer;
 use crate::cell::{Cells, Source};
 use crate::guard_rails;
 use crate::signals::{self, Signals};
@@ -20,16 +20,16 @@ use crate::streams::Streams;
 use crate::{final_functions, pipes, text, tools, variables};
 
 struct Session {
-    places: Places,
+    paths: PipePaths,
     cells: Cells,
     signals: Signals,
     streams: Streams,
-    sent: Sent,
+    last_answer: LastAnswer,
     /// Names of the root tools.
     root_tools: Vec<String>,
     has_final_functions: bool,
-    /// Names that the namespace has until the end of the next cell.
-    of_one_call: BTreeSet<String>,
+    /// Names in the namespace that last until the end of the next cell.
+    transient_variables: BTreeSet<String>,
     pid: Pid,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
     let mut session = Session::new(py)?;
     loop {
         let command = session.next_command(py)?;
-        let payload = pipes::read_payload(&session.places.payload, command.payload_bytes)?;
+        let payload = pipes::read_payload(&session.paths.payload, command.payload_bytes)?;
         let report = match command.task {
             Task::SetUp => session.set_up(py, &payload)?,
             Task::Set => session.set(py, &payload)?,
@@ -50,7 +50,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
         let document = serde_json::to_vec(&report).map_err(fault)?;
         session.leave_if_child(py);
         let header = report_header(command.nonce, document.len());
-        py.detach(|| pipes::write_report(&session.places.report, &header, &document))?;
+        py.detach(|| pipes::write_report(&session.paths.report, &header, &document))?;
     }
 }
 
@@ -59,25 +59,37 @@ impl Session {
         let signals = Signals::new(py)?;
         let sys = py.import("sys")?;
         let arguments = sys.getattr("argv")?.extract::<Vec<String>>()?;
-        // `-c`, the engine, the places.
-        let places = arguments.into_iter().skip(2).collect::<Vec<_>>().try_into();
-        let places = Places::from_arguments(places.map_err(|_| fault("the engine's arguments are missing"))?);
+        // `-c`, the engine, the paths.
+        let paths = arguments.into_iter().skip(2).collect::<Vec<_>>().try_into();
+        let paths =
+            PipePaths::from_arguments(paths.map_err(|_| fault("the engine's arguments are missing"))?);
         sys.setattr("argv", PyList::new(py, [""])?)?;
         sys.delattr("__interactivehook__")?;
-        // Modules in the working directory can be imported, but take nobody's place.
+        // Modules in the working directory can be imported, but do not hide other modules.
         sys.getattr("path")?.call_method1("append", ("",))?;
-        let streams = Streams::new(py, &places.stdout, &places.stderr)?;
+        let streams = Streams::new(py, &paths.stdout, &paths.stderr)?;
         let cells = Cells::new(py)?;
-        let (sent, root_tools, of_one_call) = (Sent::default(), Vec::new(), BTreeSet::new());
+        let (last_answer, root_tools, transient_variables) =
+            (LastAnswer::default(), Vec::new(), BTreeSet::new());
         let (has_final_functions, pid) = (false, Pid::this());
-        Ok(Self { places, cells, signals, streams, sent, root_tools, has_final_functions, of_one_call, pid })
+        Ok(Self {
+            paths,
+            cells,
+            signals,
+            streams,
+            last_answer,
+            root_tools,
+            has_final_functions,
+            transient_variables,
+            pid,
+        })
     }
 
-    /// Waits for a command. Python's handlers of other signals, which a cell may have set, run meanwhile.
+    /// Waits for a command. In the meantime, Python runs its handlers of other signals, which a cell may have set.
     fn next_command(&self, py: Python<'_>) -> PyResult<Command> {
-        let pipe = pipes::open(&self.places.commands, nix::libc::O_RDONLY)?;
+        let pipe = pipes::open(&self.paths.commands, nix::libc::O_RDONLY)?;
         loop {
-            // A signal that comes after the look and before the wait has to end the wait.
+            // A signal that arrives between the check and the wait must end the wait.
             let mask = signals::block_all();
             signals::run_handlers(py);
             self.leave_if_child(py);
@@ -91,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Gives the namespace its names.
+    /// Fills the namespace.
     fn set_up(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
         let setup: Setup = serde_json::from_slice(payload).map_err(fault)?;
         let namespace = self.cells.namespace(py);
@@ -109,13 +121,13 @@ impl Session {
             final_functions::add(namespace)?;
         }
         self.has_final_functions = setup.has_final_functions;
-        guard_rails::put_up(namespace, &setup)?;
+        guard_rails::install(namespace, &setup)?;
         return_memory();
         let version = Python::version_str().split(' ').next().unwrap_or_default();
         Ok(Report { result: Some(version.to_owned()), ..Report::default() })
     }
 
-    /// Gives the namespace variables: all, or none and a report that says why.
+    /// Sets variables in the namespace: all, or none and a report with the reason.
     fn set(&mut self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
         let variables: BTreeMap<String, JsonText> = serde_json::from_slice(payload).map_err(fault)?;
         let refuse = |name: &str, fault: String| {
@@ -135,7 +147,7 @@ impl Session {
         for (name, value) in &values {
             let before = namespace.get_item(name)?;
             if let Err(error) = namespace.set_item(name, value) {
-                // Out of memory. What takes no more of it goes back.
+                // Out of memory: the old values go back where that takes no memory.
                 for (name, before) in old {
                     before
                         .map_or_else(|| namespace.del_item(name), |value| namespace.set_item(name, value))?;
@@ -145,15 +157,15 @@ impl Session {
             old.push((name, before));
         }
         let names = values.iter().map(|(name, _)| name).filter(|name| name.starts_with(ONE_CALL_PREFIX));
-        self.of_one_call.extend(names.cloned());
-        // What goes with the old values may be code of the session's, which can be stopped.
+        self.transient_variables.extend(names.cloned());
+        // Dropping the old values may run code of the session, which must be interruptible.
         self.signals.open(py);
         drop(old);
         self.signals.close(py);
         Ok(Report::default())
     }
 
-    /// A name and a value for the namespace, or why there is none.
+    /// A name and a value for the namespace, or the reason for the refusal.
     fn variable<'py>(
         &self,
         py: Python<'py>,
@@ -162,24 +174,24 @@ impl Session {
     ) -> Result<(String, Bound<'py, PyAny>), String> {
         let failure = |error| describe(py, error);
         let name = self.cells.variable_name(py, name).map_err(failure)?;
-        let name = name.ok_or("it is no name of a variable in Python")?;
-        match variables::owner(&name, &self.root_tools, self.has_final_functions) {
-            Some(owner) => Err(owner.to_owned()),
+        let name = name.ok_or("it is not a valid variable name in Python")?;
+        match variables::reserved(&name, &self.root_tools, self.has_final_functions) {
+            Some(fault) => Err(fault.to_owned()),
             None => variables::of_json(py, json.get()).map(|value| (name, value)).map_err(failure),
         }
     }
 
-    /// Runs a cell, and says what became of it.
+    /// Runs a cell and reports the result.
     fn run(&mut self, py: Python<'_>, source: &Source<'_>, cell: u64, limit: u64) -> PyResult<Report> {
         if pipes::descriptor_was_lent() {
-            self.streams.put_back(py)?;
+            self.streams.restore(py)?;
         }
         self.signals.open(py);
         let ran = self.cells.run(py, source, cell);
         if Pid::this() != self.pid {
             self.end_child(py, ran);
         }
-        // All of this runs code of the cell's too, also where values are dropped: it can be interrupted like the cell.
+        // All of this runs code of the cell too, even dropping its values: it can be interrupted like the cell.
         let (result, exception) = match ran {
             Ok(result) => (result, None),
             Err(error) => {
@@ -190,32 +202,33 @@ impl Session {
                 (Some(failure.traceback), Some(failure.exception))
             }
         };
-        let answer = self.sent.changed(self.cells.namespace(py));
-        self.end_variables_of_one_call(py);
+        let answer = self.last_answer.changed(self.cells.namespace(py));
+        self.remove_transient_variables(py);
         self.streams.flush(py);
         self.signals.close(py);
         self.cells.tidy(py);
-        self.streams.put_back(py)?;
+        self.streams.restore(py)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let (result, dropped) = result.map(|text| text::cut(text, limit)).unzip();
         Ok(Report { result, dropped: dropped.unwrap_or(0), exception, answer })
     }
 
-    /// Takes the variables that last for one call out of the namespace. A cell may have put anything in their place.
-    fn end_variables_of_one_call(&mut self, py: Python<'_>) {
+    /// Removes the variables that last for one call from the namespace. A cell may have put anything in their place.
+    fn remove_transient_variables(&mut self, py: Python<'_>) {
         let namespace = self.cells.namespace(py);
         let remains = |error: PyErr| !error.is_instance_of::<PyKeyError>(py);
-        self.of_one_call.retain(|name| namespace.del_item(name).is_err_and(remains));
+        self.transient_variables.retain(|name| namespace.del_item(name).is_err_and(remains));
     }
 
-    /// Ends a child that was forked where no cell runs, by a signal handler or by what shows a value.
+    /// Ends a child that was forked outside a cell, by a signal handler or while a value was shown.
     fn leave_if_child(&self, py: Python<'_>) {
         if Pid::this() != self.pid {
             self.end_child(py, Ok(None));
         }
     }
 
-    /// A child that the cell forked has come to the cell's end. It ends as a script would: it is not the session.
+    /// Ends a child that the cell forked when it reaches the end of the cell, as a script would end: it is not the
+    /// session.
     fn end_child(&self, py: Python<'_>, ran: PyResult<Option<String>>) -> ! {
         let mut status = 0;
         if let Err(error) = ran {
@@ -226,8 +239,8 @@ impl Session {
                 status = code.and_then(|code| code.extract()).unwrap_or(i32::from(!no_code));
             } else {
                 let traceback = self.cells.describe(py, error).traceback;
-                // A child with a closed stderr has nobody to tell.
-                let _closed = self.streams.tell(py, &traceback);
+                // With a closed stderr, the traceback of the child is lost.
+                let _closed = self.streams.write_error(py, &traceback);
             }
         }
         self.streams.flush(py);
@@ -235,7 +248,7 @@ impl Session {
     }
 }
 
-/// Gives back what the start took and needs no more: a session may sit idle for hours.
+/// Returns memory that only the start needed: a session may sit idle for hours.
 fn return_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call takes a plain integer.
@@ -244,14 +257,14 @@ fn return_memory() {
     };
 }
 
-/// An exception in a sentence.
+/// Describes an exception in one sentence.
 fn describe(py: Python<'_>, error: PyErr) -> String {
     let error = error.into_value(py).into_bound(py).into_any();
     let (kind, message) = (text::type_name(&error), text::by_str(&error));
     if message.is_empty() { kind } else { format!("{kind}: {message}") }
 }
 
-/// A failure of the engine's own means: the process ends, and these are its last words.
+/// A failure of the engine itself: the process ends with this message.
 fn fault(error: impl ToString) -> PyErr {
     PyRuntimeError::new_err(error.to_string())
 }

@@ -1,7 +1,7 @@
 //! Descriptors 0, 1 and 2, and `sys.stdin`, `sys.stdout` and `sys.stderr`.
 //!
 //! The two outputs are pipes to the supervisor for the whole life of the process. A cell may close, replace or redirect
-//! what it likes; after it everything is put back, so that the next cell's output is seen.
+//! any of them; everything is restored after it, so that the next cell's output is seen.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -15,7 +15,7 @@ use crate::pipes;
 /// The encoding of all three.
 const ENCODING: &str = "utf-8";
 
-/// What becomes of text that cannot be encoded: it is shown, escaped.
+/// Text that cannot be encoded is shown with escapes.
 const ERRORS: &str = "backslashreplace";
 
 /// One standard stream.
@@ -23,10 +23,10 @@ struct Stream {
     fd: i32,
     /// The names in `sys`, without and with underscores.
     names: [Py<PyString>; 2],
-    /// What the descriptor is opened from.
+    /// Path from which the descriptor is opened.
     path: String,
     flags: i32,
-    /// Which file that is: device and inode.
+    /// Device and inode of that file.
     file: (u64, u64),
     object: Py<PyAny>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Takes over the streams as Python made them.
+    /// Takes over the streams that Python created.
     pub(crate) fn new(py: Python<'_>, stdout: &str, stderr: &str) -> PyResult<Self> {
         let sys = py.import("sys")?.dict();
         let open = py.import("_io")?.getattr("open")?.unbind();
@@ -47,7 +47,7 @@ impl Streams {
             let object = sys.get_item(name)?.unwrap_or_else(|| py.None().into_bound(py)).unbind();
             let names =
                 [name.to_owned(), format!("__{name}__")].map(|name| PyString::new(py, &name).unbind());
-            let file = which_file(fd).unwrap_or_default();
+            let file = file_id(fd).unwrap_or_default();
             Ok(Stream { fd, names, path: path.to_owned(), flags, file, object })
         };
         let streams = [
@@ -56,17 +56,17 @@ impl Streams {
             stream(2, "stderr", stderr, libc::O_WRONLY)?,
         ];
         let mut streams = Self { streams, open, sys: sys.unbind() };
-        streams.put_back(py)?;
+        streams.restore(py)?;
         Ok(streams)
     }
 
-    /// Passes on what is still in buffers: of ours, and of what a cell has put in their place.
+    /// Flushes the buffers of our streams, and of those that a cell has put in their place.
     pub(crate) fn flush(&self, py: Python<'_>) {
         for stream in self.streams[1..].iter().rev() {
             let current = self.sys.bind(py).get_item(&stream.names[0]).ok().flatten();
             let replaced = current.filter(|current| !current.is(&stream.object));
             for object in replaced.iter().chain([stream.object.bind(py)]) {
-                // A stream that is closed, or whose descriptor is, has nothing that could be passed on.
+                // A stream that is closed, or whose descriptor is, has nothing to flush.
                 let _closed = object.call_method0("flush");
             }
         }
@@ -74,24 +74,24 @@ impl Streams {
     }
 
     /// Writes a line to standard error.
-    pub(crate) fn tell(&self, py: Python<'_>, line: &str) -> PyResult<()> {
+    pub(crate) fn write_error(&self, py: Python<'_>, line: &str) -> PyResult<()> {
         self.streams[2].object.call_method1(py, "write", (format!("{line}\n"),)).map(drop)
     }
 
-    /// Makes descriptors and objects what they were at the start.
-    pub(crate) fn put_back(&mut self, py: Python<'_>) -> PyResult<()> {
-        // What a cell has put there goes first: as it goes, it may close what it was made of.
-        self.put_names_back(py)?;
-        // The first comes last: its descriptor may be lent to open the others.
+    /// Restores descriptors and objects to their initial state.
+    pub(crate) fn restore(&mut self, py: Python<'_>) -> PyResult<()> {
+        // The names come first: dropping a cell's object may close the descriptors that it was made of.
+        self.restore_names(py)?;
+        // Descriptor 0 comes last, because it may be closed to open the others.
         for stream in self.streams.iter_mut().rev() {
-            stream.put_descriptor_back()?;
-            // It fails where a cell has seen to it that no file can be opened. Then the next cell prints to nowhere.
-            let _refused = stream.put_object_back(py, &self.open);
+            stream.restore_descriptor()?;
+            // This fails if a cell made it impossible to open files. Then the next cell's output is lost.
+            let _refused = stream.restore_object(py, &self.open);
         }
-        self.put_names_back(py)
+        self.restore_names(py)
     }
 
-    fn put_names_back(&self, py: Python<'_>) -> PyResult<()> {
+    fn restore_names(&self, py: Python<'_>) -> PyResult<()> {
         let sys = self.sys.bind(py);
         for stream in &self.streams {
             for name in &stream.names {
@@ -105,21 +105,21 @@ impl Streams {
 }
 
 impl Stream {
-    fn put_descriptor_back(&self) -> PyResult<()> {
-        if which_file(self.fd) != Some(self.file) {
+    fn restore_descriptor(&self) -> PyResult<()> {
+        if file_id(self.fd) != Some(self.file) {
             let file = pipes::open(&self.path, self.flags)?;
             if file.as_raw_fd() == self.fd {
-                // Opened into its place already; it stays there, open to children.
+                // The file was opened at the right descriptor; it stays there, and children inherit it.
                 let fd = file.into_raw_fd();
                 // SAFETY: plain integers.
                 Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map_err(std::io::Error::from)?;
             } else {
-                // SAFETY: plain integers; what the cell had put there goes.
+                // SAFETY: plain integers; this closes the file that the cell had put there.
                 Errno::result(unsafe { libc::dup2(file.as_raw_fd(), self.fd) })
                     .map_err(std::io::Error::from)?;
             }
         }
-        // A program that shares the pipe may have made it non-blocking, and gone.
+        // A program that shares the pipe may have made it non-blocking.
         // SAFETY: plain integers.
         let flags = unsafe { libc::fcntl(self.fd, libc::F_GETFL) };
         if flags & libc::O_NONBLOCK != 0 {
@@ -129,7 +129,7 @@ impl Stream {
         Ok(())
     }
 
-    fn put_object_back(&mut self, py: Python<'_>, open: &Py<PyAny>) -> PyResult<()> {
+    fn restore_object(&mut self, py: Python<'_>, open: &Py<PyAny>) -> PyResult<()> {
         let object = self.object.bind(py);
         if is_usable(object) {
             return Ok(());
@@ -145,7 +145,7 @@ impl Stream {
     }
 }
 
-/// Whether the object is an open text stream with the settings that ours have.
+/// True for an open text stream with our settings.
 fn is_usable(object: &Bound<'_, PyAny>) -> bool {
     let is = |name: &str, value: &str| {
         object.getattr(name).is_ok_and(|found| found.cast::<PyString>().is_ok_and(|found| found == value))
@@ -163,7 +163,7 @@ fn open_text(py: Python<'_>, open: &Py<PyAny>, fd: i32) -> PyResult<Py<PyAny>> {
     open.call1(py, (fd, mode, 1, ENCODING, ERRORS, newline, false))
 }
 
-fn which_file(fd: i32) -> Option<(u64, u64)> {
+fn file_id(fd: i32) -> Option<(u64, u64)> {
     // SAFETY: the struct is plain numbers, and the pointer is to a live one.
     unsafe {
         let mut stat = std::mem::zeroed::<libc::stat>();
@@ -171,8 +171,8 @@ fn which_file(fd: i32) -> Option<(u64, u64)> {
     }
 }
 
-/// What C code has printed and not passed on. Of its standard output only: another stream's lock may be held for ever by a
-/// thread that reads.
+/// Flushes the output of C code, but only its standard output: a thread that reads may hold the lock of another stream
+/// for ever.
 fn flush_c_stdout() {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;

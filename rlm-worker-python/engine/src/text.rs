@@ -1,4 +1,4 @@
-//! Python's values as text, whatever they are.
+//! Text for Python values of any kind.
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
@@ -6,12 +6,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 use rlm_core::worker::HeadTail;
 
-/// A Python string as UTF-8. Lone surrogates become replacement characters; two that make a pair become what they mean.
+/// A Python string as UTF-8. Surrogate pairs become the character they encode; lone surrogates become replacement
+/// characters.
 pub(crate) fn of_string(string: &Bound<'_, PyString>) -> String {
     if let Ok(text) = string.to_str() {
         return text.to_owned();
     }
-    // SAFETY: the object is a string, and the two names are live C strings; a new reference or null comes back.
+    // SAFETY: the object is a string, and the two names are live C strings; the call returns a new reference or null.
     let encoded = unsafe {
         let bytes =
             ffi::PyUnicode_AsEncodedString(string.as_ptr(), c"utf-16-le".as_ptr(), c"surrogatepass".as_ptr());
@@ -24,17 +25,17 @@ pub(crate) fn of_string(string: &Bound<'_, PyString>) -> String {
         )
     });
     if units.is_none() {
-        // The encoder ran out of memory: that is told by the placeholder.
+        // The encoder ran out of memory: the placeholder says so.
         drop(PyErr::take(string.py()));
     }
     units.unwrap_or_else(|| "<text that cannot be encoded>".to_owned())
 }
 
-/// A value as the text that its author would have meant: strings as they are, bytes as UTF-8, the rest by `str`, or where
-/// that raises by `repr`.
+/// The text of a value that its author would have meant: strings as they are, bytes as UTF-8, other values by `str`, or
+/// by `repr` if that raises.
 ///
 /// # Errors
-/// Both raise, or it was interrupted.
+/// Both raise, or the conversion was interrupted.
 pub(crate) fn of_value(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(string) = value.cast::<PyString>() {
         return Ok(of_string(string));
@@ -52,23 +53,23 @@ pub(crate) fn of_value(value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.str().or_else(by_repr).map(|text| of_string(&text))
 }
 
-/// What stands for a value that cannot be shown.
+/// Placeholder for a value that cannot be shown.
 pub(crate) fn placeholder(value: &Bound<'_, PyAny>) -> String {
     format!("<{} that cannot be shown>", type_name(value))
 }
 
-/// `str(value)`, else `repr(value)`, else a placeholder.
+/// `str(value)`, `repr(value)` if that raises, or a placeholder.
 pub(crate) fn by_str(value: &Bound<'_, PyAny>) -> String {
     let text = value.str().or_else(|_raised| value.repr());
     text.map_or_else(|_raised| placeholder(value), |text| of_string(&text))
 }
 
-/// The name of a value's class.
+/// Name of a value's class.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_raised| "object".to_owned(), |name| of_string(&name))
 }
 
-/// Head and tail of a text, and how many bytes were dropped between them.
+/// Head and tail of a text, and the number of bytes dropped between them.
 pub(crate) fn cut(text: String, limit: usize) -> (String, u64) {
     if text.len() <= limit {
         return (text, 0);

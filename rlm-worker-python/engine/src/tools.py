@@ -1,13 +1,13 @@
-"""Root tools as functions, loaded only where a session has some.
+"""Root tools as functions, loaded only if a session has some.
 
-What it takes from Python it takes here, before the first cell, so that a cell can take nothing from it.
+Everything it needs from Python is looked up here, before the first cell, so that cells cannot affect it.
 """
 
 FROM_PICKLES = "refused in a result: only plain data is read"
 
 
 def bounded(kind):
-    """The type, but not as a pickle could call it to fill the memory: from a length."""
+    """The type, except that it refuses a length as its argument, which a pickle could use to fill the memory."""
 
     def make(*args):
         if args and isinstance(args[0], int):
@@ -23,7 +23,7 @@ def pickling():
     from _pickle import Unpickler, dumps
 
     def encode_latin1(text, encoding="latin1"):
-        # How protocols below 3 write bytes.
+        # Protocols below 3 write bytes this way.
         if encoding != "latin1":
             raise ValueError(f"the encoding {encoding} is {FROM_PICKLES}")
         return encode(text, encoding)
@@ -49,7 +49,7 @@ def pickling():
 
 
 def json():
-    # The parts in C: a cell that changes builtins or modules changes nothing for them.
+    # The C parts: cells that change builtins or modules do not affect them.
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 
     class Context:
@@ -75,7 +75,7 @@ def json():
 
 
 def add(namespace, names, call):
-    """Puts a function for each tool into the namespace; `call` takes a name, the arguments, and those by name."""
+    """Adds a function for each tool to the namespace; `call` takes a name, positional and keyword arguments."""
     for name in names:
         namespace[name] = function(name, call)
 
@@ -84,7 +84,7 @@ def function(name, call):
     def tool(*args, **kwargs):
         return call(name, args, kwargs)
 
-    # A function of the session's, by its module, so that it can be pickled by name.
+    # Belongs to the session's module, so that it can be pickled by name.
     tool.__module__ = "__main__"
     tool.__name__ = tool.__qualname__ = name
     tool.__doc__ = f"The root tool {name}: it runs on the host."

@@ -159,7 +159,7 @@ fn an_interpreter_that_loses_its_way_says_how() {
     let mut worker = Worker::python();
     let response = worker.call("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))");
     assert_eq!((response.outcome, response.state), (Outcome::Crashed, State::Reset));
-    assert!(response.hint.unwrap().contains("lost its way to the worker"));
+    assert!(response.hint.unwrap().contains("lost its connection to the worker"));
     assert_eq!(worker.value("1 + 1"), "2");
     worker.end();
 }

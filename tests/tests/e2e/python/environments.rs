@@ -166,7 +166,7 @@ fn a_python_that_cannot_be_used_is_named_with_the_reason() {
     symlink("/gone/python3.9", dir.path().join("bin/python3")).unwrap();
     says(
         fails_to_start(&worker, &[], &[("VIRTUAL_ENV", dir.path())]),
-        "/gone/python3.9, which is gone: make the virtual environment anew",
+        "/gone/python3.9, which no longer exists: recreate the virtual environment",
     );
     // A program that is no Python, and one that is an old Python.
     says(
@@ -207,7 +207,7 @@ fn a_worker_without_its_engine_says_so() {
     let arguments = ["--python", python.to_str().unwrap()];
     says(
         fails_to_start(&alone, &arguments, &[]),
-        "librlm_cell_engine.so: it belongs next to the worker program",
+        "librlm_cell_engine.so: it must be next to the worker program",
     );
     fs::write(dir.path().join("librlm_cell_engine.so"), "no library").unwrap();
     says(fails_to_start(&alone, &arguments, &[]), "the cell engine cannot be loaded");

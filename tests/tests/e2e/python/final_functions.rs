@@ -164,8 +164,8 @@ fn a_bad_flag_and_a_tool_of_the_same_name_are_refused() {
     let fault = "environment variable RLM_FINAL_FUNCTIONS is \"yes\", expected 1, true, 0 or false";
     assert!(bad.contains(fault), "{bad}");
     let taken = refusal("1");
-    let fault = "root tool \"FINAL\" of RLM_ROOT_TOOL_NAMES cannot be a function: RLM_FINAL_FUNCTIONS gives the \
-                 session a function of this name";
+    let fault = "root tool \"FINAL\" of RLM_ROOT_TOOL_NAMES cannot be a function: RLM_FINAL_FUNCTIONS defines \
+                 a function of this name";
     assert!(taken.contains(fault), "{taken}");
     // Without the flag the name is free.
     let endpoint = ExistingEndpoint::start();

@@ -182,7 +182,7 @@ fn names_that_cannot_be_functions_are_refused_at_start() {
         (
             "rlm-worker-python",
             "answer",
-            "root tool \"answer\" of RLM_ROOT_TOOL_NAMES cannot be a function: the session has this name for something else",
+            "root tool \"answer\" of RLM_ROOT_TOOL_NAMES cannot be a function: the session already uses this name",
         ),
         (
             "rlm-worker-bash",

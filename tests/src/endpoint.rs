@@ -1,18 +1,18 @@
-//! A stand-in for an existing host's endpoint: `existing_endpoint.py`.
+//! A stand-in for the endpoint of an existing host: `existing_endpoint.py`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::{Setup, default_python, repository};
 
-/// The secret that it wants.
+/// The secret that it expects.
 pub const SECRET: &str = "s3cret";
 
-/// The tools that it has.
+/// The tools that it provides.
 pub const TOOLS: [&str; 10] =
     ["give", "echo", "size", "fail", "hang", "open_gate", "noop", "llm_batch", "protocol", "hostile"];
 
-/// A running endpoint; it ends when this is dropped.
+/// A running endpoint, which ends when this is dropped.
 #[derive(Debug)]
 pub struct ExistingEndpoint {
     child: Child,
@@ -20,7 +20,7 @@ pub struct ExistingEndpoint {
 }
 
 impl ExistingEndpoint {
-    /// Starts it.
+    /// Starts the endpoint.
     ///
     /// # Panics
     /// It does not start.
@@ -56,7 +56,7 @@ impl ExistingEndpoint {
 
 impl Drop for ExistingEndpoint {
     fn drop(&mut self) {
-        // It ends when its standard input does.
+        // The endpoint ends at the end of its standard input.
         drop(self.child.stdin.take());
         let _reaped = self.child.wait();
     }

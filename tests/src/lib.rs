@@ -1,8 +1,8 @@
-//! What the end-to-end tests share: a plain host that drives a built worker over its FIFOs, and checks on what is left.
+//! Helpers of the end-to-end tests: a plain host that drives a built worker over its FIFOs, and checks for leftovers.
 //!
-//! The host here knows the wire and nothing else: no part of `rlm-env` is used, so that the workers are tested as a host
-//! of another make would use them. Everything waits for events. A worker that a test forgets is ended on drop, and every
-//! process carries a mark in its environment by which [`Worker::end`] finds what outlives it.
+//! The host here only knows the wire: no part of `rlm-env` is used, so that the workers are tested as any other host
+//! would use them. Everything waits for events. A worker that a test forgets is ended on drop, and every process
+//! carries a mark in its environment by which [`Worker::end`] finds processes that outlive it.
 
 pub mod endpoint;
 mod place;
@@ -36,7 +36,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The variable that marks every process of a worker.
 const MARK: &str = "RLM_TEST_MARK";
 
-/// A built program, which lies next to the directory of the test binaries.
+/// Path of a built program, which is next to the directory of the test binaries.
 ///
 /// # Panics
 /// The program is not built.
@@ -58,7 +58,7 @@ pub fn programs() -> PathBuf {
     program("rlm-worker-bash").parent().expect("a program lies in a directory").to_owned()
 }
 
-/// How a worker is started.
+/// The configuration of a worker to start.
 #[derive(Debug)]
 pub struct Setup {
     program: PathBuf,
@@ -74,7 +74,7 @@ impl Setup {
         Self::of("rlm-worker-bash")
     }
 
-    /// The Python worker, with the Python that the tests use where any will do.
+    /// The Python worker, with the default Python of the tests.
     #[must_use]
     pub fn python() -> Self {
         Self::python_at(&default_python())
@@ -93,14 +93,14 @@ impl Setup {
         Self { program: program(name), arguments, env, prepare: |_| {} }
     }
 
-    /// Starts this file instead.
+    /// Starts this file instead of the program.
     #[must_use]
     pub fn program(mut self, program: PathBuf) -> Self {
         self.program = program;
         self
     }
 
-    /// Adds an argument of the worker's.
+    /// Adds an argument for the worker.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
@@ -114,7 +114,7 @@ impl Setup {
         self
     }
 
-    /// Does something to the control directory before the worker starts.
+    /// Prepares the control directory before the worker starts.
     #[must_use]
     pub fn prepare(mut self, prepare: fn(&ControlDir)) -> Self {
         self.prepare = prepare;
@@ -147,7 +147,7 @@ impl Setup {
             .env("LANG", "C.UTF-8")
             .env(MARK, &mark)
             .env("RLM_PASS_ENV", MARK)
-            // A test that is killed takes its worker along.
+            // If the test is killed, its worker ends too.
             .env("RLM_HOST_PID", std::process::id().to_string())
             .envs(self.env)
             .stdin(Stdio::null())
@@ -171,7 +171,7 @@ impl Setup {
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
-    /// The worker's control directory.
+    /// Control directory of the worker.
     pub control: ControlDir,
     dir: TempDir,
     mark: String,
@@ -192,19 +192,19 @@ impl Worker {
         Setup::python().start()
     }
 
-    /// The session's working directory.
+    /// Working directory of the session.
     #[must_use]
     pub fn fs_root(&self) -> PathBuf {
         self.dir.path().join("rlm_fs")
     }
 
-    /// The process that was started.
+    /// The process that was started: the guard.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
 
-    /// The process that serves: the child of the one that was started.
+    /// The process that serves: the guard's child.
     #[must_use]
     pub fn server(&self) -> Pid {
         children(self.pid())[0]
@@ -229,14 +229,14 @@ impl Worker {
         response
     }
 
-    /// Runs code that must end well, and returns what it printed.
+    /// Runs code that must succeed, and returns its output.
     pub fn output(&mut self, code: &str) -> String {
         let response = self.call(code);
         assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{code:?}: {response:?}");
         response.stdout
     }
 
-    /// Runs a cell that must end well, and returns the repr of its value, empty for None.
+    /// Runs a cell that must succeed, and returns the repr of its value, empty for None.
     pub fn value(&mut self, code: &str) -> String {
         let response = self.call(code);
         assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Kept), "{code:?}: {response:?}");
@@ -252,12 +252,12 @@ impl Worker {
         self.seq
     }
 
-    /// Opens the command FIFO without waiting, as hosts do, writes, and closes it.
+    /// Writes to the command FIFO, opened without waiting, as hosts do, and closes it.
     pub fn send(&self, bytes: &[u8]) {
         self.open_commands().write_all(bytes).unwrap();
     }
 
-    /// The command FIFO, opened without waiting: that fails where nobody reads it.
+    /// The command FIFO, opened without waiting: that fails if nothing reads it.
     #[must_use]
     pub fn open_commands(&self) -> File {
         let path = self.control.command_fifo();
@@ -274,7 +274,7 @@ impl Worker {
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text)))
     }
 
-    /// Reads one response as it came.
+    /// Reads one response as bytes.
     #[must_use]
     pub fn receive_bytes(&self) -> Vec<u8> {
         read_to_end(&self.open_responses())
@@ -292,7 +292,7 @@ impl Worker {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits until a file appears in the session's directory: what a call does to say that it has come so far.
+    /// Waits until a file appears in the session's directory, by which a call shows its progress.
     pub fn wait_for_file(&self, name: &str) {
         let path = self.fs_root().join(name);
         wait_until(&format!("{} exists", path.display()), || path.exists());
@@ -307,13 +307,13 @@ impl Worker {
         self.status.unwrap()
     }
 
-    /// Processes of this worker's session that run, the worker's own included.
+    /// The running processes of this worker's session, including the worker's own.
     #[must_use]
     pub fn processes(&self) -> Vec<(Pid, String)> {
         marked_processes(&self.mark)
     }
 
-    /// Ends the worker by SIGTERM, and checks that it is quick and that nothing is left.
+    /// Ends the worker by SIGTERM, and checks that this is quick and leaves no process.
     pub fn end(mut self) {
         let begun = Instant::now();
         self.signal(Signal::SIGTERM);
@@ -335,18 +335,18 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if self.status.is_none() {
-            // A failing test ends here; the panic that is under way says what is wrong.
+            // A failing test ends here; its own panic says what is wrong.
             let _gone = kill(self.pid(), Signal::SIGTERM);
             let _reaped = self.child.wait();
         }
     }
 }
 
-/// Every Python from 3.10 on that this machine has: the system's, and those of pyenv; where it has neither, the one on
-/// `PATH`. Says which are missing.
+/// Every Python from 3.10 on on this machine: the system's, and those of pyenv; if it has neither, the one on `PATH`.
+/// Prints which are missing.
 ///
 /// # Panics
-/// There is none.
+/// No such Python was found.
 #[must_use]
 pub fn pythons() -> Vec<PathBuf> {
     let home = std::env::home_dir().unwrap_or_default();
@@ -363,7 +363,7 @@ pub fn pythons() -> Vec<PathBuf> {
         of_minor.sort();
         match of_minor.pop() {
             Some(python) => found.push(python),
-            // Seen where a test's output is looked at.
+            // Visible when the output of a test is shown.
             #[allow(clippy::print_stdout)]
             None => println!("skipped: no CPython 3.{minor} under ~/.pyenv/versions"),
         }
@@ -392,20 +392,20 @@ pub fn default_python() -> PathBuf {
     pythons().swap_remove(0)
 }
 
-/// How a process ended, as a shell would show it.
+/// Exit status of a process, as a shell would show it.
 #[must_use]
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// How often a condition is looked at.
+/// Interval at which a condition is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Waits until a condition holds that no event tells of, such as what another process does, a file that it makes, or what
-/// it counts. Where something can be waited for, a test waits for that.
+/// Waits until a condition holds for which there is no event, such as the state of another process, a file that it
+/// creates, or a counter. If there is something to wait for, a test waits for that.
 ///
 /// # Panics
-/// It does not within [`PATIENCE`].
+/// The condition does not hold within [`PATIENCE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -414,10 +414,10 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// As [`wait_until`], while the other tasks of this thread go on.
+/// Like [`wait_until`], while the other tasks of this thread go on.
 ///
 /// # Panics
-/// It does not within [`PATIENCE`].
+/// The condition does not hold within [`PATIENCE`].
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -426,7 +426,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process is gone, or waits for its parent alone.
+/// True if a process is gone or a zombie.
 #[must_use]
 pub fn is_over(pid: Pid) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -454,7 +454,7 @@ pub fn read_to_end(mut fifo: &File) -> Vec<u8> {
 /// Waits until a descriptor is readable.
 ///
 /// # Panics
-/// It is not within `limit`.
+/// The descriptor is not readable within `limit`.
 pub fn wait_readable(fd: &impl AsFd, limit: Duration) {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     let ready = poll(&mut fds, PollTimeout::try_from(limit).unwrap()).unwrap();
@@ -468,7 +468,7 @@ pub fn children(pid: Pid) -> Vec<Pid> {
     list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Number of descriptors that a process has open, once it has closed those of response FIFOs: a worker keeps one until it has
+/// Number of open descriptors of a process, once it has closed those of response FIFOs: a worker keeps one until it has
 /// seen that the last response was read.
 #[must_use]
 pub fn open_descriptors(pid: Pid) -> usize {
@@ -478,10 +478,10 @@ pub fn open_descriptors(pid: Pid) -> usize {
     open().count()
 }
 
-/// Whether this process runs one test alone. Where it does not, runs the test of that path in one that does.
+/// True if this process runs a single test. Otherwise runs the test with this path in a process of its own.
 ///
 /// # Panics
-/// The test fails there.
+/// The test fails in that process.
 #[must_use]
 pub fn is_alone(path: &str) -> bool {
     const ALONE: &str = "RLM_TEST_ALONE";
@@ -496,15 +496,15 @@ pub fn is_alone(path: &str) -> bool {
     false
 }
 
-/// Checks that no process is left that carries a mark: `RLM_TEST_MARK` in its environment.
+/// Checks that no process is left with this mark, `RLM_TEST_MARK`, in its environment.
 ///
 /// # Panics
-/// There is one.
+/// A process is left.
 pub fn assert_no_marked_process(mark: &str) {
     assert_eq!(marked_processes(mark), [], "processes outlive what started them");
 }
 
-/// Every process that carries a mark in its environment, with its name; zombies do not count.
+/// Every process with this mark in its environment, and its name; zombies do not count.
 #[must_use]
 pub fn marked_processes(mark: &str) -> Vec<(Pid, String)> {
     let needle = format!("{MARK}={mark}");

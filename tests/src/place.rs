@@ -1,4 +1,4 @@
-//! Directories of a test's own, and a mark on all that it starts there.
+//! Directories for one test, and a mark on every process that it starts there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::{MARK, assert_no_marked_process, default_python, marked_processes, program};
 
-/// A place for programs: the directories `work`, `tmp` and `home`, with nothing of the person's in them. What is started
-/// by [`Self::command`] carries the place's mark, and so do the sessions that it starts.
+/// A place for programs: the directories `work`, `tmp` and `home`, without any files of the user. Programs started by
+/// [`Self::command`] carry the place's mark, and so do the sessions that they start.
 #[derive(Debug)]
 pub struct Place {
     dir: TempDir,
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes the directories.
+    /// Creates the directories.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it makes directories")]
     pub fn new() -> Self {
@@ -54,13 +54,13 @@ impl Place {
         fs::read_to_string(self.file(name)).unwrap()
     }
 
-    /// What the environment of every process of the place has.
+    /// The variables in the environment of every process of the place.
     #[must_use]
     pub fn mark(&self) -> [(&'static str, &str); 2] {
         [(MARK, &self.mark), ("RLM_PASS_ENV", MARK)]
     }
 
-    /// A program in an environment that has the mark, a directory for temporary files, a `PATH`, a Python, and nothing else.
+    /// A program in an environment with only the mark, a directory for temporary files, a `PATH` and a Python.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
@@ -73,7 +73,7 @@ impl Place {
         command
     }
 
-    /// A program in the directory `work`, at home in `home`, with standard streams that are read.
+    /// A program in the directory `work`, with `home` as its home directory and piped standard streams.
     #[must_use]
     pub fn at_work(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.command(program);
@@ -86,7 +86,7 @@ impl Place {
         command
     }
 
-    /// `rlm`, so.
+    /// [`Self::at_work`] for `rlm`.
     #[must_use]
     pub fn rlm(&self, args: &[&str]) -> Command {
         let mut command = self.at_work(program("rlm"));
@@ -94,7 +94,7 @@ impl Place {
         command
     }
 
-    /// The processes of the place that run.
+    /// The running processes of the place.
     #[must_use]
     pub fn processes(&self) -> Vec<(Pid, String)> {
         marked_processes(&self.mark)

@@ -1,4 +1,4 @@
-//! A model's server that follows a script: what it answers, and when, is what a test says.
+//! A model server that follows a script: the test decides what it answers, and when.
 //!
 //! ```no_run
 //! use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
@@ -14,9 +14,9 @@
 //! let requests = model.finish();
 //! ```
 //!
-//! The first rule that fits a request answers it. A request that none fits gets 500, and fails the test when the server is
-//! finished or dropped. The server speaks OpenAI's chat completions on a port of the loopback device, in a thread of its
-//! own, so that a test may block.
+//! The first rule that matches a request answers it. A request that no rule matches gets 500, and fails the test when
+//! the server is finished or dropped. The server speaks OpenAI's chat completions on a port of the loopback device, in
+//! a thread of its own, so that a test may block.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -40,23 +40,23 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::PATIENCE;
 
-/// Holds answers back until the test lets them through.
+/// Holds answers back until the test releases them.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Semaphore>);
 
 impl Gate {
-    /// A gate that lets nothing through.
+    /// A closed gate.
     #[must_use]
     pub fn shut() -> Self {
         Self(Arc::new(Semaphore::new(0)))
     }
 
-    /// Lets this many through, those that wait first.
+    /// Releases this many answers, those that already wait first.
     pub fn let_through(&self, count: usize) {
         self.0.add_permits(count);
     }
 
-    /// Lets all through, for good.
+    /// Opens the gate for good.
     pub fn open(&self) {
         self.0.close();
     }
@@ -69,7 +69,7 @@ impl Gate {
     }
 }
 
-/// Which requests are answered, and how. Without more, with `re: ` and the prompt.
+/// The requests to answer, and the answer. By default, the answer is `re: ` and the prompt.
 #[derive(Clone, Debug)]
 pub struct Rule {
     prompt: Option<String>,
@@ -94,16 +94,16 @@ enum Answer {
 #[derive(Clone, Debug)]
 enum Delivery {
     Whole,
-    /// In bytes alone, each after a pause.
+    /// Byte by byte, with a pause before each.
     Slow(Duration),
-    /// The second half after the gate.
+    /// In two halves, the second one after the gate.
     Halves(Gate),
-    /// The first half, and then the connection is closed.
+    /// The first half only; then the connection is closed.
     Cut,
 }
 
 impl Rule {
-    /// For each request.
+    /// Matches every request.
     #[must_use]
     pub fn any() -> Self {
         Self {
@@ -119,25 +119,25 @@ impl Rule {
         }
     }
 
-    /// For requests whose last message contains this.
+    /// Matches requests whose last message contains this.
     #[must_use]
     pub fn on(prompt: impl Into<String>) -> Self {
         Self { prompt: Some(prompt.into()), ..Self::any() }
     }
 
-    /// For one request only.
+    /// Matches one request only.
     #[must_use]
     pub fn once(self) -> Self {
         self.times(1)
     }
 
-    /// For this many requests only.
+    /// Matches this many requests only.
     #[must_use]
     pub fn times(self, count: usize) -> Self {
         Self { left: Some(count), ..self }
     }
 
-    /// Answers once the gate lets it through.
+    /// Answers once the gate lets the answer through.
     #[must_use]
     pub fn after(self, gate: &Gate) -> Self {
         Self { gate: Some(gate.clone()), ..self }
@@ -149,28 +149,28 @@ impl Rule {
         Self { delay, ..self }
     }
 
-    /// Answers this text.
+    /// Answers with this text.
     #[must_use]
     pub fn reply(self, text: &str) -> Self {
         self.message(json!({"role": "assistant", "content": text}))
     }
 
-    /// Answers this message.
+    /// Answers with this message.
     #[must_use]
     pub fn message(self, message: Value) -> Self {
         Self { answer: Answer::Message(message), ..self }
     }
 
-    /// Answers this body as it is.
+    /// Answers with this body as is.
     #[must_use]
     pub fn body(self, body: impl Into<String>) -> Self {
         Self { answer: Answer::Raw(body.into()), ..self }
     }
 
-    /// Answers this status, with an error of this text.
+    /// Answers with this status, and an error with this text.
     ///
     /// # Panics
-    /// There is no such status.
+    /// The status does not exist.
     #[must_use]
     pub fn status(self, status: u16, error: &str) -> Self {
         let status = StatusCode::from_u16(status).unwrap();
@@ -184,7 +184,7 @@ impl Rule {
         self
     }
 
-    /// Reports these tokens of prompt and completion, in place of 10 and 5.
+    /// Reports these numbers of prompt and completion tokens, instead of 10 and 5.
     #[must_use]
     pub fn usage(self, prompt: u64, completion: u64) -> Self {
         Self { usage: Some((prompt, completion)), ..self }
@@ -196,7 +196,7 @@ impl Rule {
         Self { usage: None, ..self }
     }
 
-    /// Closes the connection in place of an answer.
+    /// Closes the connection instead of answering.
     #[must_use]
     pub fn hang_up(self) -> Self {
         Self { answer: Answer::HangUp, ..self }
@@ -208,7 +208,7 @@ impl Rule {
         Self { delivery: Delivery::Slow(pause), ..self }
     }
 
-    /// Sends half of the answer's body, and the rest once the gate lets it through.
+    /// Sends half of the answer's body, and the rest after the gate.
     #[must_use]
     pub fn in_halves(self, gate: &Gate) -> Self {
         Self { delivery: Delivery::Halves(gate.clone()), ..self }
@@ -221,32 +221,32 @@ impl Rule {
     }
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The path that it asked for.
+    /// Path of the request.
     pub path: String,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body; null where that is not JSON.
+    /// Body of the request; null if it is not JSON.
     pub body: Value,
     /// The content of its last message.
     pub prompt: String,
-    /// When it came.
+    /// Time of arrival.
     pub at: Instant,
-    /// Whether a rule was for it.
+    /// True if a rule matched it.
     pub is_expected: bool,
 }
 
 impl Request {
-    /// A header's value, or nothing.
+    /// Value of a header, or an empty text.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap_or_default())
     }
 }
 
-/// A running server. Dropping it ends it.
+/// A running server. Dropping it stops it.
 #[derive(Debug)]
 pub struct ScriptedModel {
     address: SocketAddr,
@@ -259,7 +259,7 @@ pub struct ScriptedModel {
 struct Script {
     rules: Mutex<Vec<Rule>>,
     log: Mutex<Log>,
-    /// How many requests have come, and how many have been answered or given up.
+    /// Number of requests that have arrived, and of those that were answered or abandoned.
     counts: watch::Sender<(usize, usize)>,
 }
 
@@ -274,7 +274,7 @@ impl ScriptedModel {
     /// Starts a server that follows these rules.
     ///
     /// # Panics
-    /// There is no port or thread for it.
+    /// A port or thread cannot be created.
     #[must_use]
     pub fn start(rules: impl IntoIterator<Item = Rule>) -> Self {
         let script = Arc::new(Script {
@@ -292,13 +292,13 @@ impl ScriptedModel {
         Self { address, script, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The address for a client's configuration: `http://127.0.0.1:PORT/v1`.
+    /// Address for a client's configuration: `http://127.0.0.1:PORT/v1`.
     #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// Adds a rule behind the others.
+    /// Adds a rule after the others.
     pub fn add(&self, rule: Rule) {
         self.script.rules().push(rule);
     }
@@ -309,24 +309,24 @@ impl ScriptedModel {
         self.script.log().requests.clone()
     }
 
-    /// How many requests were under way at once, at most.
+    /// Largest number of requests that were in progress at once.
     #[must_use]
     pub fn most_at_once(&self) -> usize {
         self.script.log().most_at_once
     }
 
-    /// Waits until this many requests have come.
+    /// Waits until this many requests have arrived.
     ///
     /// # Panics
-    /// They do not come.
+    /// They do not arrive in time.
     pub async fn wait_for_requests(&self, count: usize) {
         self.wait_for(&format!("{count} requests"), |(come, _)| come >= count).await;
     }
 
-    /// Waits until each request that has come is answered or given up.
+    /// Waits until each request so far was answered or abandoned.
     ///
     /// # Panics
-    /// One is not.
+    /// A request stays in progress for too long.
     pub async fn wait_until_idle(&self) {
         self.wait_for("no request under way", |(come, over)| come == over).await;
     }
@@ -340,10 +340,10 @@ impl ScriptedModel {
         }
     }
 
-    /// Ends the server and gives back the requests.
+    /// Stops the server and returns the requests.
     ///
     /// # Panics
-    /// A request came that no rule was for.
+    /// A request arrived that no rule matches.
     #[must_use]
     pub fn finish(mut self) -> Vec<Request> {
         self.end();
@@ -374,7 +374,7 @@ impl Drop for ScriptedModel {
     }
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Debug)]
 struct Running(Arc<Script>);
 
@@ -387,7 +387,7 @@ impl Script {
         self.log.lock().unwrap()
     }
 
-    /// Takes a request in, and gives the rule for it.
+    /// Records a request, and returns the rule for it.
     fn take(
         self: &Arc<Self>,
         uri: &Uri,
@@ -433,7 +433,7 @@ impl Drop for Running {
     }
 }
 
-/// A second handle on a connection, by which it is closed without an answer.
+/// A second handle of a connection, to close it without an answer.
 #[derive(Clone, Debug)]
 struct Connection(Arc<TcpStream>);
 
@@ -455,7 +455,7 @@ fn serve(listener: std::net::TcpListener, script: Arc<Script>, stopped: oneshot:
         let serving = axum::serve(listener, app.into_make_service_with_connect_info::<Connection>());
         tokio::select! {
             served = serving => served.unwrap(),
-            // What is still under way goes with the runtime.
+            // Requests still in progress end with the runtime.
             _ = stopped => {}
         }
     });
@@ -476,7 +476,7 @@ async fn answer(
         gate.pass().await;
     }
     if !rule.delay.is_zero() {
-        // A slow model is what the rule asks for: there is no event to wait for.
+        // The rule asks for a slow model: there is no event to wait for.
         tokio::time::sleep(rule.delay).await;
     }
     let message = match rule.answer {
@@ -519,7 +519,7 @@ fn deliver(
             Body::from_stream(places.then(move |at| {
                 let (piece, _running) = (bytes.slice(at..=at), &running);
                 async move {
-                    // So is a slow delivery.
+                    // The rule asks for slow delivery.
                     tokio::time::sleep(pause).await;
                     Ok::<_, io::Error>(piece)
                 }
@@ -533,7 +533,7 @@ fn deliver(
             })))
         }
         Delivery::Cut => Body::from_stream(stream::iter([Ok(first)]).chain(stream::once(async {
-            // After a pause, in which the first half is sent: an error that came with it would take it along.
+            // A pause, in which the first half is sent: an error right after it would discard it.
             tokio::task::yield_now().await;
             Err(io::Error::other("cut"))
         }))),

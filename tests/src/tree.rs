@@ -1,26 +1,26 @@
-//! A generated tree of source files, for tests and benches of what looks through files.
+//! A generated tree of source files, for tests and benches of code that searches files.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Files in a directory of the tree.
+/// Number of files in each directory of the tree.
 const FILES_IN_DIRECTORY: usize = 20;
 
-/// What a tree came to.
+/// The size of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// All lines.
+    /// Number of lines.
     pub lines: u64,
-    /// All bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Makes so many Python files below a directory, of some ten to some two hundred lines each, in directories of 20. One in
-/// 500 has a line with `needle_` and its number; each has `return total` several times.
+/// Creates this many Python files below a directory, each of about ten to two hundred lines, in directories of 20. One
+/// in 500 has a line with `needle_` and its number; each has `return total` several times.
 ///
 /// # Panics
-/// Where the files cannot be written.
+/// The files cannot be written.
 pub fn make(root: &Path, files: usize) -> Tree {
     let mut tree = Tree::default();
     for number in 0..files {

@@ -1,8 +1,9 @@
-//! What `llm_batch` costs, next to the plain requests that it stands for.
+//! The cost of `llm_batch`, compared with the plain requests that it replaces.
 //!
-//! `cargo bench -p rlm-tests --bench llm_batch` asks 1,000 prompts, 64 at once, of a server that answers at once: by the
-//! root tool, and by a loop of requests of the same client library, which knows no order, budget, retry or deadline. The
-//! two take turns; the table has the median of each and their ratio. A limit that is missed is marked and fails nothing.
+//! `cargo bench -p rlm-tests --bench llm_batch` sends 1,000 prompts, 64 at once, to a server that answers at once: by
+//! the root tool, and by a loop of requests with the same client library, without order, budget, retries or deadlines.
+//! The two take turns; the table has the median of each and their ratio. A missed limit is marked, but does not fail
+//! the bench.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -28,7 +29,7 @@ const LIMIT: f64 = 1.3;
 
 fn main() {
     if !std::env::args_os().any(|argument| argument == OsStr::new("--bench")) {
-        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
     let base_url = serve();
@@ -63,7 +64,7 @@ fn main() {
     std::io::stdout().lock().write_all(format!("{head}{rows}").as_bytes()).unwrap();
 }
 
-/// A server in a thread of its own that answers each request alike. Gives its base URL.
+/// A server in a thread of its own that gives every request the same answer. Returns its base URL.
 fn serve() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

@@ -1,8 +1,8 @@
-//! What `nav_search` takes, beside `grep -rn` over the same tree.
+//! The time of `nav_search`, compared with `grep -rn` over the same tree.
 //!
-//! `cargo bench -p rlm-tests --bench navigation`. The tree has 10,000 generated files; floor and measure take turns, so that
-//! both find it in the cache. `grep` writes to a pipe that is read, as a session would have it. The table has the median of
-//! each and their ratio. A limit that is missed is marked and fails nothing.
+//! `cargo bench -p rlm-tests --bench navigation`. The tree has 10,000 generated files; floor and measurement take
+//! turns, so that both find it in the cache. `grep` writes to a pipe that is read, as in a session. The table has the
+//! median of each and their ratio. A missed limit is marked, but does not fail the bench.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ const MAX_RESULTS: i64 = 1000;
 
 fn main() {
     if !std::env::args_os().any(|argument| argument == OsStr::new("--bench")) {
-        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn compare(runtime: &Runtime, root: &Path, search: &Tool, pattern: &str) -> (f64
         let started = Instant::now();
         let found = runtime.block_on(call(search, pattern));
         let time = started.elapsed();
-        // One more entry tells that there are more.
+        // One more entry says that there are more.
         assert_eq!(found, lines.min(1001), "{pattern}");
         if round > 0 {
             floors.push(floor.as_secs_f64());
@@ -71,7 +71,7 @@ fn compare(runtime: &Runtime, root: &Path, search: &Tool, pattern: &str) -> (f64
     (median(floors), median(times))
 }
 
-/// How many entries the tool gives.
+/// Number of entries that the tool returns.
 async fn call(search: &Tool, pattern: &str) -> usize {
     let args = vec![Value::from(pattern), Value::from(MAX_RESULTS)];
     let call = Call { tool: search.name().to_owned(), args, kwargs: Dict::default() };

@@ -1,7 +1,7 @@
-//! Whole rollouts with a model that answers at once: what all that stands around a call costs.
+//! The cost of everything around the calls of a rollout: whole rollouts with a model that answers at once.
 //!
-//! The floor is the same calls through sessions alone, started, driven and ended at the same parallelism. They take turns; the
-//! table has the best of each. Build the programs first: `cargo build --release --workspace`.
+//! The floor is the same calls through sessions only, started, driven and ended with the same parallelism. They take
+//! turns; the table has the best of each. Build the programs first: `cargo build --release --workspace`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -22,10 +22,10 @@ const CALLS: usize = 20;
 const AT_ONCE: usize = 8;
 const ROUNDS: usize = 5;
 
-/// Calls per second that we want at least.
+/// Least number of calls per second that we want.
 const LIMIT: u32 = 2000;
 
-/// Calls the REPL nineteen times, and answers.
+/// Calls the REPL nineteen times, then answers.
 #[derive(Debug)]
 struct AtOnce;
 
@@ -48,7 +48,7 @@ impl RootModel for AtOnce {
     }
 }
 
-/// The code of a turn, from 1.
+/// Code of a turn, counted from 1.
 fn code(turn: usize) -> String {
     if turn < CALLS {
         format!("x=$((x + {turn})); echo \"$x\"")
@@ -59,7 +59,7 @@ fn code(turn: usize) -> String {
 
 fn main() {
     if !std::env::args_os().any(|argument| argument == "--bench") {
-        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();

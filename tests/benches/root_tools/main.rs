@@ -1,9 +1,9 @@
-//! What a call of a root tool costs, from a shell and from Python.
+//! The cost of a root-tool call from a shell and from Python.
 //!
 //! `cargo bench -p rlm-tests --bench root_tools`, after `cargo build --release --workspace`. The tool does nothing; the
-//! floors are what a shell loop pays for any program, and what a Python loop pays for a POST on a connection that it keeps.
-//! Floor and measure take turns in one session; the table has the median of each and their ratio. A limit that is missed
-//! is marked and fails nothing.
+//! floors are the costs of any program in a shell loop, and of a POST on a persistent connection in a Python loop.
+//! Floor and measurement take turns in one session; the table has the median of each and their ratio. A missed limit is
+//! marked, but does not fail the bench.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ const PYTHON_CALLS: usize = 1000;
 
 fn main() {
     if !std::env::args_os().any(|argument| argument == OsStr::new("--bench")) {
-        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
     let (url, secret) = serve();
@@ -113,7 +113,7 @@ fn line(what: &str, (floor, time): (f64, f64), limit: f64) -> String {
     format!("| {what} | {:.1} ms | {:.1} ms | {ratio:.2} | ≤ {limit}{missed} |\n", floor * 1e3, time * 1e3)
 }
 
-/// An endpoint in threads of its own. Gives the URL of a rollout and its secret.
+/// An endpoint in threads of its own. Returns the URL of a rollout and its secret.
 fn serve() -> (String, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (tell, told) = std::sync::mpsc::channel();

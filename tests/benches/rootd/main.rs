@@ -1,10 +1,10 @@
-//! What a call of a root tool costs, next to a server that does nothing.
+//! The cost of a root-tool call, compared with a server that does nothing.
 //!
 //! Build the program first: `cargo build --release --workspace`. `cargo bench -p rlm-tests --bench rootd` has 16
 //! connections that each send a request when the last one is answered: to a bare axum server, to an endpoint in this
-//! process, and to the built program with its log on. Client and server share the machine. The last row calls a tool that
-//! is a program, next to starting that program alone. They take turns; the table has medians. A limit that is missed is
-//! marked and fails nothing.
+//! process, and to the built program with its log on. Client and server share the machine. The last row calls a tool
+//! that is a program, compared with only starting that program. They take turns; the table has medians. A missed limit
+//! is marked, but does not fail the bench.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -30,15 +30,15 @@ const REQUESTS: usize = 1000;
 const ROUNDS: usize = 15;
 const PROGRAM_STARTS: usize = 100;
 
-/// Requests per second that we want at least.
+/// Least number of requests per second that we want.
 const LIMIT: f64 = 10_000.0;
 
-/// How much longer a program may take than its start alone.
+/// Largest ratio of the time of a tool that is a program to that of only starting the program.
 const PROGRAM_LIMIT: f64 = 2.0;
 
 fn main() {
     if !std::env::args_os().any(|argument| argument == OsStr::new("--bench")) {
-        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
     let servers = Runtime::new().unwrap();
@@ -82,7 +82,7 @@ fn main() {
     std::io::stdout().lock().write_all(format!("{head}{rows}").as_bytes()).unwrap();
 }
 
-/// A tool that gives back a text.
+/// A tool that returns a text.
 fn search() -> Tool {
     let parameters = json!({
         "type": "object",
@@ -145,7 +145,7 @@ impl Drop for Program {
     }
 }
 
-/// A server, and what it is asked.
+/// A server, and the request to send to it.
 struct Subject {
     address: SocketAddr,
     request: Vec<u8>,
@@ -170,7 +170,7 @@ impl Subject {
         Self { address, request: [head.as_bytes(), &body].concat() }
     }
 
-    /// The time of [`REQUESTS`] on each of [`CONNECTIONS`].
+    /// Time of [`REQUESTS`] requests on each of [`CONNECTIONS`].
     async fn run(&self) -> Duration {
         let mut streams = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -187,7 +187,7 @@ impl Subject {
         let mut buffer = vec![0; 16 << 10];
         for _ in 0..REQUESTS {
             stream.write_all(&self.request).await.unwrap();
-            // A response is so small that it comes in one piece.
+            // A response is so small that it arrives in one piece.
             let count = stream.read(&mut buffer).await.unwrap();
             assert!(
                 buffer[..count].starts_with(b"HTTP/1.1 200 OK\r\n"),
@@ -199,7 +199,7 @@ impl Subject {
     }
 }
 
-/// The time of starting `cat` alone, and of calling a tool that does.
+/// Time of starting `cat`, and of calling a tool that starts it.
 async fn programs() -> (Duration, Duration) {
     let text = "[[tool]]\nname = 'cat'\ndescription = 'cat'\ncommand = ['cat']\noutput = 'json'\n";
     let environment = [("PATH".into(), "/usr/bin:/bin".into())].into();

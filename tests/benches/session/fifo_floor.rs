@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 use rlm_core::control::ControlDir;
 use tempfile::TempDir;
 
-/// The argument by which this program becomes the peer; the directory of the FIFOs follows.
+/// The argument that makes this program the peer; it is followed by the directory of the FIFOs.
 pub(crate) const PEER_ARGUMENT: &str = "--fifo-peer";
 
-/// About the length of a response to `:`, in bytes.
+/// Typical length of a response to `:`, in bytes.
 pub(crate) const RESPONSE_BYTES: usize = 250;
 
 /// A running peer.
@@ -43,7 +43,7 @@ impl FifoFloor {
 
 impl Drop for FifoFloor {
     fn drop(&mut self) {
-        // A peer that died by itself made its host fail already.
+        // If the peer died, its host has already failed.
         let _died_already = self.child.kill();
         let _reaped = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A host that knows nothing but files.
+//! A host that only uses files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::{Outcome, Response};
 
-/// Opens, writes and closes the command FIFO, then opens the response FIFO, reads to end of file and closes it: all of
-/// it blocking, as the simplest host would.
+/// Opens, writes and closes the command FIFO, then opens the response FIFO, reads to end of file and closes it: all
+/// blocking, as in the simplest host.
 pub(crate) struct PlainHost {
     commands: PathBuf,
     responses: PathBuf,
@@ -26,7 +26,7 @@ impl PlainHost {
         }
     }
 
-    /// One round trip; the response can be had until the next.
+    /// One round trip; the response is valid until the next one.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> &[u8] {
         OpenOptions::new().write(true).open(&self.commands).unwrap().write_all(request).unwrap();
         let mut fifo = File::open(&self.responses).unwrap();
@@ -39,13 +39,13 @@ impl PlainHost {
         }
     }
 
-    /// Runs code that must end well. It stands in JSON as it is.
+    /// Runs code that must succeed. It is inserted into JSON as is.
     pub(crate) fn call(&mut self, code: &str) {
         self.exchange(format!(r#"{{"code": "{code}", "seq": 1}}"#).as_bytes());
         self.response();
     }
 
-    /// The latest response of a worker, whose call must have ended well.
+    /// The latest response, whose call must have succeeded.
     pub(crate) fn response(&self) -> Response {
         let response: Response = serde_json::from_slice(&self.response).unwrap();
         assert_eq!(response.outcome, Outcome::Ok, "{:?}", response.hint);

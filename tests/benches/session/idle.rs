@@ -1,4 +1,4 @@
-//! What a session costs while it does nothing, and whether that grows with use.
+//! The cost of a session while it does nothing, and after long use.
 
 use std::fs;
 use std::io::Read;
@@ -12,16 +12,16 @@ use crate::host::PlainHost;
 use crate::language::Language;
 use crate::table::{Limit, Table};
 
-/// How long a worker is watched doing nothing.
+/// Time for which an idle worker is watched.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Calls before that, so that the session is one in use.
+/// Calls before that, so that the session has been used.
 const CALLS: usize = 100;
 
-/// Calls of a session that has been in use for long.
+/// Calls of a session that has been used for a long time.
 const MANY_CALLS: usize = 10_000;
 
-/// What those calls do in turn. No class: the sources of the latest classes are kept on purpose.
+/// Cells of those calls, in turn. None defines a class: the sources of the latest classes are kept on purpose.
 const CELLS: [&str; 4] = ["1+1", "print('a line')", "def f(): return g\\nf", "1/0"];
 
 pub(crate) fn bench(table: &mut Table, languages: &[Language]) {
@@ -31,7 +31,7 @@ pub(crate) fn bench(table: &mut Table, languages: &[Language]) {
 }
 
 fn bench_language(table: &mut Table, language: &Language) {
-    // Two of each: what the kernel could share between sessions belongs to none of them.
+    // Two of each: memory that the kernel could share between sessions must not count for either.
     let workers = [language.worker(), language.worker()];
     let bare = [BareInterpreter::start(language), BareInterpreter::start(language)];
     let mut hosts = workers.each_ref().map(|worker| PlainHost::new(&worker.control));
@@ -75,13 +75,13 @@ fn interpreter_limit(language: &Language) -> Limit {
     }
 }
 
-/// How often processes wake that should sleep.
+/// Counts the wake-ups of processes that should sleep.
 fn watch(table: &mut Table, name: &str, pids: [Pid; 3]) {
     for pid in pids {
         wait_until("the session sleeps", || status(pid, "State:").starts_with('S'));
     }
     let before = pids.map(wake_ups);
-    // This is what is measured: the time in which nothing should happen.
+    // The measurement: a time in which nothing should happen.
     std::thread::sleep(WATCHED);
     let after = pids.map(wake_ups);
     let [guard, server, interpreter] = [0, 1, 2].map(|at| after[at] - before[at]);
@@ -94,7 +94,7 @@ fn watch(table: &mut Table, name: &str, pids: [Pid; 3]) {
     );
 }
 
-/// What long use adds to the memory of a session.
+/// Measures the growth of a session's memory with use.
 fn growth(table: &mut Table, name: &str, worker: &Worker, host: &mut PlainHost) {
     let mut run = |calls: usize| {
         for at in 0..calls {
@@ -158,13 +158,13 @@ impl BareInterpreter {
 
 impl Drop for BareInterpreter {
     fn drop(&mut self) {
-        // One that died by itself has no memory to measure: that was noticed.
+        // If it died, it has no memory to measure, which was noticed.
         let _died_already = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// Memory that a process shares with nobody.
+/// Private memory of a process.
 fn private_kib(pid: Pid) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let lines =
@@ -172,7 +172,7 @@ fn private_kib(pid: Pid) -> u64 {
     lines.map(|line| line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// How often the threads of a process have waited for something so far.
+/// Number of times that the threads of a process have waited so far.
 fn wake_ups(pid: Pid) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     assert_eq!(threads.count(), 1, "an idle session has no helpers");

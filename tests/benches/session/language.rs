@@ -1,4 +1,4 @@
-//! Which worker is measured, and what its interpreter costs without it.
+//! The worker to measure, and its interpreter without a worker.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,31 +7,31 @@ use rlm_env::SessionConfig;
 use rlm_tests::{Setup, Worker, default_python, program};
 use tempfile::TempDir;
 
-/// The environment of every worker here, and of every interpreter that is a floor.
+/// Environment of every worker here, and of every interpreter that serves as a floor.
 pub(crate) const ENVIRONMENT: [(&str, &str); 3] =
     [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/"), ("LANG", "C.UTF-8")];
 
-/// A worker's language, with the interpreter that it is measured with.
+/// A language, with the interpreter that its worker runs.
 pub(crate) enum Language {
     Bash(PathBuf),
     Python(PathBuf),
 }
 
 impl Language {
-    /// The bash that the worker finds. A path, since a name on another `PATH` than ours would cost the floor a slower
-    /// spawn.
+    /// The bash that the worker finds, as a path: a name on a `PATH` other than ours would make the floor's spawn
+    /// slower.
     pub(crate) fn bash() -> Self {
         let found =
             std::env::split_paths(ENVIRONMENT[0].1).map(|dir| dir.join("bash")).find(|bash| bash.is_file());
         Self::Bash(found.expect("the workers need a bash as well"))
     }
 
-    /// The Python that the tests use where any will do.
+    /// The default Python of the tests.
     pub(crate) fn python() -> Self {
         Self::Python(default_python())
     }
 
-    /// The interpreter's program.
+    /// Path of the interpreter.
     pub(crate) fn interpreter(&self) -> &Path {
         let (Self::Bash(program) | Self::Python(program)) = self;
         program
@@ -44,7 +44,7 @@ impl Language {
         }
     }
 
-    /// A call that does next to nothing.
+    /// A call that does almost nothing.
     pub(crate) fn least_call(&self) -> &'static str {
         match self {
             Self::Bash(_) => ":",
@@ -59,7 +59,7 @@ impl Language {
         }
     }
 
-    /// The worker program, to be given a control directory.
+    /// The worker program, without its control directory.
     pub(crate) fn worker_command(&self) -> Command {
         let mut command = Command::new(self.worker_program());
         if let Self::Python(python) = self {

@@ -1,12 +1,12 @@
-//! What a session costs, of bash and of Python, next to what the same thing costs without it.
+//! The cost of bash and Python sessions, compared with the cost of the same work without a session.
 //!
 //! Build the workers first: `cargo build --release --workspace`. Then `cargo bench -p rlm-tests --bench session` shows
-//! Criterion's look at each timed thing, prints a Markdown table of costs, floors and limits, and writes that table to
-//! `bench-session.md` in Cargo's target directory. It takes about three minutes; nothing else should run meanwhile.
+//! Criterion's report on each timed thing, prints a Markdown table of costs, floors and limits, and writes that table
+//! to `bench-session.md` in Cargo's target directory. It takes about three minutes, in which nothing else should run.
 //!
-//! A *floor* does the least that could do the job, in the same run: the ratio to it says more than a time does. Each
+//! A *floor* is the least work that could do the job, in the same run: the ratio to it says more than a time does. Each
 //! number of the table is a median over rounds in which the thing and its floor take turns, so that both see the same
-//! machine. A limit that is missed is marked in the table and fails nothing: what is measured here is for people.
+//! machine. A missed limit is marked in the table, but does not fail the bench: the figures are for people.
 
 mod fifo_floor;
 mod host;
@@ -37,7 +37,7 @@ fn main() {
         return fifo_floor::peer(Path::new(dir));
     }
     if !arguments.iter().any(|argument| argument == OsStr::new("--bench")) {
-        // `cargo test --all-targets` comes by as well. A test would measure nothing here.
+        // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
     let mut criterion = Criterion::default().without_plots().configure_from_args();

@@ -19,7 +19,7 @@ const SESSIONS: usize = 50;
 const CALLS: usize = 20;
 const ALL_CALLS: f64 = (SESSIONS * CALLS) as f64;
 
-/// How often everything runs again while it is watched where the time goes.
+/// Number of repetitions while processor times are measured.
 const WATCHED_RUNS: u32 = 10;
 
 const EFFORT: Effort = Effort {
@@ -84,7 +84,7 @@ impl Crowd {
         Self { runtime, sessions, _fs_root: fs_root }
     }
 
-    /// Every session makes its calls, all at once.
+    /// Has every session make its calls, all at once.
     fn call_all(&mut self, calls: usize) {
         let sessions = std::mem::take(&mut self.sessions);
         self.sessions = self.runtime.block_on(async {
@@ -98,7 +98,7 @@ impl Crowd {
         });
     }
 
-    /// Shares of the machine's whole processor time: the host, the workers, their shells, and neither.
+    /// Shares of the machine's processor time: host, workers, shells, and the rest.
     fn processor_shares(&mut self) -> String {
         let workers: Vec<Pid> = self
             .sessions
@@ -138,7 +138,7 @@ async fn call_often(mut session: Session, calls: usize) -> Session {
     session
 }
 
-/// The processor time that the threads of a process have had so far, exact to the nanosecond.
+/// Processor time of a process so far, with nanosecond precision.
 fn processor_time(pid: &Pid) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let times = threads.map(|thread| {

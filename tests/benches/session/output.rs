@@ -59,7 +59,7 @@ pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table) {
     worker.end();
 }
 
-/// A producer that is several times as fast as a terminal.
+/// A command that prints several times as fast as a terminal.
 fn producer(bytes: usize) -> String {
     format!(r"head -c {bytes} /dev/zero | tr '\\0' x")
 }
@@ -71,7 +71,7 @@ fn call(host: &mut PlainHost, bytes: usize) {
     assert!(response.len() > bytes, "{}", String::from_utf8_lossy(&response[..response.len().min(1000)]));
 }
 
-/// Reads what the producer prints from a terminal that is set up as a session's is.
+/// Reads the producer's output from a terminal that is set up like a session's.
 fn read_from_terminal(bytes: usize) {
     let terminal = openpty(None, None).unwrap();
     let mut settings = tcgetattr(&terminal.slave).unwrap();
@@ -81,7 +81,7 @@ fn read_from_terminal(bytes: usize) {
     let code = producer(bytes).replace(r"\\", r"\");
     let mut command = Language::bash().bare_command(&code);
     let mut child = command.stdin(Stdio::null()).stdout(terminal.slave).spawn().unwrap();
-    // It holds the terminal's other end until it goes, and a reader would wait for us.
+    // `command` holds the other end of the terminal until it is dropped.
     drop(command);
     let mut master = File::from(terminal.master);
     let mut buffer = vec![0; 64 << 10];

@@ -1,4 +1,4 @@
-//! On which cores a pair of processes runs.
+//! The cores on which a pair of processes runs.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -7,15 +7,15 @@ use rlm_tests::children;
 /// The calling thread.
 const SELF: Pid = Pid::from_raw(0);
 
-/// Keeps the host on the first core and its peers on the second, until dropped. Then the host runs anywhere again; the
-/// peers stay.
+/// Keeps the host on the first core and its peers on the second, until dropped. Then the host may run anywhere again;
+/// the peers stay.
 pub(crate) struct Apart {
     anywhere: CpuSet,
     second: CpuSet,
 }
 
 impl Apart {
-    /// Moves the host. None on a machine with one core.
+    /// Moves the host. None if the machine has one core.
     pub(crate) fn new() -> Option<Self> {
         let anywhere = sched_getaffinity(SELF).unwrap();
         let mut cores = (0..CpuSet::count()).filter(|core| anywhere.is_set(*core).unwrap_or(false)).map(only);
@@ -24,7 +24,7 @@ impl Apart {
         Some(Self { anywhere, second })
     }
 
-    /// Moves a peer and all of its descendants. They must not be making new processes just now.
+    /// Moves a peer and all its descendants. They must not be starting processes at the moment.
     pub(crate) fn move_peer(&self, pid: Pid) {
         sched_setaffinity(pid, &self.second).unwrap();
         for child in children(pid) {

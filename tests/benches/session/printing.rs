@@ -21,7 +21,7 @@ const LARGE: usize = 64 * MIB;
 /// More than any program here prints.
 const EVERYTHING: usize = 100 * MIB;
 
-/// What is printed, in one call.
+/// A program that prints, in one call.
 struct Program {
     name: &'static str,
     /// Runs once, before anything is timed.
@@ -52,12 +52,12 @@ const SHORT_PRINTS: Program = Program {
     bytes: 3_000_000,
 };
 
-/// How a bare Python passes on what is printed.
+/// Buffering of the output of a bare Python.
 #[derive(Clone, Copy)]
 enum Buffering {
-    /// As Python does by itself where standard output is a pipe.
+    /// Python's default if standard output is a pipe.
     ByBlock,
-    /// As in a session, so that output is seen when it is printed.
+    /// As in a session, so that output is visible immediately.
     ByLine,
 }
 
@@ -145,7 +145,7 @@ fn effort(bytes: usize) -> Effort {
     }
 }
 
-/// A session that prints when it is told to.
+/// A session that prints on request.
 struct PrintingSession {
     host: PlainHost,
 }
@@ -172,7 +172,7 @@ impl PrintingSession {
     }
 }
 
-/// A Python that runs already, and prints when it is told to.
+/// A running Python that prints on request.
 struct BarePrinter {
     child: Child,
     orders: ChildStdin,
@@ -198,7 +198,7 @@ impl BarePrinter {
         Self { child, orders, printed, buffering, buffer: vec![0; 64 << 10], bytes }
     }
 
-    /// From the order to the last byte printed.
+    /// From the request to the last byte of output.
     fn print(&mut self) {
         self.orders.write_all(b"x").unwrap();
         let mut missing = self.bytes;
@@ -213,7 +213,7 @@ impl BarePrinter {
 
 impl Drop for BarePrinter {
     fn drop(&mut self) {
-        // One that died by itself made its reader fail already.
+        // If it died, its reader has already failed.
         let _died_already = self.child.kill();
         let _reaped = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The least call, there and back.
+//! The round trip of a minimal call.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::table::{Limit, Table};
 const EFFORT: Effort =
     Effort { criterion: Duration::from_millis(1000), rounds: 10, runs: 200, throughput: None };
 
-/// The limit on the ratio to the floor. It is meant for two cores: the system may put both sides of the floor on one
-/// core, where a wake-up costs half as much.
+/// The limit on the ratio to the floor, for two cores: on one core, where the system may put both sides of the floor, a
+/// wake-up costs half as much.
 fn limit_on_two_cores(language: &Language) -> Limit {
     match language {
         Language::Bash(_) => Limit::Aim(3.0, 6.0),

@@ -1,4 +1,4 @@
-//! From the start of a worker until it says that it can take a call.
+//! The time from the start of a worker until it can take a call.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -49,7 +49,7 @@ fn start_bare(language: &Language, nothing: &str) {
     assert!(command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap().success());
 }
 
-/// Says how long the worker took to be ready. That it is made and ended properly does not count.
+/// The time until the worker was ready, without that of creating its directories and ending it.
 fn start_worker(language: &Language) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let control = ControlDir::new(dir.path());

@@ -1,10 +1,10 @@
-//! Things to measure, and how they are measured in turns.
+//! Things to measure, in turns.
 
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode, Throughput};
 
-/// One thing to measure: does it the given number of times, and says how long each took.
+/// One thing to measure: does it a given number of times, and returns the time of each.
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
     pub(crate) run: Box<dyn FnMut(u64) -> Vec<Duration> + 'a>,
@@ -15,7 +15,7 @@ impl<'a> Subject<'a> {
         Self { name, run: Box::new(run) }
     }
 
-    /// A thing that is timed from its beginning to its end.
+    /// A thing that is timed as a whole.
     pub(crate) fn timed(name: &'a str, mut once: impl FnMut() + 'a) -> Self {
         let one = move || {
             let begun = Instant::now();
@@ -25,25 +25,25 @@ impl<'a> Subject<'a> {
         Self::repeated(name, one)
     }
 
-    /// A thing that knows what part of it counts.
+    /// A thing that measures the relevant part itself.
     pub(crate) fn repeated(name: &'a str, mut one: impl FnMut() -> Duration + 'a) -> Self {
         Self::new(name, move |count| (0..count).map(|_| one()).collect())
     }
 }
 
-/// How much is measured.
+/// The extent of a measurement.
 pub(crate) struct Effort {
-    /// What Criterion's own measurement should take per subject; it takes at least ten samples.
+    /// Time of Criterion's own measurement per subject; it takes at least ten samples.
     pub(crate) criterion: Duration,
-    /// How often the subjects take turns for the table.
+    /// Number of times that the subjects take turns for the table.
     pub(crate) rounds: usize,
-    /// How often a subject runs in its turn.
+    /// Number of runs of a subject in its turn.
     pub(crate) runs: u64,
-    /// What one run moves, for Criterion's rates.
+    /// Amount processed in one run, for Criterion's rates.
     pub(crate) throughput: Option<Throughput>,
 }
 
-/// Shows the subjects to Criterion, and returns the median of each over rounds in which they take turns.
+/// Measures the subjects with Criterion, and returns the median of each over rounds in which they take turns.
 pub(crate) fn measure<const N: usize>(
     criterion: &mut Criterion,
     group: &str,

@@ -1,4 +1,4 @@
-//! The table that the bench ends with.
+//! The table that the bench prints at its end.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,13 +12,13 @@ pub(crate) struct Table {
     rows: String,
 }
 
-/// What a ratio or a value must keep to.
+/// The limit of a ratio or a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Limit {
-    /// The number is told, and no more.
+    /// The number is only reported.
     None,
     AtMost(f64),
-    /// As [`Self::AtMost`]; the first number is what we would like.
+    /// Like [`Self::AtMost`]; the first number is what we aim for.
     Aim(f64, f64),
     AtLeast(f64),
 }
@@ -30,7 +30,7 @@ impl Table {
         self.row(what, &time(floor), &time(measured), &format!("{ratio:.2}"), &limit.judge(ratio, ""));
     }
 
-    /// A row in the words of the caller.
+    /// A row with texts of the caller.
     pub(crate) fn row(&mut self, what: &str, floor: &str, measured: &str, ratio: &str, limit: &str) {
         writeln!(self.rows, "| {what} | {floor} | {measured} | {ratio} | {limit} |")
             .expect("a string takes everything");
@@ -50,7 +50,7 @@ impl Table {
 }
 
 impl Limit {
-    /// The limit as text, marked where the value misses it.
+    /// The limit as text, marked if the value misses it.
     pub(crate) fn judge(self, value: f64, unit: &str) -> String {
         let (is_kept, text) = match self {
             Self::None => return String::new(),
@@ -62,7 +62,7 @@ impl Limit {
     }
 }
 
-/// A time in microseconds, or in milliseconds where it is long.
+/// A time in microseconds, or in milliseconds if it is long.
 pub(crate) fn time(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     if micros < 1000.0 { format!("{micros:.1} µs") } else { format!("{:.2} ms", micros / 1000.0) }

@@ -8,7 +8,7 @@ from mcp.client.client import Client
 
 
 async def main(rlm, directory):
-    async with Client(StdioServerParameters(command=rlm, args=["mcp", "--root", directory])) as client:
+    async with Client(StdioServerParameters(command=rlm, args=["mcp", "--workdir", directory])) as client:
 
         async def call(tool, **arguments):
             result = (await client.call_tool(tool, arguments)).structured_content

@@ -114,7 +114,7 @@ async def check_files(client, root):
 async def main(rlm, root):
     # The server gets no more of the environment than the SDK gives it, and what is named here.
     environment = {"RLM_PYTHON": os.environ["RLM_PYTHON"]}
-    server = StdioServerParameters(command=rlm, args=["mcp", "--root", str(root)], env=environment)
+    server = StdioServerParameters(command=rlm, args=["mcp", "--workdir", str(root)], env=environment)
     for mode in ["legacy", "auto"]:
         async with Client(server, mode=mode) as client:
             await check_tools(client)

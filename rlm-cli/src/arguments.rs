@@ -24,16 +24,16 @@ Examples:
   rlm run --context data 'How many orders were late in May?'
                                                ask a model about files (docs/rlm-run.md)
   rlm exec 'wc -l *.md'                        one call in the current directory
-  rlm exec --context src 'x=1' 'echo $x'       two calls in one session
+  rlm exec --workdir src 'x=1' 'echo $x'       two calls in one session
   rlm exec --file calls.sh --json              a file of calls, raw responses
   rlm exec --python 'x = 2' 'x ** 10'          the same in Python
   rlm exec --python --callbacks intercept 'info = nav_info()' 'info'
                                                functions of the host, in a session without a network
-  rlm repl --context data                      a session to type into
+  rlm repl --workdir data                      a session to type into
   rlm view run.jsonl                           what happened in rollouts
   rlm script kept/run-1 --output run.sh        what a session ran, as a script of its own (docs/replay.md)
   rlm replay kept/run-1 --context data         run it again and compare
-  rlm mcp --root src                           sessions for an agent that speaks MCP (docs/mcp.md)
+  rlm mcp --workdir src                        sessions for an agent that speaks MCP (docs/mcp.md)
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
 interpreter; 2 usage; 3 something that is needed fails: the session, the model's server; 128 + N ended by signal N.
@@ -83,8 +83,8 @@ Examples:
   export RLM_BASE_URL=https://host/v1 RLM_MODEL=large-model RLM_API_KEY=…
   rlm run --context logs/ 'Which host failed first, and why?'
   git log | rlm run --context - --python 'Who changed the parser most often?'
-  rlm run --questions questions.jsonl --rollouts 4 --parallel 8 --results results.jsonl
-  rlm run --questions questions.jsonl --rollouts 4 --parallel 8 --results results.jsonl --resume
+  rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl
+  rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl --resume
 
 The answer goes to standard output and nothing else does. Ctrl-C stops after the call that runs and gives the answer so
 far; a second one ends at once.
@@ -155,8 +155,8 @@ This is not a security sandbox: what the session ran is run again, with your rig
 
 const MCP_HELP: &str = "\
 Examples:
-  claude mcp add rlm -- rlm mcp --root ~/project     for Claude Code; docs/mcp.md has other clients
-  rlm mcp --python=.venv --timeout 120               another Python, and more time for each call
+  claude mcp add rlm -- rlm mcp --workdir ~/project  for Claude Code; docs/mcp.md has other clients
+  rlm mcp --python=.venv --call-timeout 120          another Python, and more time for each call
 
 The protocol is spoken on standard input and output; the log goes to standard error. Everything ends when the client closes
 its end. Exit status: 0 the client closed; 2 usage; 3 it cannot be served; 128 + N ended by signal N.
@@ -166,19 +166,19 @@ This is not a security sandbox: the agent's code runs with your rights.";
 /// What every command with a session takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionOptions {
-    /// The session's working directory.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) context: PathBuf,
+    /// The session's working directory, used in place.
+    #[arg(long, alias = "context", value_name = "DIR", default_value = ".")]
+    pub(crate) workdir: PathBuf,
     /// Language of the session: bash or python.
-    #[arg(long, value_name = "LANGUAGE", default_value = "bash")]
-    repl_language: ReplLanguage,
-    /// The same as `--repl-language python`. PATH is the Python to use, CPython 3.10 or newer: a program, its name on PATH,
+    #[arg(long, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
+    language: ReplLanguage,
+    /// The same as `--language python`. PATH is the Python to use, CPython 3.10 or newer: a program, its name on PATH,
     /// or the directory of a virtual environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
-    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with = "repl_language")]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with = "language")]
     python: Option<Option<PathBuf>>,
-    /// Stop a call after this many seconds; its state is kept.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) timeout: Option<Duration>,
+    /// Stop a call after this many seconds; the session keeps its state.
+    #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) call_timeout: Option<Duration>,
     /// Return at most this many bytes of a call's output, head and tail.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
@@ -190,7 +190,7 @@ pub(crate) struct SessionOptions {
 impl SessionOptions {
     /// The session's language.
     pub(crate) fn language(&self) -> ReplLanguage {
-        if self.python.is_some() { ReplLanguage::Python } else { self.repl_language }
+        if self.python.is_some() { ReplLanguage::Python } else { self.language }
     }
 
     /// The Python that was named.
@@ -257,11 +257,11 @@ pub(crate) struct BatchOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
     /// Attempts at each question [default: 1].
-    #[arg(long, value_name = "N")]
-    pub(crate) rollouts: Option<NonZeroUsize>,
+    #[arg(long, alias = "rollouts", value_name = "N")]
+    pub(crate) attempts: Option<NonZeroUsize>,
     /// Rollouts at once [default: 4].
-    #[arg(long, value_name = "N")]
-    pub(crate) parallel: Option<NonZeroUsize>,
+    #[arg(long, alias = "parallel", value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
     /// Append each result to this file as a line of JSON; they go to standard output by default.
     #[arg(long, value_name = "FILE")]
     pub(crate) results: Option<PathBuf>,
@@ -276,10 +276,7 @@ pub(crate) struct BatchOptions {
 impl BatchOptions {
     /// Whether results are asked for as those of a batch.
     pub(crate) fn is_batch(&self) -> bool {
-        self.questions.is_some()
-            || self.rollouts.is_some()
-            || self.parallel.is_some()
-            || self.results.is_some()
+        self.questions.is_some() || self.attempts.is_some() || self.jobs.is_some() || self.results.is_some()
     }
 }
 
@@ -339,8 +336,8 @@ pub(crate) struct SourceArguments {
     #[arg(long, value_name = "ID")]
     pub(crate) rollout: Option<String>,
     /// Language of the session, where the history does not tell it.
-    #[arg(long, value_name = "LANGUAGE")]
-    pub(crate) repl_language: Option<ReplLanguage>,
+    #[arg(long, alias = "repl-language", value_name = "LANGUAGE")]
+    pub(crate) language: Option<ReplLanguage>,
 }
 
 /// What `rlm script` takes.
@@ -364,10 +361,10 @@ pub(crate) struct ScriptOptions {
 pub(crate) struct ReplayOptions {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// Work in this directory; what the calls write stays there. A fresh one by default.
-    #[arg(long, value_name = "DIR", conflicts_with = "context")]
-    pub(crate) root: Option<PathBuf>,
-    /// A file or directory that the fresh directory holds a copy of; may be given several times.
+    /// The session's working directory, used in place; what the calls write stays there. A fresh one by default.
+    #[arg(long, alias = "root", value_name = "DIR", conflicts_with = "context")]
+    pub(crate) workdir: Option<PathBuf>,
+    /// A file or directory to copy into the fresh working directory; may be given several times.
     #[arg(long, value_name = "PATH")]
     pub(crate) context: Vec<PathBuf>,
     /// The Python of a Python session, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
@@ -375,8 +372,8 @@ pub(crate) struct ReplayOptions {
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
     /// Stop each call after this many seconds; 120 by default, or ten times what it took, where that is more.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) timeout: Option<Duration>,
+    #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) call_timeout: Option<Duration>,
     /// Return at most this many bytes of a call's output, as the session did.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
@@ -393,16 +390,16 @@ pub(crate) struct ReplayOptions {
 /// What `rlm mcp` takes.
 #[derive(Args, Debug)]
 pub(crate) struct McpOptions {
-    /// The working directory of all sessions; its files are resources.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) root: PathBuf,
+    /// The working directory of all sessions, used in place; its files are resources.
+    #[arg(long, alias = "root", value_name = "DIR", default_value = ".")]
+    pub(crate) workdir: PathBuf,
     /// The Python of Python sessions, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
     /// environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
-    /// Stop a call that brings no limit of its own after this many seconds; its state is kept.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
-    pub(crate) timeout: Duration,
+    /// Stop a call without a limit of its own after this many seconds; the session keeps its state.
+    #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    pub(crate) call_timeout: Duration,
     /// Largest code of a call.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub(crate) max_code_bytes: usize,
@@ -423,8 +420,8 @@ pub(crate) struct McpOptions {
 #[derive(Args, Debug)]
 pub(crate) struct WorkerOptions {
     /// Language of the session: bash or python.
-    #[arg(long, value_name = "LANGUAGE", default_value = "bash")]
-    pub(crate) repl_language: ReplLanguage,
+    #[arg(long, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
+    pub(crate) language: ReplLanguage,
     /// The directory with rlm_context.json; the FIFOs are made there.
     #[arg(long, value_name = "DIR")]
     pub(crate) control_dir: PathBuf,
@@ -446,11 +443,81 @@ mod tests {
 
     #[test]
     fn an_unknown_language_is_named_with_both_that_exist() {
-        let error = Arguments::try_parse_from(["rlm", "exec", "--repl-language", "perl", ":"]).unwrap_err();
+        let error = Arguments::try_parse_from(["rlm", "exec", "--language", "perl", ":"]).unwrap_err();
         assert!(
             error.to_string().contains("unknown REPL language `perl`: expected `bash` or `python`"),
             "{error}"
         );
+    }
+
+    /// Subcommand, what else its command line needs, former name, name, value.
+    const FORMER_NAMES: &[(&str, &[&str], &str, &str, &str)] = &[
+        ("exec", &[":"], "--context", "--workdir", "dir"),
+        ("exec", &[":"], "--repl-language", "--language", "python"),
+        ("exec", &[":"], "--timeout", "--call-timeout", "7"),
+        ("exec", &[":"], "--max-parallel", "--server-parallelism", "7"),
+        ("repl", &[], "--context", "--workdir", "dir"),
+        ("repl", &[], "--repl-language", "--language", "python"),
+        ("repl", &[], "--timeout", "--call-timeout", "7"),
+        ("run", &["Why?"], "--rollouts", "--attempts", "7"),
+        ("run", &["Why?"], "--parallel", "--jobs", "7"),
+        ("run", &["Why?"], "--max-output-length", "--max-output-chars", "7"),
+        ("run", &["Why?"], "--max-parallel", "--server-parallelism", "7"),
+        ("config", &[], "--max-output-length", "--max-output-chars", "7"),
+        ("config", &[], "--max-parallel", "--server-parallelism", "7"),
+        ("script", &["kept"], "--repl-language", "--language", "python"),
+        ("replay", &["kept"], "--repl-language", "--language", "python"),
+        ("replay", &["kept"], "--root", "--workdir", "dir"),
+        ("replay", &["kept"], "--timeout", "--call-timeout", "7"),
+        ("replay", &["kept"], "--max-parallel", "--server-parallelism", "7"),
+        ("mcp", &[], "--root", "--workdir", "dir"),
+        ("mcp", &[], "--timeout", "--call-timeout", "7"),
+        ("worker", &["--control-dir", "c"], "--repl-language", "--language", "python"),
+    ];
+
+    #[test]
+    fn former_names_of_options_mean_the_same() {
+        for (subcommand, needed, former, name, value) in FORMER_NAMES {
+            let parsed = |option| {
+                let arguments = ["rlm", subcommand, option, value];
+                let parsed = Arguments::try_parse_from(arguments.iter().chain(*needed));
+                format!("{:?}", parsed.unwrap_or_else(|error| panic!("{subcommand} {option}: {error}")))
+            };
+            assert_eq!(parsed(former), parsed(name), "{subcommand} {former}");
+        }
+    }
+
+    #[test]
+    fn help_and_completions_show_the_names_in_use_alone() {
+        let mut command = Arguments::command();
+        let mut completions = Vec::new();
+        clap_complete::generate(clap_complete::Shell::Bash, &mut command, "rlm", &mut completions);
+        for (subcommand, _, former, name, _) in FORMER_NAMES {
+            let subcommand = command.find_subcommand_mut(subcommand).unwrap();
+            let help = [subcommand.render_help(), subcommand.render_long_help()].map(|help| help.to_string());
+            let shows = |option: &str| {
+                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                help.iter().any(|help| help.split(|c| !is_part(c)).any(|word| word == option))
+            };
+            assert!(shows(name) && !shows(former), "{}", help[1]);
+        }
+        let completions = String::from_utf8(completions).unwrap();
+        for former in ["--repl-language", "--root ", "--rollouts", "--parallel", "--max-parallel"] {
+            assert!(!completions.contains(former), "{former}");
+        }
+    }
+
+    #[test]
+    fn each_option_has_one_value_in_all_subcommands() {
+        let mut values = std::collections::BTreeMap::new();
+        for subcommand in Arguments::command().get_subcommands() {
+            for option in subcommand.get_opts().filter(|option| option.get_action().takes_values()) {
+                let name = option.get_long().unwrap().to_owned();
+                let value = option.get_value_names().map(|names| names[0].to_string());
+                let known = values.entry(name.clone()).or_insert_with(|| value.clone());
+                assert_eq!(*known, value, "{} --{name}", subcommand.get_name());
+            }
+        }
     }
 
     #[test]
@@ -463,7 +530,7 @@ mod tests {
             }
         };
         assert_eq!(session(&[]).language(), ReplLanguage::Bash);
-        for arguments in [&["--python"][..], &["--repl-language", "python"]] {
+        for arguments in [&["--python"][..], &["--language", "python"]] {
             assert_eq!(
                 (session(arguments).language(), session(arguments).python()),
                 (ReplLanguage::Python, None)

@@ -93,7 +93,7 @@ async fn run_calls(
     let mut all_ran = true;
     let mut answer = Answer::default();
     for (at, code) in calls.iter().enumerate() {
-        let call = Call { timeout: options.session.timeout, ..Call::from(code.as_str()) };
+        let call = Call { timeout: options.session.call_timeout, ..Call::from(code.as_str()) };
         let response = match &mut tools {
             Some(tools) => tools.execute_until(&mut session, call, interrupted()).await?,
             None => session.execute_until(call, interrupted()).await?,

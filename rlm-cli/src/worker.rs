@@ -13,7 +13,7 @@ use crate::usage::Usage;
 
 /// Becomes the worker of the language.
 pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
-    let program = find(options.repl_language)?;
+    let program = find(options.language)?;
     let failed =
         Command::new(&program).arg("--control-dir").arg(&options.control_dir).args(&options.rest).exec();
     Err(failed).with_context(|| format!("cannot start {}", program.display()))
@@ -38,14 +38,18 @@ pub(crate) fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// The absolute path of `--workdir`.
+pub(crate) fn working_directory(workdir: &Path) -> anyhow::Result<PathBuf> {
+    let path = workdir
+        .canonicalize()
+        .with_context(|| format!("cannot use the working directory {}", workdir.display()))?;
+    anyhow::ensure!(path.is_dir(), "the working directory {} is not a directory", workdir.display());
+    Ok(path)
+}
+
 /// The session that the options ask for.
 pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<SessionConfig> {
-    let context = &options.context;
-    let fs_root =
-        context.canonicalize().with_context(|| format!("cannot use the context {}", context.display()))?;
-    if !fs_root.is_dir() {
-        bail!("the context {} is not a directory", context.display());
-    }
+    let fs_root = working_directory(&options.workdir)?;
     let mut variables: Vec<_> = std::env::vars_os().collect();
     if let Some(python) = options.python() {
         env::set(&mut variables, env::PYTHON, python);
@@ -60,7 +64,7 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
     }
     Ok(SessionConfig {
         env: variables,
-        exec_timeout: options.timeout,
+        exec_timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
         ..SessionConfig::new(find(options.language())?, fs_root)
     })

@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
     /// TOML file of tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
-    /// Directory that the tools nav_info, nav_ls, nav_outline, nav_read and nav_search look through
-    #[arg(long, value_name = "DIR")]
-    pub(crate) context: Option<PathBuf>,
+    /// The session's working directory, for the tools nav_info, nav_ls, nav_outline, nav_read and nav_search
+    #[arg(long, alias = "context", value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
     /// TOML file of what models cost
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
@@ -48,9 +48,9 @@ pub(crate) struct Arguments {
     /// Variable that holds the key of the models
     #[arg(long, value_name = "NAME", requires = "base_url")]
     pub(crate) api_key_env: Option<String>,
-    /// Requests to models at once [default: 64]
-    #[arg(long, value_name = "N", requires = "base_url")]
-    pub(crate) max_parallel: Option<usize>,
+    /// Requests to the models' server at once [default: 64]
+    #[arg(long, alias = "max-parallel", value_name = "N", requires = "base_url")]
+    pub(crate) server_parallelism: Option<usize>,
     /// Largest body of a request [default: 67108864]
     #[arg(long, value_name = "N")]
     pub(crate) max_body_bytes: Option<usize>,
@@ -89,5 +89,23 @@ impl Arguments {
             bail!("--listen {} is not a loopback address: other machines need --allow-remote", self.listen);
         }
         Ok(ListenAddress::Tcp(self.listen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn former_names_of_options_mean_the_same_and_are_not_shown() {
+        let parsed = |option: &str| {
+            let server = ["--base-url", "http://host/v1", "--model", "m"];
+            Arguments::try_parse_from(["rlm-rootd", option, "7"].iter().chain(&server)).unwrap()
+        };
+        let help = <Arguments as clap::CommandFactory>::command().render_long_help().to_string();
+        for (former, name) in [("--context", "--workdir"), ("--max-parallel", "--server-parallelism")] {
+            assert_eq!(format!("{:?}", parsed(former)), format!("{:?}", parsed(name)));
+            assert!(help.contains(name) && !help.contains(former), "{help}");
+        }
     }
 }

@@ -111,14 +111,14 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     Ok(Settings { rootd, rollouts, new_token, address })
 }
 
-/// The tools of the file, and those over the context.
+/// The tools of the file, and those for the working directory.
 fn tools(arguments: &Arguments) -> anyhow::Result<Vec<Tool>> {
     let mut tools = arguments.tools.as_deref().map_or_else(|| Ok(Vec::new()), tools_of_file)?;
-    let Some(context) = &arguments.context else { return Ok(tools) };
+    let Some(workdir) = &arguments.workdir else { return Ok(tools) };
     if let Some(tool) = tools.iter().find(|tool| NAV_TOOLS.contains(&tool.name())) {
-        bail!("--context: the name of its tool {} is taken by one of --tools", tool.name());
+        bail!("--workdir: the name of its tool {} is taken by one of --tools", tool.name());
     }
-    tools.extend(Navigation::new(context)?.tools());
+    tools.extend(Navigation::new(workdir)?.tools());
     Ok(tools)
 }
 
@@ -140,7 +140,7 @@ fn models(arguments: &Arguments) -> anyhow::Result<Option<Arc<Models>>> {
     if let Some(name) = &arguments.api_key_env {
         config.key = Some(Key::new(required(name)?));
     }
-    if let Some(parallelism) = arguments.max_parallel {
+    if let Some(parallelism) = arguments.server_parallelism {
         config.parallelism = parallelism;
     }
     Ok(Some(Arc::new(Models::new(config)?)))

@@ -22,7 +22,7 @@ use crate::run::{BatchProgress, Request, Requests, Setup, close};
 use crate::warnings::Warnings;
 
 /// Rollouts at once by default.
-const PARALLEL: usize = 4;
+const JOBS: usize = 4;
 
 /// What runs a rollout.
 pub(crate) trait RunRollout: Send + Sync + 'static {
@@ -49,7 +49,7 @@ impl RunRollout for Host {
 pub(crate) struct Batch {
     questions: Vec<Question>,
     attempts: usize,
-    parallel: usize,
+    jobs: usize,
     /// Where results go, and which of those that are there stand. Standard output when None.
     results: Option<(PathBuf, Option<Keep>)>,
 }
@@ -69,8 +69,8 @@ impl Batch {
         let results = options.results.clone().map(|file| (file, options.resume.then_some(keep)));
         Ok(Self {
             questions,
-            attempts: options.rollouts.map_or(1, usize::from),
-            parallel: options.parallel.map_or(PARALLEL, usize::from),
+            attempts: options.attempts.map_or(1, usize::from),
+            jobs: options.jobs.map_or(JOBS, usize::from),
             results,
         })
     }
@@ -103,7 +103,7 @@ impl Batch {
         let ran = run_all(
             &host,
             rollouts,
-            self.parallel,
+            self.jobs,
             async || requests.next().await,
             &progress,
             |result| {
@@ -174,7 +174,7 @@ struct Ended {
 async fn run_all(
     host: &Arc<impl RunRollout>,
     mut rollouts: impl ExactSizeIterator<Item = RolloutConfig>,
-    parallel: usize,
+    jobs: usize,
     mut next_request: impl AsyncFnMut() -> Request,
     progress: &BatchProgress,
     mut take: impl FnMut(&RolloutResult) -> anyhow::Result<()>,
@@ -184,7 +184,7 @@ async fn run_all(
     let mut ended = Ended::default();
     let (mut is_stopping, mut failed) = (false, None);
     loop {
-        while !is_stopping && running.len() < parallel {
+        while !is_stopping && running.len() < jobs {
             let Some(rollout) = rollouts.next() else { break };
             let (host, control) = (host.clone(), control.clone());
             running.spawn(async move { host.run_rollout(rollout, &control).await });
@@ -340,7 +340,7 @@ mod tests {
             |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", None), question("b", Some(text("own")))];
-        let batch = Batch { questions, attempts: 2, parallel: 1, results: None };
+        let batch = Batch { questions, attempts: 2, jobs: 1, results: None };
         let done = Done { ids: ["b-1".to_owned()].into(), notices: Vec::new() };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
         let rollouts = batch.attempts(&done).into_iter().map(|attempt| attempt.rollout(&template));

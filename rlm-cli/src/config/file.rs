@@ -55,7 +55,10 @@ fn values(text: &str, file: &Path) -> Result<Values, Usage> {
         let text = value_text(setting, value, file)
             .and_then(|text| setting.check(&text).map(|()| text))
             .map_err(|reason| Usage::new(format!("{place}: {name}: {reason}")))?;
-        values.insert(setting.name(), (text, place));
+        if values.insert(setting.name(), (text, place.clone())).is_some() {
+            let name = setting.name();
+            return Err(Usage::new(format!("{place}: `{name}` is set twice, once by its former name")));
+        }
     }
     Ok(values)
 }
@@ -67,7 +70,8 @@ fn line(text: &str, offset: usize) -> usize {
 }
 
 fn known(name: &str) -> Result<&'static dyn AnySetting, String> {
-    if let Some(setting) = ALL.iter().find(|setting| setting.name() == name) {
+    let is_named = |setting: &&&dyn AnySetting| setting.name() == name || setting.former_name() == Some(name);
+    if let Some(setting) = ALL.iter().find(is_named) {
         return Ok(*setting);
     }
     if matches!(name, "api_key" | "sub_api_key") {
@@ -211,8 +215,22 @@ mod tests {
             refused("\n[sampling]\na = { temperature = [nan] }"),
             "/c/rlm.toml:2: sampling: a: temperature: a request cannot hold the number NaN"
         );
+        assert_eq!(
+            refused("max_output_length = 1\nmax_output_chars = 2"),
+            "/c/rlm.toml:2: `max_output_chars` is set twice, once by its former name"
+        );
         assert!(refused("model = \"m\"\nmodel = \"n\"").starts_with("/c/rlm.toml:2: "));
         assert!(refused("model =\n").starts_with("/c/rlm.toml:1: "));
+    }
+
+    #[test]
+    fn a_former_name_sets_the_same() {
+        for (former, name) in
+            [("max_output_length", "max_output_chars"), ("max_parallel", "server_parallelism")]
+        {
+            let value = |name| values(&format!("{name} = 3"), Path::new("/c/rlm.toml")).unwrap();
+            assert_eq!(value(former), value(name));
+        }
     }
 
     #[test]

@@ -74,6 +74,7 @@ fn flag(setting: &'static dyn AnySetting) -> Arg {
     let default = setting.default().map(|default| format!(" [default: {default}]")).unwrap_or_default();
     let arg = Arg::new(setting.name())
         .long(setting.flag())
+        .aliases(setting.former_flag())
         .value_name(setting.value_name())
         .value_parser(parser(setting))
         .allow_negative_numbers(true)

@@ -21,6 +21,8 @@ pub(crate) type Fields = Map<String, Json>;
 pub(crate) struct Setting<T> {
     /// Its name in the file: words with `_` between them.
     pub(crate) name: &'static str,
+    /// Its former name, which the file and the command line still take.
+    pub(crate) former_name: Option<&'static str>,
     /// Its variable, where that is not `RLM_` and the name in capitals.
     pub(crate) variable: Option<&'static str>,
     /// What the flag's value is called.
@@ -55,6 +57,8 @@ pub(crate) enum Form {
 pub(crate) trait AnySetting: fmt::Debug + Sync {
     /// Its name in the file.
     fn name(&self) -> &'static str;
+    /// Its former name in the file.
+    fn former_name(&self) -> Option<&'static str>;
     /// What its flag's value is called.
     fn value_name(&self) -> &'static str;
     /// What it does.
@@ -72,13 +76,22 @@ pub(crate) trait AnySetting: fmt::Debug + Sync {
 
     /// Its flag without the dashes.
     fn flag(&self) -> String {
-        self.name().replace('_', "-")
+        flag_of(self.name())
+    }
+
+    /// Its former flag without the dashes.
+    fn former_flag(&self) -> Option<String> {
+        self.former_name().map(flag_of)
     }
 }
 
 impl<T: fmt::Debug> AnySetting for Setting<T> {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn former_name(&self) -> Option<&'static str> {
+        self.former_name
     }
 
     fn value_name(&self) -> &'static str {
@@ -108,6 +121,10 @@ impl<T: fmt::Debug> AnySetting for Setting<T> {
     fn check(&self, text: &str) -> Result<(), String> {
         (self.parse)(text).map(drop)
     }
+}
+
+fn flag_of(name: &str) -> String {
+    name.replace('_', "-")
 }
 
 /// Any text.

@@ -13,7 +13,17 @@ use super::setting::{
 
 /// A setting of which nothing but this is said.
 const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T, String>) -> Setting<T> {
-    Setting { name, variable: None, value_name: "", help: "", default: None, example: "", form, parse }
+    Setting {
+        name,
+        former_name: None,
+        variable: None,
+        value_name: "",
+        help: "",
+        default: None,
+        example: "",
+        form,
+        parse,
+    }
 }
 
 /// The root model.
@@ -142,11 +152,13 @@ pub(crate) static MAX_COMPLETION_TOKENS: Setting<u64> = Setting {
 };
 
 /// Characters of output that the model gets.
-pub(crate) static MAX_OUTPUT_LENGTH: Setting<usize> = Setting {
+pub(crate) static MAX_OUTPUT_CHARS: Setting<usize> = Setting {
+    former_name: Some("max_output_length"),
+    variable: Some("RLM_MAX_OUTPUT_LENGTH"),
     value_name: "N",
     help: "Characters of a call's output that the root model gets",
     default: Some("8192"),
-    ..setting("max_output_length", Form::Number, count)
+    ..setting("max_output_chars", Form::Number, count)
 };
 
 /// Bytes of the context.
@@ -167,11 +179,13 @@ pub(crate) static SUB_PARALLELISM: Setting<usize> = Setting {
 };
 
 /// Requests of this process at once.
-pub(crate) static MAX_PARALLEL: Setting<usize> = Setting {
+pub(crate) static SERVER_PARALLELISM: Setting<usize> = Setting {
+    former_name: Some("max_parallel"),
+    variable: Some("RLM_MAX_PARALLEL"),
     value_name: "N",
     help: "Requests to a server of models at once, of all rollouts together",
     default: Some("64"),
-    ..setting("max_parallel", Form::Number, count)
+    ..setting("server_parallelism", Form::Number, count)
 };
 
 /// How much the system prompt explains.
@@ -307,10 +321,10 @@ pub(crate) static ALL: [&dyn AnySetting; 32] = [
     &BUDGET_TOKENS,
     &CONTEXT_TOKENS,
     &MAX_COMPLETION_TOKENS,
-    &MAX_OUTPUT_LENGTH,
+    &MAX_OUTPUT_CHARS,
     &MAX_CONTEXT_BYTES,
     &SUB_PARALLELISM,
-    &MAX_PARALLEL,
+    &SERVER_PARALLELISM,
     &VERBOSITY,
     &PROMPTS,
     &SUMMARIZE_TURNS,
@@ -329,7 +343,7 @@ pub(crate) static OF_TOOLS: [&dyn AnySetting; 13] = [
     &SUB_API_KEY_ENV,
     &SUB_SAMPLING,
     &SUB_PARALLELISM,
-    &MAX_PARALLEL,
+    &SERVER_PARALLELISM,
     &PRICES,
     &BUDGET_USD,
     &BUDGET_TOKENS,
@@ -347,7 +361,11 @@ mod tests {
     fn each_setting_has_names_of_its_own_a_help_and_an_example() {
         let mut names = BTreeSet::new();
         for setting in ALL {
-            for name in [setting.name().to_owned(), setting.flag() + "-", setting.variable()] {
+            let former = setting.former_name().map(str::to_owned);
+            for name in [setting.name().to_owned(), setting.flag() + "-", setting.variable()]
+                .into_iter()
+                .chain(former)
+            {
                 assert!(names.insert(name.clone()), "{name} is there twice");
             }
             assert!(setting.variable().starts_with("RLM_"), "{setting:?}");
@@ -368,13 +386,13 @@ mod tests {
         let text = |setting: &dyn AnySetting| setting.default().unwrap().to_owned();
         assert_eq!(text(&MAX_TURNS), limits.max_turns.to_string());
         assert_eq!(text(&CALL_TIMEOUT), limits.call_timeout.as_secs().to_string());
-        assert_eq!(text(&MAX_OUTPUT_LENGTH), limits.max_output_length.to_string());
+        assert_eq!(text(&MAX_OUTPUT_CHARS), limits.max_output_length.to_string());
         assert_eq!(text(&MAX_CONTEXT_BYTES), limits.max_context_bytes.to_string());
         assert_eq!(text(&LANGUAGE), ReplLanguage::default().to_string());
         assert_eq!(text(&CALLBACKS), Callbacks::default().to_string());
         assert_eq!(text(&VERBOSITY), Verbosity::default().to_string());
         assert_eq!(text(&SUB_PARALLELISM), rlm_rootd::SubLlmOptions::default().parallelism.to_string());
-        assert_eq!(text(&MAX_PARALLEL), rlm_rootd::ModelsConfig::new("", "").parallelism.to_string());
+        assert_eq!(text(&SERVER_PARALLELISM), rlm_rootd::ModelsConfig::new("", "").parallelism.to_string());
     }
 
     #[test]

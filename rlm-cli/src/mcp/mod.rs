@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rlm_env::rollout::Prompts;
 use rlm_env::unstable::McpDoc;
 use rlm_env::{ReplLanguage, SessionConfig};
@@ -87,11 +87,7 @@ async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
 }
 
 fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Server> {
-    let root = &options.root;
-    let root = root.canonicalize().with_context(|| format!("cannot use the directory {}", root.display()))?;
-    if !root.is_dir() {
-        bail!("{} is not a directory", root.display());
-    }
+    let root = worker::working_directory(&options.workdir)?;
     let mut env = rlm_core::env::for_workers(&environment.to_list());
     for (name, value) in python_variable(options.python.clone().flatten()) {
         rlm_core::env::set(&mut env, name, value);
@@ -99,7 +95,7 @@ fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Ser
     let prompts = Arc::new(Prompts::new());
     let doc = McpDoc {
         root: &root,
-        timeout: options.timeout,
+        timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
         max_sessions: options.max_sessions.get(),
     };
@@ -114,7 +110,7 @@ fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Ser
         bash: session(ReplLanguage::Bash)?,
         python: session(ReplLanguage::Python)?,
         dir: std::env::temp_dir(),
-        timeout: options.timeout,
+        timeout: options.call_timeout,
         max_code_bytes: options.max_code_bytes,
         max_output_bytes: options.max_output_bytes,
         max_sessions: options.max_sessions.get(),

@@ -37,15 +37,9 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
             Usage::new(format!("the session is a {} session: leave --python out", past.language)).into()
         );
     }
-    let place = match &options.root {
-        Some(root) => {
-            let root = root.canonicalize().map_err(|error| {
-                Usage::new(format!("cannot use the directory {}: {error}", root.display()))
-            })?;
-            if !root.is_dir() {
-                return Err(Usage::new(format!("{} is not a directory", root.display())).into());
-            }
-            Place::Root(root)
+    let place = match &options.workdir {
+        Some(workdir) => {
+            Place::Root(worker::working_directory(workdir).map_err(|error| Usage::new(format!("{error:#}")))?)
         }
         None if options.context.is_empty() => Place::Fresh(Context::Nothing),
         None => Place::Fresh(Context::Paths(options.context.clone())),
@@ -63,7 +57,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
         dir: environment.temp_dir(),
         place,
         tools,
-        timeout: options.timeout,
+        timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
     };
     hide_from_others()?;
@@ -89,9 +83,9 @@ fn status(is_equal: bool, options: &ReplayOptions) -> ExitCode {
     if is_equal {
         return ExitCode::SUCCESS;
     }
-    if options.root.is_none() && options.context.is_empty() {
+    if options.workdir.is_none() && options.context.is_empty() {
         tell(
-            "hint: it ran in an empty directory; --context or --root gives it the files that the session began with",
+            "hint: it ran in an empty directory; --context or --workdir gives it the files that the session began with",
         );
     }
     ExitCode::from(DIFFERENT)

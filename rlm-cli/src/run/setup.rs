@@ -18,8 +18,8 @@ use rlm_rootd::{
 
 use crate::config::table::{
     BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, LANGUAGE,
-    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_LENGTH, MAX_PARALLEL, MAX_TURNS, MODEL, NAVIGATION,
-    PRICES, PROMPTS, PYTHON, SAMPLING, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
+    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_TURNS, MODEL, NAVIGATION, PRICES,
+    PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
     SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{KeyPlace, Settings, without_credentials};
@@ -168,7 +168,7 @@ fn models(
     let config = ModelsConfig {
         key,
         proxy: Proxy::of_variables(base_url, |name| environment.text(name).ok().flatten().map(str::to_owned)),
-        parallelism: settings.value(&MAX_PARALLEL),
+        parallelism: settings.value(&SERVER_PARALLELISM),
         ..ModelsConfig::new(base_url, model)
     };
     Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
@@ -263,7 +263,7 @@ fn limits(settings: &Settings, budget: Budget) -> Limits {
         budget,
         context_tokens: settings.get(&CONTEXT_TOKENS),
         max_completion_tokens: settings.get(&MAX_COMPLETION_TOKENS),
-        max_output_length: settings.value(&MAX_OUTPUT_LENGTH),
+        max_output_length: settings.value(&MAX_OUTPUT_CHARS),
         max_context_bytes: settings.value(&MAX_CONTEXT_BYTES),
         ..Limits::default()
     }

@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 
 /// Reads what was named, and says what there is to remark on it.
 pub(crate) fn open(source: &SourceArguments) -> anyhow::Result<PastSession> {
-    let options = SourceOptions { rollout: source.rollout.clone(), language: source.repl_language };
+    let options = SourceOptions { rollout: source.rollout.clone(), language: source.language };
     let past = PastSession::open(&source.source, &options).map_err(|error| {
         if error.is_usage() { Usage::new(error.to_string()).into() } else { anyhow::Error::new(error) }
     })?;

@@ -104,7 +104,7 @@ pub enum SourceError {
     #[error("{} holds no calls", .0.display())]
     Empty(PathBuf),
     /// The language of the session is unknown.
-    #[error("{} does not name the language of its session: name it with --repl-language", .0.display())]
+    #[error("{} does not name the language of its session: name it with --language", .0.display())]
     NoLanguage(PathBuf),
     /// The session has another language than the one named.
     #[error("{} is a {found} session, not {asked}", path.display())]

@@ -14,7 +14,7 @@ fn exec(place: &Place, arguments: &[&str]) -> Output {
     fs::create_dir_all(&context).unwrap();
     fs::write(context.join("numbers.txt"), "one\ntwo\nthree\n").unwrap();
     fs::write(context.join("tool.py"), "class A:\n    def go(self):\n        return 1\n").unwrap();
-    let mut command = place.rlm(&["exec", "--context", context.to_str().unwrap()]);
+    let mut command = place.rlm(&["exec", "--workdir", context.to_str().unwrap()]);
     command
         .args(arguments)
         .env("RLM_ROOT_TOOL_URL", "http://127.0.0.1:9/")
@@ -129,7 +129,7 @@ fn the_time_limit_is_that_of_tools_and_code_together() {
     let tools = place.write("tools.toml", tool);
     let codes =
         ["x = wait()", "info = nav_info()\nwhile True: pass", "'x' in globals(), 'info' in globals()"];
-    let flags = ["--json", "--timeout", "0.4", "--tools", tools.to_str().unwrap()];
+    let flags = ["--json", "--call-timeout", "0.4", "--tools", tools.to_str().unwrap()];
     let output = python(&place, "intercept", &[&flags[..], &codes].concat());
     let responses = responses(&output);
     let outcome = |at: usize| (responses[at].outcome, responses[at].state);

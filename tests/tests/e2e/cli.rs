@@ -19,11 +19,11 @@ fn text(bytes: &[u8]) -> &str {
 fn exec_runs_calls_in_one_session() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("data"), "1\n2\n").unwrap();
-    let context = dir.path().to_str().unwrap();
+    let workdir = dir.path().to_str().unwrap();
     let output = rlm(&[
         "exec",
-        "--context",
-        context,
+        "--workdir",
+        workdir,
         "n=$(wc -l <data)",
         "echo $n lines",
         "RLM_CONTENT=$n; RLM_READY=1",
@@ -50,7 +50,7 @@ fn exec_runs_a_file_of_blocks_and_prints_raw_responses() {
 
 #[test]
 fn exec_stops_a_call_at_its_limit_and_says_so() {
-    let output = rlm(&["exec", "--timeout", "0.2", "echo partial; sleep 1000", "echo next"]);
+    let output = rlm(&["exec", "--call-timeout", "0.2", "echo partial; sleep 1000", "echo next"]);
     assert_eq!(text(&output.stdout), "partial\n\nnext\n");
     let message = "rlm: call 1 timed out: the call was stopped after its time limit of 0.2 s; the session's state is kept\n";
     assert_eq!((text(&output.stderr), output.status.code()), (message, Some(1)));
@@ -127,7 +127,7 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
     let child = Command::new(program("rlm"))
         .args([
             "exec",
-            "--context",
+            "--workdir",
             dir.path().to_str().unwrap(),
             "echo partial; sh -c ': >started; exec sleep 1000'",
             "echo never",
@@ -148,9 +148,9 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
 fn what_is_wrong_is_said_with_the_exit_status_for_it() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&["exec"], 2, "required arguments were not provided"),
-        (&["exec", "--timeout", "soon", ":"], 2, "expected a number of seconds above 0"),
+        (&["exec", "--call-timeout", "soon", ":"], 2, "expected a number of seconds above 0"),
         (
-            &["exec", "--repl-language", "perl", ":"],
+            &["exec", "--language", "perl", ":"],
             2,
             "unknown REPL language `perl`: expected `bash` or `python`",
         ),
@@ -160,11 +160,15 @@ fn what_is_wrong_is_said_with_the_exit_status_for_it() {
             "RLM_PYTHON names the Python /does/not/exist, which does not exist",
         ),
         (
-            &["exec", "--context", "/does/not/exist", ":"],
+            &["exec", "--workdir", "/does/not/exist", ":"],
             3,
-            "cannot use the context /does/not/exist: No such file",
+            "cannot use the working directory /does/not/exist: No such file",
         ),
-        (&["exec", "--context", "/etc/passwd", ":"], 3, "the context /etc/passwd is not a directory"),
+        (
+            &["exec", "--workdir", "/etc/passwd", ":"],
+            3,
+            "the working directory /etc/passwd is not a directory",
+        ),
         (&["exec", "--file", "/does/not/exist"], 3, "cannot read /does/not/exist: No such file"),
     ];
     for (args, code, message) in cases {
@@ -195,7 +199,7 @@ fn repl_serves_lines_from_a_pipe() {
 #[test]
 fn worker_becomes_the_worker_of_the_language() {
     for (language, worker) in [("bash", "rlm-worker-bash"), ("python", "rlm-worker-python")] {
-        let output = rlm(&["worker", "--repl-language", language, "--control-dir", "/does/not/exist"]);
+        let output = rlm(&["worker", "--language", language, "--control-dir", "/does/not/exist"]);
         assert_eq!(output.status.code(), Some(3));
         let words = text(&output.stderr);
         assert!(words.starts_with(&format!("{worker}: cannot open the log /does/not/exist")), "{words}");
@@ -220,7 +224,7 @@ fn end_by_signal(args: &[&str], input: &str, signal: Signal) {
     std::fs::create_dir(&temporary).unwrap();
     let mut child = Command::new(program("rlm"))
         .args(args)
-        .args(["--context", dir.path().to_str().unwrap()])
+        .args(["--workdir", dir.path().to_str().unwrap()])
         .env("TMPDIR", &temporary)
         .env("HOME", dir.path())
         .stdin(Stdio::piped())

@@ -40,7 +40,7 @@ impl Server {
         let place = Place::new();
         let mut rlm = place.command(program("rlm"));
         rlm.arg("mcp")
-            .arg("--root")
+            .arg("--workdir")
             .arg(place.path("work"))
             .arg(format!("--python={}", default_python().display()))
             .args(arguments)
@@ -192,7 +192,7 @@ fn protocol_error<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> (Error
 #[test]
 fn a_client_is_told_what_there_is() {
     block_on(async {
-        let served = Served::start_with(&["--timeout", "7"]).await;
+        let served = Served::start_with(&["--call-timeout", "7"]).await;
         let info = served.client.peer_info().unwrap();
         assert_eq!(info.server_info.as_ref().unwrap().name, "rlm");
         assert!(info.instructions.as_ref().unwrap().contains(served.root().to_str().unwrap()));
@@ -536,7 +536,7 @@ fn answer_requests(root: &Path, tmp: &Path, requests: &[String]) -> Output {
     }
     input.rewind().unwrap();
     let mut rlm = Command::new(program("rlm"));
-    rlm.args(["mcp", "--root"]).arg(root).env("TMPDIR", tmp).stdin(input);
+    rlm.args(["mcp", "--workdir"]).arg(root).env("TMPDIR", tmp).stdin(input);
     rlm.output().unwrap()
 }
 

@@ -93,7 +93,10 @@ fn a_sub_llm_that_cannot_be_is_refused() {
     let mut options = SubLlmOptions { model: Some("other".to_owned()), ..SubLlmOptions::default() };
     options.sampling.insert("stream".to_owned(), true.into());
     let error = SubLlm::new(Arc::clone(&models), Arc::clone(&ledger), options.clone()).unwrap_err();
-    assert_eq!(error.to_string(), "sampling: `stream` is not a sampling parameter: each request sets its own");
+    assert_eq!(
+        error.to_string(),
+        "sampling: `stream` is not a sampling parameter: each request sets its own"
+    );
     options.sampling.clear();
     assert_eq!(SubLlm::new(models, ledger, options).unwrap().model(), "other");
 }

@@ -1,4 +1,4 @@
-//! The built program with `--context`.
+//! The built program with `--workdir`.
 
 use std::process::{Command, Output};
 
@@ -27,7 +27,7 @@ fn large_files_are_looked_through_in_bounded_memory() {
     fs::write(nav.path("large.txt"), line.repeat(count) + "the end\n").unwrap();
     let minified = "a=1;".repeat(5 << 18) + "needle" + &"b=2;".repeat(5 << 18);
     fs::write(nav.path("app.min.js"), &minified).unwrap();
-    let program = Program::start(&["--context", nav.path("").to_str().unwrap(), "--rollout", "r"]);
+    let program = Program::start(&["--workdir", nav.path("").to_str().unwrap(), "--rollout", "r"]);
     let before = peak(&program);
     let found = result(&program, "nav_search", json!(["needle|the end"]));
     let cut = format!("…{}needle{}…", "a=1;".repeat(25), "b=2;".repeat(48) + "b=");
@@ -78,7 +78,7 @@ fn the_largest_sources_that_are_parsed_take_bounded_memory_and_time() {
         ("nest.py", &"(".repeat(500_000)),
         ("nest.js", &"{".repeat(500_000)),
     ]);
-    let program = Program::start(&["--context", nav.path("").to_str().unwrap(), "--rollout", "r"]);
+    let program = Program::start(&["--workdir", nav.path("").to_str().unwrap(), "--rollout", "r"]);
     for name in ["open.js", "functions.py", "calls.py", "garbage.cpp", "nest.cpp", "nest.py", "nest.js"] {
         let started = Instant::now();
         result(&program, "nav_outline", json!([name]));
@@ -104,8 +104,8 @@ fn a_context_that_cannot_be_served_is_a_wrong_argument() {
     let expected = format!(
         "rlm-rootd: the context directory {missing} cannot be opened: No such file or directory (os error 2)\n"
     );
-    assert_eq!(refused(&["--context", missing]), (Some(2), expected));
+    assert_eq!(refused(&["--workdir", missing]), (Some(2), expected));
     let expected =
-        "rlm-rootd: --context: the name of its tool nav_ls is taken by one of --tools\n".to_owned();
-    assert_eq!(refused(&["--context", ".", "--tools", tools]), (Some(2), expected));
+        "rlm-rootd: --workdir: the name of its tool nav_ls is taken by one of --tools\n".to_owned();
+    assert_eq!(refused(&["--workdir", ".", "--tools", tools]), (Some(2), expected));
 }

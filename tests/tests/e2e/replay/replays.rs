@@ -36,7 +36,7 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
         let empty = replay(&place, &kept, &[]);
         let (_, hint, status) = shown(&empty);
         assert_eq!(
-            (hint.contains("--context or --root gives it the files"), status),
+            (hint.contains("--context or --workdir gives it the files"), status),
             (true, Some(1)),
             "{hint}"
         );
@@ -99,7 +99,7 @@ fn what_was_stopped_is_stopped_again() {
 }
 
 #[test]
-fn a_root_is_worked_in_and_a_context_is_copied() {
+fn a_workdir_is_used_in_place_and_a_context_is_copied() {
     let place = Place::new();
     let (kept, _) =
         session(&place, Setup::bash(), &[("data.txt", "1\n")], &["cat data.txt > copy.txt; cat copy.txt"]);
@@ -109,7 +109,7 @@ fn a_root_is_worked_in_and_a_context_is_copied() {
     let copied = replay(&place, &kept, &["--context", "root"]);
     assert_eq!(shown(&copied), ("equal: 1 call\n", "", Some(0)));
     assert!(!root.join("copy.txt").exists());
-    let worked = replay(&place, &kept, &["--root", "root"]);
+    let worked = replay(&place, &kept, &["--workdir", "root"]);
     assert_eq!(shown(&worked), ("equal: 1 call\n", "", Some(0)));
     assert!(root.join("copy.txt").exists());
     place.assert_nothing_left();
@@ -148,15 +148,18 @@ fn what_is_asked_for_must_fit() {
         (error.as_str(), status),
         ("rlm: the session is a bash session: leave --python out\n", Some(2))
     );
-    let (error, status) = refusal(&["--repl-language", "python"]);
+    let (error, status) = refusal(&["--language", "python"]);
     assert!(error.ends_with("is a bash session, not python\n") && status == Some(2), "{error}");
     let (error, status) = refusal(&["--rollout", "x"]);
     assert!(
         error.ends_with("is a history, which has no rollouts: omit --rollout\n") && status == Some(2),
         "{error}"
     );
-    let (error, status) = refusal(&["--root", "missing"]);
-    assert!(error.starts_with("rlm: cannot use the directory missing: ") && status == Some(2), "{error}");
+    let (error, status) = refusal(&["--workdir", "missing"]);
+    assert!(
+        error.starts_with("rlm: cannot use the working directory missing: ") && status == Some(2),
+        "{error}"
+    );
     let (error, status) = refusal(&["--context", "missing"]);
     assert!(error.contains("missing") && status == Some(3), "{error}");
     let (error, status) = refusal(&["--recorded", "missing"]);
@@ -168,6 +171,6 @@ fn what_is_asked_for_must_fit() {
         ("rlm: there exists already: remove it, or record to another file\n", Some(2))
     );
     assert_eq!(refusal(&["--record", "a", "--recorded", "b"]).1, Some(2));
-    assert_eq!(refusal(&["--root", "a", "--context", "b"]).1, Some(2));
+    assert_eq!(refusal(&["--workdir", "a", "--context", "b"]).1, Some(2));
     place.assert_nothing_left();
 }

@@ -23,7 +23,7 @@ fn a_failed_rollout_stops_no_other_and_results_are_lines() {
     place.write("context.txt", "shared");
     let model = two_questions();
     let args =
-        ["run", "--questions", "q.jsonl", "--rollouts", "2", "--parallel", "2", "--context", "context.txt"];
+        ["run", "--questions", "q.jsonl", "--attempts", "2", "--jobs", "2", "--context", "context.txt"];
     let output = asking(&place, &model, &args).output().unwrap();
     let (lines, words, status) = shown(&output);
     let good = || (StopReason::Answered, Some("mine".to_owned()));
@@ -90,7 +90,7 @@ fn results_go_into_a_pipe_that_is_read_alone() {
     let fifo = place.file("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let model = ScriptedModel::start([answering("yes")]);
-    let args = ["run", "--rollouts", "2", "--results", "fifo", "Why?"];
+    let args = ["run", "--attempts", "2", "--results", "fifo", "Why?"];
     let output = asking(&place, &model, &args).output().unwrap();
     let words = "rlm: cannot write the results to fifo: it is a pipe that nobody reads\n";
     assert_eq!(shown(&output), ("", words, Some(3)));
@@ -109,7 +109,7 @@ fn results_go_into_a_pipe_that_is_read_alone() {
 #[test]
 fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
     let place = Place::new();
-    let args = ["run", "--rollouts", "2", "--results", "r.jsonl", "--keep", "kept", "Why?"];
+    let args = ["run", "--attempts", "2", "--results", "r.jsonl", "--keep", "kept", "Why?"];
     let fails = ScriptedModel::start([Rule::any().status(400, "refused")]);
     let output = asking(&place, &fails, &args).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));

@@ -28,7 +28,7 @@ fn results_that_cannot_be_written_end_the_batch() {
     let place = Place::new();
     place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
     let model = ScriptedModel::start([answering("yes")]);
-    let args = ["run", "--questions", "q.jsonl", "--parallel", "1", "--results", "/dev/full"];
+    let args = ["run", "--questions", "q.jsonl", "--jobs", "1", "--results", "/dev/full"];
     let output = asking(&place, &model, &args).output().unwrap();
     let words = "rlm: cannot write the results to /dev/full: No space left on device (os error 28)\n";
     assert_eq!((text(&output.stderr), output.status.code()), (words, Some(3)));

@@ -79,7 +79,7 @@ fn signals_end_the_rollout_at_once_and_leave_nothing() {
 fn a_batch_that_is_interrupted_is_gone_on_with() {
     let place = Place::new();
     place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
-    let args = ["run", "--questions", "q.jsonl", "--parallel", "1", "--results", "r.jsonl"];
+    let args = ["run", "--questions", "q.jsonl", "--jobs", "1", "--results", "r.jsonl"];
     let model = ScriptedModel::start([waiting(&place)]);
     let child = start_and_wait(&place, &model, &args);
     signal(&child, Signal::SIGTERM);

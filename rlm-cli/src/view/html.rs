@@ -59,7 +59,8 @@ pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: Rollouts) -> 
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    let syntax =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
     environment.set_formatter(|output, _state, value| {
         let text = value.to_string();

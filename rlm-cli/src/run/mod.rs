@@ -20,11 +20,11 @@ pub(crate) use self::ending::is_failure;
 pub(crate) use self::ending::tests::result;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
-pub(crate) use self::setup::{Setup, host, live_tools, python_variable, sinks};
+pub(crate) use self::setup::{Setup, close, host, live_tools, make_directory, python_variable, sinks};
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, RunOptions};
 use crate::config::Settings;
-use crate::config::table::{KEEP, MAX_CONTEXT_BYTES, MAX_TURNS, TRAJECTORY};
+use crate::config::table::{MAX_CONTEXT_BYTES, MAX_TURNS, TRAJECTORY};
 use crate::environment::Environment;
 use crate::usage::Usage;
 use crate::warnings::Warnings;
@@ -203,13 +203,6 @@ async fn one(
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))
 }
 
-/// Ends a host. What it could not remove is said, and changes nothing else.
-pub(crate) async fn close(host: Host) {
-    if let Err(error) = host.close().await {
-        tell(format_args!("rlm: a temporary directory is left behind: {error}"));
-    }
-}
-
 /// Runs a rollout while requests to end it are heard: its result, and the exit status where a signal ended it. There is no
 /// result where even a cancelled rollout was not waited for.
 async fn until_end(
@@ -256,17 +249,6 @@ fn print(result: &RolloutResult, json: bool) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()
-}
-
-/// Where the rollouts' directories are left, made if need be.
-pub(crate) fn keep(settings: &Settings) -> anyhow::Result<Option<PathBuf>> {
-    settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()
-}
-
-pub(crate) fn make_directory(dir: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(dir)
-        .and_then(|()| dir.canonicalize())
-        .with_context(|| format!("cannot make the directory {}", dir.display()))
 }
 
 #[cfg(test)]

@@ -10,22 +10,22 @@ use rlm_env::rollout::Prompts;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
-use rlm_env::{HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
+use rlm_env::{Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
     Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, SubLlm,
     SubLlmOptions, Tool, check_sampling, load_tools,
 };
 
 use crate::config::table::{
-    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, LANGUAGE,
-    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_TURNS, MODEL, NAVIGATION, PRICES,
-    PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
-    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, KEEP,
+    LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_TURNS, MODEL, NAVIGATION,
+    PRICES, PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM,
+    SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{KeyPlace, Settings, without_credentials};
 use crate::environment::Environment;
 use crate::usage::Usage;
-use crate::worker;
+use crate::{tell, worker};
 
 /// Tools that every rollout has.
 const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
@@ -76,7 +76,7 @@ impl Setup {
             tool_calls: settings.value(&TOOL_CALLS),
             summarize_turns: settings.get(&SUMMARIZE_TURNS),
             env: python_variable(settings.get(&PYTHON)),
-            keep: super::keep(settings)?,
+            keep: settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()?,
             sinks: sinks(settings.get(&TRAJECTORY).as_deref())?,
             ..RolloutConfig::new("", "")
         };
@@ -103,6 +103,20 @@ pub(crate) fn host(
         sub_models: Some(sub_models),
         ..HostConfig::new(worker.parent().unwrap_or(Path::new(".")), root_model)
     })
+}
+
+/// Ends a host. A directory that it could not remove is named, and changes nothing else.
+pub(crate) async fn close(host: Host) {
+    if let Err(error) = host.close().await {
+        tell(format_args!("rlm: a temporary directory is left behind: {error}"));
+    }
+}
+
+/// Makes the directory for rollouts that are kept, with those above it. Returns its absolute path.
+pub(crate) fn make_directory(dir: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(dir)
+        .and_then(|()| dir.canonicalize())
+        .with_context(|| format!("cannot make the directory {}", dir.display()))
 }
 
 /// The variable that names the Python of a session.

@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "\
 Examples:
-  rlm demo                                     a rollout to look at: no model, no network, no key
+  rlm demo                                     a sample rollout: no model, no network, no key
   rlm run --context data 'How many orders were late in May?'
                                                ask a model about files (docs/rlm-run.md)
   rlm exec 'wc -l *.md'                        one call in the current directory
@@ -30,13 +30,13 @@ Examples:
   rlm exec --python --callbacks intercept 'info = nav_info()' 'info'
                                                functions of the host, in a session without a network
   rlm repl --workdir data                      a session to type into
-  rlm view run.jsonl                           what happened in rollouts
-  rlm script kept/run-1 --output run.sh        what a session ran, as a script of its own (docs/replay.md)
+  rlm view run.jsonl                           show rollouts
+  rlm script kept/run-1 --output run.sh        a session's calls as a stand-alone script (docs/replay.md)
   rlm replay kept/run-1 --context data         run it again and compare
   rlm mcp --workdir src                        sessions for an agent that speaks MCP (docs/mcp.md)
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
-interpreter; 2 usage; 3 something that is needed fails: the session, the model's server; 128 + N ended by signal N.
+interpreter; 2 usage; 3 the session, the model's server or another requirement failed; 128 + N ended by signal N.
 
 This is not a security sandbox: code runs with your rights.";
 
@@ -48,22 +48,22 @@ pub(crate) enum Command {
     /// Show a rollout with scripted models over bundled text: no model, no network, no key.
     #[command(after_help = DEMO_HELP)]
     Demo(DemoOptions),
-    /// Show what settings are in force, and where each came from.
+    /// Show the settings in force, and where each came from.
     #[command(after_help = CONFIG_HELP)]
     Config(ConfigOptions),
-    /// Run calls in one session and print what they print.
+    /// Run calls in one session and print their output.
     #[command(after_help = EXEC_HELP)]
     Exec(Box<ExecOptions>),
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
     Repl(ReplOptions),
-    /// Show a trajectory: what happened in rollouts.
+    /// Show the rollouts of a trajectory.
     #[command(after_help = VIEW_HELP)]
     View(ViewOptions),
-    /// Write what a session ran as a script that runs on its own.
+    /// Write the calls of a session as a stand-alone script.
     #[command(after_help = SCRIPT_HELP)]
     Script(ScriptOptions),
-    /// Run what a session ran again, in a fresh session, and compare call by call.
+    /// Run the calls of a session again, in a fresh session, and compare call by call.
     #[command(after_help = REPLAY_HELP)]
     Replay(Box<ReplayOptions>),
     /// Serve persistent bash and Python sessions to an agent, over the Model Context Protocol.
@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Worker(WorkerOptions),
     /// Print shell completions.
     Completions {
-        /// The shell to print them for.
+        /// The shell.
         shell: clap_complete::Shell,
     },
 }
@@ -86,84 +86,85 @@ Examples:
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl --resume
 
-The answer goes to standard output and nothing else does. Ctrl-C stops after the call that runs and gives the answer so
-far; a second one ends at once.
+The answer goes to standard output and nothing else does. Ctrl-C stops after the running call and prints the answer so far;
+a second one ends at once.
 
 Exit status: 0 answered; 1 no final answer; 2 usage; 3 the session, the context or the model's server fails; 128 + N ended
-by signal N. Of a batch: 0 all answered; 1 not all; 3 none, and each for such a failure.
+by signal N. For a batch: 0 all answered; 1 not all answered; 3 every rollout failed in such a way.
 
 This is not a security sandbox: the model's code runs with your rights.";
 
 const DEMO_HELP: &str = "\
-A script takes the root model's turns and a program that looks for words is the sub-LLM. The session, its calls of llm_batch
-over HTTP, limits and counts are real. Nothing but the loopback device is used.
+A script plays the root model and a keyword search plays the sub-LLM. The session, its calls of llm_batch over HTTP, limits
+and counts are real. Only the loopback device is used.
 
-Exit status: 0 the answer was checked, and is right; 1 it is not; 2 usage; 3 the session cannot be started; 128 + N ended by
+Exit status: 0 the answer is right; 1 it is wrong; 2 usage; 3 the session cannot be started; 128 + N ended by
 signal N.";
 
 const CONFIG_HELP: &str = "\
 Examples:
   rlm config                                   all settings, with the flag, variable or line that each came from
   rlm config --max-turns 7 --json              the same for programs, as `rlm run --max-turns 7` would have it
-  rlm config --example >rlm.toml               a file to begin with
+  rlm config --example >rlm.toml               a file to start from
 
 Settings come from flags, then RLM_* variables, then the file, then defaults (docs/rlm-run.md). Keys are not shown.";
 
 const EXEC_HELP: &str = "\
-A file of calls holds one call per block; a line `# %%` stands between blocks. Output goes to standard output as the calls
-print it, with the value of a Python cell's last expression, and the answer last, where RLM_CONTENT or `answer` was
-set. What else there is to say, tracebacks too, goes to standard error.";
+A file of calls holds one call per block; a line `# %%` separates blocks. The output of the calls goes to standard output,
+with the value of a Python cell's last expression, and the answer last if RLM_CONTENT or `answer` was set. Everything
+else, tracebacks included, goes to standard error.";
 
 const REPL_HELP: &str = "\
-Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Code that is not complete goes on in the
-next line; an empty line sends it as it is.";
+Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Incomplete code continues on the next
+line; an empty line sends it as typed.";
 
 const VIEW_HELP: &str = "\
 Examples:
   rlm view run.jsonl                           every rollout of the file, as a tree
-  rlm view run.jsonl --rollout 17 --full       one of them, with nothing left out
+  rlm view run.jsonl --rollout 17 --full       one of them, in full
   rlm view run.jsonl --html run.html           one page, for a browser
   ssh host cat run.jsonl | rlm view -          from standard input
 
-A file that is still being written can be shown. On a terminal the tree is shown by $PAGER, `less -R` by default, and in
+A file that is still being written can be shown. On a terminal the tree goes through $PAGER, `less -R` by default, and has
 colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot be read or the page not written.";
 
 const SCRIPT_HELP: &str = "\
 Examples:
-  rlm script kept/run-1 --output run.sh        a rollout that was kept: `rlm run --keep kept`
-  rlm script run.jsonl --rollout run-1         one of a trajectory
+  rlm script kept/run-1 --output run.sh        a rollout kept by `rlm run --keep kept`
+  rlm script run.jsonl --rollout run-1         one rollout of a trajectory
   rlm script kept/run-1 --recorded answers.jsonl
-                                               with what root tools answered: `rlm replay --record answers.jsonl`
+                                               with root tools' answers from `rlm replay --record answers.jsonl`
 
-Calls that failed, timed out or were interrupted stand in it as comments. Where later calls build on what they did before
-they failed, give --all. docs/replay.md says where a script differs from its session.
+Calls that failed, timed out or were interrupted become comments. If later calls depend on what those did before they
+failed, give --all. docs/replay.md lists the differences between a script and its session.
 
 Exit status: 0 written; 2 usage; 3 the source cannot be read or the script not written.";
 
 const REPLAY_HELP: &str = "\
 Examples:
-  rlm replay kept/run-1 --context data         with the files that the session began with
-  rlm replay run.jsonl --record answers.jsonl  keep what root tools and llm_batch answer
+  rlm replay kept/run-1 --context data         with the files that the session started with
+  rlm replay run.jsonl --record answers.jsonl  keep the answers of root tools and llm_batch
   rlm replay run.jsonl --recorded answers.jsonl
-                                               answer from that: no network, no cost
+                                               use those answers: no network, no cost
 
-Root tools are those that are set up, as for `rlm run`: --tools, --model and --base-url, RLM_*, rlm.toml. With --recorded
-none is called. Exit status: 0 everything came to the same; 1 something is different; 2 usage; 3 the source cannot be
-read, the session or something else that is needed fails; 128 + N ended by signal N.
+Root tools are set up as for `rlm run`: --tools, --model and --base-url, RLM_*, rlm.toml. With --recorded none is called.
 
-This is not a security sandbox: what the session ran is run again, with your rights.";
+Exit status: 0 all results are equal; 1 some differ; 2 usage; 3 the source cannot be read, or the session or another
+requirement failed; 128 + N ended by signal N.
+
+This is not a security sandbox: the session's calls run again, with your rights.";
 
 const MCP_HELP: &str = "\
 Examples:
   claude mcp add rlm -- rlm mcp --workdir ~/project  for Claude Code; docs/mcp.md has other clients
   rlm mcp --python=.venv --call-timeout 120          another Python, and more time for each call
 
-The protocol is spoken on standard input and output; the log goes to standard error. Everything ends when the client closes
-its end. Exit status: 0 the client closed; 2 usage; 3 it cannot be served; 128 + N ended by signal N.
+The protocol runs over standard input and output; the log goes to standard error. All sessions end when the client closes
+standard input. Exit status: 0 the client closed it; 2 usage; 3 the client cannot be served; 128 + N ended by signal N.
 
 This is not a security sandbox: the agent's code runs with your rights.";
 
-/// What every command with a session takes.
+/// Options of `rlm exec` and `rlm repl`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SessionOptions {
     /// The session's working directory, used in place.
@@ -173,13 +174,13 @@ pub(crate) struct SessionOptions {
     #[arg(long, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
     language: ReplLanguage,
     /// The same as `--language python`. PATH is the Python to use, CPython 3.10 or newer: a program, its name on PATH,
-    /// or the directory of a virtual environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
+    /// or the directory of a virtual environment. Default: RLM_PYTHON, VIRTUAL_ENV or python3 on PATH, in this order.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with = "language")]
     python: Option<Option<PathBuf>>,
     /// Stop a call after this many seconds; the session keeps its state.
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) call_timeout: Option<Duration>,
-    /// Return at most this many bytes of a call's output, head and tail.
+    /// Return at most this many bytes of a call's output: its beginning and its end.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
     /// Give a Python session FINAL(value) and FINAL_VAR("name"), which set the answer.
@@ -193,7 +194,7 @@ impl SessionOptions {
         if self.python.is_some() { ReplLanguage::Python } else { self.language }
     }
 
-    /// The Python that was named.
+    /// The Python given by `--python=PATH`.
     pub(crate) fn python(&self) -> Option<&Path> {
         self.python.as_ref()?.as_deref()
     }
@@ -210,11 +211,11 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     pub(crate) json: bool,
     /// Give the code functions that run outside the session: nav_info, nav_ls, nav_outline, nav_read and nav_search for its
-    /// directory, those of --tools, and llm_batch where there is a model. network: it calls them over HTTP. intercept: the
-    /// host finds the calls in the code and makes them before it runs; docs/interception.md says how they are written.
+    /// directory, those of --tools, and llm_batch if a model is set. network: it calls them over HTTP. intercept: the
+    /// host finds the calls in the code and makes them before it runs; see docs/interception.md.
     #[arg(long, value_name = "HOW")]
     pub(crate) callbacks: Option<Callbacks>,
-    /// The calls, each an argument.
+    /// The calls, one per argument.
     #[arg(value_name = "CODE", required_unless_present = "file")]
     pub(crate) code: Vec<String>,
     #[command(flatten)]
@@ -227,13 +228,13 @@ pub(crate) struct ReplOptions {
     pub(crate) session: SessionOptions,
 }
 
-/// What `rlm run` takes.
 #[derive(Args, Debug)]
 pub(crate) struct RunOptions {
-    /// What is asked.
+    /// The question.
     #[arg(value_name = "QUESTION", required_unless_present = "questions")]
     pub(crate) question: Option<String>,
-    /// A file or directory to look at; `-` reads standard input as context.txt. Copied; may be given several times.
+    /// A file or directory to copy into the rollout's working directory; `-` reads standard input as context.txt. May be
+    /// given several times.
     #[arg(long, value_name = "PATH")]
     pub(crate) context: Vec<PathBuf>,
     /// Print the whole result as one line of JSON.
@@ -248,11 +249,11 @@ pub(crate) struct RunOptions {
     pub(crate) settings: Flags,
 }
 
-/// What makes it a batch.
+/// Options of a batch.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Batch")]
 pub(crate) struct BatchOptions {
-    /// Questions, one JSON object a line: `question`, and if you like `id`, `context` (a path or several), `context_text`,
+    /// Questions, one JSON object per line: `question`, and optionally `id`, `context` (a path or several), `context_text`,
     /// `context_json`; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
@@ -262,45 +263,43 @@ pub(crate) struct BatchOptions {
     /// Rollouts at once [default: 4].
     #[arg(long, alias = "parallel", value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Append each result to this file as a line of JSON; they go to standard output by default.
+    /// Append each result to this file as a line of JSON [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) results: Option<PathBuf>,
-    /// Leave out what the file of results has; rollouts that were stopped or cancelled are run again.
+    /// Skip rollouts that the file of results has; those that were stopped or cancelled are run again.
     #[arg(long, requires = "results")]
     pub(crate) resume: bool,
-    /// With --resume: run those again that failed with an error, too.
+    /// With --resume: also run rollouts again that failed with an error.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
 }
 
 impl BatchOptions {
-    /// Whether results are asked for as those of a batch.
+    /// Reports whether any option of a batch is given.
     pub(crate) fn is_batch(&self) -> bool {
         self.questions.is_some() || self.attempts.is_some() || self.jobs.is_some() || self.results.is_some()
     }
 }
 
-/// What `rlm demo` takes.
 #[derive(Args, Debug)]
 pub(crate) struct DemoOptions {
-    /// Show it in Python in place of bash. PATH is the Python to use.
+    /// Use a Python session instead of bash. PATH is the Python to use.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
-    /// Append everything that happens to this file, as JSON lines.
+    /// Append the trajectory to this file, as JSON lines.
     #[arg(long, value_name = "FILE")]
     pub(crate) trajectory: Option<PathBuf>,
-    /// Make the rollout's directory in this one, and leave it there.
+    /// Make the rollout's directory in this one, and keep it.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
 }
 
-/// What `rlm config` takes.
 #[derive(Args, Debug)]
 pub(crate) struct ConfigOptions {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print a configuration file with all settings in comments.
+    /// Print a configuration file with all settings, commented out.
     #[arg(long, conflicts_with = "json")]
     pub(crate) example: bool,
     #[command(flatten)]
@@ -312,13 +311,13 @@ pub(crate) struct ViewOptions {
     /// The trajectory, JSON lines; `-` reads standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Show this rollout alone.
+    /// Show only this rollout.
     #[arg(long, value_name = "ID")]
     pub(crate) rollout: Option<String>,
-    /// Leave nothing out.
+    /// Show every text in full.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Write one self-contained page instead; `-` writes it to standard output.
+    /// Write one self-contained HTML page instead; `-` is standard output.
     #[arg(long, value_name = "OUT")]
     pub(crate) html: Option<PathBuf>,
     /// Do not start a pager.
@@ -326,37 +325,35 @@ pub(crate) struct ViewOptions {
     pub(crate) no_pager: bool,
 }
 
-/// Which session is meant.
+/// The session to read.
 #[derive(Args, Debug)]
 pub(crate) struct SourceArguments {
     /// A control directory, the directory of a kept rollout, a history (rlm_history.jsonl) or a trajectory.
     #[arg(value_name = "SOURCE")]
     pub(crate) source: PathBuf,
-    /// Which rollout of a trajectory.
+    /// The rollout, in a trajectory with several.
     #[arg(long, value_name = "ID")]
     pub(crate) rollout: Option<String>,
-    /// Language of the session, where the history does not tell it.
+    /// Language of the session, if the history does not name it: bash or python.
     #[arg(long, alias = "repl-language", value_name = "LANGUAGE")]
     pub(crate) language: Option<ReplLanguage>,
 }
 
-/// What `rlm script` takes.
 #[derive(Args, Debug)]
 pub(crate) struct ScriptOptions {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// Keep the calls that failed, timed out or were interrupted.
+    /// Run the calls that failed, timed out or were interrupted, too.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Write the script to this file, as a program; it goes to standard output by default.
+    /// Write the script to this file, as a program [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Answer calls of root tools from this recording; they are refused by default.
+    /// Answer calls of root tools from this recording. By default they fail.
     #[arg(long, value_name = "FILE")]
     pub(crate) recorded: Option<PathBuf>,
 }
 
-/// What `rlm replay` takes.
 #[derive(Args, Debug)]
 pub(crate) struct ReplayOptions {
     #[command(flatten)]
@@ -368,51 +365,50 @@ pub(crate) struct ReplayOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) context: Vec<PathBuf>,
     /// The Python of a Python session, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
-    /// environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
+    /// environment. Default: RLM_PYTHON, VIRTUAL_ENV or python3 on PATH, in this order.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
-    /// Stop each call after this many seconds; 120 by default, or ten times what it took, where that is more.
+    /// Stop each call after this many seconds. Default: 120, or ten times what the call took, whichever is more.
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) call_timeout: Option<Duration>,
-    /// Return at most this many bytes of a call's output, as the session did.
+    /// Return at most this many bytes of a call's output. Give the limit that the session had.
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_output_bytes: Option<usize>,
-    /// Keep what root tools answer in this new file, as JSON lines.
+    /// Write the answers of root tools to this new file, as JSON lines.
     #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
     pub(crate) record: Option<PathBuf>,
-    /// Answer calls of root tools from this recording, and call none.
+    /// Answer calls of root tools from this recording, and call no tool.
     #[arg(long, value_name = "FILE")]
     pub(crate) recorded: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
 }
 
-/// What `rlm mcp` takes.
 #[derive(Args, Debug)]
 pub(crate) struct McpOptions {
     /// The working directory of all sessions, used in place; its files are resources.
     #[arg(long, alias = "root", value_name = "DIR", default_value = ".")]
     pub(crate) workdir: PathBuf,
     /// The Python of Python sessions, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
-    /// environment. Default: RLM_PYTHON, else VIRTUAL_ENV, else python3 on PATH.
+    /// environment. Default: RLM_PYTHON, VIRTUAL_ENV or python3 on PATH, in this order.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
     /// Stop a call without a limit of its own after this many seconds; the session keeps its state.
     #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds, default_value = "30")]
     pub(crate) call_timeout: Duration,
-    /// Largest code of a call.
+    /// Refuse code larger than this many bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub(crate) max_code_bytes: usize,
-    /// Most output that a call gives back, head and tail; the whole is kept in a file.
+    /// Return at most this many bytes of a call's output: its beginning and its end. A file keeps the whole.
     #[arg(long, value_name = "BYTES", default_value_t = 512 << 10)]
     pub(crate) max_output_bytes: usize,
-    /// Largest file that is read as a resource.
+    /// Refuse to read a file larger than this many bytes as a resource.
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     pub(crate) max_resource_bytes: u64,
-    /// Most sessions, of both languages together.
+    /// Allow at most this many sessions, both languages together.
     #[arg(long, value_name = "N", default_value = "16")]
     pub(crate) max_sessions: NonZeroUsize,
-    /// What is logged, as in RUST_LOG.
+    /// The log's filter, as in RUST_LOG.
     #[arg(long, value_name = "FILTER", default_value = "warn,rmcp=error")]
     pub(crate) log: String,
 }
@@ -422,10 +418,10 @@ pub(crate) struct WorkerOptions {
     /// Language of the session: bash or python.
     #[arg(long, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
     pub(crate) language: ReplLanguage,
-    /// The directory with rlm_context.json; the FIFOs are made there.
+    /// The directory that holds rlm_context.json; the FIFOs are made there.
     #[arg(long, value_name = "DIR")]
     pub(crate) control_dir: PathBuf,
-    /// Options that the worker of this language takes beyond these, behind `--`.
+    /// Further options of this language's worker, after `--`.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) rest: Vec<std::ffi::OsString>,
 }

@@ -1,9 +1,9 @@
-# Reads code and says by the exit status whether it goes on (10) or not (0). What cannot be compiled does not go on.
+# Reads code and reports by exit status: 10 for incomplete code, 0 otherwise. Code with a syntax error is not incomplete.
 import codeop
 import sys
 
 try:
-    goes_on = codeop.compile_command(sys.stdin.read(), symbol="exec") is None
+    is_incomplete = codeop.compile_command(sys.stdin.read(), symbol="exec") is None
 except (SyntaxError, ValueError, OverflowError):
-    goes_on = False
-sys.exit(10 if goes_on else 0)
+    is_incomplete = False
+sys.exit(10 if is_incomplete else 0)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::usage::Usage;
 
-/// Variables.
+/// The variables by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment(BTreeMap<OsString, OsString>);
 
@@ -15,7 +15,7 @@ impl Environment {
         Self(std::env::vars_os().collect())
     }
 
-    /// The text of a variable. One that is empty counts as not set.
+    /// The text of a variable. An empty one counts as not set.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Usage> {
         let Some(value) = self.0.get(OsStr::new(name)).filter(|value| !value.is_empty()) else {
             return Ok(None);
@@ -23,17 +23,17 @@ impl Environment {
         value.to_str().map(Some).ok_or_else(|| Usage::new(format!("{name} is not UTF-8")))
     }
 
-    /// Whether the terminal can do no more than print lines.
+    /// True for a terminal that can only print lines.
     pub(crate) fn is_dumb(&self) -> bool {
         self.0.get(OsStr::new("TERM")).is_some_and(|term| term == "dumb")
     }
 
-    /// Whether a person asked for no colours.
+    /// True if `NO_COLOR` is set.
     pub(crate) fn wants_no_colour(&self) -> bool {
         self.0.get(OsStr::new("NO_COLOR")).is_some_and(|value| !value.is_empty())
     }
 
-    /// A variable that is an absolute path.
+    /// The value of a variable, if it is an absolute path.
     pub(crate) fn directory(&self, name: &str) -> Option<PathBuf> {
         self.0.get(OsStr::new(name)).map(PathBuf::from).filter(|path| path.is_absolute())
     }
@@ -49,7 +49,7 @@ impl Environment {
         &self.0
     }
 
-    /// All variables, as programs get them.
+    /// All variables, as a child process gets them.
     pub(crate) fn to_list(&self) -> Vec<(OsString, OsString)> {
         self.0.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
     }

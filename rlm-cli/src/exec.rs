@@ -18,7 +18,7 @@ use crate::arguments::ExecOptions;
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::run::live_tools;
-use crate::signals::{Ends, interrupted};
+use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
 
 /// Largest code of one call, in bytes.
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     let tools = tools(options, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let mut ends = Ends::catch()?;
+        let mut ends = EndSignals::catch()?;
         let tools = match tools {
             Some((tools, callbacks)) => {
                 config.env.retain(|(name, _)| !SESSION_NAMES.iter().any(|of_tools| name == of_tools));
@@ -51,18 +51,18 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
             None => None,
         };
         config.env.extend(tools.iter().flat_map(RootTools::variables));
-        // Whatever ends this future ends the session with it.
+        // Dropping the session's future ends the session.
         tokio::select! {
             ran = run_calls(config, tools, &calls, options) => ran,
-            status = ends.come() => Ok(ExitCode::from(status)),
+            status = ends.next() => Ok(ExitCode::from(status)),
         }
     });
-    // What a tool still reads does not hold us up.
+    // A tool that still reads must not delay the end.
     runtime.shutdown_background();
     ended
 }
 
-/// What the code can call, and how. None: nothing but what its environment says already.
+/// The tools that the code can call, and how it calls them. None: only those that its environment names already.
 fn tools(
     options: &ExecOptions,
     session: &SessionConfig,
@@ -135,7 +135,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// The blocks of a file of calls. A block of nothing but white space is none.
+/// The blocks of a file of calls, without blank ones.
 fn blocks(text: &str) -> Vec<String> {
     let mut blocks = vec![String::new()];
     for line in text.split_inclusive('\n') {
@@ -171,7 +171,7 @@ fn show(response: &Response, call: usize, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a person should know of a call beside its output.
+/// A remark on a call beside its output: how it ended, unless it ran to its end without a hint.
 pub(crate) fn notice(response: &Response) -> Option<String> {
     let outcome = match response.outcome {
         Outcome::Ok => "ran",

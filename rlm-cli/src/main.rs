@@ -27,10 +27,10 @@ use crate::environment::Environment;
 use crate::usage::Usage;
 use crate::warnings::Warnings;
 
-/// Exit status when what was asked for cannot be.
+/// Exit status for an error of usage.
 const USAGE_ERROR: u8 = 2;
 
-/// Exit status when the session cannot be started or served, or something else that is needed fails.
+/// Exit status if the session, a server or another requirement fails.
 pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 
 fn main() -> ExitCode {
@@ -38,9 +38,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let environment = Environment::of_this_process();
     let warnings = match arguments.command {
-        // It has a log of its own.
+        // It has its own log.
         Command::Mcp(_) => Warnings::default(),
-        _ => Warnings::tell(),
+        _ => Warnings::start(),
     };
     let ended = match arguments.command {
         Command::Run(options) => run::run(&options, &environment, &warnings),
@@ -64,9 +64,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// Says something to the person, on standard error. Where nobody listens, nothing is lost. It may quote servers, files and
-/// programs: what would steer the terminal is made visible.
+/// Prints a message for the user on standard error. It may quote servers, files and programs, so control characters are
+/// made visible.
 pub(crate) fn tell(message: impl std::fmt::Display) {
     use std::io::Write;
-    let _nobody_listens = writeln!(std::io::stderr(), "{}", view::visible(&message.to_string()));
+    // A closed standard error has no reader to inform.
+    let _closed = writeln!(std::io::stderr(), "{}", view::visible(&message.to_string()));
 }

@@ -1,4 +1,4 @@
-//! `rlm repl`: a person at a session.
+//! `rlm repl`: an interactive session.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::arguments::ReplOptions;
 use crate::exec::{check_size, notice};
-use crate::signals::{Ends, interrupted};
+use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
 
 pub(crate) fn run(options: &ReplOptions) -> anyhow::Result<ExitCode> {
@@ -27,11 +27,11 @@ pub(crate) fn run(options: &ReplOptions) -> anyhow::Result<ExitCode> {
     let mut lines = Lines::start(options.session.language())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let mut ends = Ends::catch()?;
-        // Whatever ends this future ends the session with it.
+        let mut ends = EndSignals::catch()?;
+        // Dropping the session's future ends the session.
         tokio::select! {
             served = serve_lines(config, &mut lines) => served.map(|()| None),
-            status = ends.come() => Ok(Some(status)),
+            status = ends.next() => Ok(Some(status)),
         }
     })?;
     match ended {
@@ -75,7 +75,7 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
     Ok(())
 }
 
-/// The line editor, in a thread of its own: it blocks, and signals must be seen meanwhile.
+/// The line editor, in its own thread: it blocks, and signals must be handled while it does.
 struct Lines {
     requests: mpsc::Sender<()>,
     lines: UnboundedReceiver<rustyline::Result<String>>,
@@ -89,8 +89,8 @@ impl Lines {
         editor.set_helper(Some(Completeness(language)));
         let history = history_file();
         if let Some(history) = &history {
-            // The first time there is none.
-            let _none_yet = editor.load_history(history);
+            // The file does not exist before the first session.
+            let _missing = editor.load_history(history);
         }
         let (requests, requested) = mpsc::channel();
         let (sender, lines) = unbounded_channel();
@@ -101,16 +101,16 @@ impl Lines {
         Ok(Self { requests, lines, editor })
     }
 
-    /// The next line; None where the editor is gone.
+    /// The next line; None after the editor has ended.
     async fn next(&mut self) -> Option<rustyline::Result<String>> {
         self.requests.send(()).ok()?;
         self.lines.recv().await
     }
 
-    /// Saves the history. The editor must not be waiting for a line.
+    /// Saves the history. Must not be called while the editor waits for a line.
     fn finish(self) {
         drop(self.requests);
-        // It said what was wrong, if anything was.
+        // A panic has printed its message already.
         let _panicked = self.editor.join();
     }
 }
@@ -141,7 +141,7 @@ fn edit(
     }
 }
 
-/// The terminal's settings, put back at the end: a signal may come while the line editor has them changed.
+/// The terminal's settings, restored on drop: a signal may arrive while the line editor has changed them.
 struct TerminalSettings(Option<Termios>);
 
 impl TerminalSettings {
@@ -153,7 +153,7 @@ impl TerminalSettings {
 impl Drop for TerminalSettings {
     fn drop(&mut self) {
         if let Some(settings) = &self.0 {
-            // A terminal that is gone needs nothing.
+            // A terminal that is gone needs no settings.
             let _gone = tcsetattr(std::io::stdin(), SetArg::TCSANOW, settings);
         }
     }
@@ -175,7 +175,7 @@ fn show(response: &Response) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `$XDG_STATE_HOME/rlm/history`, by default under `~/.local/state`; None where no directory can be made.
+/// `$XDG_STATE_HOME/rlm/history`, by default under `~/.local/state`; None if its directory cannot be made.
 fn history_file() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
@@ -184,7 +184,7 @@ fn history_file() -> Option<PathBuf> {
     Some(dir.join("history"))
 }
 
-/// Tells the line editor whether code is complete, by asking the language itself.
+/// Decides whether code is complete, by asking the language's own parser.
 #[derive(Completer, Debug, Helper, Highlighter, Hinter)]
 struct Completeness(ReplLanguage);
 
@@ -200,7 +200,7 @@ impl Validator for Completeness {
     }
 }
 
-/// Whether bash finds the end of the code too early.
+/// Reports whether bash reaches the end of the code too early.
 fn bash_wants_more(code: &str) -> bool {
     let mut bash = Command::new("bash");
     bash.args(["--noprofile", "--norc", "-n", "-O", "extglob"]).env("LC_ALL", "C");
@@ -211,7 +211,7 @@ fn bash_wants_more(code: &str) -> bool {
         .any(|cut| complaint.contains(cut))
 }
 
-/// Whether Python does, or the last line belongs to a block, which an empty line ends.
+/// Reports whether Python does, or the last line belongs to a block, which an empty line ends.
 fn python_wants_more(code: &str) -> bool {
     let last_line = code.lines().next_back().unwrap_or_default();
     let mut python = Command::new("python3");
@@ -220,16 +220,16 @@ fn python_wants_more(code: &str) -> bool {
         || ask(python, code).is_some_and(|output| output.status.code() == Some(INCOMPLETE))
 }
 
-/// Exit status of `complete.py` for code that goes on.
+/// Exit status of `complete.py` for incomplete code.
 const INCOMPLETE: i32 = 10;
 
-/// Shows code to a checker. None where it cannot be asked: then the code is taken as it is.
+/// Passes code to a checker. None if the checker cannot run: the code then counts as complete.
 fn ask(mut checker: Command, code: &str) -> Option<Output> {
     let streams = checker.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut checker = streams.spawn().ok()?;
     if let Some(mut input) = checker.stdin.take() {
-        // A checker that has seen enough may close its end.
-        let _seen_enough = input.write_all(code.as_bytes());
+        // A checker may stop reading early.
+        let _stopped_reading = input.write_all(code.as_bytes());
     }
     checker.wait_with_output().ok()
 }

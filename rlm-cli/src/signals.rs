@@ -1,18 +1,18 @@
-//! Signals that end the command. They are caught so that the session, and its directory, are ended first.
+//! Signals that end the command. They are caught so that the session ends first and its directory is removed.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM, SIGHUP and SIGQUIT, from now on.
+/// A stream of SIGTERM, SIGHUP and SIGQUIT.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct EndSignals {
     terminate: Signal,
     hang_up: Signal,
     quit: Signal,
 }
 
-impl Ends {
+impl EndSignals {
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -21,8 +21,8 @@ impl Ends {
         })
     }
 
-    /// Completes when one of them comes, with the exit status that goes with it.
-    pub(crate) async fn come(&mut self) -> u8 {
+    /// Completes at the next signal, with the exit status for it.
+    pub(crate) async fn next(&mut self) -> u8 {
         let kind = tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
             _ = self.hang_up.recv() => SignalKind::hangup(),
@@ -32,7 +32,7 @@ impl Ends {
     }
 }
 
-/// Completes at the next Ctrl-C. Where the signal cannot be had, it never does, and Ctrl-C ends the program.
+/// Completes at the next Ctrl-C. If the signal cannot be caught, it never completes, and Ctrl-C ends the program.
 pub(crate) async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,7 +1,7 @@
-//! Whether there is a standard output.
+//! Detection of a closed standard output.
 //!
-//! Before `main` begins, the language's runtime puts `/dev/null` in the place of standard descriptors that are closed, and
-//! whatever is written there is lost without an error. So it is asked before that.
+//! Before `main` begins, the Rust runtime opens `/dev/null` in place of closed standard descriptors, and output is lost
+//! without an error. So the check runs even earlier, when the program is loaded.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -9,18 +9,18 @@ use nix::libc;
 
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// The loader calls what stands in this section.
+/// The loader calls the functions in this section.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
-    // SAFETY: it asks about a descriptor by its number, whether or not that is open, and changes nothing.
+    // SAFETY: F_GETFD is valid on any number, open or not, and changes nothing.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     IS_CLOSED.store(flags == -1, Relaxed);
 }
 
-/// Refuses to begin what would be lost.
+/// Fails if standard output is closed: the result would be lost.
 pub(crate) fn require() -> anyhow::Result<()> {
     anyhow::ensure!(
         !IS_CLOSED.load(Relaxed),

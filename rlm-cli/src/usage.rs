@@ -1,6 +1,6 @@
-//! What a person asked for cannot be: exit status 2.
+//! Errors of usage: exit status 2.
 
-/// A command line, a variable or a file that is wrong, or something that is missing in all of them.
+/// A wrong or missing value on the command line, in a variable or in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Usage(String);
 
@@ -18,7 +18,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The name that was probably meant.
+/// The known name most similar to a misspelt one, if one is similar.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = names.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));
     let best = near.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_found_where_one_is_near() {
+    fn the_nearest_name_is_found_if_one_is_similar() {
         let names = ["max_turns", "model", "timeout"];
         assert_eq!(nearest("maxturns", names), Some("max_turns"));
         assert_eq!(nearest("modell", names), Some("model"));

@@ -1,4 +1,4 @@
-//! What libraries warn of, on standard error.
+//! Warnings of libraries, on standard error.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +11,16 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Tells warnings as they come.
+/// Prints warnings as they come.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings {
-    /// What is drawn on standard error.
+    /// The progress bar on standard error.
     bar: Arc<Mutex<Option<ProgressBar>>>,
 }
 
 impl Warnings {
-    /// From now on, those of our own libraries are told.
-    pub(crate) fn tell() -> Self {
+    /// Starts printing the warnings of our own libraries.
+    pub(crate) fn start() -> Self {
         let warnings = Self::default();
         let ours = ["rlm_core", "rlm_env", "rlm_rootd"].map(|library| (library, LevelFilter::WARN));
         tracing_subscriber::registry()
@@ -29,34 +29,34 @@ impl Warnings {
         warnings
     }
 
-    /// Tells them above this bar.
-    pub(crate) fn above(&self, bar: &ProgressBar) {
+    /// Prints them above this bar from now on.
+    pub(crate) fn print_above(&self, bar: &ProgressBar) {
         *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
     }
 }
 
 impl<S: Subscriber> Layer<S> for Warnings {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut words = Words::default();
-        event.record(&mut words);
+        let mut text = EventText::default();
+        event.record(&mut text);
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match bar {
-            Some(bar) => bar.suspend(|| crate::tell(&words)),
-            None => crate::tell(&words),
+            Some(bar) => bar.suspend(|| crate::tell(&text)),
+            None => crate::tell(&text),
         }
     }
 }
 
-/// An event in one line.
+/// The text of an event, in one line.
 #[derive(Debug, Default)]
-struct Words {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let _text_takes_all = match field.name() {
+        let _always_ok = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, "; {name}: {value:?}"),
         };
@@ -67,7 +67,7 @@ impl Visit for Words {
     }
 }
 
-impl fmt::Display for Words {
+impl fmt::Display for EventText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rlm: warning: {}", format!("{}{}", self.message, self.fields).replace('\n', " "))
     }

@@ -1,4 +1,4 @@
-//! Workers: where their programs are, and `rlm worker`.
+//! The workers' programs, and `rlm worker`.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rlm_env::{ReplLanguage, SessionConfig};
 use crate::arguments::{SessionOptions, WorkerOptions};
 use crate::usage::Usage;
 
-/// Becomes the worker of the language.
+/// Replaces this process by the worker of the language.
 pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
     let program = find(options.language)?;
     let failed =
@@ -22,7 +22,7 @@ pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
 /// The worker program of a language: next to this one, or on `PATH`.
 pub(crate) fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
     let name = language.worker_name();
-    let here = std::env::current_exe().context("cannot tell where this program lies")?;
+    let here = std::env::current_exe().context("cannot find the path of this program")?;
     let beside = here.parent().unwrap_or(Path::new(".")).join(name);
     if beside.is_file() {
         return Ok(beside);
@@ -47,7 +47,7 @@ pub(crate) fn working_directory(workdir: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The session that the options ask for.
+/// The configuration of the session that the options describe.
 pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<SessionConfig> {
     let fs_root = working_directory(&options.workdir)?;
     let mut variables: Vec<_> = std::env::vars_os().collect();
@@ -57,7 +57,7 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
     if options.final_functions {
         if options.language() == ReplLanguage::Bash {
             return Err(
-                Usage::new("--final-functions: a bash session has no functions FINAL: add --python").into()
+                Usage::new("--final-functions: a bash session has no function FINAL: add --python").into()
             );
         }
         env::set(&mut variables, env::FINAL_FUNCTIONS, "1");

@@ -1,11 +1,11 @@
-//! Directories of rollouts that were kept, and are in the way of those that are run again.
+//! Kept directories of earlier attempts, renamed so that the attempts can be run again.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// Renames the directories of these rollouts, and says so in words. Nothing in them is lost.
-pub(super) fn set_aside<'a>(
+/// Renames the directories of these rollouts, and returns a message about it. Nothing in them is lost.
+pub(super) fn rename_old<'a>(
     keep: &Path,
     ids: impl IntoIterator<Item = &'a str>,
 ) -> anyhow::Result<Option<String>> {
@@ -34,7 +34,7 @@ pub(super) fn set_aside<'a>(
     }))
 }
 
-/// The id with `.old`, `.old2`, …, whichever there is no directory of.
+/// The first of `ID.old`, `ID.old2`, … that does not exist.
 fn free_name(keep: &Path, id: &str) -> PathBuf {
     let numbers = std::iter::once(String::new()).chain((2_u64..).map(|number| number.to_string()));
     let mut names = numbers.map(|number| keep.join(format!("{id}.old{number}")));
@@ -48,21 +48,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_get_names_that_are_free_and_keep_what_they_hold() {
+    fn directories_get_unused_names_and_keep_their_contents() {
         let keep = tempfile::tempdir().unwrap();
         let keep = keep.path();
-        assert_eq!(set_aside(keep, ["1-1"]).unwrap(), None);
+        assert_eq!(rename_old(keep, ["1-1"]).unwrap(), None);
         for (round, name) in [(1, "1-1.old"), (2, "1-1.old2"), (3, "1-1.old3")] {
             std::fs::create_dir(keep.join("1-1")).unwrap();
             std::fs::write(keep.join("1-1/round"), round.to_string()).unwrap();
-            let said = set_aside(keep, ["1-1", "2-1"]).unwrap().unwrap();
+            let said = rename_old(keep, ["1-1", "2-1"]).unwrap().unwrap();
             assert_eq!(said, format!("the kept directory {0}/1-1 is now {0}/{name}", keep.display()));
             assert_eq!(std::fs::read_to_string(keep.join(name).join("round")).unwrap(), round.to_string());
         }
         for id in ["1-1", "2-1", "3-1"] {
             std::fs::create_dir(keep.join(id)).unwrap();
         }
-        let said = set_aside(keep, ["1-1", "2-1", "3-1"]).unwrap().unwrap();
+        let said = rename_old(keep, ["1-1", "2-1", "3-1"]).unwrap().unwrap();
         assert!(said.ends_with("/1-1.old4, and so are 2 others"), "{said}");
     }
 }

@@ -15,7 +15,7 @@ use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
 use tokio::task::JoinSet;
 
 use self::questions::Question;
-use self::results::{Done, Keep, Results};
+use self::results::{Finished, Keep, Results};
 use self::summary::Summary;
 use crate::arguments::BatchOptions;
 use crate::run::{BatchProgress, Request, Requests, Setup, close};
@@ -24,7 +24,7 @@ use crate::warnings::Warnings;
 /// Rollouts at once by default.
 const JOBS: usize = 4;
 
-/// What runs a rollout.
+/// Runs rollouts: a host, or a script in tests.
 pub(crate) trait RunRollout: Send + Sync + 'static {
     /// Runs it to its end.
     fn run_rollout<'a>(
@@ -44,13 +44,13 @@ impl RunRollout for Host {
     }
 }
 
-/// A batch that is to be run.
+/// A batch to run.
 #[derive(Debug)]
 pub(crate) struct Batch {
     questions: Vec<Question>,
     attempts: usize,
     jobs: usize,
-    /// Where results go, and which of those that are there stand. Standard output when None.
+    /// The file for results, and those of its results to keep. None is standard output.
     results: Option<(PathBuf, Option<Keep>)>,
 }
 
@@ -75,7 +75,7 @@ impl Batch {
         })
     }
 
-    /// Runs it until every rollout has ended, or what ends it early comes.
+    /// Runs it until every rollout has ended or a signal ends it.
     pub(crate) async fn run(
         self,
         Setup { host, rollout: mut template }: Setup,
@@ -88,12 +88,12 @@ impl Batch {
         let attempts = self.attempts(&done);
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
-            notices.extend(kept::set_aside(keep, attempts.iter().map(|attempt| attempt.id.as_str()))?);
+            notices.extend(kept::rename_old(keep, attempts.iter().map(|attempt| attempt.id.as_str()))?);
         }
-        results.take_out()?;
+        results.remove_unkept()?;
         let progress = Arc::new(BatchProgress::new(attempts.len(), draws));
         template.sinks.push(progress.clone());
-        // Each is made when it is started: a context may be large.
+        // Each is built when it starts: a context may be large.
         let rollouts = attempts.into_iter().map(|attempt| attempt.rollout(&template));
         for notice in &notices {
             progress.say(notice);
@@ -108,12 +108,12 @@ impl Batch {
             &progress,
             |result| {
                 summary.count(result);
-                progress.aside(|| results.append(result))
+                progress.suspend(|| results.append(result))
             },
         )
         .await;
         progress.finish();
-        // Each rollout has given its handle back, but for those that were not waited for.
+        // Only rollouts that were aborted still hold the host.
         if let Ok(host) = Arc::try_unwrap(host) {
             close(host).await;
         }
@@ -123,8 +123,8 @@ impl Batch {
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
     }
 
-    /// The attempts that are left to do: of each question the first one, then of each the second, …
-    fn attempts(&self, done: &Done) -> Vec<Attempt<'_>> {
+    /// The attempts left to run: the first of each question, then the second of each, …
+    fn attempts(&self, done: &Finished) -> Vec<Attempt<'_>> {
         let of_number = |number| {
             let id = move |question: &Question| format!("{}-{number}", question.id);
             self.questions.iter().map(move |question| Attempt { id: id(question), question })
@@ -142,7 +142,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// The rollout for it: the template's but for what is its own.
+    /// Its rollout: the template with its own id, question and context.
     fn rollout(self, template: &RolloutConfig) -> RolloutConfig {
         let own = self.question.context.as_ref();
         RolloutConfig {
@@ -154,23 +154,23 @@ impl Attempt<'_> {
     }
 }
 
-fn open(results: Option<&(PathBuf, Option<Keep>)>) -> anyhow::Result<(Results, Done)> {
+fn open(results: Option<&(PathBuf, Option<Keep>)>) -> anyhow::Result<(Results, Finished)> {
     match results.map(|(path, keep)| (path.as_path(), keep)) {
-        None => Ok((Results::StandardOutput, Done::default())),
-        Some((path, None)) => Ok((Results::create(path)?, Done::default())),
+        None => Ok((Results::StandardOutput, Finished::default())),
+        Some((path, None)) => Ok((Results::create(path)?, Finished::default())),
         Some((path, Some(keep))) => Results::resume(path as &Path, *keep),
     }
 }
 
-/// How a batch ended.
+/// The end of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Ended {
+struct BatchEnd {
     not_started: usize,
-    /// The exit status that goes with the signal that ended it.
+    /// The exit status for the signal that ended it.
     by_signal: Option<u8>,
 }
 
-/// Runs rollouts, so many at once, and hands each result over when it is there. When that fails, all is cancelled.
+/// Runs up to `jobs` rollouts at once and passes each result to `take`. If that fails, all rollouts are cancelled.
 async fn run_all(
     host: &Arc<impl RunRollout>,
     mut rollouts: impl ExactSizeIterator<Item = RolloutConfig>,
@@ -178,10 +178,10 @@ async fn run_all(
     mut next_request: impl AsyncFnMut() -> Request,
     progress: &BatchProgress,
     mut take: impl FnMut(&RolloutResult) -> anyhow::Result<()>,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<BatchEnd> {
     let control = Control::new();
     let mut running = JoinSet::new();
-    let mut ended = Ended::default();
+    let mut ended = BatchEnd::default();
     let (mut is_stopping, mut failed) = (false, None);
     loop {
         while !is_stopping && running.len() < jobs {
@@ -205,7 +205,7 @@ async fn run_all(
             }
             request = next_request() => match request {
                 Request::Stop => {
-                    progress.say("starting no more, stopping those that run; Ctrl-C again ends at once");
+                    progress.say("starting no more rollouts, stopping the running ones; Ctrl-C again ends at once");
                     is_stopping = true;
                     control.stop();
                 }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::run::result;
 
-    /// Ends rollouts as their question says, once they are let through.
+    /// Ends each rollout as its question says, once the gate has a permit.
     struct Scripted {
         gate: Semaphore,
         started: AtomicUsize,
@@ -257,7 +257,7 @@ mod tests {
                 self.started.fetch_add(1, Ordering::SeqCst);
                 let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
                 self.most.fetch_max(running, Ordering::SeqCst);
-                // So that others that may run at the same time do.
+                // Lets the other rollouts start.
                 tokio::task::yield_now().await;
                 self.gate.acquire().await.unwrap().forget();
                 self.running.fetch_sub(1, Ordering::SeqCst);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rollout_that_fails_stops_no_other_and_no_more_run_than_may() {
+    async fn a_failed_rollout_stops_no_other_and_at_most_jobs_run_at_once() {
         let host = Scripted::new(Semaphore::MAX_PERMITS);
         let mut ids = Vec::new();
         let all = rollouts(&["a", "fails", "c", "d", "e"]);
@@ -295,7 +295,7 @@ mod tests {
         let ended = run_all(&host, all, 2, no_request, &progress(), take).await.unwrap();
         ids.sort();
         assert_eq!(ids, ["1-1", "2-1", "3-1", "4-1", "5-1"]);
-        assert_eq!(ended, Ended::default());
+        assert_eq!(ended, BatchEnd::default());
         assert_eq!(host.most.load(Ordering::SeqCst), 2);
     }
 
@@ -303,7 +303,7 @@ mod tests {
     async fn a_first_interrupt_starts_no_more_and_waits_for_those_that_run() {
         let host = Scripted::new(0);
         let mut asked = 0;
-        // Asked again once the first request has been carried out: only then may rollouts end.
+        // The second call comes after the first request is carried out: only then may rollouts end.
         let requests = async || {
             while host.started.load(Ordering::SeqCst) < 2 {
                 tokio::task::yield_now().await;
@@ -321,7 +321,7 @@ mod tests {
             Ok(())
         };
         let ended = run_all(&host, rollouts(&["a"; 5]), 2, requests, &progress(), take).await.unwrap();
-        assert_eq!(ended, Ended { not_started: 3, by_signal: None });
+        assert_eq!(ended, BatchEnd { not_started: 3, by_signal: None });
         assert_eq!(results, 2);
     }
 
@@ -341,7 +341,7 @@ mod tests {
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", None), question("b", Some(text("own")))];
         let batch = Batch { questions, attempts: 2, jobs: 1, results: None };
-        let done = Done { ids: ["b-1".to_owned()].into(), notices: Vec::new() };
+        let done = Finished { ids: ["b-1".to_owned()].into(), notices: Vec::new() };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
         let rollouts = batch.attempts(&done).into_iter().map(|attempt| attempt.rollout(&template));
         let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();

@@ -24,7 +24,7 @@ pub(super) struct Question {
     /// Its id, or the number of its line.
     pub(super) id: String,
     pub(super) question: String,
-    /// Its own context, in place of that of the command line.
+    /// Its own context, instead of the command line's.
     pub(super) context: Option<Context>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<Question>> {
 
 /// Reads the text of a file that has this name. Paths in it are relative to `dir`.
 fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
-    // Some editors begin a file with a mark of its encoding.
+    // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut questions = Vec::new();
     let mut lines_by_id = HashMap::new();
@@ -55,7 +55,7 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
         if let Some(other) = lines_by_id.insert(question.id.clone(), number) {
             let id = &question.id;
             return Err(wrong(format!(
-                "the id `{id}` is that of line {other} too; a line without one has its number"
+                "line {other} has the id `{id}` too; a line without an id has its number"
             )));
         }
         questions.push(question);
@@ -72,14 +72,14 @@ fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
     if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         let known = nearest(unknown, FIELDS).map_or_else(
             || format!("the fields are {}", FIELDS.join(", ")),
-            |near| format!("is `{near}` meant?"),
+            |near| format!("did you mean `{near}`?"),
         );
         return Err(format!("unknown field `{unknown}`: {known}"));
     }
     let question = match fields.remove("question") {
         Some(Json::String(question)) if !question.trim().is_empty() => question,
         Some(_) => return Err("`question` must be a string that is not empty".to_owned()),
-        None => return Err("there is no `question`".to_owned()),
+        None => return Err("`question` is missing".to_owned()),
     };
     let id = fields.remove("id").map_or_else(|| Ok(number.to_string()), id)?;
     Ok(Question { id, question, context: context(fields, dir)? })
@@ -160,19 +160,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_said_with_its_place() {
+    fn an_error_names_the_line() {
         let refused = |text| questions(text).unwrap_err();
         assert_eq!(refused("\n\n"), "q.jsonl holds no question");
         assert!(refused("{\"question\": \"a\"}\n{").starts_with("q.jsonl:2: expected a JSON object: "));
         assert!(refused("[]").starts_with("q.jsonl:1: expected a JSON object: "));
-        assert_eq!(refused("{}"), "q.jsonl:1: there is no `question`");
+        assert_eq!(refused("{}"), "q.jsonl:1: `question` is missing");
         assert_eq!(
             refused("{\"question\": \" \"}"),
             "q.jsonl:1: `question` must be a string that is not empty"
         );
         assert_eq!(
             refused("{\"question\": \"a\", \"contxt\": \"x\"}"),
-            "q.jsonl:1: unknown field `contxt`: is `context` meant?"
+            "q.jsonl:1: unknown field `contxt`: did you mean `context`?"
         );
         assert_eq!(
             refused("{\"question\": \"a\", \"id\": \"a/b\"}"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_the_encoding_is_no_part_of_the_first_line() {
+    fn a_byte_order_mark_is_not_a_part_of_the_first_line() {
         assert_eq!(questions("\u{feff}{\"question\": \"a?\"}").unwrap()[0].question, "a?");
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let text = "{\"question\": \"a\", \"id\": \"2\"}\n{\"question\": \"b\"}";
         assert_eq!(
             questions(text).unwrap_err(),
-            "q.jsonl:2: the id `2` is that of line 1 too; a line without one has its number"
+            "q.jsonl:2: line 1 has the id `2` too; a line without an id has its number"
         );
     }
 }

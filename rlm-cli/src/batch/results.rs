@@ -16,36 +16,36 @@ use rlm_env::{RolloutResult, StopReason};
 use crate::run::is_failure;
 use crate::usage::Usage;
 
-/// How a result begins.
+/// The first bytes of a result.
 const BEGINNING: &[u8] = b"{\"id\":\"";
 
-/// Where results go.
+/// The destination of results.
 #[derive(Debug)]
 pub(super) enum Results {
     StandardOutput,
     File {
         file: File,
         path: PathBuf,
-        /// The lines that it has, and those that are to stay.
-        to_take_out: Option<(Vec<u8>, Vec<u8>)>,
+        /// The file's bytes, and those that remain once results to run again are removed.
+        to_remove: Option<(Vec<u8>, Vec<u8>)>,
     },
 }
 
-/// What a file has already.
+/// The results that a file has already.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct Finished {
     /// Ids of rollouts that have ended.
     pub(super) ids: HashSet<String>,
-    /// What a person should know of the file.
+    /// Messages about the file for the user.
     pub(super) notices: Vec<String>,
 }
 
-/// Which results of a file stand.
+/// The results of a file that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// Those of rollouts that were not stopped or cancelled.
     Ended,
-    /// Of these, those without a failure.
+    /// Those of rollouts that, in addition, did not fail.
     Sound,
 }
 
@@ -56,31 +56,31 @@ impl Results {
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if metadata.is_file() && metadata.len() > 0 {
             let path = path.display();
-            return Err(Usage::new(format!("{path} has results already: --resume goes on with them")).into());
+            return Err(Usage::new(format!("{path} has results already: continue with --resume")).into());
         }
-        Ok(Self::File { file, path: path.to_owned(), to_take_out: None })
+        Ok(Self::File { file, path: path.to_owned(), to_remove: None })
     }
 
-    /// Opens a file that may have results. A last line that was cut off is to be taken away, and so are results that do not
-    /// stand: by [`Self::take_out`].
-    pub(super) fn resume(path: &Path, keep: Keep) -> anyhow::Result<(Self, Done)> {
+    /// Opens a file that may have results. [`Self::remove_unkept`] then removes an incomplete last line and results that are
+    /// not kept.
+    pub(super) fn resume(path: &Path, keep: Keep) -> anyhow::Result<(Self, Finished)> {
         let mut file = open(path)?;
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if !metadata.is_file() {
             let path = path.display();
-            return Err(Usage::new(format!("{path} is not a file, and has no results to go on with")).into());
+            return Err(Usage::new(format!("{path} is not a file: it has no results to resume")).into());
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
-        let (kept, done) = sift(&bytes, path, keep)?;
-        let to_take_out = (kept != bytes).then_some((bytes, kept));
-        Ok((Self::File { file, path: path.to_owned(), to_take_out }, done))
+        let (kept, done) = parse(&bytes, path, keep)?;
+        let to_remove = (kept != bytes).then_some((bytes, kept));
+        Ok((Self::File { file, path: path.to_owned(), to_remove }, done))
     }
 
-    /// Takes out of the file what does not stand.
-    pub(super) fn take_out(&mut self) -> anyhow::Result<()> {
-        let Self::File { file, path, to_take_out } = self else { return Ok(()) };
-        let Some((bytes, kept)) = to_take_out.take() else { return Ok(()) };
+    /// Removes from the file the lines that are not kept.
+    pub(super) fn remove_unkept(&mut self) -> anyhow::Result<()> {
+        let Self::File { file, path, to_remove } = self else { return Ok(()) };
+        let Some((bytes, kept)) = to_remove.take() else { return Ok(()) };
         rewrite(file, &bytes, &kept).with_context(|| format!("cannot write {}", path.display()))
     }
 
@@ -101,7 +101,7 @@ impl Results {
     }
 }
 
-/// Opens a file and keeps other batches from it.
+/// Opens a file and locks it against other batches.
 fn open(path: &Path) -> anyhow::Result<File> {
     let cannot = || format!("cannot write the results to {}", path.display());
     if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
@@ -117,12 +117,12 @@ fn open(path: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// Opens a pipe that is being read: what it holds when its last end is closed is lost.
+/// Opens a pipe. It must have a reader: a pipe loses its bytes when its last end is closed.
 fn open_pipe(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(|error| {
         match Errno::from_raw(error.raw_os_error().unwrap_or_default()) {
-            Errno::ENXIO => std::io::Error::other("it is a pipe that nobody reads"),
+            Errno::ENXIO => std::io::Error::other("it is a pipe without a reader"),
             _ => error,
         }
     })?;
@@ -130,8 +130,8 @@ fn open_pipe(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Puts other lines into a file. They are its own with some taken out, so that nothing is lost where this ends halfway but
-/// what the notices name.
+/// Rewrites a file with some of its lines removed. If this ends halfway, only results after the first removed line are
+/// lost.
 fn rewrite(file: &mut File, old: &[u8], new: &[u8]) -> std::io::Result<()> {
     let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let from = new[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -140,27 +140,27 @@ fn rewrite(file: &mut File, old: &[u8], new: &[u8]) -> std::io::Result<()> {
     file.sync_data()
 }
 
-/// The lines that stand, and what they are.
-fn sift(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Done), Usage> {
-    let (mut kept, mut done, mut again) = (Vec::with_capacity(bytes.len()), Done::default(), 0);
+/// The lines that are kept, and the results in them.
+fn parse(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Finished), Usage> {
+    let (mut kept, mut done, mut again) = (Vec::with_capacity(bytes.len()), Finished::default(), 0);
     let mut lines = (1..).zip(bytes.split_inclusive(|byte| *byte == b'\n')).peekable();
     while let Some((number, line)) = lines.next() {
         if line.trim_ascii().is_empty() {
             continue;
         }
         match serde_json::from_slice::<RolloutResult>(line) {
-            Ok(result) if stands(result.stop_reason, keep) => {
+            Ok(result) if is_kept(result.stop_reason, keep) => {
                 kept.extend_from_slice(line.trim_ascii_end());
                 kept.push(b'\n');
                 if !done.ids.insert(result.id.clone()) {
                     let (path, id) = (path.display(), result.id);
-                    return Err(Usage::new(format!("{path}:{number}: the id `{id}` is there twice")));
+                    return Err(Usage::new(format!("{path}:{number}: the id `{id}` occurs twice")));
                 }
             }
             Ok(_) => again += 1,
             Err(_) if lines.peek().is_none() && is_cut_off(line) => {
                 done.notices
-                    .push(format!("the last line of {} was cut off, and is taken away", path.display()));
+                    .push(format!("the last line of {} is incomplete, and is removed", path.display()));
             }
             Err(error) => {
                 let (path, fault) = (path.display(), jsonl::fault(&error));
@@ -170,18 +170,18 @@ fn sift(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Done), Usage>
     }
     if again > 0 {
         let results = if again == 1 { "1 result is".to_owned() } else { format!("{again} results are") };
-        done.notices.push(format!("{results} taken out of {}, and run again", path.display()));
+        done.notices.push(format!("{results} removed from {}, and run again", path.display()));
     }
     Ok((kept, done))
 }
 
-/// Whether a line is a result but for its end. Of anything else nothing is taken away.
+/// Reports whether a line is the beginning of a result. Anything else is never removed.
 fn is_cut_off(line: &[u8]) -> bool {
     let is_begun = line.starts_with(BEGINNING) || BEGINNING.starts_with(line);
     is_begun && !line.ends_with(b"\n") && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err()
 }
 
-fn stands(reason: StopReason, keep: Keep) -> bool {
+fn is_kept(reason: StopReason, keep: Keep) -> bool {
     let has_ended = !matches!(reason, StopReason::Stopped | StopReason::Cancelled);
     has_ended && (keep == Keep::Ended || !is_failure(reason))
 }
@@ -202,13 +202,13 @@ mod tests {
         (dir, path)
     }
 
-    fn resume(path: &Path, keep: Keep) -> (Results, Done) {
+    fn resume(path: &Path, keep: Keep) -> (Results, Finished) {
         let (mut results, done) = Results::resume(path, keep).unwrap();
-        results.take_out().unwrap();
+        results.remove_unkept().unwrap();
         (results, done)
     }
 
-    fn ids(done: &Done) -> Vec<&str> {
+    fn ids(done: &Finished) -> Vec<&str> {
         let mut ids: Vec<_> = done.ids.iter().map(String::as_str).collect();
         ids.sort_unstable();
         ids
@@ -224,7 +224,7 @@ mod tests {
         assert!(refused.is::<Usage>());
         assert_eq!(
             refused.to_string(),
-            format!("{} has results already: --resume goes on with them", path.display())
+            format!("{} has results already: continue with --resume", path.display())
         );
         let (mut results, done) = resume(&path, Keep::Ended);
         assert_eq!((ids(&done), done.notices.len()), (vec!["1-1"], 0));
@@ -234,11 +234,11 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_was_cut_off_anywhere_is_taken_away() {
+    fn an_incomplete_last_line_is_removed() {
         let (one, two) = (line("1", StopReason::Answered), line("2", StopReason::Answered));
         for cut in 0..two.len() - 1 {
             let bytes = (one.clone() + &two[..cut]).into_bytes();
-            let (kept, done) = sift(&bytes, Path::new("r.jsonl"), Keep::Ended).unwrap();
+            let (kept, done) = parse(&bytes, Path::new("r.jsonl"), Keep::Ended).unwrap();
             assert_eq!((kept.as_slice(), ids(&done)), (one.as_bytes(), vec!["1"]), "{cut}");
             assert_eq!(done.notices.len(), usize::from(cut > 0));
         }
@@ -246,24 +246,24 @@ mod tests {
         let (_, done) = resume(&path, Keep::Ended);
         assert_eq!(
             done.notices,
-            [format!("the last line of {} was cut off, and is taken away", path.display())]
+            [format!("the last line of {} is incomplete, and is removed", path.display())]
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), one);
         let (_dir, path) = file(&(one.clone() + two.trim_end()));
         let (_, done) = resume(&path, Keep::Ended);
-        assert_eq!((ids(&done), done.notices.len()), (vec!["1", "2"], 0), "it lacks its newline alone");
+        assert_eq!((ids(&done), done.notices.len()), (vec!["1", "2"], 0), "only its newline is missing");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), one + &two);
     }
 
     #[test]
-    fn what_did_not_end_by_itself_is_run_again() {
+    fn rollouts_that_were_stopped_or_cancelled_are_run_again() {
         let reasons =
             [StopReason::Answered, StopReason::Stopped, StopReason::ModelFailed, StopReason::Cancelled];
         let text: String = (1..).zip(reasons).map(|(id, reason)| line(&id.to_string(), reason)).collect();
         let (_dir, path) = file(&text);
         let (_, done) = resume(&path, Keep::Ended);
         assert_eq!(ids(&done), ["1", "3"]);
-        let notice = format!("2 results are taken out of {}, and run again", path.display());
+        let notice = format!("2 results are removed from {}, and run again", path.display());
         assert_eq!(done.notices, [notice]);
         let (_, done) = resume(&path, Keep::Sound);
         assert_eq!(ids(&done), ["1"]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_holds_something_else_is_left_as_it_is() {
+    fn a_file_with_other_lines_is_refused_and_not_changed() {
         let result = line("1", StopReason::Answered);
         for (text, number) in [
             ("{\"id\": 1}\n".to_owned() + &result, 1),
@@ -289,7 +289,7 @@ mod tests {
         }
         let (_dir, path) = file(&line("1", StopReason::Answered).repeat(2));
         let error = Results::resume(&path, Keep::Ended).unwrap_err().to_string();
-        assert!(error.ends_with(":2: the id `1` is there twice"), "{error}");
+        assert!(error.ends_with(":2: the id `1` occurs twice"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a batch came to.
+//! The summary of a batch.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use rlm_env::{RolloutResult, StopReason};
 
 use crate::run::{Tally, is_failure, money};
 
-/// Exit status where a rollout has no final answer.
+/// Exit status if a rollout has no final answer.
 const NOT_ALL_ANSWERED: u8 = 1;
 
 /// Counts of results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Summary {
-    /// By the name of the reason.
+    /// Counts by the name of the stop reason.
     ended: BTreeMap<String, usize>,
     answered: u64,
     failed: u64,
@@ -28,7 +28,7 @@ impl Summary {
         self.rollouts += 1;
         self.answered += u64::from(result.stop_reason == StopReason::Answered);
         self.failed += u64::from(is_failure(result.stop_reason));
-        // The name that the result has in JSON.
+        // The reason's name in the JSON of a result.
         let name = serde_json::to_value(result.stop_reason).ok();
         let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or("other");
         *self.ended.entry(name.to_owned()).or_default() += 1;
@@ -45,7 +45,7 @@ impl Summary {
         }
     }
 
-    /// Two lines.
+    /// Two lines for the user.
     pub(super) fn text(&self, tally: &Tally, elapsed: Duration) -> String {
         let mut parts = vec![format!("{} answered", self.answered)];
         let others = self.ended.iter().filter(|(name, _)| *name != "answered");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_how_each_rollout_ended() {
+    fn it_counts_rollouts_by_stop_reason() {
         use StopReason::{Answered, MaxTurns, ModelFailed};
         let summary = Summary {
             done_before: 3,

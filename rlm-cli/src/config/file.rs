@@ -27,7 +27,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a file sets: the text of each setting's value by its name, and where it stands.
+/// The settings of a file: the text of each value and its place, by the setting's name.
 pub(crate) type Values = BTreeMap<&'static str, (String, Place)>;
 
 /// Reads a file.
@@ -76,13 +76,13 @@ fn known(name: &str) -> Result<&'static dyn AnySetting, String> {
     }
     if matches!(name, "api_key" | "sub_api_key") {
         return Err(format!(
-            "`{name}` does not belong into a file: put the key into a variable, and its name into `{name}_env`"
+            "`{name}` does not belong in a file: put the key in a variable, and the variable's name in `{name}_env`"
         ));
     }
     let nearest = crate::usage::nearest(name, ALL.iter().map(|setting| setting.name()));
     Err(match nearest {
-        Some(nearest) => format!("unknown key `{name}`: is `{nearest}` meant?"),
-        None => format!("unknown key `{name}`: `rlm config --example` lists those that there are"),
+        Some(nearest) => format!("unknown key `{name}`: did you mean `{nearest}`?"),
+        None => format!("unknown key `{name}`: `rlm config --example` lists all keys"),
     })
 }
 
@@ -115,7 +115,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
     }
 }
 
-/// Refuses numbers that JSON does not have.
+/// Refuses numbers that JSON cannot represent.
 fn check_numbers(value: &toml::Value) -> Result<(), String> {
     match value {
         toml::Value::Float(number) if !number.is_finite() => {
@@ -134,10 +134,10 @@ fn with_article(noun: &str) -> String {
     format!("{article} {noun}")
 }
 
-/// A file with every setting in a comment.
+/// A file with all settings, commented out.
 pub(crate) fn example() -> String {
     let mut text = String::from(
-        "# Settings of `rlm run`. Flags and variables come before what stands here.\n\
+        "# Settings of `rlm run`. Flags and variables take precedence over this file.\n\
          # Paths are relative to this file's directory.\n",
     );
     for setting in ALL {
@@ -186,10 +186,13 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named_with_its_place_and_the_nearest_known() {
-        assert_eq!(refused("\nmax_turn = 3"), "/c/rlm.toml:2: unknown key `max_turn`: is `max_turns` meant?");
+        assert_eq!(
+            refused("\nmax_turn = 3"),
+            "/c/rlm.toml:2: unknown key `max_turn`: did you mean `max_turns`?"
+        );
         assert_eq!(
             refused("colour = 3"),
-            "/c/rlm.toml:1: unknown key `colour`: `rlm config --example` lists those that there are"
+            "/c/rlm.toml:1: unknown key `colour`: `rlm config --example` lists all keys"
         );
     }
 
@@ -197,7 +200,7 @@ mod tests {
     fn a_key_of_a_server_is_refused() {
         assert_eq!(
             refused("api_key = \"sk-1\""),
-            "/c/rlm.toml:1: `api_key` does not belong into a file: put the key into a variable, and its name into \
+            "/c/rlm.toml:1: `api_key` does not belong in a file: put the key in a variable, and the variable's name in \
              `api_key_env`"
         );
     }

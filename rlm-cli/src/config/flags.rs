@@ -12,7 +12,7 @@ use super::table::{ALL, LANGUAGE, OF_TOOLS, PYTHON};
 /// The flag that names the configuration file.
 const CONFIG: &str = "config";
 
-/// What the command line says of settings.
+/// The settings on the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
     /// The configuration file.
@@ -31,7 +31,7 @@ impl Args for Flags {
     }
 }
 
-/// The flags of those settings that say what root tools are, and which model they ask.
+/// The flags for root tools and their model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToolFlags(pub(crate) Flags);
 
@@ -63,7 +63,7 @@ fn augment(command: Command, settings: &[&'static dyn AnySetting]) -> Command {
         .long(CONFIG)
         .value_name("FILE")
         .value_parser(clap::value_parser!(PathBuf))
-        .help("The configuration file [default: RLM_CONFIG, else ./rlm.toml, else $XDG_CONFIG_HOME/rlm/rlm.toml]");
+        .help("The configuration file [default: the first of RLM_CONFIG, ./rlm.toml and $XDG_CONFIG_HOME/rlm/rlm.toml]");
     settings
         .iter()
         .fold(command.next_help_heading("Settings"), |command, setting| command.arg(flag(*setting)))
@@ -79,7 +79,7 @@ fn flag(setting: &'static dyn AnySetting) -> Arg {
         .value_parser(parser(setting))
         .allow_negative_numbers(true)
         .help(format!("{}{default}", setting.help()));
-    // Without a value it says the language alone.
+    // Without a value it only sets the language.
     match setting.name() == PYTHON.name {
         true => arg.num_args(0..=1).require_equals(true).conflicts_with(LANGUAGE.name),
         false => arg,

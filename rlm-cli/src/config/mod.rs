@@ -28,7 +28,7 @@ const KEY_VARIABLES: [&str; 2] = ["RLM_API_KEY", "OPENAI_API_KEY"];
 /// The variable that is tried for the key of the sub-LLMs' server.
 const SUB_KEY_VARIABLES: [&str; 1] = ["RLM_SUB_API_KEY"];
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A flag, with its dashes.
@@ -50,7 +50,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is in force.
+/// The settings in force.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     file: Option<PathBuf>,
@@ -78,7 +78,7 @@ impl Settings {
         Ok(Self { file, values })
     }
 
-    /// The value of a setting, where it has one.
+    /// The value of a setting, if it has one.
     pub(crate) fn get<T>(&self, setting: &Setting<T>) -> Option<T> {
         let (text, _) = self.values.get(setting.name)?;
         Some((setting.parse)(text).expect("each source checks what it takes"))
@@ -101,7 +101,7 @@ impl Settings {
         })
     }
 
-    /// The name of a setting, and where its value came from.
+    /// The name of a setting and the source of its value.
     pub(crate) fn place<T>(&self, setting: &Setting<T>) -> String {
         match self.values.get(setting.name) {
             Some((_, origin)) => format!("{} ({origin})", setting.name),
@@ -109,13 +109,13 @@ impl Settings {
         }
     }
 
-    /// Where the value of a setting came from.
+    /// The source of a setting's value.
     #[cfg(test)]
     fn origin<T>(&self, setting: &Setting<T>) -> Option<&Origin> {
         self.values.get(setting.name).map(|(_, origin)| origin)
     }
 
-    /// The variable that holds the root model's key, or would.
+    /// The root model's key, and the variables that may hold it.
     pub(crate) fn key<'a>(&self, environment: &'a Environment) -> Result<KeyPlace<'a>, Usage> {
         self.key_place(&API_KEY_ENV, &KEY_VARIABLES, environment)
     }
@@ -151,14 +151,14 @@ impl Settings {
     }
 }
 
-/// Where a key is.
+/// A key for a server, and the variables that may hold it.
 #[derive(Clone)]
 pub(crate) struct KeyPlace<'a> {
-    /// The variables that are looked at; none where no key is to be sent.
+    /// The variables that may hold it; empty if no key is to be sent.
     pub(crate) variables: Vec<String>,
-    /// Whether the variable was named by a setting.
+    /// True if a setting named the variable.
     pub(crate) is_named: bool,
-    /// Which of them holds the key, and the key.
+    /// The index of the variable that holds the key, and the key.
     set: Option<(usize, &'a str)>,
 }
 
@@ -173,7 +173,7 @@ impl<'a> KeyPlace<'a> {
     }
 }
 
-/// The key is shown by no means of formatting.
+/// Never shows the key.
 impl fmt::Debug for KeyPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyPlace")
@@ -193,14 +193,15 @@ fn of_variable(
     Ok(Some((text.to_owned(), Origin::Variable(variable))))
 }
 
-/// The configuration file: the one that is named, else the nearest that exists.
+/// The configuration file: the one that is named, or the first that exists.
 fn file(flags: &Flags, environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
     let named = match &flags.file {
         Some(file) => Some((file.clone(), "--config")),
         None => environment.text(CONFIG_VARIABLE)?.map(|file| (PathBuf::from(file), CONFIG_VARIABLE)),
     };
     if let Some((file, by)) = named {
-        let missing = || Usage::new(format!("{by} names {}, which is no file", file.display()));
+        let missing =
+            || Usage::new(format!("{by} names {}, which does not exist or is not a file", file.display()));
         anyhow::ensure!(file.is_file(), missing());
         return absolute(file).map(Some);
     }
@@ -216,16 +217,16 @@ fn file(flags: &Flags, environment: &Environment) -> anyhow::Result<Option<PathB
     Ok(None)
 }
 
-/// Whether there is a configuration file at this place. What is there and is none was meant to be one.
+/// Reports whether this configuration file exists. Anything other than a file in its place is an error.
 fn is_there(file: &Path) -> Result<bool, Usage> {
     use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     match file.metadata() {
         Ok(metadata) if metadata.is_file() => Ok(true),
         Ok(_) => Err(Usage::new(format!(
-            "{} is no file, and cannot hold settings: remove it, or name a file with --config",
+            "{} is not a file: remove it, or name another file with --config",
             file.display()
         ))),
-        // A directory that nobody lets us into is not ours.
+        // A directory that we may not enter is not ours.
         Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => Ok(false),
         Err(error) => {
             Err(Usage::new(format!("the settings cannot be read from {}: {error}", file.display())))
@@ -234,7 +235,7 @@ fn is_there(file: &Path) -> Result<bool, Usage> {
 }
 
 fn absolute(file: PathBuf) -> anyhow::Result<PathBuf> {
-    std::path::absolute(&file).with_context(|| format!("cannot tell where {} lies", file.display()))
+    std::path::absolute(&file).with_context(|| format!("cannot find the absolute path of {}", file.display()))
 }
 
 #[cfg(test)]
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_variable_is_said_by_its_name() {
+    fn an_error_in_a_variable_names_it() {
         let error = load(&[], [("RLM_EXEC_TIMEOUT", "soon")], "").unwrap_err();
         assert_eq!(error.to_string(), "RLM_EXEC_TIMEOUT: expected a number of seconds above 0, found `soon`");
         assert!(error.is::<Usage>());
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_set_is_asked_for_by_all_its_names() {
+    fn an_error_for_a_missing_setting_has_all_its_names() {
         let error = load(&[], [], "").unwrap().require(&MODEL, "the model").unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -343,14 +344,20 @@ mod tests {
     fn a_file_that_is_named_must_be_there() {
         let flags = Flags { file: Some(PathBuf::from("/does/not/exist")), ..Flags::default() };
         let error = Settings::load(&flags, &Environment::default()).unwrap_err();
-        assert_eq!(error.to_string(), "--config names /does/not/exist, which is no file");
+        assert_eq!(
+            error.to_string(),
+            "--config names /does/not/exist, which does not exist or is not a file"
+        );
         let environment = Environment::from([("RLM_CONFIG", "/does/not/exist")]);
         let error = Settings::load(&Flags::default(), &environment).unwrap_err();
-        assert_eq!(error.to_string(), "RLM_CONFIG names /does/not/exist, which is no file");
+        assert_eq!(
+            error.to_string(),
+            "RLM_CONFIG names /does/not/exist, which does not exist or is not a file"
+        );
     }
 
     #[test]
-    fn what_is_no_file_in_the_place_of_one_is_named() {
+    fn anything_but_a_file_in_its_place_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("rlm/rlm.toml");
         let refused = || {
@@ -360,14 +367,12 @@ mod tests {
             error.to_string()
         };
         std::fs::create_dir_all(&place).unwrap();
-        let no_file = format!(
-            "{} is no file, and cannot hold settings: remove it, or name a file with --config",
-            place.display()
-        );
-        assert_eq!(refused(), no_file);
+        let not_a_file =
+            format!("{} is not a file: remove it, or name another file with --config", place.display());
+        assert_eq!(refused(), not_a_file);
         std::fs::remove_dir(&place).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &place).unwrap();
-        assert_eq!(refused(), no_file);
+        assert_eq!(refused(), not_a_file);
         std::fs::remove_file(&place).unwrap();
         std::os::unix::fs::symlink("rlm.toml", &place).unwrap();
         let error = refused();

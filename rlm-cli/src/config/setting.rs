@@ -1,4 +1,4 @@
-//! What a setting is: its name, its flag, its variable, its default and how its text is read.
+//! A setting: its name, flag, variable, default and parser.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,20 +23,20 @@ pub(crate) struct Setting<T> {
     pub(crate) name: &'static str,
     /// Its former name, which the file and the command line still take.
     pub(crate) former_name: Option<&'static str>,
-    /// Its variable, where that is not `RLM_` and the name in capitals.
+    /// Its variable, if that is not `RLM_` and the name in capitals.
     pub(crate) variable: Option<&'static str>,
-    /// What the flag's value is called.
+    /// The name of the flag's value, for `--help`.
     pub(crate) value_name: &'static str,
-    /// What it does, for `--help` and the example file.
+    /// A description, for `--help` and the example file.
     pub(crate) help: &'static str,
     pub(crate) default: Option<&'static str>,
-    /// A value for the example file, where there is no default.
+    /// A value for the example file, if there is no default.
     pub(crate) example: &'static str,
     pub(crate) form: Form,
     pub(crate) parse: fn(&str) -> Result<T, String>,
 }
 
-/// What a value is in the file.
+/// The TOML type of a value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A string.
@@ -59,19 +59,19 @@ pub(crate) trait AnySetting: fmt::Debug + Sync {
     fn name(&self) -> &'static str;
     /// Its former name in the file.
     fn former_name(&self) -> Option<&'static str>;
-    /// What its flag's value is called.
+    /// The name of its flag's value.
     fn value_name(&self) -> &'static str;
-    /// What it does.
+    /// Its description.
     fn help(&self) -> &'static str;
     /// Its default.
     fn default(&self) -> Option<&'static str>;
     /// A value for the example file.
     fn example(&self) -> &'static str;
-    /// What its value is in the file.
+    /// The TOML type of its value.
     fn form(&self) -> Form;
     /// The name of its variable.
     fn variable(&self) -> String;
-    /// Refuses a text that is no value of it.
+    /// Refuses a text that is not a valid value.
     fn check(&self, text: &str) -> Result<(), String>;
 
     /// Its flag without the dashes.
@@ -128,7 +128,7 @@ fn flag_of(name: &str) -> String {
 }
 
 /// Any text.
-#[expect(clippy::unnecessary_wraps, reason = "it is a parser like the others")]
+#[expect(clippy::unnecessary_wraps, reason = "all parsers have one type")]
 pub(super) fn any_text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
@@ -143,7 +143,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("expected a path".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
-/// A whole number from 1 on.
+/// A whole number above 0.
 pub(super) fn count<T: FromStr + Default + PartialOrd>(text: &str) -> Result<T, String> {
     let count = text.parse::<T>().ok().filter(|count| *count > T::default());
     count.ok_or_else(|| "expected a whole number above 0".to_owned())
@@ -165,7 +165,7 @@ fn seconds_up_to(text: &str, most: Duration) -> Result<Duration, String> {
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= most);
     time.ok_or_else(|| {
         let days = most.as_secs() / 86_400;
-        format!("expected at most {} seconds, which are {days} days", most.as_secs())
+        format!("expected at most {} seconds ({days} days)", most.as_secs())
     })
 }
 
@@ -180,12 +180,12 @@ pub(super) fn language(text: &str) -> Result<ReplLanguage, String> {
     text.parse().map_err(|unknown: rlm_env::rollout::UnknownLanguage| unknown.to_string())
 }
 
-/// How code calls root tools.
+/// A callback mode.
 pub(super) fn callbacks(text: &str) -> Result<Callbacks, String> {
     text.parse().map_err(|unknown: rlm_env::rollout::UnknownCallbacks| unknown.to_string())
 }
 
-/// How much the system prompt explains.
+/// A verbosity level.
 pub(super) fn verbosity(text: &str) -> Result<Verbosity, String> {
     text.parse().map_err(|unknown: rlm_env::rollout::UnknownVerbosity| unknown.to_string())
 }
@@ -216,11 +216,8 @@ mod tests {
             assert!(seconds(bad).is_err(), "{bad}");
         }
         assert_eq!(call_seconds("604800"), Ok(MAX_TOOL_TIME_LIMIT));
-        assert_eq!(
-            call_seconds("604800.5"),
-            Err("expected at most 604800 seconds, which are 7 days".to_owned())
-        );
-        assert_eq!(seconds("1e19"), Err("expected at most 31622400 seconds, which are 366 days".to_owned()));
+        assert_eq!(call_seconds("604800.5"), Err("expected at most 604800 seconds (7 days)".to_owned()));
+        assert_eq!(seconds("1e19"), Err("expected at most 31622400 seconds (366 days)".to_owned()));
     }
 
     #[test]

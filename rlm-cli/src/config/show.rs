@@ -1,4 +1,4 @@
-//! `rlm config`: what is in force, and where it came from.
+//! `rlm config`: the settings in force, and the source of each.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ fn value(setting: &dyn AnySetting, text: &str) -> Json {
     read.unwrap_or_else(|| without_credentials(text).into())
 }
 
-/// The text without what an address may hold beside the place: a user, a password, a query.
+/// A text without the credentials that a URL may hold: user, password and query.
 pub(crate) fn without_credentials(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_what_opens_it() {
+    fn an_address_is_shown_without_credentials() {
         assert_eq!(without_credentials("https://me:secret@host/v1?key=k"), "https://…@host/v1?…");
         assert_eq!(without_credentials("http://host:80/v1"), "http://host:80/v1");
         assert_eq!(without_credentials("m@n"), "m@n");

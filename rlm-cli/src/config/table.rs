@@ -11,7 +11,7 @@ use super::setting::{
     path, seconds, some_text, usd, verbosity,
 };
 
-/// A setting of which nothing but this is said.
+/// A setting with a name, a form and a parser, and nothing else.
 const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T, String>) -> Setting<T> {
     Setting {
         name,
@@ -29,7 +29,7 @@ const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T,
 /// The root model.
 pub(crate) static MODEL: Setting<String> = Setting {
     value_name: "NAME",
-    help: "The root model, which leads the rollout",
+    help: "The root model",
     example: "large-model",
     ..setting("model", Form::Text, some_text)
 };
@@ -38,23 +38,23 @@ pub(crate) static MODEL: Setting<String> = Setting {
 pub(crate) static SUB_MODEL: Setting<String> = Setting {
     variable: Some(rlm_core::env::SUB_MODEL),
     value_name: "NAME",
-    help: "The model that `llm_batch` asks; the root model by default",
+    help: "The model for `llm_batch`; the root model by default",
     example: "small-model",
     ..setting("sub_model", Form::Text, some_text)
 };
 
-/// Where the root model is.
+/// The address of the root model's server.
 pub(crate) static BASE_URL: Setting<String> = Setting {
     value_name: "URL",
-    help: "Address of an OpenAI-compatible interface, up to and with its version: https://host/v1",
+    help: "Base URL of an OpenAI-compatible API, with its version: https://host/v1",
     example: "https://host/v1",
     ..setting("base_url", Form::Text, some_text)
 };
 
-/// Where the sub-LLMs' model is.
+/// The address of the sub-LLMs' server.
 pub(crate) static SUB_BASE_URL: Setting<String> = Setting {
     value_name: "URL",
-    help: "The same for the model that `llm_batch` asks; that of the root model by default",
+    help: "The same for the model of `llm_batch`; the root model's by default",
     example: "http://127.0.0.1:8000/v1",
     ..setting("sub_base_url", Form::Text, some_text)
 };
@@ -62,7 +62,7 @@ pub(crate) static SUB_BASE_URL: Setting<String> = Setting {
 /// The variable with the root model's key.
 pub(crate) static API_KEY_ENV: Setting<String> = Setting {
     value_name: "VARIABLE",
-    help: "Name of the variable that holds the key; RLM_API_KEY, else OPENAI_API_KEY by default; empty: no key is sent",
+    help: "Name of the variable that holds the key; RLM_API_KEY or OPENAI_API_KEY by default; empty: no key is sent",
     example: "MY_API_KEY",
     ..setting("api_key_env", Form::Text, any_text)
 };
@@ -88,8 +88,8 @@ pub(crate) static PYTHON: Setting<PathBuf> = Setting {
     variable: Some(rlm_core::env::PYTHON),
     value_name: "PATH",
     help: "The Python of Python sessions, 3.10 or newer: a program, its name on PATH, or the directory of a virtual \
-           environment; VIRTUAL_ENV, else python3 on PATH by default. As a flag it means `--language python` too, and \
-           the value may be left out",
+           environment; VIRTUAL_ENV or python3 on PATH by default. As a flag it implies `--language python`, and the \
+           value may be left out",
     example: ".venv",
     ..setting("python", Form::Program, path)
 };
@@ -114,7 +114,7 @@ pub(crate) static TIMEOUT: Setting<Duration> = Setting {
 pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
     variable: Some(rlm_core::env::EXEC_TIMEOUT),
     value_name: "SECONDS",
-    help: "Time of one call of the REPL; its state is kept",
+    help: "Time of one call; the session keeps its state",
     default: Some("120"),
     ..setting("call_timeout", Form::Number, call_seconds)
 };
@@ -122,7 +122,7 @@ pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
 /// Money that a rollout may spend.
 pub(crate) static BUDGET_USD: Setting<f64> = Setting {
     value_name: "USD",
-    help: "What a rollout may spend on models; needs `prices`",
+    help: "Most that a rollout may spend on models; needs `prices`",
     example: "2.5",
     ..setting("budget_usd", Form::Number, usd)
 };
@@ -130,7 +130,7 @@ pub(crate) static BUDGET_USD: Setting<f64> = Setting {
 /// Tokens that a rollout may spend.
 pub(crate) static BUDGET_TOKENS: Setting<u64> = Setting {
     value_name: "N",
-    help: "Tokens that a rollout may spend, prompts and completions of all models together",
+    help: "Most tokens that a rollout may use, prompts and completions of all models together",
     example: "1000000",
     ..setting("budget_tokens", Form::Number, count)
 };
@@ -138,7 +138,7 @@ pub(crate) static BUDGET_TOKENS: Setting<u64> = Setting {
 /// The root model's window.
 pub(crate) static CONTEXT_TOKENS: Setting<u64> = Setting {
     value_name: "N",
-    help: "Tokens that the root model takes, prompt and completion together; it is warned before they are full",
+    help: "Size of the root model's context window, prompt and completion together; the model is warned before it is full",
     example: "128000",
     ..setting("context_tokens", Form::Number, count)
 };
@@ -146,7 +146,7 @@ pub(crate) static CONTEXT_TOKENS: Setting<u64> = Setting {
 /// Tokens of a completion.
 pub(crate) static MAX_COMPLETION_TOKENS: Setting<u64> = Setting {
     value_name: "N",
-    help: "Tokens of one completion of the root model; the model's own limit by default",
+    help: "Most tokens of one completion of the root model; the model's own limit by default",
     example: "8192",
     ..setting("max_completion_tokens", Form::Number, count)
 };
@@ -156,7 +156,7 @@ pub(crate) static MAX_OUTPUT_CHARS: Setting<usize> = Setting {
     former_name: Some("max_output_length"),
     variable: Some("RLM_MAX_OUTPUT_LENGTH"),
     value_name: "N",
-    help: "Characters of a call's output that the root model gets",
+    help: "Most characters of a call's output that the root model gets",
     default: Some("8192"),
     ..setting("max_output_chars", Form::Number, count)
 };
@@ -169,26 +169,26 @@ pub(crate) static MAX_CONTEXT_BYTES: Setting<u64> = Setting {
     ..setting("max_context_bytes", Form::Number, count)
 };
 
-/// Sub-LLM requests of a rollout at once.
+/// Parallel sub-LLM requests of a rollout.
 pub(crate) static SUB_PARALLELISM: Setting<usize> = Setting {
     variable: Some(rlm_core::env::MAX_SUB_LLM_PARALLELISM),
     value_name: "N",
-    help: "Requests of a rollout's `llm_batch` at once",
+    help: "Parallel requests of `llm_batch`, per rollout",
     default: Some("5"),
     ..setting("sub_parallelism", Form::Number, count)
 };
 
-/// Requests of this process at once.
+/// Parallel requests of this process to a server.
 pub(crate) static SERVER_PARALLELISM: Setting<usize> = Setting {
     former_name: Some("max_parallel"),
     variable: Some("RLM_MAX_PARALLEL"),
     value_name: "N",
-    help: "Requests to a server of models at once, of all rollouts together",
+    help: "Parallel requests to a model server, all rollouts together",
     default: Some("64"),
     ..setting("server_parallelism", Form::Number, count)
 };
 
-/// How much the system prompt explains.
+/// The verbosity of the system prompt.
 pub(crate) static VERBOSITY: Setting<Verbosity> = Setting {
     value_name: "LEVEL",
     help: "How much the system prompt explains: light, medium or heavy",
@@ -199,12 +199,12 @@ pub(crate) static VERBOSITY: Setting<Verbosity> = Setting {
 /// When turns are summarised.
 pub(crate) static SUMMARIZE_TURNS: Setting<u32> = Setting {
     value_name: "N",
-    help: "Summarise old turns and keep this many of the newest as they are; off by default",
+    help: "Summarise old turns, except this many of the newest; off by default",
     example: "10",
     ..setting("summarize_turns", Form::Number, count)
 };
 
-/// What root models are told.
+/// Prompts that replace built-in ones.
 pub(crate) static PROMPTS: Setting<PathBuf> = Setting {
     value_name: "DIR",
     help: "Directory with prompts that replace built-in ones of the same name",
@@ -212,10 +212,10 @@ pub(crate) static PROMPTS: Setting<PathBuf> = Setting {
     ..setting("prompts", Form::Path, path)
 };
 
-/// What models cost.
+/// The prices of models.
 pub(crate) static PRICES: Setting<PathBuf> = Setting {
     value_name: "FILE",
-    help: "TOML file with the prices of models",
+    help: "TOML file of model prices",
     example: "prices.toml",
     ..setting("prices", Form::Path, path)
 };
@@ -223,12 +223,12 @@ pub(crate) static PRICES: Setting<PathBuf> = Setting {
 /// Root tools.
 pub(crate) static TOOLS: Setting<PathBuf> = Setting {
     value_name: "FILE",
-    help: "TOML file with tools that code in the REPL can call",
+    help: "TOML file of tools that code in the REPL can call",
     example: "tools.toml",
     ..setting("tools", Form::Path, path)
 };
 
-/// How code calls root tools.
+/// The callback mode.
 pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
     value_name: "HOW",
     help: "How code in the REPL calls tools: network; or intercept, where the host finds the calls in the code and makes \
@@ -237,26 +237,26 @@ pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
     ..setting("callbacks", Form::Text, callbacks)
 };
 
-/// Whether code can look around in its directory with tools of ours.
+/// Navigation tools for the session's working directory.
 pub(crate) static NAVIGATION: Setting<bool> = Setting {
     value_name: "BOOL",
-    help: "Whether code in the REPL can call nav_info, nav_ls, nav_outline, nav_read and nav_search for its directory; by \
-           default where calls are intercepted",
+    help: "Whether code in the REPL can call nav_info, nav_ls, nav_outline, nav_read and nav_search for its directory; true \
+           by default if calls are intercepted",
     example: "true",
     ..setting("navigation", Form::Flag, flag)
 };
 
-/// Whether an answer can be given by a function.
+/// The functions `FINAL` and `FINAL_VAR`, which set the answer.
 pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
     variable: Some(rlm_core::env::FINAL_FUNCTIONS),
     value_name: "BOOL",
-    help: "Whether Python sessions have FINAL(value) and FINAL_VAR(\"name\"), for models that were trained to give the \
-           answer so",
+    help: "Whether Python sessions have FINAL(value) and FINAL_VAR(\"name\"), for models trained to give the \
+           answer with them",
     default: Some("false"),
     ..setting("final_functions", Form::Flag, flag)
 };
 
-/// Whether the root model calls tools.
+/// The root model's use of tool calls.
 pub(crate) static TOOL_CALLS: Setting<bool> = Setting {
     value_name: "BOOL",
     help: "Whether the root model calls tools; false: it writes code in fenced blocks, for models without tool calls",
@@ -280,23 +280,23 @@ pub(crate) static SUB_SAMPLING: Setting<Fields> = Setting {
     ..setting("sub_sampling", Form::Table, fields)
 };
 
-/// Where the trajectory goes.
+/// The file for the trajectory.
 pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
     value_name: "FILE",
-    help: "Append everything that happens to this file, as JSON lines",
+    help: "Append the trajectory to this file, as JSON lines",
     example: "trajectory.jsonl",
     ..setting("trajectory", Form::Path, path)
 };
 
-/// Where rollouts' directories stay.
+/// The directory for rollouts that are kept.
 pub(crate) static KEEP: Setting<PathBuf> = Setting {
     value_name: "DIR",
-    help: "Make the rollout's directory in this one, and leave it there",
+    help: "Make the rollout's directory in this one, and keep it",
     example: "kept",
     ..setting("keep", Form::Path, path)
 };
 
-/// All of them, in the order in which they are shown.
+/// All settings, in display order.
 pub(crate) static ALL: [&dyn AnySetting; 32] = [
     &MODEL,
     &BASE_URL,
@@ -332,7 +332,7 @@ pub(crate) static ALL: [&dyn AnySetting; 32] = [
     &KEEP,
 ];
 
-/// Those that say what root tools are, and which model they ask.
+/// The settings for root tools and their model.
 pub(crate) static OF_TOOLS: [&dyn AnySetting; 13] = [
     &TOOLS,
     &MODEL,

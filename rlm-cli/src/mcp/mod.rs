@@ -29,7 +29,7 @@ use rmcp::transport::io::stdio_pipes;
 use crate::arguments::McpOptions;
 use crate::environment::Environment;
 use crate::run::python_variable;
-use crate::signals::{Ends, interrupted};
+use crate::signals::{EndSignals, interrupted};
 use crate::worker;
 use files::Files;
 use requests::Requests;
@@ -50,10 +50,10 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
     let log = log::start(&options.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let mut ends = Ends::catch()?;
+        let mut ends = EndSignals::catch()?;
         let ended = tokio::select! {
             ended = serve(&server) => ended.map(|()| ExitCode::SUCCESS),
-            status = ends.come() => Ok(ExitCode::from(status)),
+            status = ends.next() => Ok(ExitCode::from(status)),
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         };
         server.close().await;

@@ -1,4 +1,4 @@
-//! `rlm replay`: what a session ran, once more, and whether it came to the same.
+//! `rlm replay`: the calls of a session in a fresh one, compared with their recorded results.
 
 mod show;
 
@@ -16,16 +16,16 @@ use crate::config::table::PYTHON;
 use crate::environment::Environment;
 use crate::run::{hide_from_others, live_tools, python_variable};
 use crate::script::open;
-use crate::signals::{Ends, interrupted};
+use crate::signals::{EndSignals, interrupted};
 use crate::usage::Usage;
 use crate::{standard_output, tell, worker};
 
 use self::show::Show;
 
-/// Exit status when something is different.
+/// Exit status if a result differs.
 const DIFFERENT: u8 = 1;
 
-/// Exit status when Ctrl-C came.
+/// Exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
@@ -44,10 +44,10 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
         None if options.context.is_empty() => Place::Fresh(Context::Nothing),
         None => Place::Fresh(Context::Paths(options.context.clone())),
     };
-    // The worker looks for it in another directory.
+    // The worker resolves a relative path in another directory.
     let python = options.python.clone().flatten().or_else(|| settings.get(&PYTHON));
     let mut variables = environment.to_list();
-    for (name, value) in python_variable(python.map(whole_path)) {
+    for (name, value) in python_variable(python.map(absolute_unless_name)) {
         rlm_core::env::set(&mut variables, name, value);
     }
     let (tools, recorder) = tools(options, &settings, environment)?;
@@ -63,15 +63,15 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
-        let mut ends = Ends::catch()?;
-        // Whatever ends this future ends the session with it.
+        let mut ends = EndSignals::catch()?;
+        // Dropping the session's future ends the session.
         tokio::select! {
             is_equal = compare(&past, config) => is_equal.map(|is_equal| status(is_equal, options)),
-            status = ends.come() => Ok(ExitCode::from(status)),
+            status = ends.next() => Ok(ExitCode::from(status)),
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         }
     });
-    // What a tool still reads does not hold us up.
+    // A tool that still reads must not delay the end.
     runtime.shutdown_background();
     if let Some(recorder) = recorder {
         recorder.check()?;
@@ -85,13 +85,13 @@ fn status(is_equal: bool, options: &ReplayOptions) -> ExitCode {
     }
     if options.workdir.is_none() && options.context.is_empty() {
         tell(
-            "hint: it ran in an empty directory; --context or --workdir gives it the files that the session began with",
+            "hint: it ran in an empty directory; --context or --workdir gives it the files that the session started with",
         );
     }
     ExitCode::from(DIFFERENT)
 }
 
-/// Runs the session once more and shows what is different. Returns whether nothing is.
+/// Runs the session again and shows the differences. Returns true if there are no differences.
 async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<bool> {
     let mut show = Show::new(io::stdout());
     let replayed = replay(past, config, |call| show.call(call)).await?;
@@ -100,8 +100,8 @@ async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<boo
     Ok(replayed.is_equal())
 }
 
-/// A path that may be relative; a name is looked for on `PATH`.
-fn whole_path(path: std::path::PathBuf) -> std::path::PathBuf {
+/// The absolute path of a file; a bare name stays, to be found on `PATH`.
+fn absolute_unless_name(path: std::path::PathBuf) -> std::path::PathBuf {
     match path.components().count() {
         1 if !path.exists() => path,
         _ => std::path::absolute(&path).unwrap_or(path),

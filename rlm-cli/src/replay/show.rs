@@ -1,4 +1,4 @@
-//! What a replay came to, for people.
+//! The report of a replay, for people.
 
 use std::io::{self, Write};
 
@@ -14,16 +14,16 @@ const CODE_LINES: usize = 12;
 /// Most characters of a line of code that are shown.
 const CODE_CHARS: usize = 200;
 
-/// Most lines of a text, or of how two texts differ.
+/// Most lines of a text or a diff that are shown.
 const TEXT_LINES: usize = 200;
 
-/// Most characters of a text, or of how two texts differ.
+/// Most characters of a text or a diff that are shown.
 const TEXT_CHARS: usize = 20_000;
 
 /// Most bytes of two texts that are compared line by line.
 const DIFF_BYTES: usize = 4 << 20;
 
-/// Where it is shown.
+/// Prints the report.
 #[derive(Debug)]
 pub(super) struct Show<W> {
     output: W,
@@ -35,7 +35,7 @@ impl<W: Write> Show<W> {
         Self { output, failed: None }
     }
 
-    /// Shows a call that differs, or was not run.
+    /// Prints a call that differs or was not run.
     pub(super) fn call(&mut self, compared: &Compared<'_>) {
         let Compared { call, differences, skipped } = compared;
         if let Some(why) = skipped {
@@ -51,7 +51,7 @@ impl<W: Write> Show<W> {
         self.text("\n");
     }
 
-    /// Says what it came to in all.
+    /// Prints the summary.
     pub(super) fn end(&mut self, past: &PastSession, replayed: &Replayed<'_>) {
         if !replayed.answer.is_empty() {
             self.text("the final answer is different:\n");
@@ -74,15 +74,15 @@ impl<W: Write> Show<W> {
                 format!("equal as far as it was run again: {run} of {calls}\n")
             }
             (0, true) => format!("equal: {calls}\n"),
-            (0, false) => format!("different: the final answer, of {calls} none\n"),
+            (0, false) => format!("different: the final answer, but none of {calls}\n"),
             (_, true) => format!("different: call {} of {count}\n", different.join(", ")),
             (_, false) => format!("different: the final answer, call {} of {count}\n", different.join(", ")),
         });
     }
 
-    /// Whether all could be written.
+    /// The first error of writing, if any.
     pub(super) fn check(self) -> io::Result<()> {
-        // Who reads it has seen enough.
+        // The reader closed the pipe: it has seen enough.
         self.failed.filter(|error| error.kind() != io::ErrorKind::BrokenPipe).map_or(Ok(()), Err)
     }
 
@@ -94,7 +94,7 @@ impl<W: Write> Show<W> {
     }
 }
 
-/// What a call did, indented.
+/// The code of a call, indented.
 fn code(call: &PastCall) -> String {
     let code = match &call.task {
         Task::Run(code) => call.source.as_ref().unwrap_or(code).clone(),
@@ -129,14 +129,14 @@ fn difference(difference: &Difference) -> String {
         Difference::Output { was_bytes, is_bytes, is } => {
             let now = if is.is_empty() { "nothing\n".to_owned() } else { indented(&bounded(is)) };
             format!(
-                "  output: was {was_bytes} bytes, is {is_bytes} bytes; what it was is not in the history, it is\n{now}"
+                "  output: was {was_bytes} bytes, is {is_bytes} bytes; the history does not have the old output, the new one is\n{now}"
             )
         }
         Difference::Text { what, was, is } => format!("  {what}:\n{}", indented(&diff(was, is))),
     }
 }
 
-/// A name as it is on the wire.
+/// The name of a value on the wire.
 fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -144,12 +144,12 @@ fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// How two texts differ, as `diff -u` tells it.
+/// The difference of two texts, in the form of `diff -u`.
 fn diff(was: &str, is: &str) -> String {
     if was.len() + is.len() > DIFF_BYTES {
         let at = was.bytes().zip(is.bytes()).take_while(|(was, is)| was == is).count();
         return format!(
-            "was {} bytes, is {} bytes: too much to compare by lines; equal up to byte {at}\n",
+            "was {} bytes, is {} bytes: too large to compare by lines; equal up to byte {at}\n",
             was.len(),
             is.len()
         );
@@ -158,7 +158,7 @@ fn diff(was: &str, is: &str) -> String {
     bounded(&diff.unified_diff().context_radius(2).header("recorded", "replayed").to_string())
 }
 
-/// As much of a text as one can read.
+/// The beginning of a text, up to the limits above.
 fn bounded(text: &str) -> String {
     let by_lines = text.split_inclusive('\n').take(TEXT_LINES).map(str::len).sum();
     let by_chars = text.char_indices().nth(TEXT_CHARS).map_or(text.len(), |(at, _)| at);
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_shown_as_far_as_one_can_read() {
+    fn long_texts_are_cut() {
         assert_eq!(bounded(""), "");
         assert_eq!(bounded("a"), "a\n");
         assert_eq!(bounded(&"a\n".repeat(201)), format!("{}… 2 more bytes\n", "a\n".repeat(200)));

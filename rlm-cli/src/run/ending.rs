@@ -1,10 +1,10 @@
-//! How a rollout ended: in words, and as an exit status.
+//! The end of a rollout, in words and as an exit status.
 
 use rlm_env::{RolloutResult, StopReason};
 
 use crate::view::visible;
 
-/// Exit status where there is no final answer.
+/// Exit status without a final answer.
 const NOT_ANSWERED: u8 = 1;
 
 /// The exit status for a result.
@@ -16,12 +16,12 @@ pub(super) fn status(result: &RolloutResult) -> u8 {
     }
 }
 
-/// Whether something that the rollout needs has failed, which says nothing of the model.
+/// Reports whether a requirement of the rollout failed, through no fault of the model.
 pub(crate) fn is_failure(reason: StopReason) -> bool {
     matches!(reason, StopReason::ModelFailed | StopReason::WorkerFailed | StopReason::SetupFailed)
 }
 
-/// One line on why there is no final answer; None where there is one.
+/// One line on the reason for a missing final answer; None if there is a final answer.
 pub(super) fn words(result: &RolloutResult) -> Option<String> {
     if result.stop_reason == StopReason::Answered {
         return None;
@@ -31,20 +31,20 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
         words += &format!(": {}", visible(error.trim_end()).replace('\n', " "));
     }
     words += match result.answer {
-        Some(_) => "; this is the best so far",
-        None => "; there is none so far",
+        Some(_) => "; the answer so far is printed",
+        None => "; there is no answer so far",
     };
     Some(words)
 }
 
-/// Why a rollout ended.
+/// A stop reason in words.
 pub(crate) fn reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Answered => "answered",
-        StopReason::MaxTurns => "all turns are used (--max-turns)",
-        StopReason::TimedOut => "the time is over (--timeout)",
+        StopReason::MaxTurns => "all turns are used up (--max-turns)",
+        StopReason::TimedOut => "the time is up (--timeout)",
         StopReason::BudgetExhausted => "the budget is spent (--budget-usd, --budget-tokens)",
-        StopReason::ContextFull => "the conversation is longer than the model takes",
+        StopReason::ContextFull => "the conversation is longer than the model's context window",
         StopReason::NoToolCall => "the model called no tool",
         StopReason::Stopped => "it was stopped",
         StopReason::Cancelled => "it was cancelled",
@@ -90,17 +90,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_line_says_why_and_what_there_is() {
+    fn one_line_has_the_reason_and_the_state_of_the_answer() {
         assert_eq!(words(&result("1", StopReason::Answered, Some("a"))), None);
         assert_eq!(
             words(&result("1", StopReason::MaxTurns, Some("a"))).unwrap(),
-            "no final answer: all turns are used (--max-turns); this is the best so far"
+            "no final answer: all turns are used up (--max-turns); the answer so far is printed"
         );
         let mut failed = result("1", StopReason::ModelFailed, None);
         failed.error = Some("status 500\nbu\x1b]0;sy\r\n".to_owned());
         assert_eq!(
             words(&failed).unwrap(),
-            "no final answer: the model's server failed: status 500 bu␛]0;sy; there is none so far"
+            "no final answer: the model's server failed: status 500 bu␛]0;sy; there is no answer so far"
         );
     }
 }

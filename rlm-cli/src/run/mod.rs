@@ -59,12 +59,12 @@ pub(crate) fn run(
             }
         }
     });
-    // A thread that still reads or writes a large file does not hold us up.
+    // A thread that still reads or writes a large file must not delay the end.
     runtime.shutdown_background();
     ended
 }
 
-/// Refuses one file for two things.
+/// Refuses a file that is given for two purposes.
 fn check_files(options: &BatchOptions, trajectory: Option<&Path>) -> Result<(), Usage> {
     let Some(trajectory) = trajectory else { return Ok(()) };
     for (flag, other) in [("--questions", &options.questions), ("--results", &options.results)] {
@@ -78,7 +78,7 @@ fn check_files(options: &BatchOptions, trajectory: Option<&Path>) -> Result<(), 
     Ok(())
 }
 
-/// Whether two paths name one file, that is there or would be made. What keeps nothing, such as a terminal, is none.
+/// Reports whether two paths name one file, which may not exist yet. Terminals and pipes may be shared.
 fn is_one_file(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -91,7 +91,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// What is to be done.
+/// The task of a command.
 enum Work {
     One(String),
     Batch(batch::Batch),
@@ -117,16 +117,16 @@ impl Work {
     }
 }
 
-/// Other processes of the same user, a session's too, cannot read keys from our environment or memory.
+/// Keeps other processes of the same user, sessions included, from reading keys in our environment or memory.
 pub(crate) fn hide_from_others() -> anyhow::Result<()> {
     nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")
 }
 
-/// What standard input holds, where it is a part of the context.
+/// The text of standard input, if it is a part of the context.
 struct StandardInput(Option<String>);
 
 impl StandardInput {
-    /// Reads it where a path is `-`.
+    /// Reads it if a path is `-`.
     fn read(paths: &[PathBuf], limit: u64) -> anyhow::Result<Self> {
         if !paths.iter().any(|path| path == Path::new("-")) {
             return Ok(Self(None));
@@ -153,7 +153,7 @@ impl StandardInput {
     }
 }
 
-/// The context of these paths, with what standard input held where one of them is `-`.
+/// The context of these paths, with the text of standard input for `-`.
 fn context(paths: &[PathBuf], input: StandardInput) -> Context {
     let named = |path: &&PathBuf| *path != Path::new("-");
     match (paths, input.0) {
@@ -167,7 +167,7 @@ fn context(paths: &[PathBuf], input: StandardInput) -> Context {
     }
 }
 
-/// An id for the one rollout of a command, so that several can share a file of trajectories.
+/// A new rollout id, so that several commands can append to one trajectory.
 pub(crate) fn new_id() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     format!("run-{now}-{:06x}", fastrand::u32(..1 << 24))
@@ -203,8 +203,8 @@ async fn one(
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))
 }
 
-/// Runs a rollout while requests to end it are heard: its result, and the exit status where a signal ended it. There is no
-/// result where even a cancelled rollout was not waited for.
+/// Runs a rollout until it ends by itself or by a signal: its result, and the exit status for the signal. No result means
+/// that a second signal came before the cancelled rollout had ended.
 async fn until_end(
     host: &Host,
     rollout: RolloutConfig,
@@ -223,7 +223,7 @@ async fn until_end(
             result = &mut running => return (Some(result), ended_by),
             request = requests.next() => match request {
                 Request::Stop => {
-                    say("stopping after the call that runs; Ctrl-C again ends at once");
+                    say("stopping after the running call; Ctrl-C again ends at once");
                     control.stop();
                 }
                 Request::Cancel(status) if ended_by.is_none() => {
@@ -236,7 +236,7 @@ async fn until_end(
     }
 }
 
-/// The answer, or all of the result, and a newline at its end.
+/// Prints the answer, or all of the result as JSON, with a newline at its end.
 fn print(result: &RolloutResult, json: bool) -> std::io::Result<()> {
     let mut text = match &result.answer {
         _ if json => serde_json::to_string(result).map_err(std::io::Error::other)?,

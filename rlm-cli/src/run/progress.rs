@@ -1,4 +1,4 @@
-//! Progress of rollouts, on standard error where that is a terminal.
+//! Progress of rollouts, on standard error if that is a terminal.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,10 +20,10 @@ const CODE_LINES: usize = 3;
 /// Characters of each.
 const CODE_WIDTH: usize = 76;
 
-/// How often the clock moves.
+/// Interval at which the clock is redrawn.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Counts of what happens in rollouts.
+/// Counts of turns, calls, tokens and cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) turns: u64,
@@ -59,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// The cost in USD, where all prices are known.
+    /// The cost in USD, if all prices are known.
     pub(crate) fn cost_usd(&self) -> Option<f64> {
         (!self.has_unpriced).then_some(self.cost_usd)
     }
@@ -81,7 +81,7 @@ pub(crate) fn money(usd: f64) -> String {
     if usd < 1.0 { format!("${usd:.4}") } else { format!("${usd:.2}") }
 }
 
-/// Whether standard error is a terminal that a bar can be drawn on.
+/// Reports whether standard error is a terminal that can show a bar.
 pub(super) fn can_draw(environment: &Environment) -> bool {
     std::io::stderr().is_terminal() && !environment.is_dumb()
 }
@@ -117,7 +117,7 @@ impl Progress {
     pub(super) fn new(max_turns: u32, warnings: &Warnings) -> Self {
         let bar = bar(None, "{spinner} {elapsed} · {prefix}\n{msg}");
         bar.set_prefix("preparing");
-        warnings.above(&bar);
+        warnings.print_above(&bar);
         Self { bar, max_turns, state: Mutex::default() }
     }
 
@@ -160,13 +160,15 @@ impl State {
                 self.code = call.code.as_deref().map(last_lines).unwrap_or_default();
             }
             Event::RolloutEnded(_) => "ending".clone_into(&mut self.doing),
-            Event::RolloutStarted(_) | Event::CallEnded(_) => "the model thinks".clone_into(&mut self.doing),
+            Event::RolloutStarted(_) | Event::CallEnded(_) => {
+                "waiting for the model".clone_into(&mut self.doing);
+            }
             _ => {}
         }
     }
 }
 
-/// The last lines of code, without what would move the cursor, cut to the width.
+/// The last lines of code, without control characters, cut to the width.
 fn last_lines(code: &str) -> Vec<String> {
     let mut lines = VecDeque::new();
     for line in code.lines().filter(|line| !line.trim().is_empty()) {
@@ -183,18 +185,18 @@ fn last_lines(code: &str) -> Vec<String> {
 /// Shows a batch: how many of its rollouts have ended, and counts of all.
 #[derive(Debug)]
 pub(crate) struct BatchProgress {
-    /// None where nothing is to be drawn.
+    /// None if nothing is to be drawn.
     bar: Option<ProgressBar>,
     tally: Mutex<Tally>,
 }
 
 impl BatchProgress {
-    /// Draws a bar where warnings are told above it.
+    /// Draws a bar if given the warnings to print above it.
     pub(crate) fn new(rollouts: usize, draws: Option<&Warnings>) -> Self {
         let length = u64::try_from(rollouts).unwrap_or(u64::MAX);
         let bar = draws.map(|_| bar(Some(length), "{elapsed} [{bar:24}] {pos}/{len} · {prefix}\n{msg}"));
         if let (Some(warnings), Some(bar)) = (draws, &bar) {
-            warnings.above(bar);
+            warnings.print_above(bar);
         }
         Self { bar, tally: Mutex::default() }
     }
@@ -214,8 +216,8 @@ impl BatchProgress {
         }
     }
 
-    /// Does something that prints, with the bar out of the way.
-    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+    /// Prints while the bar is hidden.
+    pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -229,7 +231,7 @@ impl BatchProgress {
         }
     }
 
-    /// What was counted.
+    /// The counts so far.
     pub(crate) fn tally(&self) -> Tally {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

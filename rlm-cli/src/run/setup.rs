@@ -30,7 +30,7 @@ use crate::{tell, worker};
 /// Tools that every rollout has.
 const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
 
-/// What rollouts are run with. The rollout is without id, question and context yet.
+/// The configuration of a host and of its rollouts. Id, question and context of the rollout are not set yet.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) host: HostConfig,
@@ -38,7 +38,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Takes what is in force, and says what is missing.
+    /// Reads the settings in force. Fails if a required one is missing.
     pub(crate) fn new(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
         let (prices, prompts) = (prices(settings)?, prompts(settings)?);
         let servers = Servers::new(settings, environment)?;
@@ -53,7 +53,7 @@ impl Setup {
         if final_functions && language == ReplLanguage::Bash {
             let place = settings.place(&FINAL_FUNCTIONS);
             return Err(
-                Usage::new(format!("{place}: a bash session has no functions FINAL: add --python")).into()
+                Usage::new(format!("{place}: a bash session has no function FINAL: add --python")).into()
             );
         }
         let rollout = RolloutConfig {
@@ -124,7 +124,7 @@ pub(crate) fn python_variable(python: Option<PathBuf>) -> Vec<(std::ffi::OsStrin
     python.map(|python| (rlm_core::env::PYTHON.into(), python.into())).into_iter().collect()
 }
 
-/// What writes the trajectory.
+/// The writer of the trajectory, if there is one.
 pub(crate) fn sinks(trajectory: Option<&Path>) -> anyhow::Result<Vec<Arc<dyn Sink>>> {
     let Some(file) = trajectory else { return Ok(Vec::new()) };
     match Writer::append(file) {
@@ -132,7 +132,7 @@ pub(crate) fn sinks(trajectory: Option<&Path>) -> anyhow::Result<Vec<Arc<dyn Sin
         Err(error) => {
             let cannot = format!("cannot write the trajectory to {}", file.display());
             Err(match error.kind() {
-                // It is of the wrong kind, or holds something else.
+                // It is not a regular file, or not a trajectory.
                 ErrorKind::InvalidInput | ErrorKind::InvalidData => {
                     Usage::new(format!("{cannot}: {error}")).into()
                 }
@@ -160,7 +160,7 @@ impl Servers {
             models(settings, environment, base_url, model, key, flag)
         };
         let root = models(&base_url, &model, &key, "api-key-env")?;
-        // One server has one bound on what runs at once.
+        // One server has one limit on parallel requests.
         let sub = match base_url == sub_base_url && key.key() == sub_key.key() {
             true => root.clone(),
             false => models(&sub_base_url, &sub_model, &sub_key, "sub-api-key-env")?,
@@ -188,7 +188,7 @@ fn models(
     Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))
 }
 
-/// The root tools that are set up: those of the file, and `llm_batch` and `budget` where there is a model to ask.
+/// The root tools in the settings: those of the file, and `llm_batch` and `budget` if a model is set.
 pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
     let mut tools = settings.get(&TOOLS).map_or_else(|| Ok(Vec::new()), |file| tools(&file, environment))?;
     let root_url = settings.get(&BASE_URL);
@@ -221,7 +221,7 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
     Ok(tools)
 }
 
-/// The key for a server. One that is named must be there, and a server beyond this machine or network wants one.
+/// The key for a server. A variable that is named must be set, and a server over `https` needs a key.
 fn check_key(place: &KeyPlace<'_>, base_url: &str, flag: &str) -> Result<Option<Key>, Usage> {
     if let Some(key) = place.key() {
         return Ok(Some(Key::new(key)));
@@ -230,11 +230,11 @@ fn check_key(place: &KeyPlace<'_>, base_url: &str, flag: &str) -> Result<Option<
     match place.variables.as_slice() {
         [] => Ok(None),
         _ if place.is_named => {
-            Err(Usage::new(format!("the variable {variables}, which is to hold the key, is not set")))
+            Err(Usage::new(format!("the variable {variables}, which should hold the key, is not set")))
         }
         _ if base_url.starts_with("https:") => Err(Usage::new(format!(
-            "the key for {} is not set: set {variables}, name another variable with --{flag}, or say that there \
-             is none with --{flag} ''",
+            "the key for {} is not set: set {variables}, name another variable with --{flag}, or send no key \
+             with --{flag} ''",
             without_credentials(base_url)
         ))),
         _ => Ok(None),
@@ -262,7 +262,7 @@ fn budget(settings: &Settings, prices: &Prices, models: [&str; 2]) -> Result<Bud
                 format!("the budget is in USD, and {} has no price of the model {model}", file.display())
             }
             None => format!(
-                "the budget is in USD, and the price of the model {model} is not known: give --prices FILE"
+                "the budget is in USD, and the price of the model {model} is unknown: give --prices FILE"
             ),
         }));
     }
@@ -286,13 +286,14 @@ fn limits(settings: &Settings, budget: Budget) -> Limits {
 fn tools(file: &Path, environment: &Environment) -> anyhow::Result<Vec<Tool>> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Usage::new(format!("the tools cannot be read from {}: {error}", file.display())))?;
-    let whole = std::path::absolute(file).with_context(|| format!("{} has no place", file.display()))?;
+    let whole = std::path::absolute(file)
+        .with_context(|| format!("cannot find the absolute path of {}", file.display()))?;
     let dir = whole.parent().unwrap_or(Path::new("/"));
     let tools = load_tools(&text, dir, environment.variables())
         .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))))?;
     match tools.iter().find(|tool| BUILT_IN_TOOLS.contains(&tool.name())) {
         Some(tool) => Err(Usage::new(format!(
-            "{}: tool '{}': every rollout has a tool of this name: choose another",
+            "{}: tool '{}': this is the name of a built-in tool: choose another",
             file.display(),
             tool.name()
         ))

@@ -1,4 +1,4 @@
-//! `rlm script`: what a session ran, as a script of its own.
+//! `rlm script`: the calls of a session as a stand-alone script.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         None => {
             let mut output = io::stdout().lock();
             match output.write_all(script.as_bytes()).and_then(|()| output.flush()) {
-                // Who reads it has seen enough.
+                // The reader closed the pipe: it has seen enough.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 written => written.context("cannot write to standard output")?,
             }
@@ -37,7 +37,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads what was named, and says what there is to remark on it.
+/// Reads the session that was named, and prints remarks on it.
 pub(crate) fn open(source: &SourceArguments) -> anyhow::Result<PastSession> {
     let options = SourceOptions { rollout: source.rollout.clone(), language: source.language };
     let past = PastSession::open(&source.source, &options).map_err(|error| {
@@ -49,7 +49,7 @@ pub(crate) fn open(source: &SourceArguments) -> anyhow::Result<PastSession> {
     Ok(past)
 }
 
-/// Writes a program, in the place of an old one in one piece.
+/// Writes an executable file. An existing one is replaced atomically.
 fn write(path: &Path, script: &str) -> io::Result<()> {
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return std::fs::write(path, script);
@@ -57,7 +57,7 @@ fn write(path: &Path, script: &str) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(".rlm-script")
-        // As for any program that is made: the umask takes what it takes.
+        // As for any new program; the umask applies.
         .permissions(Permissions::from_mode(0o777))
         .tempfile_in(dir)?;
     file.write_all(script.as_bytes())?;

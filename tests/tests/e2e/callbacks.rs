@@ -177,7 +177,7 @@ fn what_is_not_understood_is_named() {
         (&["--callbacks", "magic", "x"][..], "unknown callbacks `magic`: expected `network` or `intercept`"),
         (
             &["--final-functions", "x"],
-            "--final-functions: a bash session has no functions FINAL: add --python",
+            "--final-functions: a bash session has no function FINAL: add --python",
         ),
         (&["--tools", "/nonexistent.toml", "x"], "/nonexistent.toml"),
     ] {

@@ -95,7 +95,7 @@ fn the_best_answer_so_far_comes_with_the_reason_on_standard_error() {
     let place = Place::new();
     let model = ScriptedModel::start([bash("RLM_CONTENT=perhaps")]);
     let output = asking(&place, &model, &["run", "--max-turns", "2", "Why?"]).output().unwrap();
-    let words = "rlm: no final answer: all turns are used (--max-turns); this is the best so far\n";
+    let words = "rlm: no final answer: all turns are used up (--max-turns); the answer so far is printed\n";
     assert_eq!(shown(&output), ("perhaps\n", words, Some(1)));
     assert_eq!(model.finish().len(), 2);
     place.assert_nothing_left();

@@ -63,7 +63,7 @@ fn resume_runs_what_the_file_has_not() {
 
     let (status, words, requests) = run(&[]);
     assert_eq!((status, requests), (Some(2), 0));
-    assert_eq!(words, "rlm: r.jsonl has results already: --resume goes on with them\n");
+    assert_eq!(words, "rlm: r.jsonl has results already: continue with --resume\n");
 
     let (status, words, requests) = run(&["--resume"]);
     assert_eq!((status, requests), (Some(0), 0), "{words}");
@@ -75,7 +75,7 @@ fn resume_runs_what_the_file_has_not() {
     place.write("r.jsonl", &whole[..cut]);
     let (_, words, requests) = run(&["--resume"]);
     assert_eq!(requests, 1, "{words}");
-    assert!(words.starts_with("rlm: the last line of r.jsonl was cut off, and is taken away\n"), "{words}");
+    assert!(words.starts_with("rlm: the last line of r.jsonl is incomplete, and is removed\n"), "{words}");
     assert_eq!(results(&place.read("r.jsonl")).len(), 3);
     assert!(results(&place.read("r.jsonl")).contains_key(&lost.id));
 
@@ -92,7 +92,7 @@ fn results_go_into_a_pipe_that_is_read_alone() {
     let model = ScriptedModel::start([answering("yes")]);
     let args = ["run", "--attempts", "2", "--results", "fifo", "Why?"];
     let output = asking(&place, &model, &args).output().unwrap();
-    let words = "rlm: cannot write the results to fifo: it is a pipe that nobody reads\n";
+    let words = "rlm: cannot write the results to fifo: it is a pipe without a reader\n";
     assert_eq!(shown(&output), ("", words, Some(3)));
     assert_eq!(model.requests().len(), 0);
     let reader = std::thread::spawn(move || std::fs::read_to_string(fifo).unwrap());

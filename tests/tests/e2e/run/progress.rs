@@ -14,8 +14,10 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
     let model =
         ScriptedModel::start([bash("n=$((6 * 7))").usage(1000, 234).once(), answering("$n").after(&gate)]);
     let (child, mut terminal) = at_terminal(asking(&place, &model, &["run", "How many?"]));
-    let (seen, found) =
-        read_until(&mut terminal, "turn 1 of 50 · 1 call · 0 sub-calls · 1,234 tokens · the model thinks");
+    let (seen, found) = read_until(
+        &mut terminal,
+        "turn 1 of 50 · 1 call · 0 sub-calls · 1,234 tokens · waiting for the model",
+    );
     assert!(found && seen.contains("n=$((6 * 7))"), "{seen}");
     gate.open();
     let (rest, _) = read_until(&mut terminal, "");

@@ -44,7 +44,7 @@ fn a_model_that_fails_is_an_environment_error() {
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("", Some(3)), "{words}");
     assert!(words.starts_with("rlm: no final answer: the model's server failed: "), "{words}");
-    assert!(words.contains("who are you?") && words.ends_with("; there is none so far\n"), "{words}");
+    assert!(words.contains("who are you?") && words.ends_with("; there is no answer so far\n"), "{words}");
     drop(model.finish());
     place.assert_nothing_left();
 }
@@ -83,7 +83,7 @@ fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
         ),
         (
             with_server(&["--api-key-env", "MISSING", "Why?"]),
-            "the variable MISSING, which is to hold the key, is not set",
+            "the variable MISSING, which should hold the key, is not set",
         ),
         (
             with_server(&["--base-url", "host", "Why?"]),
@@ -100,7 +100,7 @@ fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
         ),
         (
             with_server(&["--budget-usd", "1", "Why?"]),
-            "the price of the model m is not known: give --prices FILE",
+            "the price of the model m is unknown: give --prices FILE",
         ),
         (
             with_server(&["--budget-usd", "1", "--prices", "prices.toml", "Why?"]),
@@ -112,13 +112,13 @@ fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
         ),
         (
             with_server(&["--questions", "bad.jsonl"]),
-            "bad.jsonl:2: unknown field `quest`: is `question` meant?",
+            "bad.jsonl:2: unknown field `quest`: did you mean `question`?",
         ),
         (
             with_server(&["--config", "bad.toml", "Why?"]),
-            "bad.toml:2: unknown key `max_turn`: is `max_turns` meant?",
+            "bad.toml:2: unknown key `max_turn`: did you mean `max_turns`?",
         ),
-        (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong into a file"),
+        (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong in a file"),
         (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),
         (with_server(&[" "]), "the question is empty"),
     ];
@@ -193,7 +193,7 @@ fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
         ),
         (
             vec!["--tools", "llm.toml", "Why?"],
-            "llm.toml: tool 'llm_batch': every rollout has a tool of this name",
+            "llm.toml: tool 'llm_batch': this is the name of a built-in tool",
         ),
         (vec!["--tools", "two.toml", "Why?"], "two.toml: tool 'x': the name is taken by another tool"),
     ];

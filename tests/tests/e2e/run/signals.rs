@@ -41,11 +41,14 @@ fn a_first_interrupt_ends_after_the_call_and_gives_the_answer_so_far() {
     let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut words = String::new();
     std::io::BufRead::read_line(&mut errors, &mut words).unwrap();
-    assert_eq!(words, "rlm: stopping after the call that runs; Ctrl-C again ends at once\n");
+    assert_eq!(words, "rlm: stopping after the running call; Ctrl-C again ends at once\n");
     place.write("go", "");
     std::io::Read::read_to_string(&mut errors, &mut words).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(words.ends_with("rlm: no final answer: it was stopped; this is the best so far\n"), "{words}");
+    assert!(
+        words.ends_with("rlm: no final answer: it was stopped; the answer so far is printed\n"),
+        "{words}"
+    );
     assert_eq!((text(&output.stdout), output.status.code()), ("partial\n", Some(1)));
     assert_eq!(model.finish().len(), 1);
     place.assert_nothing_left();
@@ -93,7 +96,7 @@ fn a_batch_that_is_interrupted_is_gone_on_with() {
     let model = ScriptedModel::start([answering("yes")]);
     let output = asking(&place, &model, &[&args[..], &["--resume"]].concat()).output().unwrap();
     let words = text(&output.stderr);
-    assert!(words.starts_with("rlm: 1 result is taken out of r.jsonl, and run again\n"), "{words}");
+    assert!(words.starts_with("rlm: 1 result is removed from r.jsonl, and run again\n"), "{words}");
     assert_eq!(output.status.code(), Some(0), "{words}");
     let answered =
         |id: &str| results(&place.read("r.jsonl"))[id] == (StopReason::Answered, Some("yes".to_owned()));

@@ -1,6 +1,6 @@
-//! The text of the demo: a year of letters to a bicycle-hire service, made from sentences and always the same.
+//! The text of the demo: a year of letters to a bicycle-hire service, generated from sentences and always the same.
 //!
-//! Whoever makes a letter knows what it tells of, and writes that down: [`Corpus::truth`] owes nothing to the models.
+//! The generator knows the topic of each letter and records it: [`Corpus::truth`] does not depend on the models.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use super::show::wrapped;
 /// The sentences.
 const SENTENCES: &str = include_str!("../../demo/letters.toml");
 
-/// Where the numbers start, so that each run makes the same text.
+/// Seed of the random numbers, so that each run generates the same text.
 const SEED: u64 = 2024;
 
 const YEAR: u32 = 2024;
 
-/// Letters of a month, more or less.
+/// Letters of a month.
 const LETTERS_A_MONTH: usize = 230;
 
 /// Longest line of a letter.
 const WIDTH: usize = 90;
 
-/// The months: name, days, and how many letters tell of failed brakes that injured somebody, of failed brakes that did not,
-/// and of injuries with other causes. Most letters about brakes come in July, most injuries in January.
+/// The months: name, days, and numbers of letters on failed brakes with an injury, failed brakes without one, and injuries
+/// with other causes. July has the most letters about brakes, January the most injuries with other causes.
 const MONTHS: [(&str, u8, [usize; 3]); 12] = [
     ("January", 31, [5, 12, 12]),
     ("February", 29, [4, 11, 10]),
@@ -69,17 +69,17 @@ struct Topic {
 pub(super) struct Corpus {
     /// Names and texts of the files.
     pub(super) files: Vec<(String, String)>,
-    /// The month with most people injured by brakes, and how many.
+    /// The month with the most people injured by brakes, and their number.
     pub(super) truth: String,
 }
 
 impl Corpus {
-    /// Makes the letters.
+    /// Generates the letters.
     pub(super) fn new() -> Self {
-        let sentences: Sentences = toml::from_str(SENTENCES).expect("the sentences are as they should be");
+        let sentences: Sentences = toml::from_str(SENTENCES).expect("the bundled sentences are valid");
         let mut writer = Writer { sentences, random: Rng::with_seed(SEED), tickets: 0 };
-        let files = (1..).zip(MONTHS).map(|(number, (_, days, told))| {
-            (format!("{YEAR}-{number:02}.txt"), writer.month(number, days, told))
+        let files = (1..).zip(MONTHS).map(|(number, (_, days, counts))| {
+            (format!("{YEAR}-{number:02}.txt"), writer.month(number, days, counts))
         });
         let files = files.collect();
         let (month, _, [injured, ..]) =
@@ -107,9 +107,9 @@ struct Writer {
 
 impl Writer {
     /// The letters of a month, in the order of their dates, with a blank line between them.
-    fn month(&mut self, number: u8, days: u8, [injured, unharmed, elsewise]: [usize; 3]) -> String {
+    fn month(&mut self, number: u8, days: u8, [injured, unharmed, other_cause]: [usize; 3]) -> String {
         let mut topics = Vec::new();
-        for (topic, count) in [("injured", injured), ("unharmed", unharmed), ("elsewise", elsewise)] {
+        for (topic, count) in [("injured", injured), ("unharmed", unharmed), ("other_cause", other_cause)] {
             topics.extend(std::iter::repeat_n(topic, count));
         }
         while topics.len() < LETTERS_A_MONTH {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_year_counts_once() {
+    fn one_month_has_the_most_injuries() {
         let most = MONTHS.iter().map(|(_, _, [injured, ..])| injured).max().unwrap();
         assert_eq!(
             MONTHS.iter().filter(|(_, _, [injured, ..])| injured == most).count(),

@@ -1,5 +1,5 @@
-//! `rlm demo`: a rollout to look at. The models follow scripts; the session, its calls of `llm_batch` and all that goes
-//! over wires are real. Nothing but the loopback device is used, and the answer is checked.
+//! `rlm demo`: a sample rollout. The models follow scripts; the session, its calls of `llm_batch` and the HTTP traffic are
+//! real. Only the loopback device is used, and the answer is checked.
 
 mod corpus;
 mod reader;
@@ -25,17 +25,17 @@ use crate::arguments::DemoOptions;
 use crate::environment::Environment;
 use crate::run::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
 
-/// What the rollout is asked.
+/// The question of the rollout.
 const QUESTION: &str =
     "In which month were most people injured because the brakes of a bike failed, and how many were they?";
 
-/// Exit status where the answer is not the right one.
+/// Exit status for a wrong answer.
 const WRONG: u8 = 1;
 
-/// Turns that the script needs, and some.
+/// Limit of turns, above those that the script needs.
 const MAX_TURNS: u32 = 12;
 
-/// Time of a call; the longest takes a tenth of a second.
+/// Time limit of a call; the longest takes 0.1 s.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
@@ -89,7 +89,7 @@ async fn show_rollout(
     Ok(if is_right(&result, &corpus) { ExitCode::SUCCESS } else { ExitCode::from(WRONG) })
 }
 
-/// Runs the rollout, and cancels it where a signal comes: then there is an exit status.
+/// Runs the rollout. A signal cancels it, and gives an exit status.
 async fn until_end(
     host: &Host,
     rollout: RolloutConfig,
@@ -122,9 +122,9 @@ fn introduce(show: &Show, corpus: &Corpus, language: ReplLanguage) {
     show.line(
         Style::Plain,
         format_args!(
-            "No model is asked: the root model's turns come from a script, and the sub-LLM is a program that looks for words.\n\
+            "No model is called: the root model's turns come from a script, and the sub-LLM is a keyword search.\n\
              The rest is real: the {language} session and its output, the calls of llm_batch over HTTP, limits, counts.\n\
-             The context is made up too: a year of letters to a bicycle-hire service, {} bytes.",
+             The context is generated: a year of letters to a bicycle-hire service, {} bytes.",
             grouped(corpus.bytes() as u64)
         ),
     );
@@ -137,7 +137,7 @@ fn is_right(result: &RolloutResult, corpus: &Corpus) -> bool {
 fn conclude(show: &Show, result: &RolloutResult, corpus: &Corpus) {
     show.line(Style::Strong, format_args!("\nanswer    {}", result.answer.as_deref().unwrap_or("none")));
     if is_right(result, corpus) {
-        show.line(Style::Good, "verified  it is what was written down when the letters were made");
+        show.line(Style::Good, "verified  it is what the generator of the letters recorded");
     } else {
         let error = result.error.as_deref().unwrap_or("no error");
         show.line(

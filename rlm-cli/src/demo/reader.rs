@@ -1,10 +1,10 @@
 //! The sub-LLM of the demo: reads the letters of its prompt by simple rules.
 
-/// What brakes do that fail.
+/// Phrases for failed brakes.
 const FAILURES: [&str; 7] =
     ["gave way", "did anything", "snapped", "were so worn", "came off", "stopped working", "brake failed"];
 
-/// What an injured person tells of.
+/// Phrases for injuries.
 const INJURIES: [&str; 8] = [
     "broke my wrist",
     "stitches",
@@ -16,19 +16,19 @@ const INJURIES: [&str; 8] = [
     "elbow bled",
 ];
 
-/// Answers a prompt: for each letter in it a line that says whether its brakes failed and somebody was injured by that.
+/// Answers a prompt: for each letter in it a line with `yes` or `no`, yes if brakes failed and injured somebody.
 pub(super) fn answer(prompt: &str) -> String {
     let letters = prompt.split("Ticket ").skip(1).filter_map(|letter| {
         let (number, text) = letter.split_once('\n')?;
         number.trim().parse::<u32>().ok()?;
-        let verdict = if tells_of_injury_by_brakes(text) { "yes" } else { "no" };
+        let verdict = if is_injury_by_brakes(text) { "yes" } else { "no" };
         Some(format!("{}: {verdict}", number.trim()))
     });
     let lines: Vec<String> = letters.collect();
     if lines.is_empty() { "There is no letter in what you sent me.".to_owned() } else { lines.join("\n") }
 }
 
-fn tells_of_injury_by_brakes(letter: &str) -> bool {
+fn is_injury_by_brakes(letter: &str) -> bool {
     let text = letter.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut sentences = text.split(['.', ';', '?']);
     let brakes_failed = sentences
@@ -47,7 +47,7 @@ mod tests {
     use crate::demo::corpus::Corpus;
 
     #[test]
-    fn it_reads_what_the_writer_of_the_letters_meant() {
+    fn it_finds_the_injuries_that_the_generator_recorded() {
         let corpus = Corpus::new();
         let injured = |month: usize| answer(&corpus.files[month].1).matches(": yes").count();
         let counts: Vec<usize> = (0..12).map(injured).collect();

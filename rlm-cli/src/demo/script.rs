@@ -1,4 +1,4 @@
-//! The root model of the demo: says what a file has, and reacts to what the session answers.
+//! The root model of the demo: follows a script file, and reacts to the output of the session.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 /// The step that goes wrong.
 const MISTAKE: &str = "ask";
 
-/// What the output of a call that failed has.
+/// Phrases in the output of a failed call.
 const COMPLAINTS: [&str; 2] = ["Error", "unknown option"];
 
 /// Characters of a token, for the counts.
@@ -25,7 +25,7 @@ pub(super) struct Script {
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     name: &'static str,
-    /// Has holes for numbers that the session printed.
+    /// Has placeholders for numbers that the session printed.
     text: &'static str,
     code: &'static str,
 }
@@ -39,7 +39,7 @@ impl Script {
         Self { steps: file.split("\n## ").skip(1).map(Step::parse).collect() }
     }
 
-    /// The reply that comes next in a conversation.
+    /// The next reply in a conversation.
     fn reply(&self, messages: &[Json], tool: &str) -> Json {
         let outputs = messages.iter().filter(|message| message["role"] == "tool").filter_map(content);
         let outputs: Vec<&str> = outputs.collect();
@@ -54,7 +54,7 @@ impl Script {
         json!({"role": "assistant", "content": text, "tool_calls": [call]})
     }
 
-    /// The step after the one that was made last. A mistake that the session did not complain of needs no correction.
+    /// The step after the last one. The correction is skipped if the session did not report the mistake.
     fn next(&self, last_reply: Option<&Json>, last_output: &str) -> Option<&Step> {
         let Some(reply) = last_reply else { return self.steps.first() };
         let arguments = reply["tool_calls"][0]["function"]["arguments"].as_str()?;
@@ -70,7 +70,7 @@ fn content(message: &Json) -> Option<&str> {
     message["content"].as_str()
 }
 
-/// The last number that was printed behind each word and a colon.
+/// The last number printed after each word and a colon.
 fn numbers<'a>(outputs: &[&'a str]) -> BTreeMap<&'a str, &'a str> {
     let lines = outputs.iter().flat_map(|output| output.lines());
     let number = |line: &'a str| {
@@ -88,7 +88,7 @@ impl Step {
         Self { name, text: text.trim(), code }
     }
 
-    /// The text with the numbers in it; what was not printed is a question mark.
+    /// The text with the numbers filled in; a missing one is a question mark.
     fn text(&self, numbers: &BTreeMap<&str, &str>) -> String {
         let mut parts = self.text.split('{');
         let mut text = parts.next().unwrap_or_default().to_owned();
@@ -129,7 +129,7 @@ mod tests {
         json!({"role": "tool", "tool_call_id": "c", "content": text})
     }
 
-    /// What is said in reply to each of these outputs in turn.
+    /// The replies to these outputs, in order.
     fn run(language: ReplLanguage, outputs: &[&str]) -> Vec<Json> {
         let script = Script::new(language);
         let mut messages =
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_corrected_where_the_session_complains_of_it() {
+    fn a_mistake_is_corrected_if_the_session_reports_it() {
         for language in [ReplLanguage::Bash, ReplLanguage::Python] {
             let failed = ["", "", "RuntimeError: prompts must be …", "", "", ""];
             assert_eq!(
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_have_the_numbers_that_the_session_printed() {
+    fn texts_contain_the_numbers_that_the_session_printed() {
         let replies = run(ReplLanguage::Bash, &["total: 7\n", "letters: 3\nbrakes: 2\n"]);
         assert!(replies[1]["content"].as_str().unwrap().contains(": 7 bytes"), "{}", replies[1]);
         assert!(replies[2]["content"].as_str().unwrap().starts_with("2 of 3 letters"), "{}", replies[2]);
         let replies = run(ReplLanguage::Bash, &["nothing"]);
         assert!(
             replies[1]["content"].as_str().unwrap().contains(": ? bytes"),
-            "what is missing is not made up"
+            "a missing number is not invented"
         );
     }
 }

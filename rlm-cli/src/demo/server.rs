@@ -1,4 +1,4 @@
-//! The server of the demo's sub-LLM: OpenAI's chat completions on a port of the loopback device.
+//! The server of the demo's sub-LLM: OpenAI's chat completions on the loopback device.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::reader;
 
-/// The model that it names itself.
+/// The name of its model.
 pub(super) const MODEL: &str = "scripted-sub-llm";
 
 /// Characters of a token, for the counts.
@@ -31,7 +31,7 @@ impl Server {
         let app =
             Router::new().route("/v1/chat/completions", post(complete)).layer(DefaultBodyLimit::disable());
         let serving = tokio::spawn(async move {
-            // It ends with the demo only; what goes wrong before is seen by those who ask it.
+            // It ends only with the demo. Its clients see any earlier failure.
             let _ended = axum::serve(listener, app).await;
         });
         Ok(Self { base_url, serving })

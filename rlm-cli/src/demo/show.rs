@@ -1,4 +1,4 @@
-//! Shows a rollout as it goes, for a person.
+//! Live display of the demo's rollout.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -10,13 +10,13 @@ use rlm_env::rollout::Metrics;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
 
-/// Lines of an output that are shown.
+/// Most lines of an output that are shown.
 const OUTPUT_LINES: usize = 24;
 
-/// Characters of a line.
+/// Most characters of a line.
 const WIDTH: usize = 110;
 
-/// How a part of the text looks at a terminal.
+/// Style of text at a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Style {
     Plain,
@@ -45,9 +45,9 @@ impl Style {
 pub(super) struct Show {
     has_colours: bool,
     prompt: &'static str,
-    /// The sub-calls of the call that runs.
+    /// The sub-calls of the running call.
     sub_calls: Mutex<SubCalls>,
-    /// Why something could not be printed.
+    /// The first error of printing.
     failed: Mutex<Option<io::Error>>,
 }
 
@@ -63,7 +63,7 @@ impl Show {
         Self { has_colours, prompt, sub_calls: Mutex::default(), failed: Mutex::default() }
     }
 
-    /// Prints a line. Where that fails, the rollout goes on.
+    /// Prints a line. If that fails, the rollout continues.
     pub(super) fn line(&self, style: Style, text: impl fmt::Display) {
         let sequence = style.sequence();
         let mut output = std::io::stdout().lock();
@@ -76,13 +76,13 @@ impl Show {
         }
     }
 
-    /// Why something could not be printed. A reader that went away has seen what it wanted.
+    /// The first error of printing. A reader that closed the pipe is not an error.
     pub(super) fn failure(&self) -> Option<io::Error> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
         failed.filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 
-    /// Prints a text in lines, each behind a margin.
+    /// Prints the lines of a text, each after a margin.
     fn block(&self, style: Style, margin: &str, text: &str) {
         for line in text.lines() {
             self.line(style, format_args!("{margin}{line}"));
@@ -166,12 +166,12 @@ fn text_of(output: &Response) -> String {
     text
 }
 
-/// Whether a person would see an error in it.
+/// Reports whether an output shows an error.
 fn has_failed(output: &str) -> bool {
     output.contains("Error: ")
 }
 
-/// The text without what would move the cursor, its lines cut to the width and their middle left out.
+/// The text without control characters, its lines cut to the width, and the middle of many lines left out.
 fn shortened(text: &str) -> String {
     let fitted = |line: &str| -> String {
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -186,7 +186,7 @@ fn shortened(text: &str) -> String {
     [head, &[left_out], tail].concat().join("\n")
 }
 
-/// A text's words in lines of so many characters at most, where no word is longer.
+/// A text wrapped to lines of this many characters. A longer word has its own line.
 pub(super) fn wrapped(text: &str, width: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
@@ -202,7 +202,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// What was counted, in lines.
+/// The metrics, one per line.
 pub(super) fn metrics(metrics: &Metrics) -> String {
     let requests = counted(metrics.sub_llm_call_count, "request");
     let batches = counted(metrics.sub_llm_batch_count, "call");

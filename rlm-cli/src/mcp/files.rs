@@ -1,7 +1,7 @@
-//! The files of the working directory, as resources: listed, and read within it alone.
+//! The files of the working directory as resources.
 //!
-//! A path is opened name by name, and no symbolic link is followed; so nothing outside the directory is read or listed, even
-//! while a session renames and replaces what is in it.
+//! A path is opened name by name, and no symbolic link is followed. So nothing outside the directory is read or listed, even
+//! while a session renames and replaces its files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,10 +14,10 @@ use rlm_core::dirfd::{Directory, Entry, Kind};
 /// Files on a page of the list.
 const PAGE: usize = 200;
 
-/// Files in the list, and directories that are looked into; what is more can be read all the same.
+/// Most files in the list, and most directories that are searched. Files beyond can still be read.
 const MAX_LISTED: usize = 10_000;
 
-/// The files.
+/// The files below a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     root: PathBuf,
@@ -26,18 +26,18 @@ pub(super) struct Files {
 
 /// A file in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
-    /// Below the directory.
+pub(super) struct FileEntry {
+    /// Relative to the directory.
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
 }
 
-/// Why a file is not read.
+/// A file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("{} is outside the working directory {}", path.display(), root.display())]
     Outside { path: PathBuf, root: PathBuf },
-    #[error("there is no file {}", .0.display())]
+    #[error("{} does not exist", .0.display())]
     Missing(PathBuf),
     #[error("{} is a symbolic link, or below one: links are not followed", .0.display())]
     Link(PathBuf),
@@ -63,22 +63,22 @@ impl Files {
         &self.root
     }
 
-    /// A page of the list, in order: the files behind one, and whether there are more. Names that begin with a dot are left
-    /// out, and so is what cannot be looked into. Blocks.
-    pub(super) fn list(&self, behind: Option<&Path>) -> (Vec<Listed>, bool) {
+    /// A page of the sorted list: the files after `after`, and true if more follow. Names that begin with a dot are left
+    /// out, as are directories that cannot be read. Blocks.
+    pub(super) fn list(&self, after: Option<&Path>) -> (Vec<FileEntry>, bool) {
         let mut all = self.walk();
         all.sort_by(|one, other| one.path.cmp(&other.path));
-        let from = behind.map_or(0, |behind| all.partition_point(|listed| listed.path.as_path() <= behind));
+        let from = after.map_or(0, |after| all.partition_point(|listed| listed.path.as_path() <= after));
         let page: Vec<_> = all[from..].iter().take(PAGE).cloned().collect();
         let has_more = from + page.len() < all.len();
         (page, has_more)
     }
 
-    fn walk(&self) -> Vec<Listed> {
-        let (mut files, mut looked_into) = (Vec::new(), 0);
+    fn walk(&self) -> Vec<FileEntry> {
+        let (mut files, mut searched) = (Vec::new(), 0);
         let mut paths = vec![PathBuf::new()];
         while let Some(path) = paths.pop() {
-            looked_into += 1;
+            searched += 1;
             let opened = self.open_root().and_then(|root| root.directory_below(&path));
             let Ok(directory) = opened else { continue };
             for Entry { name, kind } in directory.entries().into_iter().flatten().flatten() {
@@ -89,9 +89,9 @@ impl Files {
                 match kind {
                     Kind::File => {
                         let Ok(metadata) = directory.metadata_of(&name) else { continue };
-                        files.push(Listed { path, bytes: metadata.len() });
+                        files.push(FileEntry { path, bytes: metadata.len() });
                     }
-                    Kind::Directory if looked_into + paths.len() < MAX_LISTED => paths.push(path),
+                    Kind::Directory if searched + paths.len() < MAX_LISTED => paths.push(path),
                     _ => {}
                 }
             }
@@ -119,7 +119,7 @@ impl Files {
             return Err(too_large(metadata.len()));
         }
         let mut bytes = Vec::new();
-        // It may grow meanwhile, and files of the kernel's have no length.
+        // The file may grow while it is read, and files in /proc have no length.
         file.take(self.max_bytes + 1).read_to_end(&mut bytes).map_err(io_error)?;
         if bytes.len() as u64 > self.max_bytes {
             return Err(too_large(bytes.len() as u64));
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn files_are_listed_and_links_are_not() {
         let (_dir, files) = files();
-        let listed = |path: &str, bytes| Listed { path: path.into(), bytes };
+        let listed = |path: &str, bytes| FileEntry { path: path.into(), bytes };
         assert_eq!(files.list(None), (vec![listed("a.txt", 1), listed("sub/deep/b.txt", 2)], false));
         assert_eq!(files.list(Some(Path::new("a.txt"))), (vec![listed("sub/deep/b.txt", 2)], false));
     }

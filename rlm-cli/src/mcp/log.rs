@@ -1,4 +1,4 @@
-//! The log, on standard error. A client that does not read it loses lines, and holds nothing up.
+//! The log, on standard error. A client that does not read it loses lines, but delays nothing.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use anyhow::Context;
 use rlm_rootd::LogLines;
 use tracing_subscriber::EnvFilter;
 
-/// Lines that may wait to be written.
+/// Most lines that wait to be written.
 const LINES: usize = 1024;
 
-/// How long the end waits for the last lines.
+/// Time for the last lines to be written at the end.
 pub(super) const LAST_LINES: Duration = Duration::from_millis(200);
 
 /// Starts the log, with a filter as in `RUST_LOG`.

@@ -1,10 +1,10 @@
 //! `rlm mcp`: sessions for agents, over the Model Context Protocol on standard input and output.
 //!
-//! Standard output belongs to the protocol; what there is to say to people goes to standard error. The client's going, by
-//! end of file or a signal, is the end of all sessions.
+//! Standard output belongs to the protocol; messages for people go to standard error. All sessions end when the client is
+//! gone, by end of file or a signal.
 //!
-//! The runtime has one thread, and that is what keeps calls in order: the SDK starts a task for each request as it comes
-//! in, tasks begin in the order in which they were started, and a call has its turn from its first step on.
+//! The runtime has a single thread, which keeps calls in order: the SDK spawns a task for each incoming request, tasks start
+//! in the order in which they were spawned, and a call takes its place in the queue in its first step.
 
 mod files;
 mod log;
@@ -36,10 +36,10 @@ use requests::Requests;
 use server::Server;
 use sessions::{Limits, Sessions};
 
-/// What calls that run get to end when the client has closed its end: enough for `printf … | rlm mcp`.
+/// Time for running calls to end after the client has closed standard input: enough for `printf … | rlm mcp`.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// What the last answers get, from then on, to be taken: a client may have stopped reading.
+/// Time after that for the client to read the last answers; it may have stopped reading.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// Exit status after Ctrl-C.
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
         server.close().await;
         ended
     });
-    // Where standard input is no pipe, a thread reads it that nothing can wake.
+    // If standard input is not a pipe, a blocked thread reads it and cannot be woken.
     runtime.shutdown_background();
     log.finish(log::LAST_LINES);
     ended

@@ -1,9 +1,9 @@
-//! The client's messages, a line each, and what is sent to it.
+//! The transport to the client: one message per line, in both directions.
 //!
-//! The SDK drops what it cannot read, and who sent it waits for ever. Here a request whose id can be found is handed on all
-//! the same, as one that is answered with an error: see [`Unreadable`]. Any other line that is no message is dropped.
+//! The SDK drops messages that it cannot parse, and the client waits for an answer forever. Here a request whose id can be
+//! found is passed on, to be answered with an error: see [`Unreadable`]. Any other line that is not a message is dropped.
 //!
-//! The client's going is an event: there is nothing more to read, or nobody takes what is sent.
+//! The client is gone when its requests end or its reader of replies is closed. That is an event.
 
 use std::io;
 
@@ -16,22 +16,22 @@ use serde_json::error::Category;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty};
 use tokio_util::sync::CancellationToken;
 
-/// Longest message of a client, in bytes: more than the largest code, each character of it escaped. A longer one is dropped.
+/// Longest message of a client, in bytes: more than the largest code with every character escaped. A longer one is dropped.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Memory for a line that stays when the line was longer.
+/// Capacity of the line buffer that is kept after a longer line, in bytes.
 const KEPT_LINE_BYTES: usize = 64 << 10;
 
-/// What stands in the extensions of a request that cannot be read: its answer.
+/// The answer to a request that cannot be parsed. Stands in the request's extensions.
 #[derive(Clone, Debug)]
 pub(super) struct Unreadable(pub(super) ErrorData);
 
-/// The two ends of a client.
+/// The requests and replies of a client.
 pub(super) struct Requests<R, W: AsyncWrite> {
     reader: BufReader<R>,
-    /// The line so far: a wait for the rest of it may be given up.
+    /// The line so far: the wait for the rest of it may be cancelled.
     line: Vec<u8>,
-    /// The line was too long, and its end has not come.
+    /// True while the rest of an overlong line is skipped.
     is_dropping: bool,
     replies: AsyncRwTransport<RoleServer, Empty, W>,
     end: CancellationToken,
@@ -42,7 +42,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// The ends, and the event that the client has gone.
+    /// The transport, and the event that the client is gone.
     pub(super) fn new(reader: R, writer: W) -> (Self, CancellationToken) {
         let end = CancellationToken::new();
         let requests = Self {
@@ -55,7 +55,7 @@ where
         (requests, end)
     }
 
-    /// Reads up to the end of a line. False where there is none any more. Cancel-safe.
+    /// Reads up to the end of a line. False at the end of the input. Cancel-safe.
     async fn read_line(&mut self) -> io::Result<bool> {
         loop {
             let read = self.reader.fill_buf().await?;
@@ -92,7 +92,7 @@ where
         reply: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (sent, end) = (self.replies.send(reply), self.end.clone());
-        async move { sent.await.inspect_err(|_nobody_reads| end.cancel()) }
+        async move { sent.await.inspect_err(|_closed| end.cancel()) }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
@@ -121,9 +121,9 @@ where
     }
 }
 
-/// The message of a line; None where it is none, and nobody waits for an answer.
+/// The message in a line; None if it is not a message and no client waits for an answer.
 fn message(line: &[u8]) -> Option<RxJsonRpcMessage<RoleServer>> {
-    // Some clients begin with the mark of UTF-8.
+    // Some clients begin with a byte order mark.
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return None;
@@ -133,7 +133,7 @@ fn message(line: &[u8]) -> Option<RxJsonRpcMessage<RoleServer>> {
         Err(error) => error,
     };
     let Some((id, answer)) = refusal(line, &error) else {
-        tracing::warn!(%error, "a line that is no message is dropped");
+        tracing::warn!(%error, "a line that is not a message is dropped");
         return None;
     };
     tracing::warn!(%id, %error, "a request cannot be read");
@@ -142,8 +142,8 @@ fn message(line: &[u8]) -> Option<RxJsonRpcMessage<RoleServer>> {
     Some(JsonRpcMessage::request(ClientRequest::CustomRequest(request), id))
 }
 
-/// What of a request is read where the whole cannot be: half a surrogate pair, or a number that is beyond all bounds, makes
-/// a document unreadable only where it stands.
+/// The fields of a request that can be read although others cannot: half a surrogate pair or a number out of range is an
+/// error only in the field that holds it.
 #[derive(Deserialize)]
 struct Outline {
     id: RequestId,
@@ -151,7 +151,7 @@ struct Outline {
     jsonrpc: String,
 }
 
-/// The id of a request that cannot be read, and its answer.
+/// The id of a request that cannot be parsed, and its answer.
 fn refusal(line: &[u8], error: &serde_json::Error) -> Option<(RequestId, ErrorData)> {
     let outline: Outline = serde_json::from_str(&String::from_utf8_lossy(line)).ok()?;
     let (code, message) = match error.classify() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_are_lines_and_what_is_none_is_dropped() {
+    async fn messages_are_lines_and_other_lines_are_dropped() {
         let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
         let long = "x".repeat(MAX_MESSAGE_BYTES + 1);
         let input = format!("\u{feff}{ping}\r\n\n {{}}\n[{ping}]\n{{\n{long}\n{ping}\n{ping}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_is_read_on_where_its_reading_was_given_up() {
+    async fn reading_a_line_continues_after_it_was_cancelled() {
         let (theirs, mut ours) = duplex(64);
         let (mut requests, _end) = Requests::new(theirs, sink());
         let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_no_replies_has_gone() {
+    async fn a_client_that_reads_no_replies_is_gone() {
         let (theirs, ours) = duplex(64);
         let (mut requests, end) = Requests::new(empty(), ours);
         drop(theirs);
@@ -236,7 +236,7 @@ mod tests {
             Some(other) => panic!("{other:?}"),
             None => None,
         };
-        let told = |id: &str, code, message: &str| Some((id.to_owned(), code, message.to_owned()));
+        let error = |id: &str, code, message: &str| Some((id.to_owned(), code, message.to_owned()));
         let call = |arguments: &str| {
             format!(
                 r#"{{"method":"tools/call","params":{{"name":"bash","arguments":{arguments}}},"jsonrpc":"2.0","id":"a"}}"#
@@ -255,13 +255,13 @@ mod tests {
         }
         assert_eq!(
             answer(br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#),
-            told("7", -32602, "the parameters of `tools/call` cannot be read")
+            error("7", -32602, "the parameters of `tools/call` cannot be read")
         );
         assert_eq!(
             answer(br#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#),
-            told("7", -32600, "`jsonrpc` is `1.0`, expected `2.0`")
+            error("7", -32600, "`jsonrpc` is `1.0`, expected `2.0`")
         );
-        // Nobody waits, or nobody knows who.
+        // A notification, a response, or a message without a readable id.
         for line in [
             &br#"{"jsonrpc":"2.0","method":"x","params":"\ud800"}"#[..],
             b"{\"id\":7",

@@ -1,7 +1,7 @@
-//! What a client may ask, and what it gets.
+//! The requests of a client, and their answers.
 //!
-//! As the protocol has it: a request that names what does not exist, an unknown tool or resource, is an error of the
-//! protocol. Whatever a model can put right, wrong arguments among it, is a result with `isError`, which models see.
+//! As the protocol demands, a request for an unknown tool or resource is a protocol error. An error that a model can
+//! correct, such as wrong arguments, is a result with `isError`, which models see.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use rmcp::{ErrorData, ServerHandler};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::files::{Files, Listed, ReadError};
+use super::files::{FileEntry, Files, ReadError};
 use super::requests::Unreadable;
 use super::sessions::Sessions;
 use super::tools::{self, CodeArguments, SessionArguments};
 use super::uri;
 
-/// How often a client that asked for it is told that a call runs.
+/// Interval of progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 type Context = RequestContext<RoleServer>;
@@ -48,7 +48,7 @@ impl Server {
         Self { tools, instructions, sessions, files, stopping: CancellationToken::new() }
     }
 
-    /// Gives up all calls that run or wait.
+    /// Cancels all calls that run or wait.
     pub(super) fn stop_calls(&self) {
         self.stopping.cancel();
     }
@@ -59,7 +59,7 @@ impl Server {
         self.sessions.close().await;
     }
 
-    /// Runs code in a session. Where the client cancels, the code is interrupted.
+    /// Runs code in a session. If the client cancels, the code is interrupted.
     async fn run(
         &self,
         language: ReplLanguage,
@@ -79,7 +79,7 @@ impl Server {
             biased;
             ToolReply { result, text, .. } = call => answer(text, &result),
             stopped = self.stopped(context) => Err(stopped),
-            never = tell_progress(context, limit) => never,
+            never = notify_progress(context, limit) => never,
         }
     }
 
@@ -95,7 +95,7 @@ impl Server {
         tokio::select! {
             biased;
             result = tool.reset() => match &result {
-                ToolResult::Ok(_) => answer(format!("[the {language} session begins anew]"), &result),
+                ToolResult::Ok(_) => answer(format!("[the {language} session was reset]"), &result),
                 ToolResult::Failed(failure) => answer(failure.to_string(), &result),
             },
             stopped = self.stopped(context) => Err(stopped),
@@ -119,15 +119,16 @@ impl Server {
         &self,
         request: CallToolRequestParams,
     ) -> Result<(ReplLanguage, Arc<rlm_env::SessionTool>), ToolFailure> {
-        let told = |language, fault: ToolFault| self.sessions.failure(language, &fault);
+        let failure = |language, fault: ToolFault| self.sessions.failure(language, &fault);
         let arguments: SessionArguments =
-            tools::arguments(request.arguments).map_err(|fault| told(ReplLanguage::default(), fault))?;
+            tools::arguments(request.arguments).map_err(|fault| failure(ReplLanguage::default(), fault))?;
         let language = arguments.language();
-        let tool = self.sessions.find(language, &arguments.session).map_err(|fault| told(language, fault))?;
+        let tool =
+            self.sessions.find(language, &arguments.session).map_err(|fault| failure(language, fault))?;
         Ok((language, tool))
     }
 
-    /// Completes when nobody waits for the request any more.
+    /// Completes when the client has cancelled the request or the server ends.
     async fn stopped(&self, context: &Context) -> ErrorData {
         tokio::select! {
             () = context.ct.cancelled() => ErrorData::internal_error("the call was cancelled", None),
@@ -136,22 +137,22 @@ impl Server {
     }
 
     async fn list_files(&self, cursor: Option<String>) -> Result<ListResourcesResult, ErrorData> {
-        let behind = match cursor.as_deref().map(|cursor| self.behind(cursor)) {
+        let after = match cursor.as_deref().map(|cursor| self.last_file(cursor)) {
             None => None,
-            Some(Some(behind)) => Some(behind),
-            Some(None) => return Err(ErrorData::invalid_params("the cursor is none of this server's", None)),
+            Some(Some(after)) => Some(after),
+            Some(None) => return Err(ErrorData::invalid_params("the cursor is not from this server", None)),
         };
         let mut resources = Vec::new();
-        if behind.is_none() {
+        if after.is_none() {
             resources.extend(self.sessions.list().into_iter().map(|(language, session)| {
                 let name = format!("{language} session {session} as a script");
                 Resource::new(uri::of_script(language, &session), name).with_mime_type(script_type(language))
             }));
         }
         let files = self.files.clone();
-        let (page, has_more) = blocking(move || files.list(behind.as_deref())).await?;
+        let (page, has_more) = blocking(move || files.list(after.as_deref())).await?;
         let cursor = page.last().filter(|_| has_more).map(|last| self.uri(&last.path));
-        resources.extend(page.into_iter().map(|Listed { path, bytes }| {
+        resources.extend(page.into_iter().map(|FileEntry { path, bytes }| {
             Resource::new(self.uri(&path), path.to_string_lossy()).with_size(bytes)
         }));
         let mut list = ListResourcesResult::with_all_items(resources);
@@ -159,8 +160,8 @@ impl Server {
         Ok(list)
     }
 
-    /// The file that a page ended with: a cursor is its URI.
-    fn behind(&self, cursor: &str) -> Option<PathBuf> {
+    /// The last file of the page before. Its URI is the cursor.
+    fn last_file(&self, cursor: &str) -> Option<PathBuf> {
         match uri::parse(cursor)? {
             uri::Resource::File(path) => path.strip_prefix(self.files.root()).ok().map(Path::to_owned),
             uri::Resource::Script { .. } => None,
@@ -191,7 +192,7 @@ impl Server {
                     }
                 }
             }
-            None => return Err(ErrorData::resource_not_found(format!("there is no resource {uri}"), None)),
+            None => return Err(ErrorData::resource_not_found(format!("unknown resource {uri}"), None)),
         };
         Ok(ReadResourceResult::new(vec![contents]))
     }
@@ -204,7 +205,7 @@ impl ServerHandler for Server {
         ServerConfig::new(capabilities).with_server_info(this).with_instructions(self.instructions.clone())
     }
 
-    /// What the SDK cannot read as a request that it knows.
+    /// Requests that the SDK does not know or cannot parse.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -218,7 +219,7 @@ impl ServerHandler for Server {
         Err(if is_ours && !matches!(method.as_str(), "resources/subscribe" | "resources/unsubscribe") {
             ErrorData::invalid_params(format!("the parameters of `{method}` cannot be read"), None)
         } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{method}`"), None)
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method `{method}`"), None)
         })
     }
 
@@ -280,8 +281,8 @@ impl ServerHandler for Server {
     }
 }
 
-/// Tells a client that asked for it how long a call has been waiting and running. Never completes.
-async fn tell_progress<T>(context: &Context, limit: Duration) -> T {
+/// Notifies a client that asked for progress of the seconds since the request. Never completes.
+async fn notify_progress<T>(context: &Context, limit: Duration) -> T {
     let Some(token) = context.meta.get_progress_token() else { return std::future::pending().await };
     let begun = Instant::now();
     loop {
@@ -290,7 +291,7 @@ async fn tell_progress<T>(context: &Context, limit: Duration) -> T {
         let progress = ProgressNotificationParam::new(token.clone(), seconds)
             .with_message(format!("{seconds:.0} s, of at most {} s once it runs", limit.as_secs_f64()));
         if context.peer.notify_progress(progress).await.is_err() {
-            // The client is gone, which is seen elsewhere.
+            // The client is gone, which the transport notices.
             return std::future::pending().await;
         }
     }
@@ -315,7 +316,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         .map_err(|_ends| ErrorData::internal_error("the server ends", None))
 }
 
-/// Text where it is text, else base64.
+/// Text if it is UTF-8 without NUL, or base64.
 fn contents(bytes: Vec<u8>, uri: String) -> ResourceContents {
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => ResourceContents::text(text, uri),

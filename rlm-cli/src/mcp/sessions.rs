@@ -9,18 +9,18 @@ use rlm_env::rollout::Prompts;
 use rlm_env::tool::{ToolFailure, ToolFault};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
 
-/// The name of a session that is not named.
+/// The name of a session if a call does not name one.
 pub(super) const DEFAULT: &str = "default";
 
 /// Longest name, in characters.
 const MAX_NAME_CHARS: usize = 64;
 
-/// How sessions are set up, and how many there may be.
+/// The configuration of sessions, and their limits.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
     pub(super) bash: SessionConfig,
     pub(super) python: SessionConfig,
-    /// Where their private directories are made.
+    /// The directory for their private directories.
     pub(super) dir: PathBuf,
     pub(super) timeout: Duration,
     pub(super) max_code_bytes: usize,
@@ -32,11 +32,11 @@ pub(super) struct Limits {
 
 type ByName = BTreeMap<String, Arc<SessionTool>>;
 
-/// The sessions. One begins when it is first used, and ends with the server.
+/// The sessions. Each starts when it is first used, and ends with the server.
 #[derive(Debug)]
 pub(super) struct Sessions {
     limits: Limits,
-    /// By language.
+    /// Indexed by language.
     open: Mutex<[ByName; 2]>,
 }
 
@@ -49,7 +49,7 @@ impl Sessions {
         self.limits.timeout
     }
 
-    /// The session of that name, which begins if there is none.
+    /// The session of that name, a new one if necessary.
     pub(super) fn open(&self, language: ReplLanguage, name: &str) -> Result<Arc<SessionTool>, ToolFault> {
         let mut open = self.lock();
         if let Some(tool) = open[language as usize].get(name) {
@@ -75,7 +75,7 @@ impl Sessions {
         Ok(tool)
     }
 
-    /// The session of that name, which must have been used. One is always there: that without a name.
+    /// The session of that name, which must have been used before. The default one always exists.
     pub(super) fn find(&self, language: ReplLanguage, name: &str) -> Result<Arc<SessionTool>, ToolFault> {
         if name == DEFAULT {
             return self.open(language, name);
@@ -98,12 +98,12 @@ impl Sessions {
             .collect()
     }
 
-    /// A fault in the words that a model is given.
+    /// A fault as the text for a model.
     pub(super) fn failure(&self, language: ReplLanguage, fault: &ToolFault) -> ToolFailure {
         ToolFailure::of(fault, &self.limits.prompts, language)
     }
 
-    /// Ends all of them, side by side.
+    /// Ends all sessions, in parallel.
     pub(super) async fn close(&self) {
         let tools: Vec<_> = self.lock().iter_mut().flat_map(std::mem::take).map(|(_, tool)| tool).collect();
         let mut closing = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! The tools: what they are called, what they take, and what they say of themselves.
+//! The tools: names, arguments and descriptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) const PYTHON: &str = "python";
 pub(super) const RESET: &str = "reset";
 pub(super) const SESSION_SCRIPT: &str = "session_script";
 
-/// What `bash` and `python` take.
+/// The arguments of `bash` and `python`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CodeArguments {
@@ -31,7 +31,7 @@ pub(super) struct CodeArguments {
     pub(super) session: String,
 }
 
-/// What `reset` and `session_script` take.
+/// The arguments of `reset` and `session_script`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionArguments {
@@ -65,7 +65,7 @@ fn seconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<D
     if seconds <= 0.0 {
         return Err(serde::de::Error::custom(format!("`timeout` is {seconds}, expected seconds above 0")));
     }
-    // More than a clock can hold is no limit.
+    // Beyond the range of a Duration there is no limit.
     Ok(Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)))
 }
 
@@ -75,7 +75,7 @@ pub(super) fn arguments<T: DeserializeOwned>(given: Option<JsonObject>) -> Resul
     serde_json::from_value(given).map_err(|error| ToolFault::BadArguments(error.to_string()))
 }
 
-/// What the server is for.
+/// The instructions of the server.
 pub(super) fn instructions(doc: &McpDoc<'_>, prompts: &Prompts) -> Result<String, PromptError> {
     doc.render(McpText::Instructions, prompts)
 }
@@ -88,16 +88,16 @@ pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result
     let script = (session, include_str!("schemas/script_output.json"));
     let runs_code =
         ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
-    let forgets =
+    let discards =
         ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false);
-    let tells = ToolAnnotations::new().read_only(true).open_world(false);
+    let reads = ToolAnnotations::new().read_only(true).open_world(false);
     let bash = McpText::Repl(ReplLanguage::Bash);
     let python = McpText::Repl(ReplLanguage::Python);
     [
         (BASH, "Run bash", bash, repl, runs_code.clone()),
         (PYTHON, "Run Python", python, repl, runs_code),
-        (RESET, "Reset a session", McpText::Reset, reset, forgets),
-        (SESSION_SCRIPT, "Session as a script", McpText::SessionScript, script, tells),
+        (RESET, "Reset a session", McpText::Reset, reset, discards),
+        (SESSION_SCRIPT, "Session as a script", McpText::SessionScript, script, reads),
     ]
     .into_iter()
     .map(|(name, title, text, (input, output), annotations)| {
@@ -109,7 +109,7 @@ pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result
 }
 
 fn schema(text: &str) -> anyhow::Result<Arc<JsonObject>> {
-    serde_json::from_str(text).map(Arc::new).context("a built-in schema is no JSON object")
+    serde_json::from_str(text).map(Arc::new).context("a built-in schema is not a JSON object")
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
         })
     }
 
-    /// What a schema takes and what is read are the same.
+    /// A schema and the reader accept the same arguments.
     #[test]
     fn arguments_are_read_as_their_schema_says() {
         let tools = tools();
@@ -193,12 +193,12 @@ mod tests {
             let validator = jsonschema::validator_for(&schema).unwrap();
             let errors: Vec<_> = validator.iter_errors(&result).map(|error| error.to_string()).collect();
             assert_eq!(errors, [""; 0], "{result}");
-            // Each field of the value is told of, and each that is told of is there.
-            if let (Some(told), Some(value)) =
+            // The schema describes exactly the fields of the value.
+            if let (Some(described), Some(value)) =
                 (schema.pointer("/properties/value/properties"), result.get("value"))
             {
                 let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-                assert_eq!(names(told), names(value));
+                assert_eq!(names(described), names(value));
             }
         };
         let plain: CallValue = serde_json::from_value(json!({
@@ -237,7 +237,7 @@ mod tests {
     mod erased {
         use super::*;
 
-        /// Anything that is JSON.
+        /// Any value that can be JSON.
         pub(super) trait Json {
             fn to_json(&self) -> Value;
         }

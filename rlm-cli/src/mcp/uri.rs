@@ -1,4 +1,4 @@
-//! The URIs of resources: `file:///…` for files, `rlm://script/LANGUAGE/SESSION` for what a session ran.
+//! The URIs of resources: `file:///…` for files, `rlm://script/LANGUAGE/SESSION` for a session as a script.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use rlm_env::ReplLanguage;
 const FILE: &str = "file://";
 const SCRIPT: &str = "rlm://script/";
 
-/// What a URI names.
+/// A resource named by a URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
     File(PathBuf),
     Script { language: ReplLanguage, session: String },
 }
 
-/// None where it names nothing of ours.
+/// The resource of a URI; None if it is not one of ours.
 pub(super) fn parse(uri: &str) -> Option<Resource> {
     if let Some(script) = uri.strip_prefix(SCRIPT) {
         let (language, session) = script.split_once('/')?;
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_none() {
+    fn other_uris_name_no_resource() {
         for uri in [
             "",
             "http://a/b",

@@ -1,4 +1,4 @@
-//! What there is to say of the parts of a rollout, in words: the same in the terminal and on a page.
+//! Short facts on the parts of a rollout, the same in the terminal and on a page.
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_core::text::{counted, duration, grouped, size};
@@ -7,7 +7,7 @@ use rlm_env::trajectory::MessageKind;
 
 use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
 
-/// Whether the model gave a final answer.
+/// Reports whether the model gave a final answer.
 pub(super) fn has_answer(rollout: &Rollout) -> bool {
     rollout.end.as_ref().is_some_and(|end| end.is_ready)
 }
@@ -39,7 +39,7 @@ pub(super) fn of_start(start: &Start) -> Vec<String> {
     facts
 }
 
-/// Which turn it is, then what its requests to the root model were.
+/// The turn's heading, then facts on its requests to the root model.
 pub(super) fn of_turn(turn: &Turn) -> Vec<String> {
     let heading = match turn.number {
         0 => "before the first turn".to_owned(),
@@ -69,7 +69,7 @@ fn of_model_call(call: &ModelCall) -> Vec<String> {
     facts
 }
 
-/// What a message is, where it is not said by its place.
+/// The heading of a message.
 pub(super) fn of_message(kind: MessageKind) -> &'static str {
     match kind {
         MessageKind::System => "system prompt",
@@ -93,7 +93,7 @@ pub(super) fn of_call(call: &Call) -> Vec<String> {
     facts
 }
 
-/// How a call of the REPL ended, where it is not simply well.
+/// The end of a REPL call, if it was not an ordinary one.
 pub(super) fn of_output(output: &Output) -> Vec<String> {
     let mut facts = Vec::new();
     let outcome = match output.response.outcome {

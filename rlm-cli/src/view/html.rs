@@ -17,7 +17,7 @@ use super::facts;
 use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::text::Text;
 
-/// Writes a page in one piece: what was there stays until all is written. `-` is standard output.
+/// Writes a page atomically: an existing file stays until the new one is complete. `-` is standard output.
 pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Result<()> {
     if path == Path::new("-") {
         let mut output = BufWriter::new(io::stdout().lock());
@@ -27,7 +27,7 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = tempfile::Builder::new()
         .prefix(".rlm-view")
-        // As for any file that is made: the umask takes what it takes.
+        // As for any new file; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(dir)?;
     let mut output = BufWriter::new(file);
@@ -36,13 +36,13 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
     Ok(())
 }
 
-/// Writes a page. The title needs no [`visible`](super::visible); all else is escaped here.
+/// Writes a page. The title has gone through [`visible`](super::visible); everything is escaped here.
 pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: Rollouts) -> io::Result<()> {
     let list: Vec<Value> = match &rollouts.list[..] {
         [_] => Vec::new(),
         several => several.iter().map(row).collect(),
     };
-    // Each is put together when it is written: a page may be larger than what is left of the memory.
+    // Each is rendered when it is written: a page may be larger than the free memory.
     let rollouts =
         Value::make_object_iterable(rollouts, |rollouts| Box::new(rollouts.list.iter().map(rollout)));
     let style = include_str!("page.css");
@@ -122,8 +122,8 @@ fn turn(turn: &Turn) -> Value {
 fn step(step: &Step) -> Value {
     match step {
         Step::Model(call) => context! { class => "bad", text => maybe(call.error.as_ref()) },
-        Step::Said(MessageKind::Reply, said) => context! { class => "", text => text(said) },
-        Step::Said(kind, said) => {
+        Step::Message(MessageKind::Reply, said) => context! { class => "", text => text(said) },
+        Step::Message(kind, said) => {
             context! { class => "notice", title => facts::of_message(*kind), text => text(said) }
         }
         Step::Call(made) => context! { call => call(made) },
@@ -183,7 +183,7 @@ fn maybe(found: Option<&Text>) -> Value {
     found.map(text).unwrap_or_default()
 }
 
-/// False where there is nothing to show.
+/// False if the text is empty.
 fn text(text: &Text) -> Value {
     if text.is_empty() {
         return false.into();
@@ -192,8 +192,8 @@ fn text(text: &Text) -> Value {
     context! { head => text.head.as_str(), left_out, tail => text.tail.as_str() }
 }
 
-/// A bar for each request to the root model, each call and each batch, from the beginning of the rollout to its end. None
-/// where the rollout took no time.
+/// A bar for each request to the root model, each call and each batch, on the time line of the rollout. None if the rollout
+/// took no time.
 fn bars(rollout: &Rollout) -> Option<Value> {
     let whole = rollout.last - rollout.began;
     let bar = |class: &str, label: String, began: f64, time: f64| {
@@ -218,12 +218,12 @@ fn bars(rollout: &Rollout) -> Option<Value> {
             own.into_iter().chain(call.batches.iter().map(batch)).collect()
         }
         Step::Batch(made) => vec![batch(made)],
-        Step::Said(..) => Vec::new(),
+        Step::Message(..) => Vec::new(),
     });
     (whole > 0.0).then(|| bars.collect())
 }
 
-/// Text that is safe between tags and in quoted attributes.
+/// Text escaped for use between tags and in quoted attributes.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `rlm view`: trajectories, for people.
+//! `rlm view`: trajectories as a tree or a page.
 
 mod facts;
 mod html;
@@ -25,19 +25,19 @@ use pager::Pager;
 use rollouts::{Lengths, Rollouts};
 use text::Length;
 pub(crate) use text::visible;
-use tree::Look;
+use tree::TreeStyle;
 
-/// Columns where there is no terminal.
+/// Columns without a terminal.
 const DEFAULT_WIDTH: usize = 100;
 
-/// How much of texts is shown in the terminal.
+/// Lengths of texts in the terminal.
 const IN_TERMINAL: Lengths = Lengths {
     text: Some(Length { lines: 15, characters: 1500 }),
     code: Some(Length { lines: 60, characters: 6000 }),
     sub_call: Some(Length { lines: 3, characters: 300 }),
 };
 
-/// How much of texts a page holds, so that a browser can show it.
+/// Lengths of texts on a page, so that a browser can show it.
 const ON_A_PAGE: Lengths = Lengths {
     text: Some(Length { lines: 600, characters: 30_000 }),
     code: Some(Length { lines: 1000, characters: 60_000 }),
@@ -63,9 +63,9 @@ pub(crate) fn run(options: &ViewOptions) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write {}", page.display()))?;
     } else {
         let environment = Environment::of_process();
-        let look = environment.look(options.full);
+        let style = environment.tree_style(options.full);
         let pager = if options.no_pager { None } else { environment.pager() };
-        pager::page(pager.as_ref(), |output| tree::print(&rollouts, look, output))
+        pager::page(pager.as_ref(), |output| tree::print(&rollouts, style, output))
             .context("cannot write to standard output")?;
     }
     for remark in remarks {
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &ViewOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the rollouts of a file, or the one that is asked for, and what there is to remark on the file.
+/// Reads the rollouts of a file, or only the one asked for, and remarks on the file.
 fn collect(
     input: impl BufRead,
     asked_for: Option<&str>,
@@ -100,20 +100,18 @@ fn collect(
     }
     if unknown > 0 {
         let entries = counted(unknown, "entry");
-        remarks.push(format!(
-            "{entries} of a kind that this program does not know: use a newer one to see more"
-        ));
+        remarks.push(format!("{entries} of an unknown kind: use a newer version of rlm to see more"));
     }
     if rollouts.list.is_empty() {
         match asked_for {
             Some(id) if !others.is_empty() => {
                 bail!(
-                    "there is no rollout `{}`: it has {}",
+                    "no rollout `{}`: the file has {}",
                     text::word(id),
                     listed(&others.iter().map(|id| text::word(id)).collect::<Vec<_>>(), MAX_LISTED)
                 )
             }
-            _ => bail!("it holds no rollout"),
+            _ => bail!("no rollout in the file"),
         }
     }
     Ok((rollouts, remarks))
@@ -149,8 +147,8 @@ impl Environment {
         }
     }
 
-    fn look(&self, is_full: bool) -> Look {
-        Look {
+    fn tree_style(&self, is_full: bool) -> TreeStyle {
+        TreeStyle {
             width: self.width.unwrap_or(DEFAULT_WIDTH),
             has_colours: self.is_terminal && !self.no_colour && !self.is_dumb,
             is_full,

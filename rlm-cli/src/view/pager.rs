@@ -6,18 +6,18 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// What a shell's exit status is where it did not find the program.
+/// A shell's exit status for a program that it did not find.
 const NOT_FOUND: i32 = 127;
 
 /// A command for a shell, such as `less -R`.
 #[derive(Debug)]
 pub(super) struct Pager {
     pub(super) command: OsString,
-    /// Whether `LESS` is left to us: quit where all fits on the screen, show colours, and leave the text there.
+    /// True if we set `LESS`: quit if the text fits on the screen, show colours, and leave the text there.
     pub(super) sets_less: bool,
 }
 
-/// Prints to standard output, through a pager where there is one and it can be started. A reader that goes away is no error.
+/// Prints to standard output, through a pager if one is given and can be started. A reader that goes away is not an error.
 pub(super) fn page(
     pager: Option<&Pager>,
     mut print: impl FnMut(&mut dyn Write) -> io::Result<()>,
@@ -32,25 +32,25 @@ pub(super) fn page(
 }
 
 impl Pager {
-    /// Whether it could be started.
+    /// Shows the text. False if the pager could not be started.
     fn show(&self, print: &mut impl FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<bool> {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(&self.command).stdin(Stdio::piped());
         if self.sets_less {
             shell.env("LESS", "FRX");
         }
-        // Ctrl-C is the pager's: it stops a search there, and must not leave the terminal to it half-way.
+        // Ctrl-C is for the pager: there it stops a search, and must not end us while the pager has the terminal.
         let mut interrupt = SigSet::empty();
         interrupt.add(Signal::SIGINT);
-        let _printing_goes_on_unguarded = interrupt.thread_block();
+        let _unblocked_is_tolerable = interrupt.thread_block();
         let Ok(mut child) = shell.spawn() else { return Ok(false) };
-        let pipe = child.stdin.take().expect("it was asked for");
+        let pipe = child.stdin.take().expect("stdin is piped");
         let mut pipe = BufWriter::new(pipe);
         let printed = print(&mut pipe).and_then(|()| pipe.flush());
-        // The end of the text, for the pager; what is left in the buffer has no reader.
+        // Closes the pipe, which ends the pager's input. Bytes left in the buffer have no reader.
         drop(pipe.into_parts());
         let status = child.wait()?;
-        let _interrupts_stay_blocked = interrupt.thread_unblock();
+        let _blocked_is_tolerable = interrupt.thread_unblock();
         unless_gone(printed)?;
         Ok(status.code() != Some(NOT_FOUND))
     }

@@ -8,9 +8,9 @@ pub(super) struct Usage {
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,
     pub(super) is_estimated: bool,
-    /// What those with a price cost.
+    /// Cost of the requests with a known price.
     cost_usd: f64,
-    /// Whether one has none.
+    /// True if a request has no known price.
     is_unpriced: bool,
 }
 
@@ -39,13 +39,13 @@ impl Usage {
         self.is_unpriced |= other.is_unpriced;
     }
 
-    /// `812 + 41 tokens`: of the prompt and of the completion. With `~` where they are estimated.
+    /// `812 + 41 tokens`: prompt and completion, with `~` if estimated.
     pub(super) fn tokens(&self) -> String {
         let sign = if self.is_estimated { "~" } else { "" };
         format!("{sign}{} + {} tokens", grouped(self.prompt_tokens), grouped(self.completion_tokens))
     }
 
-    /// `0.0012 USD`; nothing where it is not known.
+    /// `0.0012 USD`; None if it is unknown.
     pub(super) fn cost(&self) -> Option<String> {
         (!self.is_unpriced).then(|| match self.cost_usd {
             0.0 => "0 USD".to_owned(),

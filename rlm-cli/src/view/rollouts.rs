@@ -1,7 +1,7 @@
-//! The entries of a trajectory, put together: rollouts, their turns, the calls in those, and their sub-calls.
+//! The entries of a trajectory assembled into rollouts, turns, calls and sub-calls.
 //!
-//! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else; it is shortened
-//! as it is read, so a file takes the memory of what is shown of it.
+//! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else. It is shortened as
+//! it is read, so memory is needed only for the part that is shown.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::quantity::Usage;
 use super::text::{Length, Text, word};
 
-/// How much of what is shown. None: all of it.
+/// Lengths of texts by kind. None: the whole text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lengths {
     /// Of outputs, messages and answers.
@@ -24,11 +24,11 @@ pub(super) struct Lengths {
     pub(super) sub_call: Option<Length>,
 }
 
-/// The rollouts of a file, in the order of their beginnings.
+/// The rollouts of a file, in the order of their first entries.
 #[derive(Debug, Default)]
 pub(super) struct Rollouts {
     pub(super) list: Vec<Rollout>,
-    /// The place of each id.
+    /// The index in the list, by id.
     places: HashMap<String, usize>,
     lengths: Lengths,
 }
@@ -37,7 +37,7 @@ pub(super) struct Rollouts {
 #[derive(Debug)]
 pub(super) struct Rollout {
     pub(super) id: String,
-    /// When it began and what was last heard of it, in seconds since the epoch.
+    /// Times of its first and last entry, in seconds since the epoch.
     pub(super) began: f64,
     pub(super) last: f64,
     pub(super) start: Option<Start>,
@@ -46,7 +46,7 @@ pub(super) struct Rollout {
     pub(super) end: Option<End>,
     /// Of all models.
     pub(super) usage: Usage,
-    /// The answer that was last shown.
+    /// The answer after the last call, to show it only when it changes.
     answer: Answer,
 }
 
@@ -63,20 +63,20 @@ pub(super) struct Start {
     pub(super) context_bytes: u64,
 }
 
-/// A turn: 0 is before the first reply.
+/// A turn. Number 0 is before the first reply.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) number: u32,
     pub(super) steps: Vec<Step>,
 }
 
-/// What happened in a turn.
+/// A part of a turn.
 #[derive(Debug)]
 pub(super) enum Step {
     Model(ModelCall),
-    Said(MessageKind, Text),
+    Message(MessageKind, Text),
     Call(Box<Call>),
-    /// Sub-calls that belong to no call.
+    /// Sub-calls outside any call.
     Batch(Batch),
 }
 
@@ -95,14 +95,14 @@ pub(super) struct ModelCall {
 pub(super) struct Call {
     id: String,
     pub(super) tool: Option<String>,
-    /// The code of a REPL, else the arguments.
+    /// The code for a REPL, the arguments for other tools.
     pub(super) input: Option<Text>,
     pub(super) began: f64,
-    /// None: it runs, or was never begun.
+    /// None if it still runs or was never started.
     pub(super) seconds: Option<f64>,
     pub(super) has_begun: bool,
     pub(super) output: Option<Output>,
-    /// The output as the model got it, where the session gave none.
+    /// The output message to the model, for a call without an output of the session.
     pub(super) message: Option<Text>,
     pub(super) error: Option<Text>,
     pub(super) batches: Vec<Batch>,
@@ -116,7 +116,7 @@ pub(super) struct Output {
     pub(super) hint: Option<Text>,
     /// The rest of the response: its texts are above.
     pub(super) response: Response,
-    /// Where the call changed it: the answer, and whether it is final.
+    /// The answer, and true if it is final. None if the call did not change it.
     pub(super) answer: Option<(Text, bool)>,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Output {
 #[derive(Debug)]
 pub(super) struct Batch {
     id: String,
-    /// By their places.
+    /// By index in the batch.
     pub(super) prompts: BTreeMap<usize, Prompt>,
     pub(super) began: f64,
     pub(super) ended: f64,
@@ -139,7 +139,7 @@ pub(super) struct Prompt {
     pub(super) error: Option<Text>,
     pub(super) usage: Usage,
     pub(super) seconds: f64,
-    /// Requests for it, and how often they were sent.
+    /// Requests for it, and attempts at them with retries.
     pub(super) requests: u32,
     pub(super) attempts: u32,
 }
@@ -150,7 +150,7 @@ pub(super) struct End {
     pub(super) answer: Option<Text>,
     pub(super) is_ready: bool,
     pub(super) error: Option<Text>,
-    /// Names and values; what is 0 or nothing is left out.
+    /// Names and values, without zeros and nulls.
     pub(super) metrics: Vec<(String, String)>,
 }
 
@@ -159,7 +159,7 @@ impl Rollouts {
         Self { lengths, ..Self::default() }
     }
 
-    /// Takes the next entry.
+    /// Adds the next entry.
     pub(super) fn add(&mut self, entry: Entry) {
         let lengths = self.lengths;
         let begins_anew =
@@ -238,7 +238,7 @@ impl Rollout {
         let text = Text::new(&said(&message.message), lengths.text);
         match message.kind {
             MessageKind::System => self.system = Some(text),
-            // It stands in the first entry too.
+            // The first entry has it already.
             MessageKind::Question => {}
             MessageKind::Output => {
                 // A model without tools gets the output of its newest call, which has no id.
@@ -246,13 +246,13 @@ impl Rollout {
                 match self.newest_call(id) {
                     Some(call) if call.output.is_none() && call.error.is_none() => call.message = Some(text),
                     Some(_) => {}
-                    None => self.turn(message.turn).steps.push(Step::Said(message.kind, text)),
+                    None => self.turn(message.turn).steps.push(Step::Message(message.kind, text)),
                 }
             }
             _ => {
                 let turn = self.turn(message.turn);
                 if !text.is_empty() {
-                    turn.steps.push(Step::Said(message.kind, text));
+                    turn.steps.push(Step::Message(message.kind, text));
                 }
                 for call in message.message["tool_calls"].as_array().into_iter().flatten() {
                     let Some(id) = call["id"].as_str() else { continue };
@@ -352,11 +352,11 @@ impl Rollout {
             steps.push(Step::Batch(new()));
             steps.len() - 1
         });
-        let Step::Batch(batch) = &mut steps[place] else { unreachable!("it is a batch's place") };
+        let Step::Batch(batch) = &mut steps[place] else { unreachable!("this is the index of a batch") };
         batch
     }
 
-    /// The turn of a number, which is the newest one but where entries are out of order.
+    /// The turn with a number. It is the newest one, unless entries are out of order.
     fn turn(&mut self, number: u32) -> &mut Turn {
         let place = self.turns.iter().rposition(|turn| turn.number == number).unwrap_or_else(|| {
             self.turns.push(Turn { number, steps: Vec::new() });
@@ -365,7 +365,7 @@ impl Rollout {
         &mut self.turns[place]
     }
 
-    /// The call of an id in a turn; it may have been planned there. Models may use an id again in a later turn.
+    /// The call with an id in a turn; the reply may have announced it. Models may reuse an id in a later turn.
     fn call(&mut self, turn: u32, id: &str) -> &mut Call {
         let turn = self.turn(turn);
         let place = turn.place_of(Some(id)).unwrap_or_else(|| {
@@ -396,7 +396,7 @@ impl Turn {
     fn call_at(&mut self, place: usize) -> &mut Call {
         match &mut self.steps[place] {
             Step::Call(call) => call,
-            step => unreachable!("it is a call's place, not that of {step:?}"),
+            step => unreachable!("this is the index of a call, not of {step:?}"),
         }
     }
 }
@@ -417,7 +417,7 @@ impl Call {
         }
     }
 
-    /// Whether it did not end as it should.
+    /// Reports whether it failed or was stopped.
     pub(super) fn has_failed(&self) -> bool {
         self.error.is_some()
             || self.output.as_ref().is_some_and(|output| output.response.outcome != Outcome::Ok)
@@ -460,7 +460,7 @@ impl End {
     }
 }
 
-/// Names and values of what was counted.
+/// Names and values of the metrics.
 fn metrics(metrics: &Json) -> Vec<(String, String)> {
     let mut shown = Vec::new();
     for (name, value) in metrics.as_object().into_iter().flatten() {
@@ -498,7 +498,7 @@ fn said(message: &Json) -> String {
     }
 }
 
-/// The same of a reply, which may be calls of tools alone.
+/// The text of a reply, or the names of the tools that it calls.
 fn replied(message: &Json) -> String {
     let text = said(message);
     let calls = message["tool_calls"].as_array().filter(|_| text.is_empty());

@@ -1,4 +1,4 @@
-//! The tree and the page, of the documentation's example and of worse.
+//! The tree and the page, for the documentation's example and for hostile input.
 
 use serde_json::{Value as Json, json};
 
@@ -6,11 +6,11 @@ use super::*;
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
-/// Strings that are of a fixed set, or names of fields' values that others refer to.
+/// Strings from a fixed set, and values that other fields refer to.
 const FIXED: [&str; 9] =
     ["event", "kind", "role", "type", "outcome", "state", "stop_reason", "language", "callbacks"];
 
-/// What nobody may see unescaped.
+/// Text that must never appear unescaped.
 const HOSTILE: &str =
     "\u{1b}]0;owned\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}</pre></script><script>alert(1)</script>\"'&amp;\0";
 
@@ -20,7 +20,7 @@ fn rollouts(input: &str, lengths: Lengths) -> Rollouts {
 
 fn tree(rollouts: &Rollouts, has_colours: bool, is_full: bool) -> String {
     let mut output = Vec::new();
-    tree::print(rollouts, Look { width: 80, has_colours, is_full }, &mut output).unwrap();
+    tree::print(rollouts, TreeStyle { width: 80, has_colours, is_full }, &mut output).unwrap();
     String::from_utf8(output).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn page(input: &str, lengths: Lengths) -> String {
 }
 
 #[test]
-fn calls_that_the_host_made_are_told_of() {
+fn intercepted_calls_are_shown() {
     let intercepted = EXAMPLE.replace(r#""callbacks":"network""#, r#""callbacks":"intercept""#);
     assert!(!short_tree(EXAMPLE).contains("calls intercepted"));
     assert!(
@@ -90,7 +90,7 @@ fn colours_are_all_that_they_add() {
     assert_eq!(plain, tree(&rollouts, false, false));
 }
 
-/// Puts a text into the middle of every other one.
+/// Inserts a text into the middle of every string.
 fn put(inserted: &str, json: &mut Json, field: &str) {
     match json {
         Json::String(text) if !FIXED.contains(&field) => text.insert_str(text.len() / 2, inserted),
@@ -174,7 +174,7 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
     let page = page(&interleaved, ON_A_PAGE);
     assert!(page.contains("<a href=\"#r1\">letters-2</a>") && page.contains("id=\"r1\""));
     let error = collect(interleaved.as_bytes(), Some("letters-3"), IN_TERMINAL).unwrap_err();
-    assert_eq!(error.to_string(), "there is no rollout `letters-3`: it has letters-1, letters-2");
+    assert_eq!(error.to_string(), "no rollout `letters-3`: the file has letters-1, letters-2");
 }
 
 #[test]
@@ -255,11 +255,11 @@ fn a_prompt_that_took_several_requests_is_one_with_its_last_reply() {
 }
 
 #[test]
-fn what_is_not_known_is_remarked_on() {
+fn unknown_entries_are_remarked_on() {
     let input = format!("{EXAMPLE}{{\"rollout\":\"letters-1\",\"time\":1,\"event\":\"dream\"}}\n");
     let (_, remarks) = collect(input.as_bytes(), None, IN_TERMINAL).unwrap();
-    assert_eq!(remarks, ["1 entry of a kind that this program does not know: use a newer one to see more"]);
-    assert_eq!(collect(&b"\n"[..], None, IN_TERMINAL).unwrap_err().to_string(), "it holds no rollout");
+    assert_eq!(remarks, ["1 entry of an unknown kind: use a newer version of rlm to see more"]);
+    assert_eq!(collect(&b"\n"[..], None, IN_TERMINAL).unwrap_err().to_string(), "no rollout in the file");
 }
 
 #[test]
@@ -267,10 +267,10 @@ fn the_environment_decides_on_colours_and_pager() {
     let terminal = Environment { is_terminal: true, ..Environment::default() };
     let command =
         |environment: &Environment| environment.pager().map(|pager| (pager.command, pager.sets_less));
-    assert!(terminal.look(false).has_colours);
+    assert!(terminal.tree_style(false).has_colours);
     assert_eq!(command(&terminal), Some(("less -R".into(), true)));
     let plain = Environment { no_colour: true, has_less: true, ..terminal };
-    assert!(!plain.look(false).has_colours);
+    assert!(!plain.tree_style(false).has_colours);
     assert_eq!(command(&plain), Some(("less -R".into(), false)));
     for none in ["", "cat"] {
         assert_eq!(
@@ -279,8 +279,8 @@ fn the_environment_decides_on_colours_and_pager() {
         );
     }
     let dumb = Environment { is_terminal: true, is_dumb: true, ..Environment::default() };
-    assert!(!dumb.look(false).has_colours && dumb.pager().is_none());
+    assert!(!dumb.tree_style(false).has_colours && dumb.pager().is_none());
     let piped = Environment { pager: Some("more".into()), ..Environment::default() };
-    assert!(!piped.look(false).has_colours && piped.pager().is_none());
-    assert_eq!(piped.look(false).width, DEFAULT_WIDTH);
+    assert!(!piped.tree_style(false).has_colours && piped.pager().is_none());
+    assert_eq!(piped.tree_style(false).width, DEFAULT_WIDTH);
 }

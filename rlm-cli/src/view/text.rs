@@ -1,9 +1,9 @@
-//! Text of a trajectory: models wrote it, so none of it reaches a terminal or a page as it is.
+//! Text of a trajectory. Models wrote it, so it is made safe before it reaches a terminal or a page.
 
 use rlm_core::text::cut;
 use unicode_width::UnicodeWidthChar;
 
-/// How much of a text is shown; above that its middle is left out.
+/// The length at which the middle of a text is left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
     pub(super) lines: usize,
@@ -19,7 +19,7 @@ pub(super) struct Text {
     pub(super) tail: String,
 }
 
-/// What is left out of a text.
+/// The size of the part that is left out of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
     /// Whole lines.
@@ -28,7 +28,7 @@ pub(super) struct LeftOut {
 }
 
 impl Text {
-    /// Takes a text, or as much of it as is to be shown. A line break at its end is nothing to show.
+    /// A text cut to a length. A line break at its end is dropped.
     pub(super) fn new(text: &str, length: Option<Length>) -> Self {
         let text = text.strip_suffix('\n').unwrap_or(text);
         let (head, left_out, tail) = match length {
@@ -57,7 +57,7 @@ fn is_longer(text: &str, length: Length) -> bool {
     head_end(text, length) < text.len()
 }
 
-/// Where the head ends: before a line break, or inside a line.
+/// The end of the head: before a line break, or inside a line.
 fn head_end(text: &str, length: Length) -> usize {
     let mut lines = 0;
     for (count, (at, c)) in text.char_indices().enumerate() {
@@ -69,7 +69,7 @@ fn head_end(text: &str, length: Length) -> usize {
     text.len()
 }
 
-/// Where the tail begins: behind a line break, or inside a line.
+/// The start of the tail: after a line break, or inside a line.
 fn tail_start(text: &str, length: Length) -> usize {
     let mut lines = 0;
     for (count, (at, c)) in text.char_indices().rev().enumerate() {
@@ -81,14 +81,14 @@ fn tail_start(text: &str, length: Length) -> usize {
     0
 }
 
-/// A name, in one line.
+/// A name in one line, cut if it is long.
 pub(super) fn word(text: &str) -> String {
     const LONGEST: usize = 200;
     visible(&cut(text, LONGEST)).replace(['\n', '\t'], " ")
 }
 
-/// The text, with a picture or the number in the place of each character that would steer a terminal or turn the direction
-/// of writing. Line breaks and tabs stay.
+/// The text with a symbol or the code point in place of each character that controls a terminal or the writing direction.
+/// Line breaks and tabs stay.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -108,11 +108,11 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// Divides a line into rows of so many columns, at blanks where there are some.
+/// Wraps a line to rows of this many columns, at blanks if possible.
 pub(super) fn wrap(line: &str, width: usize) -> Vec<&str> {
     let mut rows = Vec::new();
     let (mut start, mut column) = (0, 0);
-    // Behind the last blank of the row: the place, and its column.
+    // Offset and column after the last blank of the row.
     let mut blank: Option<(usize, usize)> = None;
     for (at, c) in line.char_indices() {
         let columns = c.width().unwrap_or(0);
@@ -131,7 +131,7 @@ pub(super) fn wrap(line: &str, width: usize) -> Vec<&str> {
     rows
 }
 
-/// A line with blanks for its tabs.
+/// A line with its tabs expanded to blanks.
 pub(super) fn without_tabs(line: &str) -> String {
     const STOP: usize = 8;
     let mut expanded = String::with_capacity(line.len());

@@ -15,7 +15,7 @@ use super::text::{Text, without_tabs, wrap};
 /// Narrowest that text is wrapped to, in columns.
 const MIN_WIDTH: usize = 20;
 
-/// Prompts of a batch that are shown where not all are: so many from its beginning, and so many more that failed.
+/// Prompts of a batch that are shown unless all are: this many from its beginning, and as many further ones that failed.
 const SHOWN_PROMPTS: usize = 3;
 
 const PLAIN: Style = Style::new();
@@ -26,18 +26,18 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 const NOTICE: Style = AnsiColor::Yellow.on_default();
 
-/// How a tree is printed.
+/// Width and style of a tree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct TreeStyle {
     /// Columns of the terminal.
     pub(super) width: usize,
     pub(super) has_colours: bool,
-    /// Whether nothing is left out.
+    /// True if nothing is left out.
     pub(super) is_full: bool,
 }
 
-/// Prints rollouts: where there are several, a line for each first.
-pub(super) fn print(rollouts: &Rollouts, look: Look, output: &mut dyn Write) -> io::Result<()> {
+/// Prints rollouts. Several are first listed in a line each.
+pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write) -> io::Result<()> {
     let mut tree = Tree { look, output };
     if rollouts.list.len() > 1 {
         for rollout in &rollouts.list {
@@ -55,7 +55,7 @@ pub(super) fn print(rollouts: &Rollouts, look: Look, output: &mut dyn Write) -> 
 }
 
 struct Tree<'a> {
-    look: Look,
+    look: TreeStyle,
     output: &'a mut dyn Write,
 }
 
@@ -107,8 +107,8 @@ impl Tree<'_> {
                         self.text("│  ", BAD, error)?;
                     }
                 }
-                Step::Said(MessageKind::Reply, text) => self.text("│  ", PLAIN, text)?,
-                Step::Said(kind, text) => {
+                Step::Message(MessageKind::Reply, text) => self.text("│  ", PLAIN, text)?,
+                Step::Message(kind, text) => {
                     self.line("│  ", NOTICE, facts::of_message(*kind))?;
                     self.text("│    ", NOTICE, text)?;
                 }
@@ -201,13 +201,13 @@ impl Tree<'_> {
         self.wrapped("   ", FAINT, &metrics.join(", "))
     }
 
-    /// A text, each of its lines wrapped, and a line that says what is left out of it.
+    /// A text with wrapped lines, and a line for the part that is left out.
     fn text(&mut self, guide: &str, style: Style, text: &Text) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         for line in text.head.split('\n') {
-            self.wrapped_as_it_is(guide, style, line)?;
+            self.wrapped_or_blank(guide, style, line)?;
         }
         let Some(left_out) = text.left_out else { return Ok(()) };
         let size = size(left_out.bytes as u64);
@@ -217,18 +217,18 @@ impl Tree<'_> {
         };
         self.line(guide, FAINT, &format!("… {what} left out (--full shows it)"))?;
         for line in text.tail.split('\n') {
-            self.wrapped_as_it_is(guide, style, line)?;
+            self.wrapped_or_blank(guide, style, line)?;
         }
         Ok(())
     }
 
-    /// A line of facts; nothing where there is none.
+    /// A line of facts; nothing if it is empty.
     fn wrapped(&mut self, guide: &str, style: Style, line: &str) -> io::Result<()> {
-        if line.is_empty() { Ok(()) } else { self.wrapped_as_it_is(guide, style, line) }
+        if line.is_empty() { Ok(()) } else { self.wrapped_or_blank(guide, style, line) }
     }
 
-    /// A line; what does not fit goes on below, behind the guide without its branch.
-    fn wrapped_as_it_is(&mut self, guide: &str, style: Style, line: &str) -> io::Result<()> {
+    /// A line. Further rows of it have the guide without its branch.
+    fn wrapped_or_blank(&mut self, guide: &str, style: Style, line: &str) -> io::Result<()> {
         let line = without_tabs(line);
         let rest = guide.replace('├', "│").replace(['└', '─'], " ");
         for (at, row) in wrap(&line, self.width(guide)).into_iter().enumerate() {

@@ -81,7 +81,7 @@ fn what_cannot_be_shown_is_named() {
         "rlm: FILE: line 24 is not an entry of a trajectory: expected ident at column 2\n"
     );
     fs::write(&path, EXAMPLE).unwrap();
-    assert_eq!(refusal(&path, &["--rollout", "x"]), "rlm: FILE: there is no rollout `x`: it has letters-1\n");
+    assert_eq!(refusal(&path, &["--rollout", "x"]), "rlm: FILE: no rollout `x`: the file has letters-1\n");
     assert_eq!(refusal(&path.join("deeper"), &[]), "rlm: FILE: Not a directory (os error 20)\n");
     let page = path.with_file_name("missing").join("page.html");
     let error = refusal(&path, &["--html", page.to_str().unwrap()]);

@@ -11,37 +11,44 @@ use crate::usage::Usage;
 pub(crate) struct Environment(BTreeMap<OsString, OsString>);
 
 impl Environment {
-    pub(crate) fn of_this_process() -> Self {
-        Self(std::env::vars_os().collect())
+    pub(crate) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        Self(variables.into_iter().collect())
+    }
+
+    /// The value of a variable, which may be empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// The value of a variable. An empty one counts as not set.
+    pub(crate) fn non_empty(&self, name: &str) -> Option<&OsStr> {
+        self.get(name).filter(|value| !value.is_empty())
     }
 
     /// The text of a variable. An empty one counts as not set.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Usage> {
-        let Some(value) = self.0.get(OsStr::new(name)).filter(|value| !value.is_empty()) else {
-            return Ok(None);
-        };
+        let Some(value) = self.non_empty(name) else { return Ok(None) };
         value.to_str().map(Some).ok_or_else(|| Usage::new(format!("{name} is not UTF-8")))
     }
 
     /// True for a terminal that can only print lines.
     pub(crate) fn is_dumb(&self) -> bool {
-        self.0.get(OsStr::new("TERM")).is_some_and(|term| term == "dumb")
+        self.get("TERM").is_some_and(|term| term == "dumb")
     }
 
     /// True if `NO_COLOR` is set.
     pub(crate) fn wants_no_colour(&self) -> bool {
-        self.0.get(OsStr::new("NO_COLOR")).is_some_and(|value| !value.is_empty())
+        self.non_empty("NO_COLOR").is_some()
     }
 
     /// The value of a variable, if it is an absolute path.
     pub(crate) fn directory(&self, name: &str) -> Option<PathBuf> {
-        self.0.get(OsStr::new(name)).map(PathBuf::from).filter(|path| path.is_absolute())
+        self.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
     /// The directory for temporary files. An empty `TMPDIR` counts as not set.
     pub(crate) fn temp_dir(&self) -> PathBuf {
-        let named = self.0.get(OsStr::new("TMPDIR")).filter(|dir| !dir.is_empty());
-        named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
+        self.non_empty("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
     }
 
     /// All variables.

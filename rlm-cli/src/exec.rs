@@ -38,7 +38,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     for (at, code) in calls.iter().enumerate() {
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
-    let mut config = worker::session_config(&options.session)?;
+    let mut config = worker::session_config(&options.session, environment)?;
     let tools = tools(options, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {

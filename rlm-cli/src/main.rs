@@ -36,7 +36,8 @@ pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 fn main() -> ExitCode {
     rlm_rootd::free_large_values_at_once();
     let arguments = Arguments::parse();
-    let environment = Environment::of_this_process();
+    #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
+    let environment = Environment::new(std::env::vars_os());
     let warnings = match arguments.command {
         // It has its own log.
         Command::Mcp(_) => Warnings::default(),
@@ -47,12 +48,12 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options, &environment),
         Command::Config(options) => config::run(&options, &environment),
         Command::Exec(options) => exec::run(&options, &environment),
-        Command::Repl(options) => repl::run(&options),
-        Command::View(options) => view::run(&options),
+        Command::Repl(options) => repl::run(&options, &environment),
+        Command::View(options) => view::run(&options, &environment),
         Command::Script(options) => script::run(&options),
         Command::Replay(options) => replay::run(&options, &environment),
         Command::Mcp(options) => mcp::run(&options, &environment),
-        Command::Worker(options) => worker::run(&options),
+        Command::Worker(options) => worker::run(&options, &environment),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "rlm", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

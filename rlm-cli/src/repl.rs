@@ -17,14 +17,15 @@ use rustyline::{Completer, Editor, Helper, Highlighter, Hinter};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::arguments::ReplOptions;
+use crate::environment::Environment;
 use crate::exec::{check_size, notice};
 use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
 
-pub(crate) fn run(options: &ReplOptions) -> anyhow::Result<ExitCode> {
-    let config = worker::session_config(&options.session)?;
+pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let config = worker::session_config(&options.session, environment)?;
     let _terminal = TerminalSettings::keep();
-    let mut lines = Lines::start(options.session.language())?;
+    let mut lines = Lines::start(options.session.language(), history_file(environment))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
@@ -83,11 +84,10 @@ struct Lines {
 }
 
 impl Lines {
-    fn start(language: ReplLanguage) -> anyhow::Result<Self> {
+    fn start(language: ReplLanguage, history: Option<PathBuf>) -> anyhow::Result<Self> {
         let prompt = format!("{language}> ");
         let mut editor: Editor<Completeness, FileHistory> = Editor::new()?;
         editor.set_helper(Some(Completeness(language)));
-        let history = history_file();
         if let Some(history) = &history {
             // The file does not exist before the first session.
             let _missing = editor.load_history(history);
@@ -176,10 +176,9 @@ fn show(response: &Response) -> anyhow::Result<()> {
 }
 
 /// `$XDG_STATE_HOME/rlm/history`, by default under `~/.local/state`; None if its directory cannot be made.
-fn history_file() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
-    let dir = state.join("rlm");
+fn history_file(environment: &Environment) -> Option<PathBuf> {
+    let state = environment.directory("XDG_STATE_HOME");
+    let dir = state.or_else(|| Some(environment.directory("HOME")?.join(".local/state")))?.join("rlm");
     std::fs::create_dir_all(&dir).ok()?;
     Some(dir.join("history"))
 }

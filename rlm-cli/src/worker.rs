@@ -9,26 +9,27 @@ use rlm_core::env;
 use rlm_env::{ReplLanguage, SessionConfig};
 
 use crate::arguments::{SessionOptions, WorkerOptions};
+use crate::environment::Environment;
 use crate::usage::Usage;
 
 /// Replaces this process by the worker of the language.
-pub(crate) fn run(options: &WorkerOptions) -> anyhow::Result<ExitCode> {
-    let program = find(options.language)?;
+pub(crate) fn run(options: &WorkerOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let program = find(options.language, environment)?;
     let failed =
         Command::new(&program).arg("--control-dir").arg(&options.control_dir).args(&options.rest).exec();
     Err(failed).with_context(|| format!("cannot start {}", program.display()))
 }
 
 /// The worker program of a language: next to this one, or on `PATH`.
-pub(crate) fn find(language: ReplLanguage) -> anyhow::Result<PathBuf> {
+pub(crate) fn find(language: ReplLanguage, environment: &Environment) -> anyhow::Result<PathBuf> {
     let name = language.worker_name();
     let here = std::env::current_exe().context("cannot find the path of this program")?;
     let beside = here.parent().unwrap_or(Path::new(".")).join(name);
     if beside.is_file() {
         return Ok(beside);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file());
+    let path = environment.get("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(path).map(|dir| dir.join(name)).find(|program| program.is_file());
     match on_path {
         Some(program) => Ok(program),
         None => bail!(
@@ -48,9 +49,12 @@ pub(crate) fn working_directory(workdir: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The configuration of the session that the options describe.
-pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<SessionConfig> {
+pub(crate) fn session_config(
+    options: &SessionOptions,
+    environment: &Environment,
+) -> anyhow::Result<SessionConfig> {
     let fs_root = working_directory(&options.workdir)?;
-    let mut variables: Vec<_> = std::env::vars_os().collect();
+    let mut variables = environment.to_list();
     if let Some(python) = options.python() {
         env::set(&mut variables, env::PYTHON, python);
     }
@@ -66,6 +70,6 @@ pub(crate) fn session_config(options: &SessionOptions) -> anyhow::Result<Session
         env: variables,
         exec_timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
-        ..SessionConfig::new(find(options.language())?, fs_root)
+        ..SessionConfig::new(find(options.language(), environment)?, fs_root)
     })
 }

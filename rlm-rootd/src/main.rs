@@ -4,6 +4,7 @@ mod arguments;
 mod log;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -60,7 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), (u8, anyhow::Error)> {
     ended
 }
 
-/// A variable of the environment, which only this file reads.
+/// A variable of the environment. Only this file reads it.
 #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -127,8 +128,7 @@ fn tools_of_file(path: &Path) -> anyhow::Result<Vec<Tool>> {
     let whole =
         std::path::absolute(path).with_context(|| format!("{} cannot be resolved", path.display()))?;
     let dir = whole.parent().unwrap_or(Path::new("/"));
-    let environment: BTreeMap<_, _> = std::env::vars_os().collect();
-    load_tools(&text, dir, &environment).with_context(|| path.display().to_string())
+    load_tools(&text, dir, &variables()).with_context(|| path.display().to_string())
 }
 
 fn models(arguments: &Arguments) -> anyhow::Result<Option<Arc<Models>>> {
@@ -144,6 +144,11 @@ fn models(arguments: &Arguments) -> anyhow::Result<Option<Arc<Models>>> {
         config.parallelism = parallelism;
     }
     Ok(Some(Arc::new(Models::new(config)?)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
+fn variables() -> BTreeMap<OsString, OsString> {
+    std::env::vars_os().collect()
 }
 
 /// A variable that holds a secret. An empty secret would admit everyone.

@@ -342,6 +342,19 @@ impl Drop for Worker {
     }
 }
 
+/// A variable of the environment.
+#[must_use]
+pub fn variable(name: &str) -> Option<OsString> {
+    variables().into_iter().find_map(|(known, value)| (known == name).then_some(value))
+}
+
+/// The environment of the tests.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "a test process has no main of ours")]
+pub fn variables() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().collect()
+}
+
 /// Every Python from 3.10 on on this machine: the system's, and those of pyenv; if it has neither, the one on `PATH`.
 /// Prints which are missing.
 ///
@@ -369,7 +382,7 @@ pub fn pythons() -> Vec<PathBuf> {
         }
     }
     if found.is_empty() {
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = variable("PATH").unwrap_or_default();
         found.extend(
             std::env::split_paths(&path).map(|dir| dir.join("python3")).find(|python| is_new_enough(python)),
         );
@@ -485,7 +498,7 @@ pub fn open_descriptors(pid: Pid) -> usize {
 #[must_use]
 pub fn is_alone(path: &str) -> bool {
     const ALONE: &str = "RLM_TEST_ALONE";
-    if std::env::vars_os().any(|(name, _)| name == ALONE) {
+    if variable(ALONE).is_some() {
         return true;
     }
     let (_crate, test) = path.split_once("::").expect("a path begins with the crate");

@@ -66,7 +66,7 @@ impl Place {
         let mut command = Command::new(program.as_ref());
         command
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PATH", crate::variable("PATH").unwrap_or_default())
             .env("TMPDIR", self.path("tmp"))
             .env("RLM_PYTHON", default_python())
             .envs(self.mark());

@@ -103,13 +103,13 @@ fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Ser
     let instructions = tools::instructions(&doc, &prompts)?;
     let files = Files::new(root.clone(), options.max_resource_bytes);
     let session = |language: ReplLanguage| {
-        let worker = worker::find(language)?;
+        let worker = worker::find(language, environment)?;
         anyhow::Ok(SessionConfig { env: env.clone(), ..SessionConfig::new(worker, &root) })
     };
     let sessions = Sessions::new(Limits {
         bash: session(ReplLanguage::Bash)?,
         python: session(ReplLanguage::Python)?,
-        dir: std::env::temp_dir(),
+        dir: environment.temp_dir(),
         timeout: options.call_timeout,
         max_code_bytes: options.max_code_bytes,
         max_output_bytes: options.max_output_bytes,

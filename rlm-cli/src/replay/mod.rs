@@ -52,7 +52,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     }
     let (tools, recorder) = tools(options, &settings, environment)?;
     let config = ReplayConfig {
-        worker: worker::find(past.language)?,
+        worker: worker::find(past.language, environment)?,
         env: variables,
         dir: environment.temp_dir(),
         place,

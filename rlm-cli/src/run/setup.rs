@@ -96,7 +96,7 @@ pub(crate) fn host(
     root_model: Arc<dyn RootModel>,
     sub_models: Arc<Models>,
 ) -> anyhow::Result<HostConfig> {
-    let worker = worker::find(language)?;
+    let worker = worker::find(language, environment)?;
     Ok(HostConfig {
         env: environment.to_list(),
         dir: environment.temp_dir(),

@@ -19,6 +19,7 @@ use rlm_core::text::{counted, listed};
 use rlm_env::trajectory::{Line, read};
 
 use crate::arguments::ViewOptions;
+use crate::environment::Environment;
 use crate::tell;
 
 use pager::Pager;
@@ -44,7 +45,7 @@ const ON_A_PAGE: Lengths = Lengths {
     sub_call: Some(Length { lines: 60, characters: 4000 }),
 };
 
-pub(crate) fn run(options: &ViewOptions) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let lengths = match (options.full, &options.html) {
         (true, _) => Lengths::default(),
         (false, None) => IN_TERMINAL,
@@ -62,9 +63,9 @@ pub(crate) fn run(options: &ViewOptions) -> anyhow::Result<ExitCode> {
         html::write_to(page, &text::word(&name), rollouts)
             .with_context(|| format!("cannot write {}", page.display()))?;
     } else {
-        let environment = Environment::of_process();
-        let style = environment.tree_style(options.full);
-        let pager = if options.no_pager { None } else { environment.pager() };
+        let terminal = Terminal::new(environment);
+        let style = terminal.tree_style(options.full);
+        let pager = if options.no_pager { None } else { terminal.pager() };
         pager::page(pager.as_ref(), |output| tree::print(&rollouts, style, output))
             .context("cannot write to standard output")?;
     }
@@ -120,9 +121,9 @@ fn collect(
 /// Most rollouts that an error names.
 const MAX_LISTED: usize = 20;
 
-/// What the environment says of the output.
+/// Properties of standard output, and the user's wishes for it.
 #[derive(Debug, Default)]
-struct Environment {
+struct Terminal {
     is_terminal: bool,
     width: Option<usize>,
     pager: Option<OsString>,
@@ -131,19 +132,18 @@ struct Environment {
     is_dumb: bool,
 }
 
-impl Environment {
-    fn of_process() -> Self {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let columns = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+impl Terminal {
+    fn new(environment: &Environment) -> Self {
+        let columns = environment.non_empty("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
         let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
         let is_terminal = io::stdout().is_terminal();
         Self {
             is_terminal,
             width: terminal.filter(|_| is_terminal).or(columns),
-            pager: std::env::var_os("PAGER"),
-            has_less: variable("LESS").is_some(),
-            no_colour: variable("NO_COLOR").is_some(),
-            is_dumb: variable("TERM").is_none_or(|term| term == "dumb"),
+            pager: environment.get("PAGER").map(OsString::from),
+            has_less: environment.non_empty("LESS").is_some(),
+            no_colour: environment.wants_no_colour(),
+            is_dumb: environment.non_empty("TERM").is_none_or(|term| term == "dumb"),
         }
     }
 
@@ -155,7 +155,7 @@ impl Environment {
         }
     }
 
-    /// None: the output goes where it is.
+    /// The pager; None prints to standard output directly.
     fn pager(&self) -> Option<Pager> {
         if !self.is_terminal || (self.is_dumb && self.pager.is_none()) {
             return None;

@@ -264,23 +264,22 @@ fn unknown_entries_are_remarked_on() {
 
 #[test]
 fn the_environment_decides_on_colours_and_pager() {
-    let terminal = Environment { is_terminal: true, ..Environment::default() };
-    let command =
-        |environment: &Environment| environment.pager().map(|pager| (pager.command, pager.sets_less));
+    let terminal = Terminal { is_terminal: true, ..Terminal::default() };
+    let command = |terminal: &Terminal| terminal.pager().map(|pager| (pager.command, pager.sets_less));
     assert!(terminal.tree_style(false).has_colours);
     assert_eq!(command(&terminal), Some(("less -R".into(), true)));
-    let plain = Environment { no_colour: true, has_less: true, ..terminal };
+    let plain = Terminal { no_colour: true, has_less: true, ..terminal };
     assert!(!plain.tree_style(false).has_colours);
     assert_eq!(command(&plain), Some(("less -R".into(), false)));
     for none in ["", "cat"] {
         assert_eq!(
-            command(&Environment { is_terminal: true, pager: Some(none.into()), ..Environment::default() }),
+            command(&Terminal { is_terminal: true, pager: Some(none.into()), ..Terminal::default() }),
             None
         );
     }
-    let dumb = Environment { is_terminal: true, is_dumb: true, ..Environment::default() };
+    let dumb = Terminal { is_terminal: true, is_dumb: true, ..Terminal::default() };
     assert!(!dumb.tree_style(false).has_colours && dumb.pager().is_none());
-    let piped = Environment { pager: Some("more".into()), ..Environment::default() };
+    let piped = Terminal { pager: Some("more".into()), ..Terminal::default() };
     assert!(!piped.tree_style(false).has_colours && piped.pager().is_none());
     assert_eq!(piped.tree_style(false).width, DEFAULT_WIDTH);
 }

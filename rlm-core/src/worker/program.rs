@@ -74,6 +74,7 @@ pub fn main<P: Program>() -> ExitCode {
     let Arguments { program, control_dir, ready_fd } = arguments;
     let ready = ready_fd.map(take_descriptor);
     let control = ControlDir::new(control_dir);
+    #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = std::env::vars_os().collect::<Environment>();
     let guarded = guard::run_guarded(
         |forwarding| run(program, &control, &environment, ready, forwarding),

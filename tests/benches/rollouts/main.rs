@@ -131,7 +131,7 @@ async fn rollouts() -> Duration {
 
 async fn host(dir: &Path) -> Host {
     let config = HostConfig {
-        env: std::env::vars_os().collect(),
+        env: rlm_tests::variables(),
         dir: dir.to_owned(),
         ..HostConfig::new(rlm_tests::programs(), Arc::new(AtOnce))
     };

@@ -236,7 +236,7 @@ fn a_worker_that_cannot_start_says_why() {
 #[test]
 fn two_hundred_sessions_at_once() {
     // In a process of its own: it counts this process's descriptors.
-    if std::env::var_os(ALONE).is_none() {
+    if rlm_tests::variable(ALONE).is_none() {
         let this = std::env::current_exe().unwrap();
         let output = std::process::Command::new(this)
             .args(["--exact", "session::two_hundred_sessions_at_once", "--nocapture"])

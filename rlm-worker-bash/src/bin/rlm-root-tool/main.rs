@@ -56,6 +56,7 @@ fn run(tool: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
         Parsed::Call(request, output) => (request, output),
     };
     let call = request.into_call(tool).map_err(Failure::Call)?;
+    #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = std::env::vars_os().collect::<Environment>();
     let reply = call::send(&call, &environment).map_err(Failure::Call)?;
     let text = rlm_core::root_tool::print::reply(tool, &reply, output).map_err(Failure::Call)?;

@@ -64,7 +64,7 @@ async fn a_hundred_rollouts() {
     let dir = tempfile::tempdir().unwrap();
     let mark = format!("many-{}", std::process::id());
     let host = Host::start(HostConfig {
-        env: std::env::vars_os().collect(),
+        env: rlm_tests::variables(),
         dir: dir.path().to_owned(),
         ..HostConfig::new(rlm_tests::programs(), Arc::new(Script))
     })

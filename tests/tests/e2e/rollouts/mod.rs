@@ -52,7 +52,7 @@ impl Stage {
             Arc::new(Models::new(config).unwrap())
         };
         let host = Host::start(HostConfig {
-            env: std::env::vars_os().collect(),
+            env: rlm_tests::variables(),
             dir: dir.path().to_owned(),
             sub_models: Some(models("sub")),
             prices: Prices::from_toml(PRICES).unwrap(),

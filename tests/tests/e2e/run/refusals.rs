@@ -152,7 +152,10 @@ fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
     let cases: [(Vec<&str>, &str); 16] = [
         ([&batch[..], &["hello", "--resume"]].concat(), "hello:1: this is not a result: "),
         ([&batch[..], &["q.jsonl", "--resume"]].concat(), "q.jsonl:1: this is not a result: "),
-        ([&batch[..], &["/dev/null", "--resume"]].concat(), "/dev/null is not a file, and has no results to"),
+        (
+            [&batch[..], &["/dev/null", "--resume"]].concat(),
+            "/dev/null is not a file: it has no results to resume",
+        ),
         (
             vec!["--trajectory", "fifo", "Why?"],
             "cannot write the trajectory to fifo: it is a pipe, whose reader",

@@ -1,0 +1,3 @@
+//! Checks of the sources themselves.
+
+mod circles;

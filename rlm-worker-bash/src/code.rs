@@ -65,7 +65,7 @@ pub(crate) enum Suffix {
     PipeStatus,
 }
 
-/// Whether a line can be appended to some code, without parsing it.
+/// A guess at whether a line can be appended to some code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appendable {
     /// The code has no pipeline: there is nothing to save.

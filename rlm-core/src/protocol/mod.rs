@@ -43,9 +43,9 @@ pub struct Response {
     pub seq: i64,
     /// The answer after this call.
     pub answer: Answer,
-    /// How the call ended.
+    /// The way the call ended.
     pub outcome: Outcome,
-    /// What is left of the session's state.
+    /// The part of the session's state that is left.
     pub state: State,
     /// Wall-clock time of the call, in seconds.
     pub execution_time: f64,

@@ -30,7 +30,7 @@ fn the_answer_is_read_after_every_call() {
 }
 
 #[test]
-fn an_answer_of_ten_megabytes_arrives_whole_and_burdens_no_command() {
+fn an_answer_of_ten_megabytes_arrives_whole_and_does_not_reach_commands() {
     let mut worker = Worker::bash();
     let response =
         worker.call("RLM_CONTENT=$(head -c 10000000 /dev/zero | tr '\\0' x); RLM_READY=1; /bin/echo on");

@@ -1,4 +1,4 @@
-//! `rlm exec --callbacks`: functions of the host, in a session that may have no way to it.
+//! `rlm exec --callbacks`: functions of the host for a session that may have no connection to it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +29,7 @@ fn python(place: &Place, how: &str, more: &[&str]) -> Output {
     exec(place, &[&["--python", "--callbacks", how][..], more].concat())
 }
 
-/// A file with one tool: it appends a line to the file `calls`, and gives its input back.
+/// Writes a file with one tool, which appends a line to the file `calls` and returns its input.
 fn tools(place: &Place) -> String {
     let script = place.write("say.sh", "#!/bin/sh\necho called >> \"${0%/*}/calls\"\ncat\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -37,7 +37,7 @@ fn tools(place: &Place) -> String {
     place.write("tools.toml", tool).to_str().unwrap().to_owned()
 }
 
-/// How often the tool was called.
+/// Number of calls to the tool.
 fn times_called(place: &Place) -> usize {
     fs::read_to_string(place.file("calls")).unwrap_or_default().lines().count()
 }
@@ -54,7 +54,7 @@ const ENVIRONMENT: &str =
     "import os; sorted(n for n in os.environ if n.startswith('RLM_') and n != 'RLM_TEST_MARK')";
 
 #[test]
-fn values_of_the_host_are_there_in_a_session_without_a_way_to_it() {
+fn values_of_the_host_reach_a_session_without_a_connection_to_it() {
     let place = Place::new();
     let calls = [
         "info = nav_info()",
@@ -87,7 +87,7 @@ fn the_same_functions_are_called_over_the_network() {
 }
 
 #[test]
-fn what_is_rejected_or_fails_runs_nothing_and_is_data() {
+fn rejected_and_failed_calls_run_nothing_and_are_data() {
     let place = Place::new();
     let tools = tools(&place);
     let calls = [
@@ -123,7 +123,7 @@ fn what_is_rejected_or_fails_runs_nothing_and_is_data() {
 }
 
 #[test]
-fn the_time_limit_is_that_of_tools_and_code_together() {
+fn the_time_limit_covers_tools_and_code_together() {
     let place = Place::new();
     let tool = "[[tool]]\nname = 'wait'\ndescription = 'Waits.'\ncommand = ['sleep', '1000']\n";
     let tools = place.write("tools.toml", tool);
@@ -171,7 +171,7 @@ fn models_are_asked_with_prompts_that_are_written_out() {
 }
 
 #[test]
-fn what_is_not_understood_is_named() {
+fn invalid_options_are_named() {
     let place = Place::new();
     for (arguments, words) in [
         (&["--callbacks", "magic", "x"][..], "unknown callbacks `magic`: expected `network` or `intercept`"),

@@ -1,4 +1,4 @@
-//! `rlm`: what a person types.
+//! `rlm` on the command line.
 
 use std::process::{Command, Output, Stdio};
 
@@ -86,7 +86,7 @@ fn exec_shows_a_traceback_and_goes_on() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// What `rlm repl` prints for lines that come through a pipe.
+/// The output of `rlm repl` for lines from a pipe.
 fn repl_from_pipe(arguments: &[&str], lines: &str) -> Output {
     let mut child = Command::new(program("rlm"))
         .arg("repl")
@@ -145,7 +145,7 @@ fn an_interrupt_stops_the_running_call_and_ends_exec_in_order() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_the_exit_status_for_it() {
+fn errors_have_a_message_and_an_exit_status() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&["exec"], 2, "required arguments were not provided"),
         (&["exec", "--call-timeout", "soon", ":"], 2, "expected a number of seconds above 0"),

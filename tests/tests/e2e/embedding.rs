@@ -1,4 +1,4 @@
-//! `docs/embedding.md`: its examples are those in the tree, and each of them runs.
+//! `docs/embedding.md`: its examples are the files in the repository, and each of them runs.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -16,7 +16,7 @@ fn example(place: &Place, program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// The client for the FIFOs, with a worker, in a directory.
+/// The FIFO client with a worker, in a directory.
 fn fifo_client(place: &Place, worker: impl AsRef<Path>, calls: &[&str]) -> Command {
     let mut client = example(place, default_python());
     client.arg(repository().join("examples/fifo_client.py")).arg(worker.as_ref());
@@ -35,7 +35,7 @@ fn page() -> String {
     std::fs::read_to_string(repository().join("docs/embedding.md")).unwrap()
 }
 
-/// The text between fences of one kind.
+/// The text of all fenced blocks of one kind.
 fn blocks<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
     let open = format!("\n```{kind}\n");
     page.split(&open).skip(1).map(|block| block.split_once("```").unwrap().0).collect()
@@ -95,7 +95,7 @@ fn the_rollout_example_runs() {
     place.assert_nothing_left();
 }
 
-/// The page's command and what it prints.
+/// The page's command, and its output.
 #[test]
 fn the_fifo_client_prints_what_the_page_says() {
     let page = page();
@@ -126,7 +126,7 @@ fn the_fifo_client_is_short_and_needs_nothing_but_python() {
         output.ends_with("[error, state kept]\n[crashed, state reset]\nFalse[ok, state kept]\n"),
         "{output}"
     );
-    // More than a FIFO holds, in both directions. As a file, since no argument is that long.
+    // More than a FIFO holds, in both directions. As a file, because no argument can be that long.
     let ask = format!(
         "import sys; sys.path.insert(0, {:?}); from fifo_client import Session; from contextlib import closing\n\
          with closing(Session(*sys.argv[1:])) as session:\n\

@@ -39,7 +39,7 @@ fn limits_come_from_the_environment() {
 }
 
 #[test]
-fn signals_are_as_a_fresh_program_expects_them() {
+fn signals_have_their_default_handling() {
     let mut worker = rlm_tests::Worker::bash();
     assert_eq!(worker.output("bash -c 'yes | head -n 1'; bash -c 'trap'"), "y\n");
     assert_eq!(

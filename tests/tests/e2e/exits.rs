@@ -57,7 +57,7 @@ fn a_hangup_hands_everything_on() {
 }
 
 #[test]
-fn what_the_last_call_set_is_handed_on_too() {
+fn changes_of_the_last_call_are_handed_on_too() {
     let mut worker = Worker::bash();
     worker.call("late=1; cd /; RLM_CONTENT=late; exit 1");
     let response = worker.call("echo $late $PWD");
@@ -133,7 +133,8 @@ fn a_shell_killed_between_calls_is_noticed_and_replaced() {
     worker.end();
 }
 
-/// The kernel has not told of its death when the request comes, so it goes to the dead shell, which may still take it.
+/// The kernel has not reported its death when the request arrives, so it goes to the dead shell, which may still take
+/// it.
 #[test]
 fn a_shell_that_is_killed_right_before_a_request_runs_its_code_once_or_says_that_it_did_not() {
     let mut worker = Worker::bash();
@@ -203,7 +204,7 @@ fn code_that_mentions_traps_hands_everything_on() {
         "{response:?}"
     );
     assert_eq!(worker.output("echo $x $y"), "1 2\n");
-    // An EXIT trap of the user's in the same call takes the place of ours: what was before the call is handed on.
+    // The user's EXIT trap in the same call replaces ours: the state before the call is handed on.
     let response = worker.call("z=3; trap 'echo bye' EXIT; exit 4");
     assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "exit\nbye\n"), "{response:?}");
     assert_eq!(worker.output("echo $x $y [$z] $RLM_CONTENT"), "1 2 [] answer\n");
@@ -246,7 +247,7 @@ fn a_time_limit_that_meets_the_exit_loses_nothing() {
     for round in 0..30 {
         let limit = f64::from(round + 1) * 0.0007;
         let response = worker.call_with("exit 3", serde_json::json!({"timeout": limit}));
-        // The limit may pass while bash has said `exit` and not done it: then it is the shell of before that goes on.
+        // The limit may pass when bash has printed `exit` but not exited: then the old shell goes on.
         assert_ne!(response.state, State::Reset, "limit {limit}: {response:?}");
         assert_eq!(worker.output("echo ${#a3000}"), "500\n", "limit {limit}");
     }

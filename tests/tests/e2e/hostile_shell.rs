@@ -1,9 +1,9 @@
-//! The user may do anything to the shell: the session goes on, and its output holds no trace of the driver.
+//! The user may do anything to the shell: the session goes on, and its output contains no trace of the driver.
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;
 
-/// Runs a call that changes the shell, then calls that must work and print just this.
+/// Runs a call that changes the shell, then calls that must succeed and print exactly this.
 #[track_caller]
 fn check(change: &str, printed: &str, then: &[(&str, &str)]) {
     let mut worker = Worker::bash();
@@ -266,7 +266,7 @@ fn resource_limits() {
     let mut worker = Worker::bash();
     worker.output("ulimit -f 0");
     assert_eq!(worker.output("echo terminal"), "terminal\n");
-    // The signal for writing a file at the limit ends the shell, as it would at a terminal.
+    // The signal for a file at the size limit ends the shell, as it would at a terminal.
     let response = worker.call("echo file >f");
     assert_eq!((response.outcome, response.exit_code), (Outcome::Exited, Some(153)), "{response:?}");
     assert_eq!(worker.output("echo on; echo file >f; cat f"), "on\nfile\n");
@@ -360,7 +360,7 @@ fn a_shell_that_wants_to_leave_after_one_command() {
 fn a_time_limit_on_prompts_does_not_end_the_idle_shell() {
     let mut worker = Worker::bash();
     worker.output("TMOUT=1");
-    // Longer than the limit: if it were in force, the shell would be gone.
+    // Longer than the limit: if it applied, the shell would be gone.
     std::thread::sleep(std::time::Duration::from_millis(1300));
     assert_eq!(worker.output("echo $TMOUT"), "1\n");
     worker.end();
@@ -390,7 +390,7 @@ fn traps_show_nothing_of_the_driver_in_any_call() {
 
 #[test]
 fn line_editing_modes_and_history_do_no_harm() {
-    // This ends bash 5.2 itself, by a fault of its own; what it was is restored.
+    // This ends bash 5.2 itself, by a bug of its own; its state is restored.
     let mut worker = Worker::bash();
     worker.output("x=1");
     let response = worker.call("set -o vi");
@@ -415,7 +415,7 @@ fn a_sparse_prompt_command_never_runs() {
 }
 
 #[test]
-fn the_last_argument_is_none_of_the_drivers() {
+fn the_last_argument_is_never_the_drivers() {
     check("false", "", &[("echo \"$_\" | grep -c rlm; true", "0\n")]);
 }
 

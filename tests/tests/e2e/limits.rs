@@ -7,7 +7,7 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;
 use serde_json::json;
 
-/// Stops a call by its time limit and checks that the session goes on as if nothing had happened.
+/// Stops a call at its time limit and checks that the session goes on as if nothing had happened.
 #[track_caller]
 fn check(code: &str, state: State, partial: &str) {
     let mut worker = Worker::bash();
@@ -93,7 +93,7 @@ fn full_screen_programs() {
     for program in ["vim", "less /etc/passwd", "top"] {
         let name = program.split(' ').next().unwrap();
         if !std::env::split_paths("/usr/bin:/bin").any(|dir| dir.join(name).exists()) {
-            // Not every machine has them; raw mode itself is tested above.
+            // Some machines do not have them; raw mode itself is tested above.
             continue;
         }
         check(&format!("TERM=xterm {program}"), State::Kept, "");
@@ -128,7 +128,7 @@ fn an_interrupt_stops_the_call_and_keeps_the_session() {
         let started = worker.fs_root().join("started");
         worker.send_call(code, json!({}));
         worker.wait_for_file("started");
-        // The program has to be there: one that is just being started loses the signal.
+        // The program has to be running: one that is just being started loses the signal.
         let runs = |name: &str| worker.processes().iter().any(|(_, process)| process == name);
         rlm_tests::wait_until("the call is at work", || !code.contains("sleep") || runs("sleep"));
         worker.signal(Signal::SIGINT);
@@ -161,7 +161,7 @@ fn an_interrupt_trap_of_the_users_runs() {
 fn an_interrupt_while_idle_does_nothing() {
     let mut worker = Worker::bash();
     worker.output("x=1");
-    // Also one that comes right before the call: it passes through two processes.
+    // Even an interrupt right before the call: it passes through two processes.
     for _ in 0..300 {
         worker.signal(Signal::SIGINT);
         assert_eq!(worker.output("echo $x"), "1\n");
@@ -175,7 +175,7 @@ fn interrupts_at_any_moment_never_lose_the_session_or_the_step() {
     worker.output("x=1");
     for round in 0..300u64 {
         worker.send_call(&format!("y={round}; :"), json!({}));
-        // Spread over the whole of a call: opening, code, quieting, report.
+        // Spread over the whole call: opening, code, quieting, report.
         let until = Instant::now() + Duration::from_micros(round * 2);
         while Instant::now() < until {
             std::hint::spin_loop();
@@ -210,10 +210,10 @@ fn interrupts_from_within_the_session_never_wedge_it() {
         let delay = f64::from(round % 12) * 0.0004;
         let code = format!("(sleep {delay}; kill -INT $$; kill -INT $$; kill -INT $$) & disown");
         worker.call(&code);
-        // The interrupts meet this call anywhere, its driver included.
+        // The interrupts may hit this call anywhere, even in the driver.
         worker.call("true");
     }
-    // Guard, server and shell: no more interrupts are on their way.
+    // Guard, server and shell only: no more interrupts will come.
     rlm_tests::wait_until("the interrupts are over", || worker.processes().len() == 3);
     worker.call("true");
     assert_eq!(worker.output("echo on"), "on\n");

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// A server of its own, in directories of its own, and its client.
+/// A server with its own directories, and its client.
 struct Served {
     client: RunningService<RoleClient, Listener>,
     progress: UnboundedReceiver<ProgressNotificationParam>,
@@ -51,13 +51,13 @@ impl Server {
     }
 }
 
-/// A client that hears of progress.
+/// A client that receives progress notifications.
 #[derive(Debug)]
 struct Listener(UnboundedSender<ProgressNotificationParam>);
 
 impl ClientHandler for Listener {
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        // A test that no longer listens has seen enough.
+        // A test that no longer listens has received enough.
         let _unheard = self.0.send(progress);
     }
 }
@@ -80,12 +80,12 @@ impl Served {
         Self { client, progress, rlm, place }
     }
 
-    /// As clients do it that are written for Node.
+    /// Connects over a socket, as clients written for Node do.
     async fn over_a_socket(Server { mut rlm, place }: Server) -> Self {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let output = OwnedFd::from(theirs.try_clone().unwrap());
         let child = rlm.stdin(OwnedFd::from(theirs)).stdout(output).spawn().unwrap();
-        // It holds the server's ends.
+        // The command holds the server's ends.
         drop(rlm);
         ours.set_nonblocking(true).unwrap();
         let (sender, progress) = unbounded_channel();
@@ -106,7 +106,7 @@ impl Served {
         self.client.call_tool(params(name, arguments)).await
     }
 
-    /// The value of a call that must be one.
+    /// The value of a call that must succeed.
     async fn value(&self, name: &'static str, arguments: Value) -> Value {
         let result = self.tool(name, arguments).await;
         let structured = result.structured_content.unwrap();
@@ -118,7 +118,7 @@ impl Served {
         self.value(name, json!({"code": code})).await["stdout"].as_str().unwrap().to_owned()
     }
 
-    /// The error of a call that must be one that a model can read.
+    /// The error of a call that must fail with one for the model.
     async fn failure(&self, name: &'static str, arguments: Value) -> String {
         let result = self.tool(name, arguments).await;
         let structured = result.structured_content.unwrap();
@@ -129,7 +129,7 @@ impl Served {
         error.to_owned()
     }
 
-    /// Sends a call, and does not wait for its result.
+    /// Sends a call without waiting for its result.
     async fn begin(&self, name: &'static str, arguments: Value) -> RequestHandle<RoleClient> {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params(name, arguments)));
         self.client.send_cancellable_request(request, PeerRequestOptions::no_options()).await.unwrap()
@@ -190,7 +190,7 @@ fn protocol_error<T: std::fmt::Debug>(result: Result<T, ServiceError>) -> (Error
 }
 
 #[test]
-fn a_client_is_told_what_there_is() {
+fn a_client_can_list_what_the_server_offers() {
     block_on(async {
         let served = Served::start_with(&["--call-timeout", "7"]).await;
         let info = served.client.peer_info().unwrap();
@@ -249,7 +249,7 @@ fn a_cancelled_call_is_interrupted_and_the_session_goes_on() {
             assert_eq!((&next["stdout"], &next["state"]), (&json!("1\n"), &json!("kept")), "{next}");
         }
         assert!(!served.root().join("bad").exists());
-        // One that waits for its turn never begins.
+        // A call that is still in the queue never starts.
         let first = served.begin("bash", json!({"code": "until [ -e go ]; do sleep 0.01; done"})).await;
         let second = served.begin("bash", json!({"code": "touch bad"})).await;
         second.cancel(None).await.unwrap();
@@ -335,14 +335,14 @@ fn a_killed_worker_is_replaced_and_the_client_is_told() {
 }
 
 #[test]
-fn what_is_wrong_is_told_where_it_belongs() {
+fn errors_go_to_the_protocol_or_to_the_model() {
     block_on(async {
         let served = Served::start().await;
-        // Errors of the protocol: what does not exist, and what cannot be read.
+        // Protocol errors: unknown names and invalid arguments.
         let (code, message) = protocol_error(served.try_tool("perl", json!({})).await);
         assert_eq!(code, ErrorCode::INVALID_PARAMS);
         assert_eq!(message, "unknown tool `perl`: the tools are bash, python, reset, session_script");
-        // Errors for the model: what it can put right.
+        // Errors for the model: those it can correct.
         for (tool, arguments, error) in [
             ("bash", json!({}), "missing field `code`"),
             ("bash", json!({"code": 1}), "invalid type: integer `1`, expected a string"),
@@ -375,7 +375,7 @@ fn what_is_wrong_is_told_where_it_belongs() {
 }
 
 #[test]
-fn long_output_is_cut_and_lies_in_a_file() {
+fn long_output_is_cut_and_kept_in_a_file() {
     block_on(async {
         let served = Served::start_with(&["--max-output-bytes", "1000"]).await;
         let cut = served.value("bash", json!({"code": "seq 1000"})).await;
@@ -390,7 +390,7 @@ fn long_output_is_cut_and_lies_in_a_file() {
 }
 
 #[test]
-fn progress_is_told_while_a_call_runs() {
+fn progress_is_reported_while_a_call_runs() {
     block_on(async {
         let mut served = Served::start().await;
         let call = served.begin("bash", json!({"code": "until [ -e go ]; do sleep 0.01; done"})).await;
@@ -458,7 +458,7 @@ fn files_and_scripts_are_resources() {
 }
 
 #[test]
-fn a_socket_does_as_well_as_pipes() {
+fn a_socket_works_as_well_as_pipes() {
     block_on(async {
         let served = Served::over_a_socket(Server::new(&[])).await;
         assert_eq!(served.stdout("bash", "echo on").await, "on\n");
@@ -521,14 +521,14 @@ fn call(id: u32, tool: &str, arguments: Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }
 
-/// What a client begins a conversation with.
+/// The opening messages of a conversation.
 fn opening() -> [String; 2] {
     let initialize = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let first = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize}).to_string();
     [first, json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()]
 }
 
-/// What a server answers to requests that come from a file, behind those that begin a conversation.
+/// The server's answers to requests from a file, after the opening messages.
 fn answer_requests(root: &Path, tmp: &Path, requests: &[String]) -> Output {
     let mut input = tempfile::tempfile().unwrap();
     for request in opening().iter().chain(requests) {
@@ -540,7 +540,7 @@ fn answer_requests(root: &Path, tmp: &Path, requests: &[String]) -> Output {
     rlm.output().unwrap()
 }
 
-/// Requests from a file: the answers come before the end, and nothing else does on standard output.
+/// Requests from a file: the answers come before the end, and are all that is on standard output.
 #[test]
 fn requests_of_a_pipe_are_answered_before_the_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -599,14 +599,14 @@ fn a_request_that_cannot_be_read_is_answered_and_the_next_is_served() {
         Some(-32600),
         None,
     ];
-    // `Infinity` is no JSON, whatever else the line may hold: nobody knows that it is a request.
+    // `Infinity` is not JSON, so the line cannot be known to be a request.
     let expected: Vec<_> = (1..).map(Some).zip(codes_of).filter(|(id, _)| *id != Some(4)).collect();
     assert_eq!(codes, expected, "{answers:?}");
     let on = answers.iter().find(|answer| answer["id"] == 9).unwrap();
     assert_eq!(on["result"]["structuredContent"]["value"]["stdout"], "on\n");
 }
 
-/// Begins a conversation, and gives away the client's ends: who writes, and who reads.
+/// Starts a conversation, and returns the client's ends for writing and reading.
 fn by_hand(
     Server { mut rlm, place }: Server,
 ) -> (Place, Child, std::process::ChildStdin, std::process::ChildStdout) {
@@ -645,7 +645,7 @@ fn a_client_that_stops_reading_and_closes_its_end_leaves_nothing() {
 }
 
 #[test]
-fn a_client_that_can_be_told_nothing_any_more_has_gone() {
+fn a_client_that_no_longer_reads_counts_as_gone() {
     let (place, rlm, mut input, output) = by_hand(Server::new(&[]));
     let begun = place.file("begun");
     let code = "touch begun; sleep 1000";
@@ -658,7 +658,7 @@ fn a_client_that_can_be_told_nothing_any_more_has_gone() {
     drop(input);
 }
 
-/// The Python SDK's client, in a virtual environment that is kept with what cargo builds.
+/// The Python SDK's client, in a virtual environment that is kept in Cargo's target directory.
 #[test]
 fn the_python_sdk_speaks_with_it() {
     let Some(python) = python_with_mcp() else { return };
@@ -678,7 +678,7 @@ fn the_python_sdk_speaks_with_it() {
 /// The version of the Python SDK.
 const PYTHON_SDK: &str = "mcp==2.3.0";
 
-/// None, and a word why, where there is no Python that has the SDK or can get it.
+/// None, with a message, if there is no Python that has the SDK or can install it.
 #[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
 pub(super) fn python_with_mcp() -> Option<PathBuf> {
     let runs = |python: &PathBuf, code: &str| {
@@ -693,7 +693,7 @@ pub(super) fn python_with_mcp() -> Option<PathBuf> {
         println!("skipped: no Python here has pip");
         return None;
     };
-    // What is left of one that could not be made.
+    // The remains of an environment that could not be created.
     let _none_yet = std::fs::remove_dir_all(&venv);
     let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

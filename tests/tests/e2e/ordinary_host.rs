@@ -1,4 +1,4 @@
-//! A host that knows nothing of us, in Python, drives the worker over the FIFOs.
+//! An independent host in Python drives the worker over the FIFOs.
 
 use std::process::Command;
 

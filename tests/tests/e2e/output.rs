@@ -1,4 +1,4 @@
-//! What a call prints is what it returns: all of it, in order, and nothing else.
+//! The output of a call: all of it, in order, and nothing else.
 
 use rlm_core::protocol::Truncated;
 use rlm_tests::Worker;
@@ -92,7 +92,7 @@ fn a_background_job_prints_into_the_next_call() {
     std::fs::write(worker.fs_root().join("gate"), "go\n").unwrap();
     worker.wait_for_file("printed");
     let printed = worker.output("echo now; wait");
-    // Where the job's notice stands depends on when the shell hears of its end.
+    // The position of the job's notice depends on when the shell learns of its end.
     let lines: Vec<&str> = printed.lines().filter(|line| !line.starts_with("[1]+")).collect();
     assert_eq!(lines, ["late", "now"]);
     worker.end();
@@ -124,7 +124,7 @@ fn a_job_that_holds_the_terminal_open_delays_nothing() {
 }
 
 #[test]
-fn job_notices_stand_where_a_person_would_see_them() {
+fn job_notices_are_where_a_person_would_see_them() {
     let mut worker = Worker::bash();
     let started = worker.output("true & wait $!; echo end");
     let lines: Vec<&str> = started.lines().collect();

@@ -170,7 +170,7 @@ fn a_thousand_calls_leave_no_descriptor_open() {
     for call in 0..1000 {
         assert_eq!(worker.output(&format!("echo {call}")), format!("{call}\n"));
     }
-    // The shell may still be closing what it opened for its last report.
+    // The shell may still be closing files of its last report.
     rlm_tests::wait_until("there are no more descriptors than before", || {
         count(&worker).iter().zip(before).all(|(now, before)| *now <= before)
     });

@@ -1,4 +1,4 @@
-//! `rlm_env::Session`: one worker as its host sees it.
+//! `rlm_env::Session`: one worker, seen from its host.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_env::{Call, ReplLanguage, Session, SessionConfig, SessionError};
 use rlm_tests::{default_python, is_over, program, until, wait_until};
 
-/// Set in the process that a test starts to be alone.
+/// Set in the process that a test starts for itself alone.
 const ALONE: &str = "RLM_TEST_ALONE";
 
 fn config() -> SessionConfig {
@@ -113,7 +113,7 @@ fn an_interrupt_ends_the_call_and_keeps_the_session() {
         let response = session.execute_until(code.as_str(), runs).await.unwrap();
         assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept));
         assert_eq!(session.execute("echo $x").await.unwrap().stdout, "1\n");
-        // At once: the interrupt may come before the worker has read the request.
+        // At once: the interrupt may arrive before the worker has read the request.
         let response = session.execute_until("sleep 1000", std::future::ready(())).await.unwrap();
         assert_eq!(response.outcome, Outcome::Interrupted);
         session.close().await.unwrap();
@@ -134,7 +134,7 @@ fn the_death_of_the_worker_is_seen_at_once() {
             matches!(&error, SessionError::Died { status, .. } if status == "exit status: 137"),
             "{error}"
         );
-        // It stays dead, and says so at once, until it is restarted.
+        // The session stays dead, and says so at once, until it is restarted.
         let error = session.execute("echo on").await.unwrap_err();
         assert!(matches!(error, SessionError::Died { .. }), "{error}");
         session.restart().await.unwrap();
@@ -187,7 +187,7 @@ fn a_call_given_up_in_the_middle_of_its_request_does_not_break_the_wire() {
 
 #[test]
 fn a_worker_that_does_not_answer_is_replaced() {
-    // The second start is of something that says that it is ready, and then nothing more.
+    // The second start is a program that reports that it is ready, and then does nothing.
     let dir = tempfile::tempdir().unwrap();
     let (script, starts) = (dir.path().join("worker"), dir.path().join("starts"));
     let text = format!(

@@ -1,10 +1,10 @@
-//! Standard input is a terminal at which nobody types: whoever reads it gets end of file.
+//! Standard input is a terminal at which nobody types: a program that reads it gets end of file.
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;
 use serde_json::json;
 
-/// Runs a reader and checks that it ended by itself, in good time.
+/// Runs a program that reads, and checks that it ends by itself, in good time.
 #[track_caller]
 fn ends(worker: &mut Worker, code: &str) -> String {
     let response = worker.call_with(code, json!({"timeout": 20}));
@@ -51,9 +51,9 @@ fn it_is_a_real_terminal() {
 }
 
 #[test]
-fn an_end_of_file_that_nobody_read_is_not_left_for_later() {
+fn an_unread_end_of_file_is_not_left_for_later() {
     let mut worker = Worker::bash();
-    // Long enough for one to be waiting.
+    // Long enough for an end of file to be pending.
     worker.output("sleep 0.12");
     assert_eq!(worker.output("read -t 0; echo $?"), "1\n");
     worker.end();

@@ -69,7 +69,7 @@ fn empty_code_and_comments_do_nothing() {
 }
 
 #[test]
-fn odd_bytes_are_taken_as_bash_takes_them() {
+fn odd_bytes_are_handled_as_in_bash() {
     check("-x 2>/dev/null; echo \"[$?]\"", "[127]\n");
     check("--help 2>/dev/null; echo \"[$?]\"", "[127]\n");
     check("echo a\tb", "a b\n");
@@ -108,7 +108,7 @@ fn here_documents_work() {
 }
 
 #[test]
-fn a_broken_condition_is_a_syntax_error_and_nothing_more() {
+fn a_broken_condition_is_only_a_syntax_error() {
     let mut worker = Worker::bash();
     worker.output("x=1; mkfifo gate; cat gate >/dev/null &");
     for code in [

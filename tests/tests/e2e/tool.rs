@@ -1,4 +1,4 @@
-//! `rlm_env::tool`: a session as a tool. Whatever happens is a value, and the next call works.
+//! `rlm_env::tool`: a session as a tool. Every outcome is a value, and the next call works.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn python(place: &Place) -> SessionTool {
     SessionTool::new(config(place, ReplLanguage::Python))
 }
 
-/// The process that was started for the session: no other of the session's is its parent.
+/// The session's guard process: the one whose parent does not belong to the session.
 fn worker(place: &Place) -> Pid {
     let all = place.processes();
     let of_others: Vec<Pid> = all.iter().flat_map(|(pid, _)| children(*pid)).collect();
@@ -66,7 +66,7 @@ fn limited(code: &str, timeout: Duration) -> ToolCall {
 }
 
 #[test]
-fn a_call_comes_to_a_value_and_the_next_one_builds_on_it() {
+fn a_call_returns_a_value_and_the_next_one_builds_on_it() {
     let place = Place::new();
     block_on(async {
         let tool = bash(&place);
@@ -120,7 +120,7 @@ fn a_time_limit_keeps_state_and_output() {
             assert_eq!((stopped.timed_out, stopped.success, stopped.state), (true, false, State::Kept));
             assert!(stopped.stdout.starts_with("begun\n"), "{}", stopped.stdout);
             assert_eq!(value(tool.call(check).await).stdout, "1\n");
-            // Longer than any clock: no limit, and no panic.
+            // Longer than any clock can hold: no limit, and no panic.
             assert_eq!(value(tool.call(limited(check, Duration::MAX)).await).stdout, "1\n");
             tool.close().await;
         }
@@ -129,7 +129,7 @@ fn a_time_limit_keeps_state_and_output() {
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_is_interrupted_and_the_session_goes_on() {
+fn an_abandoned_call_is_interrupted_and_the_session_goes_on() {
     let place = Place::new();
     block_on(async {
         for (tool, code, check) in [
@@ -153,11 +153,11 @@ fn a_call_that_nobody_waits_for_is_interrupted_and_the_session_goes_on() {
 }
 
 #[test]
-fn what_a_cancelled_call_did_to_the_state_is_told_by_the_next() {
+fn the_next_call_reports_the_effect_of_a_cancelled_call_on_the_state() {
     let place = Place::new();
     block_on(async {
         let tool = bash(&place);
-        // Deaf to all that can be heard: the shell itself has to go.
+        // Ignores every signal that it can: the shell itself has to be killed.
         let code = "trap '' INT TERM HUP; touch begun; while :; do :; done";
         tokio::select! {
             reply = tool.call(limited(code, Duration::from_secs(1000))) => panic!("{reply:?}"),
@@ -224,7 +224,7 @@ fn a_busy_session_says_so() {
 }
 
 #[test]
-fn calls_that_nobody_waits_for_make_no_session_busy() {
+fn abandoned_calls_do_not_make_a_session_busy() {
     let place = Place::new();
     block_on(async {
         let tool = Arc::new(SessionTool::new(SessionToolConfig {
@@ -283,7 +283,7 @@ fn long_output_is_cut_and_the_code_can_read_the_whole() {
         assert!(cut.stdout.contains(&format!("the whole is in {file}")) && reply.text.contains(&file));
         let part = value(tool.call(format!("sed -n '100000,100001p' {file}").as_str()).await);
         assert_eq!(part.stdout, "100000\n100001\n");
-        // What was too much even for the worker.
+        // More than even the worker returns.
         let lost = value(tool.call("head -c 20000000 /dev/zero | tr '\\0' x").await);
         assert!(lost.truncated.unwrap().stdout.unwrap().lost_bytes > 3_000_000);
         tool.close().await;
@@ -338,7 +338,7 @@ fn one_half_of_a_worker_killed_between_calls_is_enough_for_another_worker() {
             assert!(next.hint.unwrap().contains("the worker died"));
             tool.close().await;
         });
-        // What the first half's death leaves to the other one takes a moment.
+        // The processes that the first one leaves behind take a moment to end.
         wait_until("every process is gone", || place.processes().is_empty());
         place.assert_nothing_left();
     }
@@ -383,7 +383,7 @@ fn a_session_that_damages_its_control_directory_is_replaced() {
 fn a_worker_that_cannot_start_is_tried_twice() {
     let place = Place::new();
     let worker = place.path("worker");
-    // The first start fails, and so does each while `broken` is there.
+    // The first start fails, and so does each later one while `broken` exists.
     let script = format!(
         "#!/bin/sh\ncd {0}\necho >>starts\n[ $(wc -l <starts) = 1 ] && exit 7\n[ -e broken ] && exit 7\nexec {1} \"$@\"\n",
         place.path("tmp").parent().unwrap().display(),
@@ -427,7 +427,7 @@ fn a_worker_that_cannot_start_is_tried_twice() {
 }
 
 #[test]
-fn a_reset_begins_anew_and_is_in_turn() {
+fn a_reset_starts_over_and_waits_its_turn() {
     let place = Place::new();
     block_on(async {
         let tool = bash(&place);
@@ -448,7 +448,7 @@ fn a_reset_begins_anew_and_is_in_turn() {
 }
 
 #[test]
-fn a_reset_that_finds_no_directory_is_no_reset() {
+fn a_reset_fails_without_its_directory() {
     let place = Place::new();
     block_on(async {
         let tool = bash(&place);
@@ -469,7 +469,7 @@ fn a_reset_that_finds_no_directory_is_no_reset() {
 }
 
 #[test]
-fn a_limit_of_no_time_is_a_limit() {
+fn a_time_limit_of_zero_is_a_limit() {
     let place = Place::new();
     block_on(async {
         let endless = ["while :; do :; done", "while True: pass"];
@@ -503,7 +503,7 @@ fn a_session_that_removes_its_private_directory_gets_another_one() {
     block_on(async {
         let tool = bash(&place);
         value(tool.call("echo on").await);
-        // Whether this call is answered is the worker's luck.
+        // It depends on the worker's timing whether this call is answered.
         drop(tool.call(format!("rm -r {}/*", place.path("tmp").display()).as_str()).await);
         let next = value(tool.call("echo on; seq 200000").await);
         assert_eq!(next.state, State::Reset);
@@ -514,7 +514,7 @@ fn a_session_that_removes_its_private_directory_gets_another_one() {
 }
 
 #[test]
-fn a_session_that_stops_its_own_worker_is_replaced_and_gone() {
+fn a_session_that_stops_its_own_worker_is_replaced_and_ended() {
     let place = Place::new();
     block_on(async {
         let mut config = config(&place, ReplLanguage::Bash);
@@ -530,7 +530,7 @@ fn a_session_that_stops_its_own_worker_is_replaced_and_gone() {
 }
 
 #[test]
-fn the_script_has_what_was_run() {
+fn the_script_has_the_code_that_ran() {
     let place = Place::new();
     block_on(async {
         let tool = bash(&place);
@@ -569,7 +569,7 @@ fn closing_or_dropping_in_the_middle_of_a_call_leaves_nothing() {
             until("every process is gone", || place.processes().is_empty()).await;
             std::fs::remove_file(place.path("work/begun")).unwrap();
         }
-        // A call that runs while the runtime ends.
+        // A call that is running when the runtime ends.
         let tool = bash(&place);
         tokio::spawn(async move { tool.call("touch begun; sleep 1000").await });
         wait_for(place.file("begun")).await;

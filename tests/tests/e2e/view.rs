@@ -59,7 +59,7 @@ fn standard_input_is_read_for_a_dash() {
 }
 
 #[test]
-fn a_file_without_its_end_is_shown_and_remarked_on() {
+fn a_truncated_file_is_shown_with_a_warning() {
     let (_dir, path) = file(&EXAMPLE[..EXAMPLE.len() - 10]);
     let shown = view(&path, &[]);
     assert_eq!(shown.status.code(), Some(0));
@@ -69,7 +69,7 @@ fn a_file_without_its_end_is_shown_and_remarked_on() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_named() {
+fn invalid_files_are_named() {
     let (_dir, path) = file(&format!("{EXAMPLE}nonsense\n{EXAMPLE}"));
     let refusal = |path: &Path, more: &[&str]| {
         let refused = view(path, more);
@@ -107,7 +107,7 @@ fn a_page_takes_the_place_of_another_in_one_piece() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_goes_away_is_not_an_error() {
     // More than a pipe holds.
     let (_dir, path) = file(&EXAMPLE.repeat(200));
     let mut child = rlm(&[path.to_str().unwrap(), "--full"])
@@ -121,7 +121,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!((text(&ended.stderr), ended.status.code()), ("", Some(0)));
 }
 
-/// What is printed on a terminal, and what the pager gets, which is a program that writes it to a file.
+/// The output on a terminal, and the input of the pager, which is a program that writes it to a file.
 fn on_a_terminal(environment: &[(&str, &str)], more: &[&str]) -> (String, Option<String>) {
     let (dir, path) = file(EXAMPLE);
     let paged = dir.path().join("paged");
@@ -130,7 +130,7 @@ fn on_a_terminal(environment: &[(&str, &str)], more: &[&str]) -> (String, Option
     command.env("PAGER", format!("cat > {}; printf %s \"$LESS\" >> {0}", paged.display()));
     command.envs(environment.iter().copied());
     let mut child = command.stdout(terminal.slave).stderr(Stdio::null()).spawn().unwrap();
-    // It holds the other end of the terminal.
+    // The command holds the other end of the terminal.
     drop(command);
     let mut printed = Vec::new();
     let mut master = File::from(terminal.master);

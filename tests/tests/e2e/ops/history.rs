@@ -1,4 +1,4 @@
-//! The history: what was asked, so that it can be done again, and a digest of what came of it.
+//! The history: the requests, so that they can be repeated, and a digest of each output.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn history(worker: &Worker) -> Vec<HistoryEntry> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The digest as `docs/protocol.md` describes it, made by another program.
+/// The digest as `docs/protocol.md` describes it, computed by another program.
 const DIGEST: &str = "import hashlib, json, sys; r = json.load(sys.stdin); \
     parts = [r[name].encode() for name in ('stdout', 'stderr', 'result') if r[name] is not None]; \
     print(hashlib.sha256(b'\\xff'.join(parts)).hexdigest()[:16], sum(map(len, parts)))";
@@ -34,7 +34,7 @@ fn digest_by_python(response: &[u8]) -> String {
 }
 
 #[test]
-fn the_digest_is_that_of_the_response() {
+fn the_digest_matches_the_response() {
     let bash = ["", "echo é; echo err >&2", "printf '\\377\\0'", "head -c 100000 /dev/zero", "exit 1"];
     let python = [
         "",
@@ -58,10 +58,10 @@ fn the_digest_is_that_of_the_response() {
 }
 
 #[test]
-fn resets_and_variables_stand_among_the_calls() {
+fn resets_and_variables_are_lines_among_the_calls() {
     for mut worker in [Worker::bash(), Worker::python()] {
         worker.call("x=1");
-        // A line is a line, however the request was written.
+        // The history has one line for a request, even if that is written on several.
         let request = format!(
             "{{\n \"op\": \"set\", \"seq\": {SEQ}, \"variables\": {{\"a\": [ 1.0,\n 12345678901234567890123 ], \"b\": \"\\u00e9 \\n\"}}}}"
         );
@@ -94,7 +94,7 @@ fn resets_and_variables_stand_among_the_calls() {
 }
 
 #[test]
-fn variables_beyond_the_bound_are_named() {
+fn variables_over_the_limit_are_listed_by_name() {
     let worker = Worker::python();
     let half = "x".repeat(MAX_HISTORY_VARIABLES_BYTES / 2);
     set(&worker, json!({"a": half, "b": half, "c": 1}));

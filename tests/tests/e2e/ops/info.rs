@@ -1,4 +1,4 @@
-//! What a session is at the moment, told without asking its interpreter.
+//! The description of a session, given without asking its interpreter.
 
 use std::fs;
 use std::process::Command;
@@ -107,14 +107,14 @@ fn an_answer_costs_no_time() {
     for worker in [Worker::bash(), Worker::python()] {
         let fastest =
             (0..50).map(|_| ask(&worker, json!({"op": "info"})).execution_time).fold(f64::MAX, f64::min);
-        // On an idle machine a tenth of that, in a release.
+        // On an idle machine a tenth of that, in a release build.
         assert!(fastest < 0.001, "{fastest}");
         worker.end();
     }
 }
 
 #[test]
-fn an_interpreter_that_has_ended_is_not_started_for_it() {
+fn info_does_not_start_a_new_interpreter() {
     for mut worker in [Worker::bash(), Worker::python()] {
         worker.call("x=1");
         let interpreter = worker.interpreter();
@@ -142,7 +142,7 @@ fn an_interpreter_that_has_ended_is_not_started_for_it() {
 #[test]
 fn a_session_at_work_in_the_background_answers_at_once() {
     let mut worker = Worker::bash();
-    // The signal comes between calls: in one it would keep that.
+    // The signal is sent between calls: during one it would be held back.
     worker.output(
         "trap 'while :; do :; done' USR1
         (until [ -e ended ]; do sleep 0.01; done; kill -USR1 $$; touch busy) &",

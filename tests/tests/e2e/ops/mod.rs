@@ -1,4 +1,4 @@
-//! What a host asks of a session beside running code: `reset`, `set`, `info`; and what the history tells of it all.
+//! The requests other than calls: `reset`, `set`, `info`; and their lines in the history.
 
 mod history;
 mod info;
@@ -12,7 +12,7 @@ use rlm_core::protocol::{Answer, Outcome, Response, State, Status};
 use rlm_tests::Worker;
 use serde_json::{Value, json};
 
-/// The `seq` of requests that are no calls.
+/// The `seq` of requests that are not calls.
 const SEQ: i64 = 1 << 40;
 
 /// Sends a request and returns the response, which has its `seq`.
@@ -22,7 +22,7 @@ pub(super) fn ask(worker: &Worker, mut request: Value) -> Response {
     ask_as(worker, &request.to_string())
 }
 
-/// The same, for a request that stands as it is sent.
+/// Like [`ask`], for a request that is sent as it is.
 #[track_caller]
 fn ask_as(worker: &Worker, request: &str) -> Response {
     worker.send(request.as_bytes());
@@ -60,7 +60,7 @@ pub(super) fn set(worker: &Worker, variables: Value) -> Response {
     response
 }
 
-/// Tries to set variables, which must be refused in words that hold these; the session goes on.
+/// Tries to set variables, which must be refused with a hint that contains `fault`; the session goes on.
 #[track_caller]
 pub(super) fn set_is_refused(worker: &Worker, variables: &Value, fault: &str) {
     let response = ask(worker, json!({"op": "set", "variables": variables}));
@@ -73,7 +73,7 @@ pub(super) fn set_is_refused(worker: &Worker, variables: &Value, fault: &str) {
     assert!(hint.contains(fault) && hint.ends_with("; nothing was set"), "{variables}: {hint}");
 }
 
-/// Names of the processes of a session, its worker's two and its interpreter left out.
+/// Names of the session's processes other than the worker's two and the interpreter.
 fn programs(worker: &Worker) -> Vec<String> {
     let own = [worker.pid(), worker.server(), worker.interpreter()];
     worker.processes().into_iter().filter(|(pid, _)| !own.contains(pid)).map(|(_, name)| name).collect()

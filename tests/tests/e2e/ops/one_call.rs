@@ -60,9 +60,9 @@ fn they_wait_for_their_call() {
     }
 }
 
-/// A cell may have put anything in their place: what goes with it is code of the cell's, and can be stopped.
+/// A cell may have bound the names to other values: removing those runs code of the cell, and can be stopped.
 #[test]
-fn in_python_what_goes_with_them_runs_in_the_call() {
+fn in_python_their_finalizers_run_in_the_call() {
     let mut worker = Worker::python();
     worker.output(
         "class Last:\n    def __init__(self, act): self.act = act\n    def __del__(self): self.act()",
@@ -78,7 +78,7 @@ fn in_python_what_goes_with_them_runs_in_the_call() {
 }
 
 #[test]
-fn in_bash_they_go_without_a_trace() {
+fn in_bash_they_disappear_without_a_trace() {
     let mut worker = Worker::bash();
     worker.output("true");
     for code in [
@@ -108,7 +108,7 @@ fn in_bash_they_go_without_a_trace() {
     worker.end();
 }
 
-/// The user's DEBUG trap runs before the user's commands, and before none of the worker's.
+/// The user's DEBUG trap runs before the user's commands, and never before the worker's.
 #[test]
 fn in_bash_a_debug_trap_sees_nothing_of_them() {
     for setup in [

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{ask, programs, reset};
 
-/// "At once": a start, on a busy machine.
+/// The limit for "at once": the time of a start on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -54,7 +54,7 @@ fn nothing_of_a_namespace_is_left() {
         let response = worker.call(fresh);
         assert_eq!((response.stdout.as_str(), response.execution_count), (&*expected, 3), "{response:?}");
         assert_eq!(response.answer.content, "");
-        // A cell is called by the number of its call, over all interpreters.
+        // Cells are numbered by call, across interpreters.
         let traceback = worker.call("1 / 0").result.unwrap();
         assert!(traceback.contains("File \"<cell 4>\", line 1"), "{traceback}");
         worker.end();
@@ -89,7 +89,7 @@ fn programs_of_every_kind_are_ended() {
     worker.end();
 }
 
-/// Resets a session at once that code has brought into a state.
+/// Resets a session right after code has brought it into a state.
 fn reset_from(worker: &mut Worker, state: &str) {
     worker.call(state);
     if state.contains("call_over") {
@@ -145,7 +145,7 @@ fn no_state_of_an_interpreter_keeps_it_from_ending() {
 }
 
 #[test]
-fn output_that_nobody_has_taken_is_in_the_response() {
+fn pending_output_is_in_the_response() {
     let mut worker = Worker::bash();
     worker.output("(until [ -e go ]; do sleep 0.01; done; echo late; touch done) 2>/dev/null & disown");
     fs::write(worker.fs_root().join("go"), "").unwrap();
@@ -167,7 +167,7 @@ fn output_that_nobody_has_taken_is_in_the_response() {
 }
 
 #[test]
-fn an_interpreter_that_is_dead_already_is_replaced_without_a_word() {
+fn a_dead_interpreter_is_replaced_without_a_hint() {
     for mut worker in [Worker::bash(), Worker::python()] {
         worker.call("x=1");
         let interpreter = worker.interpreter();
@@ -233,7 +233,7 @@ fn a_session_is_reset_as_often_as_its_host_likes() {
     }
 }
 
-/// A worker whose interpreter is a link that can be taken away, and the link.
+/// A worker whose interpreter is a link that can be removed, and the link.
 fn on_a_link(language: &str, link: &std::path::Path) -> Worker {
     match language {
         "bash" => {
@@ -247,7 +247,7 @@ fn on_a_link(language: &str, link: &std::path::Path) -> Worker {
     }
 }
 
-/// Resets a session whose interpreter is gone.
+/// Resets a session whose interpreter is missing.
 #[track_caller]
 fn reset_fails(worker: &Worker, link: &std::path::Path) -> Response {
     let response = ask(worker, json!({"op": "reset"}));
@@ -302,8 +302,8 @@ fn a_worker_whose_interpreter_stays_away_ends_with_the_next_call() {
 }
 
 #[test]
-fn a_worker_that_is_to_end_while_it_resets_ends() {
-    // The second start hangs until the worker is to end.
+fn a_worker_can_be_ended_while_it_resets() {
+    // The second start hangs until the worker is told to end.
     let dir = tempfile::tempdir().unwrap();
     let (script, started) = (dir.path().join("bash"), dir.path().join("started"));
     let text = format!(
@@ -317,7 +317,7 @@ fn a_worker_that_is_to_end_while_it_resets_ends() {
     let again = started.with_extension("again");
     wait_until("the second start", || again.exists());
     let begun = Instant::now();
-    // An interrupt means a call.
+    // An interrupt only affects calls.
     worker.signal(Signal::SIGINT);
     worker.signal(Signal::SIGTERM);
     assert_eq!(worker.wait().code(), Some(128 + 15));

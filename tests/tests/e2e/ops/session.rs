@@ -1,4 +1,4 @@
-//! The same through `rlm_env::Session`.
+//! `reset`, `set` and `info` through `rlm_env::Session`.
 
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Outcome, State};
@@ -44,7 +44,7 @@ fn variables_info_and_a_reset() {
 }
 
 #[test]
-fn a_dead_worker_is_told_by_each() {
+fn each_request_reports_a_dead_worker() {
     block_on(async {
         let mut session = Session::start(config(ReplLanguage::Bash)).await.unwrap();
         let error = session.execute("kill -9 $PPID; sleep 1000").await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Variables of a shell: what comes back is byte for byte what was given, whatever the shell has become.
+//! Variables of a shell: they arrive byte for byte, whatever state the shell is in.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// What the shell prints with `%s\0`, taken apart.
+/// Splits the output of `printf '%s\0'` into its strings.
 #[track_caller]
 fn strings(worker: &mut Worker, words: &str) -> Vec<String> {
     let bytes = unhex(&worker.output(&format!("builtin printf '%s\\0' {words}{HEX}")));
@@ -32,7 +32,7 @@ fn strings(worker: &mut Worker, words: &str) -> Vec<String> {
     strings
 }
 
-/// Text that a shell might take for more than text.
+/// Text that a shell might interpret.
 fn nasty() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         Just("'"),
@@ -80,7 +80,7 @@ fn nasty() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn what_comes_back_is_what_was_given() {
+fn values_survive_the_round_trip() {
     let worker = RefCell::new(Worker::bash());
     let key = nasty().prop_filter("an empty key", |key| !key.is_empty());
     let values =
@@ -155,7 +155,7 @@ fn set_is_refused_by_limit(worker: &Worker, text: String) {
 }
 
 #[test]
-fn a_bad_one_among_many_sets_none() {
+fn one_refused_variable_sets_none() {
     let mut worker = Worker::bash();
     worker.output("a=old; readonly ro=1 ro_unset; readonly -a ro_array; declare -rn ro_ref=a; b() { :; }");
     for (bad, fault) in [
@@ -209,7 +209,7 @@ fn attributes_evaluate_nothing() {
     worker.end();
 }
 
-/// Puts the shell into a state, sets variables of all kinds, and looks at them and at what must not have changed.
+/// Brings the shell into a state, sets variables of all kinds, and checks them and everything that must not change.
 #[track_caller]
 fn check_in(state: &str) {
     let mut worker = Worker::bash();
@@ -220,7 +220,7 @@ fn check_in(state: &str) {
         json!({"s": value, "l": [value, ""], "m": {"k": value, "@": "at", "a]b": 1}, "n": null}),
     );
     assert_eq!(response.exit_code, None);
-    // By files, since the state may be one in which what is printed shows more.
+    // Through files, because in some states the output shows more than what is printed.
     let show =
         "/usr/bin/printf '%s\\0' \"$s\" \"${l[@]}\" \"${m[k]}\" \"${#m[@]}\" \"${n-unset}\" >|/dev/stderr";
     let response = worker.call(show);
@@ -231,7 +231,7 @@ fn check_in(state: &str) {
 }
 
 #[test]
-fn in_whatever_state_the_shell_is() {
+fn variables_are_set_in_every_state_of_the_shell() {
     for state in [
         "set -eu -o pipefail -o noclobber -o posix",
         "set -x",
@@ -283,7 +283,7 @@ fn nothing_else_of_the_shell_changes() {
 }
 
 #[test]
-fn a_job_that_prints_meanwhile_keeps_its_output_for_the_next_call() {
+fn the_output_of_a_job_is_kept_for_the_next_call() {
     let mut worker = Worker::bash();
     worker.output("(until [ -e go ]; do sleep 0.01; done; echo late; touch done) 2>/dev/null & disown");
     std::fs::write(worker.fs_root().join("go"), "").unwrap();
@@ -294,7 +294,7 @@ fn a_job_that_prints_meanwhile_keeps_its_output_for_the_next_call() {
 }
 
 #[test]
-fn a_shell_that_died_is_replaced_first_and_that_is_told() {
+fn a_dead_shell_is_replaced_first_and_a_hint_says_so() {
     let mut worker = Worker::bash();
     worker.output("x=old; RLM_CONTENT=answer");
     let shell = worker.interpreter();
@@ -315,7 +315,7 @@ fn a_shell_that_is_busy_with_a_trap_is_stopped_at_the_limit() {
     std::fs::write(worker.fs_root().join("go"), "").unwrap();
     worker.wait_for_file("done");
     let response = ask(&worker, json!({"op": "set", "variables": {"y": 1, "z": 1}}));
-    // The interrupt throws the shell out of its trap, and out of all else; bash 5.2 may fall.
+    // The interrupt throws the shell out of its trap and everything else; bash 5.2 may crash.
     assert_eq!(response.outcome, Outcome::TimedOut, "{response:?}");
     let hint = response.hint.unwrap();
     match response.state {
@@ -346,15 +346,15 @@ fn variables_that_change_the_shell_itself() {
 }
 
 #[test]
-fn an_interrupt_means_a_call_and_not_this() {
+fn an_interrupt_does_not_stop_a_set() {
     let mut worker = Worker::bash();
-    // It keeps the shell at work for a good part of a second.
+    // These variables keep the shell busy for a good part of a second.
     let map: BTreeMap<String, usize> = (0..60_000).map(|number| (format!("k{number}"), number)).collect();
     let request = json!({"op": "set", "seq": SEQ, "variables": {"m": map, "z": 1}});
     worker.send(request.to_string().as_bytes());
     for _ in 0..200 {
         worker.signal(Signal::SIGINT);
-        // The interrupts come at any stage of the request: nobody tells how far it is.
+        // The interrupts arrive at any stage of the request: nothing reports its progress.
         std::thread::sleep(Duration::from_millis(5));
     }
     let response = worker.receive();
@@ -364,7 +364,7 @@ fn an_interrupt_means_a_call_and_not_this() {
 }
 
 #[test]
-fn requests_that_are_none() {
+fn invalid_requests_are_refused() {
     let worker = Worker::bash();
     for (request, fault) in [
         (json!({"op": "set"}), "op `set` has no field `variables`, an object of names and values"),

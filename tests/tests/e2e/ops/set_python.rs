@@ -33,7 +33,7 @@ fn values() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn what_comes_back_is_what_was_given() {
+fn values_survive_the_round_trip() {
     let worker = RefCell::new(Worker::python());
     let mut runner = TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
     let checked = runner.run(&(values(), any::<String>()), |(value, text)| {
@@ -83,7 +83,7 @@ fn values_are_those_of_json_loads_in_every_python() {
         worker.value("import json, sys; getattr(sys, 'set_int_max_str_digits', lambda n: n)(0)");
         let all = texts.join(", ");
         let request = format!(r#"{{"op": "set", "seq": {SEQ}, "variables": {{"values": [{all}]}}}}"#);
-        // The same text as a string, for Python's own reader.
+        // The same text as a string, for Python's own parser.
         assert_eq!(ask_as(&worker, &request).outcome, Outcome::Ok);
         set(&worker, json!({"text": format!("[{all}]")}));
         assert_eq!(
@@ -122,7 +122,7 @@ fn the_largest_values() {
 }
 
 #[test]
-fn a_bad_one_among_many_sets_none() {
+fn one_refused_variable_sets_none() {
     let endpoint = ExistingEndpoint::start();
     for python in pythons() {
         let mut worker = endpoint.tools_for(Setup::python_at(&python)).start();
@@ -149,7 +149,7 @@ fn a_bad_one_among_many_sets_none() {
             set_is_refused(&worker, &json!({"a": "new", name: 1, "zz": 1}), fault);
         }
         assert_eq!(worker.value("a, before == sorted(set(dir()) - {'before'})"), "('old', True)");
-        // Names as code writes them, whichever letters spell them.
+        // Names are normalised as in code, whatever characters spell them.
         set(&worker, json!({"ﬁ": 1, "größe": 2, "match": 3, "_": 4, "list": 5, "ℌ": 6}));
         assert_eq!(worker.value("fi, ﬁ, größe, match, _, list, H"), "(1, 1, 2, 3, 4, 5, 6)");
         worker.end();
@@ -157,7 +157,7 @@ fn a_bad_one_among_many_sets_none() {
 }
 
 #[test]
-fn whatever_the_cells_have_done() {
+fn variables_are_set_whatever_the_cells_have_done() {
     for state in [
         "import builtins\nfor name in list(vars(builtins)):\n    if name != 'Exception': delattr(builtins, name)",
         "import sys\nsys.modules.clear(); sys.meta_path.clear(); sys.path.clear()",
@@ -182,7 +182,7 @@ fn whatever_the_cells_have_done() {
 }
 
 #[test]
-fn old_values_may_run_code_as_they_go() {
+fn old_values_may_run_finalizers() {
     let mut worker = Worker::python();
     worker.value("import time\nclass A:\n    def __del__(self): print('gone'); 1/0\nx = A(); y = A(); answer['content'] = 'kept'");
     let response = set(&worker, json!({"x": 1, "y": 2}));
@@ -203,7 +203,7 @@ fn old_values_may_run_code_as_they_go() {
 }
 
 #[test]
-fn an_interpreter_that_died_is_replaced_first_and_that_is_told() {
+fn a_dead_interpreter_is_replaced_first_and_a_hint_says_so() {
     let mut worker = Worker::python();
     worker.value("x = 1; answer['content'] = 'answer'");
     let interpreter = worker.interpreter();
@@ -217,7 +217,7 @@ fn an_interpreter_that_died_is_replaced_first_and_that_is_told() {
 }
 
 #[test]
-fn an_interpreter_that_is_busy_with_a_handler_is_replaced_at_the_limit() {
+fn an_interpreter_busy_with_a_signal_handler_is_replaced_at_the_limit() {
     let mut worker = Setup::python().env("RLM_EXEC_TIMEOUT", 0.5).start();
     worker.value("import signal\ndef spin(*_):\n    open('busy', 'w').close()\n    while True: pass\nsignal.signal(signal.SIGUSR1, spin)");
     kill(worker.interpreter(), Signal::SIGUSR1).unwrap();
@@ -255,14 +255,14 @@ fn memory_that_runs_out_sets_nothing() {
 }
 
 #[test]
-fn an_interrupt_means_a_cell_and_not_this() {
+fn an_interrupt_does_not_stop_a_set() {
     let mut worker = Worker::python();
     let list: Vec<usize> = (0..100_000).collect();
     let request = json!({"op": "set", "seq": SEQ, "variables": {"l": list, "z": 1}});
     worker.send(request.to_string().as_bytes());
     for _ in 0..20 {
         worker.signal(Signal::SIGINT);
-        // The interrupts come at any stage of the request: nobody tells how far it is.
+        // The interrupts arrive at any stage of the request: nothing reports its progress.
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let response = worker.receive();
@@ -272,7 +272,7 @@ fn an_interrupt_means_a_cell_and_not_this() {
 }
 
 #[test]
-fn a_set_counts_for_no_cell() {
+fn a_set_does_not_count_as_a_cell() {
     let mut worker = Worker::python();
     worker.value("1");
     assert_eq!(set(&worker, json!({"x": 1})).execution_count, 1);

@@ -1,9 +1,9 @@
-//! `answer` arrives, whatever a cell makes of it. No numpy here: plain interpreters have none.
+//! `answer` is read correctly, whatever a cell makes of it. Without numpy, which plain interpreters do not have.
 
 use rlm_core::protocol::{Answer, Outcome, State};
 use rlm_tests::Worker;
 
-/// Runs a cell that must end well, and checks the answer after it.
+/// Runs a cell that must succeed, and checks the answer after it.
 #[track_caller]
 fn check(worker: &mut Worker, code: &str, ready: bool, content: &str) {
     let response = worker.call(code);
@@ -44,7 +44,7 @@ fn the_answer_is_what_the_dict_holds() {
 }
 
 #[test]
-fn an_answer_that_is_no_dict_is_its_own_content() {
+fn an_answer_that_is_not_a_dict_is_its_own_content() {
     let mut worker = Worker::python();
     check(&mut worker, "del answer", false, "");
     check(&mut worker, "answer = 'text'", true, "text");

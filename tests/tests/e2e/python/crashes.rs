@@ -1,4 +1,4 @@
-//! What ends the interpreter is answered at once, and the next cell runs in a fresh namespace.
+//! The end of the interpreter is reported at once, and the next cell runs in a fresh namespace.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_tests::{Setup, Worker, open_descriptors, pythons, wait_until};
 use serde_json::json;
 
-/// "At once": far below any time limit, far above what a restart takes on a busy machine.
+/// The limit for "at once": far below any time limit, far above the time of a restart on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// The cell ends its interpreter; the reply says so, and in whose words.
+/// Runs a cell that ends its interpreter; the hint of the response must say `why`.
 fn crashes(worker: &mut Worker, code: &str, why: &str) {
     worker.value("kept = 1; answer['content'] = 'so far'; answer['ready'] = True");
     let begun = Instant::now();
@@ -38,7 +38,7 @@ fn the_end_of_the_process_is_answered_at_once() {
     worker.end();
 }
 
-/// The kernel has not told of its death when the request comes, so it goes to the dead one.
+/// The kernel has not reported its death when the request arrives, so it goes to the dead interpreter.
 #[test]
 fn an_interpreter_that_is_killed_right_before_a_request_is_replaced_and_nothing_of_the_request_is_lost() {
     let mut worker = Worker::python();
@@ -66,7 +66,7 @@ fn exhausting_the_stack_in_c_is_answered_at_once() {
         let mut worker = Setup::python_at(&python).start();
         worker.value("import sys; sys.setrecursionlimit(10**9)");
         let response = worker.call("x = []\nfor _ in range(10**6): x = [x]\nrepr(x)");
-        // Newer Pythons notice it themselves, and raise.
+        // Newer Pythons detect it themselves, and raise.
         match response.outcome {
             Outcome::Crashed => assert_eq!(response.state, State::Reset),
             outcome => assert_eq!((outcome, response.state), (Outcome::Error, State::Kept), "{response:?}"),
@@ -123,7 +123,7 @@ fn a_forked_child_never_answers() {
             "{response:?}"
         );
     }
-    // One that lives on keeps nothing from going on.
+    // A child that lives on does not block the session.
     assert_eq!(worker.value("import time\nif os.fork() == 0: time.sleep(1000)\n5"), "5");
     assert_eq!(worker.value("1 + 1"), "2");
     worker.end();
@@ -155,7 +155,7 @@ fn a_session_that_stops_its_worker_goes_on() {
 }
 
 #[test]
-fn an_interpreter_that_loses_its_way_says_how() {
+fn an_interpreter_that_loses_its_connection_says_how() {
     let mut worker = Worker::python();
     let response = worker.call("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))");
     assert_eq!((response.outcome, response.state), (Outcome::Crashed, State::Reset));
@@ -165,7 +165,7 @@ fn an_interpreter_that_loses_its_way_says_how() {
 }
 
 #[test]
-fn closed_descriptors_are_put_back() {
+fn closed_descriptors_are_restored() {
     let mut worker = Worker::python();
     assert_eq!(worker.value("kept = 1; import os; os.closerange(0, 1024); 5"), "5");
     assert_eq!(worker.output("print('on'); os.write(1, b'raw\\n')"), "on\nraw\n");
@@ -207,7 +207,7 @@ fn a_stopped_interpreter_goes_on() {
 }
 
 #[test]
-fn an_interpreter_that_dies_between_calls_is_told_with_the_next() {
+fn the_next_call_reports_an_interpreter_that_died_between_calls() {
     let mut worker = Worker::python();
     worker.value("kept = 1; answer['content'] = 'so far'");
     let interpreter = worker.interpreter();

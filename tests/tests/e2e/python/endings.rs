@@ -1,4 +1,4 @@
-//! When a worker ends, so do its interpreter and all that cells have started; and while it lives, nothing grows.
+//! When a worker ends, so do its interpreter and everything that cells have started; while it runs, nothing grows.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::endings::{assert_all_gone, outlive_the_host, shut_down, sleep_when_idle};
 
-/// Starts programs of every kind and leaves a cell running that heeds no signal of the gentle kind.
+/// Starts programs of every kind, and leaves a cell running that only SIGKILL stops.
 fn start_programs(worker: &mut Worker) {
     worker.value(
         "import multiprocessing, os, signal, subprocess, threading, time
@@ -84,7 +84,7 @@ fn a_response_that_nobody_reads_does_not_keep_the_worker() {
 #[test]
 fn signals_during_the_start_leave_nothing() {
     let python = default_python();
-    // Without waiting for ready: the signal meets any stage of the start.
+    // Without waiting for the ready flag: the signal arrives at any stage of the start.
     for delay in [0, 500, 1500, 4000, 8000, 15_000, 25_000] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rlm_context.json"), json!({"fs_root": dir.path()}).to_string()).unwrap();
@@ -98,7 +98,7 @@ fn signals_during_the_start_leave_nothing() {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        // It is the time of the signal that is under test.
+        // The time of the signal is what is tested.
         std::thread::sleep(Duration::from_micros(delay));
         kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
         assert_eq!(shell_status(child.wait().unwrap()), 143, "after {delay} µs");
@@ -111,7 +111,7 @@ fn signals_during_the_start_leave_nothing() {
     }
 }
 
-/// Memory of a process that is no file's, in KiB: pages of files count for whoever maps them alone at that moment.
+/// Anonymous memory of a process, in KiB: pages of files would count for the only process that maps them at the moment.
 fn anonymous_kib(pid: Pid) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
@@ -121,7 +121,7 @@ fn anonymous_kib(pid: Pid) -> u64 {
 #[test]
 fn ten_thousand_cells_leave_nothing_behind() {
     let mut worker = Worker::python();
-    // Of every kind: values, functions that replace each other, errors, output, answers, tasks.
+    // Cells of every kind: values, functions that replace each other, errors, output, answers, tasks.
     let round = |worker: &mut Worker, count: usize| {
         for at in 0..count {
             let number = worker.call(match at % 6 {
@@ -142,7 +142,7 @@ fn ten_thousand_cells_leave_nothing_behind() {
     let after = (pids.map(anonymous_kib), pids.map(open_descriptors));
     assert_eq!(after.1, before.1, "descriptors");
     for (before, after) in before.0.into_iter().zip(after.0) {
-        // Five in a hundred, and what the allocator may hold back at one moment and not at the other.
+        // Five percent, and the memory that the allocator may hold back at one moment and not at the other.
         assert!(after <= before + before / 20 + 128, "{before} KiB before, {after} KiB after");
     }
     worker.end();

@@ -1,6 +1,6 @@
-//! Which Python runs the cells, and what the session has of its surroundings: virtual environments, variables, locale.
+//! The Python that runs the cells, and its surroundings: virtual environments, variables, locale.
 
-// What is skipped is said where a test's output is looked at.
+// Skipped tests say so where the output of a test is shown.
 #![allow(clippy::print_stdout)]
 
 use std::fs;
@@ -68,9 +68,9 @@ fn a_virtual_environment_is_the_sessions_own() {
     }
 }
 
-/// A virtual environment with numpy, kept with what cargo builds. None, and a word why, where it cannot be made.
+/// A virtual environment with numpy, kept in Cargo's target directory. None, with a message, if it cannot be created.
 fn numpy_venv() -> Option<PathBuf> {
-    // The newest one that has pip: numpy is shipped ready-made for it.
+    // The newest one that has pip: numpy has prebuilt packages for it.
     let has_pip = |python: &PathBuf| {
         Command::new(python)
             .args(["-I", "-c", "import pip, ensurepip"])
@@ -119,7 +119,7 @@ fn c_extensions_of_a_virtual_environment_work_behind_the_jail_too() {
     }
 }
 
-/// Starts a worker that cannot start, and returns what it said and its log.
+/// Starts a worker that cannot start, and returns its output and its log.
 fn fails_to_start(program: &Path, arguments: &[&str], env: &[(&str, &Path)]) -> (Output, String) {
     let dir = tempfile::tempdir().unwrap();
     let control = ControlDir::new(dir.path());
@@ -139,7 +139,8 @@ fn fails_to_start(program: &Path, arguments: &[&str], env: &[(&str, &Path)]) -> 
     (output, fs::read_to_string(control.log_file()).unwrap())
 }
 
-/// One sentence on standard error that says this, the same in the log, and exit status 3.
+/// Checks that standard error is one sentence that contains this, that the log has it too, and that the exit status is
+/// 3.
 #[track_caller]
 fn says((output, log): (Output, String), sentence: &str) {
     let words = String::from_utf8(output.stderr).unwrap();
@@ -168,7 +169,7 @@ fn a_python_that_cannot_be_used_is_named_with_the_reason() {
         fails_to_start(&worker, &[], &[("VIRTUAL_ENV", dir.path())]),
         "/gone/python3.9, which no longer exists: recreate the virtual environment",
     );
-    // A program that is no Python, and one that is an old Python.
+    // A program that is not a Python, and one that is an old Python.
     says(
         fails_to_start(&worker, &["--python", "/bin/false"], &[]),
         "/bin/false ended with status 1 before it was ready",
@@ -214,7 +215,7 @@ fn a_worker_without_its_engine_says_so() {
 }
 
 #[test]
-fn the_session_sees_no_variable_unasked() {
+fn the_session_only_sees_allowed_variables() {
     let mut worker = Setup::python().env("OPENAI_API_KEY", "secret").env("PYTHONPATH", "/elsewhere").start();
     assert_eq!(
         worker.value(

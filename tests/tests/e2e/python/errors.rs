@@ -68,13 +68,13 @@ fn a_traceback_begins_in_the_cell_and_shows_lines_of_earlier_cells() {
 KeyError: 'k'";
     let found = traceback(&mut worker, "# A comment.\nraise_it = f(); x = 1", "KeyError");
     assert_eq!(without_marks(&found), without_marks(expected));
-    // The last expression is compiled by itself, and stands on its own line nevertheless.
+    // The last expression is compiled separately, and still has its own line number.
     let found = traceback(&mut worker, "x = 1\n\nf()", "KeyError");
     assert!(found.contains("File \"<cell 3>\", line 3, in <module>\n    f()\n"), "{found}");
     worker.end();
 }
 
-/// A traceback without the lines that mark the place within a line: they differ from version to version.
+/// A traceback without the lines that mark a position within a line: they differ between versions.
 fn without_marks(traceback: &str) -> String {
     let is_mark = |line: &&str| !line.trim().is_empty() && line.chars().all(|c| " ^~".contains(c));
     traceback.lines().filter(|line| !is_mark(line)).collect::<Vec<_>>().join("\n")
@@ -119,7 +119,7 @@ Traceback (most recent call last):
     1 / 0
 ZeroDivisionError: division by zero";
     assert_eq!(without_marks(&found), expected);
-    // Nothing of one cell's exception clings to the next.
+    // An exception does not carry over to the next cell.
     let found = traceback(&mut worker, "raise ValueError('alone')", "ValueError");
     assert_eq!(
         without_marks(&found),
@@ -135,7 +135,7 @@ ValueError: alone"
 fn an_exception_group_shows_its_members() {
     for python in pythons() {
         let mut worker = Setup::python_at(&python).start();
-        // Version 3.10 has none.
+        // Python 3.10 does not have them.
         if worker.value("import sys\nsys.version_info >= (3, 11)") == "True" {
             let code = "raise ExceptionGroup('both', [ValueError(1), TypeError('t')])";
             let response = raises(&mut worker, code, "ExceptionGroup");
@@ -231,7 +231,7 @@ ZeroDivisionError: division by zero";
 }
 
 #[test]
-fn errors_that_reach_nobody_are_on_stderr() {
+fn unraisable_errors_are_on_stderr() {
     let mut worker = Worker::python();
     let code = "import threading
 def f():
@@ -294,7 +294,7 @@ fn an_exception_that_cannot_be_shown_is_still_named() {
 }
 
 #[test]
-fn a_nul_in_the_source_is_an_error_or_a_character_and_no_end() {
+fn a_nul_does_not_end_the_source() {
     let mut worker = Worker::python();
     worker.output("x = 1");
     let response = worker.call("y = 'a\0b'");
@@ -324,7 +324,7 @@ const TAMPERING: [&str; 12] = [
     "import builtins; builtins.__dict__.clear()",
 ];
 
-/// Checks that cells have results, and errors tracebacks that name exception and lines.
+/// Checks that cells have results, and that errors have tracebacks with exception and lines.
 #[track_caller]
 fn check_tampered(worker: &mut Worker, tampering: &str) {
     assert_eq!(worker.value("6 * 7"), "42", "{tampering}");
@@ -379,7 +379,7 @@ fn lines_are_counted_as_python_counts_them() {
 }
 
 #[test]
-fn what_a_file_may_hold_a_cell_may_hold_too() {
+fn a_cell_may_contain_whatever_a_file_may() {
     let mut worker = Worker::python();
     assert_eq!(worker.value("\u{feff}x = 5\nx"), "5");
     let sum = vec!["x"; 1200].join(" + ");

@@ -1,4 +1,4 @@
-//! `FINAL` and `FINAL_VAR`, where the session has them.
+//! `FINAL` and `FINAL_VAR`, in sessions that have them.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn start() -> Worker {
     Setup::python().env("RLM_FINAL_FUNCTIONS", "1").start()
 }
 
-/// Runs a cell that must end well, and returns the answer, where it is ready.
+/// Runs a cell that must succeed, and returns the answer if it is ready.
 #[track_caller]
 fn answer(worker: &mut Worker, code: &str) -> String {
     let response = worker.call(code);
@@ -54,7 +54,7 @@ fn they_set_the_answer_in_every_python() {
 }
 
 #[test]
-fn what_they_cannot_take_is_told_without_a_frame_of_ours() {
+fn their_errors_show_no_frame_of_ours() {
     let mut worker = start();
     worker.output("total_sum = 1; totals = 2; number = 3");
     let cell = |number: u64, line: &str| {
@@ -90,7 +90,7 @@ fn what_they_cannot_take_is_told_without_a_frame_of_ours() {
             .collect();
         assert_eq!(without_carets, format!("{}{fault}\n", cell(number, code)));
     }
-    // A text that raises is the cell's own.
+    // An exception while the text is made is the cell's own.
     let odd = "class Odd:\n    def __str__(self):\n        return 1 / 0  # here\nFINAL(Odd())";
     let shown = traceback(&mut worker, odd, "ZeroDivisionError");
     assert!(
@@ -106,7 +106,7 @@ fn what_they_cannot_take_is_told_without_a_frame_of_ours() {
 }
 
 #[test]
-fn they_are_functions_of_the_session() {
+fn they_belong_to_the_session() {
     let mut worker = start();
     assert_eq!(
         worker.value("import inspect; str(inspect.signature(FINAL)), FINAL_VAR.__name__"),
@@ -116,14 +116,14 @@ fn they_are_functions_of_the_session() {
     assert_eq!(worker.value("FINAL = 1; del FINAL_VAR; FINAL"), "1");
     reset(&worker);
     assert_eq!(answer(&mut worker, "x = 'again'; FINAL_VAR('x')"), "again");
-    // So does the interpreter that comes after one that died.
+    // An interpreter that replaces a dead one has them too.
     worker.call("import os; os._exit(1)");
     assert_eq!(answer(&mut worker, "FINAL('after')"), "after");
     worker.end();
 }
 
 #[test]
-fn without_the_flag_there_are_none() {
+fn without_the_flag_they_do_not_exist() {
     for setup in [
         Setup::python(),
         Setup::python().env("RLM_FINAL_FUNCTIONS", "0"),
@@ -167,7 +167,7 @@ fn a_bad_flag_and_a_tool_of_the_same_name_are_refused() {
     let fault = "root tool \"FINAL\" of RLM_ROOT_TOOL_NAMES cannot be a function: RLM_FINAL_FUNCTIONS defines \
                  a function of this name";
     assert!(taken.contains(fault), "{taken}");
-    // Without the flag the name is free.
+    // Without the flag a tool may have the name.
     let endpoint = ExistingEndpoint::start();
     let mut worker = endpoint.tools_for(Setup::python()).env("RLM_ROOT_TOOL_NAMES", r#"["FINAL"]"#).start();
     assert_eq!(worker.value("FINAL.__doc__"), "'The root tool FINAL: it runs on the host.'");

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use rlm_core::protocol::Outcome;
 use rlm_tests::{Setup, Worker, pythons};
 
-/// The cell raises, and the last line of its traceback is this.
+/// Checks that a cell raises, and the last line of its traceback.
 #[track_caller]
 fn raises(worker: &mut Worker, code: &str, last_line: &str) {
     let response = worker.call(code);
@@ -121,7 +121,7 @@ fn inside_the_jail_everything_works_on_every_python() {
         symlink(outside.path(), worker.fs_root().join("link")).unwrap();
         worker.value("import os, shutil, subprocess, tempfile, pathlib");
         let tree = "os.makedirs('tree/a/b'); open('tree/a/b/link', 'w').close(); os.symlink(os.path.abspath('link'), 'tree/out')";
-        // `link` below the tree is a file; in the working directory it leads outside. Only the descriptor tells.
+        // `link` below the tree is a file; in the working directory it leads outside. Only the descriptor decides.
         assert_eq!(worker.value(&format!("{tree}\nshutil.rmtree('tree'); os.listdir('.')")), "['link']");
         assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "untouched");
         assert_eq!(worker.value("os.remove('link'); os.listdir()"), "[]");

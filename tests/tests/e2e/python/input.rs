@@ -1,4 +1,4 @@
-//! Nobody types: whoever reads standard input gets end of file at once.
+//! Nobody types: a read from standard input gets end of file at once.
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::Worker;

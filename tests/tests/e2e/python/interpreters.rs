@@ -30,7 +30,7 @@ fn check(python: &Path) {
     assert!(found.contains("\n  File \"<cell 3>\", line 2, in f\n    return 1 / n\n"), "{found}");
     assert!(found.ends_with("\nZeroDivisionError: division by zero"), "{found}");
 
-    // What `exec` runs has no source, and must not be given another's.
+    // Code that `exec` runs has no source, and must not be shown another's.
     let found = traceback(&mut worker, "exec('x = 1\\n1 / 0')", "ZeroDivisionError");
     assert!(
         found.ends_with("\n  File \"<string>\", line 2, in <module>\nZeroDivisionError: division by zero"),

@@ -1,4 +1,4 @@
-//! Time limits and interrupts: the namespace is kept wherever Python can be stopped, and the reply comes in time.
+//! Time limits and interrupts: the namespace is kept wherever Python can be stopped, and the response comes in time.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::{Setup, Worker, pythons, wait_until};
 use serde_json::json;
 
-/// How long after its time limit a call may come back.
+/// Longest time after its time limit in which a call must return.
 const LATEST: Duration = Duration::from_secs(4);
 
-/// Runs a cell that does not end, with a short time limit, and checks that it comes back in time.
+/// Runs a cell that does not end, with a short time limit, and checks that the response comes in time.
 fn run_out_of_time(worker: &mut Worker, code: &str) -> Response {
     let limit = 0.2;
     let begun = Instant::now();
@@ -20,7 +20,7 @@ fn run_out_of_time(worker: &mut Worker, code: &str) -> Response {
     response
 }
 
-/// Every cell is stopped at its time limit, and the same interpreter goes on.
+/// Checks that every cell is stopped at its time limit, and that the same interpreter goes on.
 fn stopped_and_kept(worker: &mut Worker, cells: &[&str]) {
     worker.value("kept = 41");
     for code in cells {
@@ -169,7 +169,7 @@ fn what_cannot_be_stopped_is_killed_and_the_reply_says_so() {
 }
 
 #[test]
-fn a_cell_that_ends_its_interpreter_when_it_is_stopped_is_told_from_one_that_had_to_be_killed() {
+fn a_cell_that_ends_its_interpreter_when_stopped_is_not_reported_as_killed() {
     let mut worker = Worker::python();
     let response =
         run_out_of_time(&mut worker, "import os, time\ntry: time.sleep(1000)\nfinally: os._exit(4)");
@@ -196,11 +196,11 @@ fn an_interrupt_ends_the_call_and_keeps_the_session() {
 }
 
 #[test]
-fn an_interrupt_that_comes_late_hits_nothing() {
+fn a_late_interrupt_has_no_effect() {
     let mut worker = Worker::python();
     worker.signal(Signal::SIGINT);
     assert_eq!(worker.value("1 + 1"), "2");
-    // At random moments of calls that end by themselves: the call it was meant for, or none.
+    // At random moments of calls that end by themselves: it stops the call it was meant for, or nothing.
     for round in 0..300 {
         worker.send_call("sum(range(2000))", json!({}));
         for _ in 0..round * 7 {
@@ -235,7 +235,7 @@ fn handlers_of_other_signals_run_while_no_cell_does() {
 fn programs_of_earlier_cells_outlive_an_interrupt() {
     let mut worker = Worker::python();
     worker.value("import subprocess, time\nearlier = subprocess.Popen(['sleep', '1000'])");
-    // The programs of a cell are told by the clock tick that they were started in.
+    // Programs of a cell are recognised by the clock tick of their start.
     worker.value("time.sleep(0.05)");
     run_out_of_time(&mut worker, "import os; os.system('sleep 1000')");
     assert_eq!(worker.value("earlier.poll()"), "");

@@ -18,7 +18,7 @@ mod written;
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::Worker;
 
-/// Runs a cell that must raise this, and returns the response: the session goes on with its state.
+/// Runs a cell that must raise this, and returns the response; the session must keep its state.
 #[track_caller]
 fn raises(worker: &mut Worker, code: &str, kind: &str) -> Response {
     let response = worker.call(code);

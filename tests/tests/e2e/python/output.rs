@@ -1,10 +1,10 @@
-//! What a cell writes is what it returns: all of it, in order, whichever way it is written.
+//! The output of a cell: all of it, in order, whichever way it is written.
 
 use rlm_core::protocol::{Outcome, Response, Truncated};
 use rlm_tests::Worker;
 use serde_json::json;
 
-/// Runs a cell that must end well, and checks what it wrote.
+/// Runs a cell that must succeed, and checks its output.
 #[track_caller]
 fn check(worker: &mut Worker, code: &str, stdout: &str, stderr: &str) {
     let response = worker.call(code);
@@ -86,7 +86,7 @@ for i in range(100):
 }
 
 #[test]
-fn what_a_thread_prints_later_belongs_to_the_next_cell() {
+fn later_output_of_a_thread_belongs_to_the_next_cell() {
     let mut worker = Worker::python();
     let code = "
 import os, threading
@@ -166,7 +166,7 @@ fn whatever_a_cell_does_to_its_streams_the_next_one_has_them_again() {
 }
 
 #[test]
-fn what_was_captured_does_not_come_out() {
+fn captured_output_is_not_printed() {
     let mut worker = Worker::python();
     let code = "import contextlib, io
 with contextlib.redirect_stdout(io.StringIO()) as captured: print('inside')

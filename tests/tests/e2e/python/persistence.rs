@@ -117,7 +117,7 @@ seen
 }
 
 #[test]
-fn all_of_a_cell_that_awaits_sees_a_running_loop() {
+fn every_part_of_a_cell_that_awaits_sees_a_running_loop() {
     let mut worker = Worker::python();
     worker.output("import asyncio\nasync def f():\n    return await asyncio.sleep(0, 'done')");
     assert_eq!(worker.value("task = asyncio.create_task(f())\nawait task"), "'done'");
@@ -206,7 +206,7 @@ fn the_namespace_begins_with_the_documented_names_alone() {
 }
 
 #[test]
-fn sources_of_what_cells_define_can_be_had() {
+fn sources_of_cells_are_available() {
     let mut worker = Worker::python();
     let code = "def f(n):
     return n  # the comment too
@@ -327,7 +327,7 @@ threading.Thread(target=work).start()
 ";
     worker.output(code);
     std::fs::write(worker.fs_root().join("gate"), "go").unwrap();
-    // No cell runs while the thread does this.
+    // The thread does this while no cell runs.
     worker.wait_for_file("worked");
     assert_eq!(worker.value("read"), "['go']");
     worker.end();

@@ -1,4 +1,4 @@
-//! Cells of which the host runs something else than was written: what is shown is what was written.
+//! Intercepted cells: the code that runs differs from the code as written, which is the one that is shown.
 
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::{Setup, Worker, pythons};
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::ops::set;
 
-/// What the tool `f` of these tests returns.
+/// The value that the tool `f` of these tests returns.
 const VALUE: &str = r#"{"zero": 0, "text": "é"}"#;
 
-/// Written cells that call `f` where it can be intercepted, each with the text of its calls.
+/// Cells as written that call `f` where it can be intercepted, each with the text of its calls.
 const CELLS: &[(&str, &[&str])] = &[
     ("info = f()\ninfo['text'] / info['zero']", &["f()"]),
     ("a = f(1, 'x', key=[1, -2]); b = 1 / a['zero']; c = 2", &["f(1, 'x', key=[1, -2])"]),
@@ -34,7 +34,7 @@ const CELLS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The code that runs: each call is a variable.
+/// The code that runs: a variable in place of each call.
 fn rewritten(written: &str, calls: &[&str]) -> (String, Vec<String>) {
     let mut code = written.to_owned();
     let names: Vec<String> =
@@ -45,7 +45,7 @@ fn rewritten(written: &str, calls: &[&str]) -> (String, Vec<String>) {
     (code, names)
 }
 
-/// Sets what the calls returned, and runs the code.
+/// Sets the values of the calls, and runs the code.
 fn intercepted(worker: &mut Worker, written: &str, calls: &[&str]) -> Response {
     let (code, names) = rewritten(written, calls);
     assert_ne!(code, written);
@@ -54,13 +54,13 @@ fn intercepted(worker: &mut Worker, written: &str, calls: &[&str]) -> Response {
     worker.call_with(&code, json!({"source": written}))
 }
 
-/// What a person sees of a cell.
+/// The part of a response that a person sees.
 fn shown(response: Response) -> (Outcome, State, String, String, Option<String>) {
     (response.outcome, response.state, response.stdout, response.stderr, response.result)
 }
 
 #[test]
-fn all_that_is_shown_is_as_if_the_calls_had_run_in_every_python() {
+fn everything_shown_is_as_if_the_calls_had_run_in_every_python() {
     for python in pythons() {
         let mut called = Setup::python_at(&python).start();
         let mut worker = Setup::python_at(&python).start();
@@ -76,7 +76,7 @@ fn all_that_is_shown_is_as_if_the_calls_had_run_in_every_python() {
 }
 
 #[test]
-fn what_was_written_stays_with_what_it_defined() {
+fn definitions_keep_their_source_as_written() {
     let mut worker = Worker::python();
     let written = "info = f('a longer call than its name')\ndef g():\n    return info['zero'] / 0\nclass C:\n    x = 1\n";
     let response = intercepted(&mut worker, written, &["f('a longer call than its name')"]);
@@ -95,7 +95,7 @@ fn what_was_written_stays_with_what_it_defined() {
 }
 
 #[test]
-fn what_does_not_go_with_the_code_is_left_aside() {
+fn a_source_that_does_not_match_the_code_is_ignored() {
     let mut worker = Worker::python();
     let deep = format!("x = {}1\n1 / 0", "1 + ".repeat(20_000));
     for (code, source) in [
@@ -133,9 +133,9 @@ fn what_does_not_go_with_the_code_is_left_aside() {
     worker.end();
 }
 
-/// What Python says of what was written, where that is no program: the host's parser may know another Python than this.
+/// A source that this Python cannot parse gets this Python's error: the host's parser may know another version.
 #[test]
-fn what_was_written_and_is_no_program_is_told_of_and_nothing_runs() {
+fn a_source_that_cannot_be_parsed_is_an_error_and_nothing_runs() {
     for python in pythons() {
         let mut called = Setup::python_at(&python).start();
         let mut worker = Setup::python_at(&python).start();
@@ -203,9 +203,9 @@ fn warnings_are_as_if_the_calls_had_run_in_every_python() {
     }
 }
 
-/// What is too long to be compared runs with its own places, and shows what was written where the lines are the same.
+/// Code that is too long to be compared runs with its own positions, and shows the source if the lines are the same.
 #[test]
-fn what_was_written_is_compared_up_to_a_length() {
+fn the_source_is_compared_up_to_a_length() {
     let mut worker = Worker::python();
     let filler = "x = 1\n".repeat(50_000);
     let shorter = "x = 1\n".repeat(5_000);
@@ -222,7 +222,7 @@ fn what_was_written_is_compared_up_to_a_length() {
         let result = intercepted(&mut worker, &written, &[call]).result.unwrap();
         assert!(result.contains(&format!("line {line}, in <module>\n    {text}\n")), "{result}");
     }
-    // Far more to compare than to run.
+    // Comparing it would take far longer than running it.
     let source = "1,\n".repeat(1_000_000);
     let response = worker.call_with("1 / 0", json!({"source": source, "timeout": 20}));
     assert!(response.result.unwrap().contains("\n    1 / 0\n"), "{:?}", response.outcome);
@@ -230,9 +230,9 @@ fn what_was_written_is_compared_up_to_a_length() {
 }
 
 #[test]
-fn code_as_deep_as_python_takes_it_keeps_the_places_of_what_was_written() {
+fn code_of_the_deepest_nesting_keeps_the_positions_of_the_source() {
     let mut worker = Worker::python();
-    // Deeper than functions of Python could call themselves, and no deeper than a tree of objects may be.
+    // Deeper than recursive Python functions could go, but no deeper than a tree of objects may be.
     let nested = (0..90).fold(String::new(), |code, depth| format!("{code}{}if a:\n", " ".repeat(depth)));
     let written = format!("a = f(1,\n  2)\n{nested}{}{}1 / 0", " ".repeat(90), "not ".repeat(100));
     let response = intercepted(&mut worker, &written, &["f(1,\n  2)"]);
@@ -245,7 +245,7 @@ fn code_as_deep_as_python_takes_it_keeps_the_places_of_what_was_written() {
 }
 
 #[test]
-fn a_cell_that_is_stopped_shows_what_was_written() {
+fn a_cell_that_is_stopped_shows_its_source_as_written() {
     let mut worker = Worker::python();
     let (code, names) = rewritten("a = f(1,\n 2)\nwhile True:\n    a = 1  # here", &["f(1,\n 2)"]);
     set(&worker, json!({names[0].as_str(): 1}));

@@ -1,4 +1,4 @@
-//! Sessions of which the host ran something else than was written.
+//! Sessions in which the host ran code that differs from the code as written.
 
 use rlm_core::protocol::Outcome;
 use rlm_tests::{Place, Setup, Worker, program};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{ask, command, keep, replay, run, script_of, seen, session, shown, worker};
 
-/// Sets what calls returned, and runs the code that has names in their place.
+/// Sets the values of the calls, and runs the code that has names in their place.
 fn intercepted(
     worker: &mut Worker,
     seq: i64,
@@ -21,7 +21,7 @@ fn intercepted(
 }
 
 #[test]
-fn they_are_replayed_and_extracted_with_what_their_calls_returned() {
+fn they_are_replayed_and_extracted_with_the_values_of_their_calls() {
     let place = Place::new();
     for (language, calls) in [
         (
@@ -76,7 +76,7 @@ fn they_are_replayed_and_extracted_with_what_their_calls_returned() {
 }
 
 #[test]
-fn functions_that_set_the_answer_are_there_again() {
+fn functions_that_set_the_answer_are_restored() {
     let place = Place::new();
     let calls = [
         "def f(x):\n    own = [x]\n    FINAL_VAR('own')\nf(1); print(answer)",
@@ -91,7 +91,7 @@ fn functions_that_set_the_answer_are_there_again() {
     assert_eq!(shown(&replay(&place, &kept, &[])), ("equal: 5 calls\n", "", Some(0)));
     let script = script_of(&place, &kept, &[]);
     assert_eq!(shown(&run(&place, &script)), (seen(&responses).as_str(), "", Some(0)), "{script}");
-    // A session without them has none when it is replayed, whatever the host's variables say.
+    // A session without them is replayed without them, whatever the host's variables say.
     let (kept, responses) =
         session(&place, Setup::python(), &[], &["FINAL(1)", "FINAL = print; FINAL('own')"]);
     assert_eq!(responses[0].outcome, Outcome::Error);
@@ -102,7 +102,7 @@ fn functions_that_set_the_answer_are_there_again() {
 }
 
 #[test]
-fn the_history_has_what_ran_and_what_was_written() {
+fn the_history_has_the_code_that_ran_and_its_source() {
     for (language, code, source) in
         [("python", "x = __rlm_icpt_1", "x = f()"), ("bash", "x=$__rlm_icpt_1", "x=$(f)")]
     {

@@ -1,4 +1,4 @@
-//! `rlm script` and `rlm replay`: sessions of real workers, as scripts of their own, and once more.
+//! `rlm script` and `rlm replay`: sessions of real workers, as scripts and repeated.
 
 mod intercepted;
 mod recorded;
@@ -14,7 +14,7 @@ use rlm_core::protocol::Response;
 use rlm_tests::{Place, Setup, Worker, default_python, program};
 use serde_json::json;
 
-/// A program at work, in UTF-8.
+/// A program in the place's working directory, in UTF-8.
 fn command(place: &Place, program: &Path) -> Command {
     let mut command = place.at_work(program);
     command.env("LANG", "C.UTF-8");
@@ -25,7 +25,7 @@ fn rlm(place: &Place, args: &[&str]) -> Output {
     command(place, &program("rlm")).args(args).output().unwrap()
 }
 
-/// The script of a source, which must be written without a word.
+/// The script of a source, which must be written without a warning.
 fn script_of(place: &Place, source: &Path, more: &[&str]) -> String {
     let output = rlm(place, &[&["script", source.to_str().unwrap()], more].concat());
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
@@ -58,7 +58,7 @@ fn shown(output: &Output) -> (&str, &str, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// What a person saw of calls and their answer: the same that a script prints.
+/// What a person saw of the calls and their answer, which is also what a script prints.
 fn seen(responses: &[Response]) -> String {
     let mut seen = String::new();
     for response in responses.iter().filter(|response| response.exception.is_none()) {
@@ -74,7 +74,7 @@ fn seen(responses: &[Response]) -> String {
     seen
 }
 
-/// A worker that is ended by its owner's death, of either language.
+/// A worker of either language, which ends when its owner dies.
 fn worker(language: &str) -> Worker {
     match language {
         "bash" => Worker::bash(),
@@ -82,12 +82,12 @@ fn worker(language: &str) -> Worker {
     }
 }
 
-/// The directory that holds a worker's `rlm_fs` and `rlm_control`, as that of a kept rollout does.
+/// The directory with a worker's `rlm_fs` and `rlm_control`, like that of a kept rollout.
 fn rollout_dir(worker: &Worker) -> PathBuf {
     worker.control.path().parent().unwrap().to_owned()
 }
 
-/// Runs calls in a session whose directory holds these files, and leaves its directory in the place.
+/// Runs calls in a session whose directory has these files, and keeps its directory in the place.
 fn session(place: &Place, setup: Setup, files: &[(&str, &str)], codes: &[&str]) -> (PathBuf, Vec<Response>) {
     let mut worker = setup.start();
     for (name, content) in files {
@@ -99,7 +99,7 @@ fn session(place: &Place, setup: Setup, files: &[(&str, &str)], codes: &[&str]) 
     (kept, responses)
 }
 
-/// A copy of a session's control directory, as far as it is files.
+/// Copies the files of a session's control directory.
 fn keep(place: &Place, worker: &Worker) -> PathBuf {
     let kept = place.path(&format!("kept-{}", worker.pid()));
     fs::create_dir(&kept).unwrap();
@@ -109,7 +109,7 @@ fn keep(place: &Place, worker: &Worker) -> PathBuf {
     kept
 }
 
-/// A request of the host's beside calls.
+/// A request of the host other than a call.
 fn ask(worker: &Worker, seq: i64, request: serde_json::Value) -> Response {
     let mut request = request;
     request["seq"] = json!(seq);

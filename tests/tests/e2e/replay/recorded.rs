@@ -1,4 +1,4 @@
-//! What root tools answered: kept, and given again without any server.
+//! Recorded answers of root tools, given again without a server.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{command, replay, rlm, run, script_of, shown, text};
 use rlm_tests::Place;
 
-/// A tool that gives its arguments back as JSON, and one that fails.
+/// A tool that returns its arguments as JSON, and one that fails.
 const TOOLS: &str = r#"
 [[tool]]
 name = "echo_back"
@@ -38,7 +38,7 @@ const PYTHON: [&str; 5] = [
     "answer['content'] = llm_batch(['final'])[0]\nanswer['ready'] = True",
 ];
 
-/// A model that leads by these codes.
+/// A model that calls the REPL with these codes.
 fn model(tool: &str, codes: &[&str]) -> ScriptedModel {
     ScriptedModel::start(codes.iter().map(|code| {
         let function = json!({"name": tool, "arguments": json!({"code": code}).to_string()});
@@ -48,7 +48,7 @@ fn model(tool: &str, codes: &[&str]) -> ScriptedModel {
     }))
 }
 
-/// What the same work takes in a session that cannot call anything. One is rejected, and one fails.
+/// The same work in a session that cannot call anything itself. One call is rejected, and one fails.
 const INTERCEPTED_BASH: [&str; 5] = [
     "info=$(nav_info)\nback=$(echo_back 1 'a b')\necho \"$info $back\"",
     "echo_back 1 | wc -l",
@@ -64,16 +64,16 @@ const INTERCEPTED_PYTHON: [&str; 5] = [
     "FINAL(back['args'])",
 ];
 
-/// A rollout whose directory and trajectory are kept.
+/// Runs a rollout, and keeps its directory and trajectory.
 fn rollout(place: &Place, python: bool) -> ScriptedModel {
     rollout_of(place, python, if python { &PYTHON } else { &BASH }, &[])
 }
 
-/// One of these calls.
+/// [`rollout`] with these codes.
 fn rollout_of(place: &Place, python: bool, codes: &[&str], flags: &[&str]) -> ScriptedModel {
     place.write("tools.toml", TOOLS);
     let tool = if python { "call_python_repl" } else { "call_bash_repl" };
-    // The root model and the sub-LLM are told apart by their servers.
+    // The root model and the sub-LLM have different servers.
     let root = model(tool, codes);
     let sub = ScriptedModel::start([Rule::any()]);
     let mut command = command(place, &rlm_tests::program("rlm"));
@@ -246,7 +246,7 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
     }
 }
 
-/// What a tool answered, and what a recording calls it, is data.
+/// The answer of a tool, and the names in a recording, are only data.
 #[test]
 fn nothing_in_a_recording_is_run() {
     let place = Place::new();
@@ -261,7 +261,7 @@ fn nothing_in_a_recording_is_run() {
     let output = run(&place, &script_of(&place, &history, &["--recorded", "r.jsonl"]));
     assert_eq!(shown(&output), ("hi\nEND_OF_FILE\ntouch pwned\n", "", Some(0)));
     assert!(!place.file("pwned").exists());
-    // A time that is none does not end it.
+    // An invalid time does not end it.
     let replayed = replay(&place, &history, &["--recorded", "r.jsonl"]);
     assert_eq!(shown(&replayed).2, Some(0), "{replayed:?}");
     place.write("r.jsonl", &line("x;touch pwned;", ""));
@@ -269,7 +269,7 @@ fn nothing_in_a_recording_is_run() {
     let words =
         "rlm: r.jsonl: line 1 is not a recorded call: tool_name \"x;touch pwned;\" is not an identifier\n";
     assert_eq!(shown(&refused), ("", words, Some(3)));
-    // A hole in a file costs nothing, and memory would.
+    // A sparse file costs nothing, but reading it into memory would.
     fs::File::create(place.file("r.jsonl")).unwrap().set_len(1 << 40).unwrap();
     let refused = rlm(&place, &["script", "history.jsonl", "--recorded", "r.jsonl"]);
     assert_eq!(refused.status.code(), Some(3));

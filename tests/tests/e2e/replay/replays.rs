@@ -1,4 +1,4 @@
-//! Sessions once more.
+//! Replays of sessions.
 
 use std::fs;
 
@@ -64,7 +64,7 @@ fn a_replay_is_green_until_an_input_changes_and_then_names_the_call() {
 }
 
 #[test]
-fn what_was_stopped_is_stopped_again() {
+fn stopped_calls_are_stopped_again() {
     let place = Place::new();
     for (language, sleep, begin) in [
         ("bash", "echo $RANDOM; sleep 1000", "touch on; sleep 1000"),
@@ -116,7 +116,7 @@ fn a_workdir_is_used_in_place_and_a_context_is_copied() {
 }
 
 #[test]
-fn the_calls_of_each_worker_begin_anew() {
+fn the_calls_of_each_worker_start_in_a_new_session() {
     let place = Place::new();
     let mut worker = rlm_tests::Worker::bash();
     worker.call("x=1; echo kept > file");
@@ -135,7 +135,7 @@ fn the_calls_of_each_worker_begin_anew() {
 }
 
 #[test]
-fn what_is_asked_for_must_fit() {
+fn options_must_fit_the_session() {
     let place = Place::new();
     let (kept, _) = session(&place, Setup::bash(), &[], &["echo a"]);
     let refusal = |more: &[&str]| {

@@ -37,7 +37,7 @@ fn a_bash_script_prints_what_the_session_printed() {
     place.write("numbers.txt", NUMBERS);
     let output = run(&place, &script);
     let without_errors = |text: &str| -> Vec<String> {
-        // A syntax error names another place, and a background job is announced at a terminal.
+        // A syntax error names another file and line, and a background job is announced at a terminal.
         let is_ours = |line: &&str| {
             !line.contains("unexpected EOF")
                 && !line.contains("here-document")
@@ -51,7 +51,7 @@ fn a_bash_script_prints_what_the_session_printed() {
     assert!(text(&output.stdout).ends_with("\ntotal 6 of 1\n"), "{output:?}");
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(fs::read_to_string(place.file("note.txt")).unwrap(), "x is 1\n'quoted\" \\ text\n");
-    // What an alias stands for may be anything.
+    // An alias may stand for anything.
     for plain in [
         "\n# Call 4\ncat note.txt; cat <<'X' | tr a-z A-Z\nabc\nX\n",
         "\n# Call 6\n\\builtin eval 'greet there'\n",
@@ -61,9 +61,10 @@ fn a_bash_script_prints_what_the_session_printed() {
     place.assert_nothing_left();
 }
 
-/// What ends a here-document, or what the script itself runs on, may be hidden in many ways; the session is not affected.
+/// The end of a here-document, or input that the script itself reads, may be hidden in many ways; the session is not
+/// affected.
 #[test]
-fn no_call_takes_the_script_with_it() {
+fn no_call_breaks_the_rest_of_the_script() {
     let answer = "RLM_CONTENT=hello RLM_READY=1";
     for calls in [
         &["echo '\ncat <<A\n'\ncat <<B\nA\n", "echo second", answer][..],
@@ -139,7 +140,7 @@ fn a_python_script_prints_what_the_session_printed() {
 }
 
 #[test]
-fn python_calls_stand_as_they_were_where_they_mean_the_same_in_a_file() {
+fn python_calls_are_unchanged_if_they_mean_the_same_in_a_file() {
     let place = Place::new();
     let codes = ["x = 1", "print(x)", "x", "global x\nx = 2", "if x == 2:\n    answer = 'two'"];
     let (kept, responses) = session(&place, Setup::python(), &[], &codes);
@@ -158,7 +159,7 @@ fn python_calls_stand_as_they_were_where_they_mean_the_same_in_a_file() {
 }
 
 #[test]
-fn what_did_not_run_to_its_end_is_a_comment_with_the_reason() {
+fn calls_that_did_not_finish_are_comments_with_the_reason() {
     let place = Place::new();
     for (language, codes, reasons) in [
         (
@@ -213,7 +214,7 @@ fn what_did_not_run_to_its_end_is_a_comment_with_the_reason() {
 }
 
 #[test]
-fn all_keeps_what_failed_and_what_it_did_before() {
+fn all_keeps_failed_calls_and_their_effects() {
     let place = Place::new();
     let codes = ["x = 1\n1/0", "print(x)", "y = ("];
     let (kept, _) = session(&place, Setup::python(), &[], &codes);
@@ -273,7 +274,7 @@ fn variables_from_the_host_are_assignments() {
 }
 
 #[test]
-fn nothing_but_files_outlives_a_reset() {
+fn only_files_outlive_a_reset() {
     let place = Place::new();
     for (language, before, after, answer) in [
         (
@@ -312,7 +313,7 @@ fn keep_again(place: &Place, worker: &rlm_tests::Worker) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_file_is_a_program_that_says_what_it_needs() {
+fn the_script_is_executable_and_states_its_requirements() {
     let place = Place::new();
     let (kept, _) = session(&place, Setup::bash(), &[], &["echo one"]);
     place.write("run.sh", "old");

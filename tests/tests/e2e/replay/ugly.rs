@@ -1,4 +1,4 @@
-//! Histories and calls that are not as one would like them.
+//! Damaged histories and difficult calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use rlm_tests::{Place, Setup};
 use super::{replay, rlm, run, script_of, seen, session, shown, text};
 
 #[test]
-fn calls_of_any_text_and_size_come_to_the_same() {
+fn calls_of_any_text_and_size_are_replayed_alike() {
     let place = Place::new();
     let large_text = "x'\"\\\n".repeat(200_000);
     let large_bash = format!("x=$(cat <<'END'\n{large_text}\nEND\n); echo ${{#x}}");
@@ -53,7 +53,7 @@ fn calls_of_any_text_and_size_come_to_the_same() {
 }
 
 #[test]
-fn a_last_line_that_is_cut_off_is_remarked_on() {
+fn a_truncated_last_line_gives_a_warning() {
     let place = Place::new();
     let (kept, _) = session(&place, Setup::bash(), &[], &["echo a", "echo b"]);
     let history = kept.join("rlm_history.jsonl");
@@ -68,7 +68,7 @@ fn a_last_line_that_is_cut_off_is_remarked_on() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_input_is_named() {
     let place = Place::new();
     let dir = place.file("control");
     fs::create_dir(&dir).unwrap();
@@ -106,7 +106,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn hostile_neighbours_of_a_history_are_not_waited_for() {
+fn hostile_files_next_to_a_history_do_not_block() {
     let place = Place::new();
     let (kept, _) = session(&place, Setup::python(), &[], &["print(fs_metadata)"]);
     for name in ["rlm_answer.json", "rlm_context.json"] {
@@ -125,7 +125,7 @@ fn hostile_neighbours_of_a_history_are_not_waited_for() {
 }
 
 #[test]
-fn calls_whose_end_is_missing_are_no_success() {
+fn calls_without_an_end_do_not_count_as_success() {
     let place = Place::new();
     let example = include_str!("../../../../docs/trajectory-example.jsonl");
     let begun: Vec<_> = example.lines().filter(|line| !line.contains("\"call_ended\"")).collect();

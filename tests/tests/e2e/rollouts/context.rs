@@ -1,4 +1,4 @@
-//! What a rollout's directory is filled with.
+//! The files in a rollout's directory.
 
 use std::os::unix::net::UnixListener;
 
@@ -6,7 +6,7 @@ use rlm_env::StopReason;
 
 use super::*;
 
-/// Runs a rollout over what `make` puts into a directory, and checks how it fails.
+/// Runs a rollout over a context that `make` creates in a directory, and checks its error.
 async fn refused(make: impl FnOnce(&Path), words: &[&str]) {
     let stage = Stage::new([]).await;
     let data = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ async fn texts_and_documents_are_files() {
 }
 
 #[tokio::test]
-async fn contexts_of_several_kinds_lie_side_by_side_and_names_are_theirs_alone() {
+async fn contexts_of_several_kinds_are_combined_and_names_must_differ() {
     let stage = Stage::new([bash("cat numbers.txt context.txt own"), answer("done")]).await;
     let data = tempfile::tempdir().unwrap();
     let own = |name: &str| Context::Files(vec![(name.to_owned(), b"c\n".to_vec())]);

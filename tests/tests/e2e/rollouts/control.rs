@@ -5,7 +5,7 @@ use rlm_tests::scripted_model::Gate;
 
 use super::*;
 
-/// Stops or cancels a rollout once something has happened.
+/// Stops or cancels a rollout at a given event.
 #[derive(Debug)]
 struct At {
     happened: fn(&Event) -> bool,
@@ -50,7 +50,7 @@ async fn a_cancel_interrupts_the_call_and_keeps_its_answer() {
         let (mut config, seen) = stage.rollout("one");
         config.language = language;
         let control = Control::new();
-        // Once the code has begun: its directory says so.
+        // Once the code has started: a file in its directory says so.
         let at = At { happened: is_call, control: control.clone(), cancels: true };
         config.sinks.push(Arc::new(at));
         let result = stage.run_with(config, &control).await;
@@ -92,7 +92,7 @@ async fn a_cancel_ends_the_requests_of_sub_llms() {
     assert_eq!(result.stop_reason, StopReason::Cancelled);
     stage.model.wait_until_idle().await;
     assert_eq!(stage.sub_requests().len(), 5);
-    // Each is told of, and what it may have cost is counted, before the rollout's last entry.
+    // Each is reported, and its possible cost counted, before the rollout's last entry.
     assert_eq!(result.metrics.sub_llm_error_count, 5);
     assert!(matches!(seen.events().last(), Some(Event::RolloutEnded(_))));
     stage.end().await;
@@ -137,7 +137,7 @@ async fn a_stop_in_the_midst_of_the_context_leaves_nothing_of_it() {
     stage.end().await;
 }
 
-/// Bytes of the copy of the large file in a directory of rollouts.
+/// Size of the copy of the large file in a directory of rollouts, in bytes.
 fn bytes_below(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let size = |path: std::path::PathBuf| match std::fs::symlink_metadata(&path) {

@@ -1,4 +1,4 @@
-//! What breaks around a rollout.
+//! Failures around a rollout.
 
 use rlm_env::StopReason;
 
@@ -101,7 +101,7 @@ async fn lasting_faults_of_the_models_server_end_the_rollout_and_are_named() {
 }
 
 #[tokio::test]
-async fn a_model_that_says_nothing_is_reminded() {
+async fn a_model_with_an_empty_reply_is_reminded() {
     let stage = Stage::new([Rule::any().reply("").once(), answer("well")]).await;
     let (config, seen) = stage.rollout("one");
     let result = stage.run(config).await;
@@ -111,7 +111,7 @@ async fn a_model_that_says_nothing_is_reminded() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_taken_or_no_name_is_refused() {
+async fn a_taken_or_invalid_id_is_refused() {
     let stage = Stage::new([answer("a")]).await;
     let (config, _) = stage.rollout("../one");
     let result = stage.run(config).await;
@@ -128,7 +128,7 @@ async fn an_id_that_is_taken_or_no_name_is_refused() {
 }
 
 #[tokio::test]
-async fn what_code_puts_in_the_place_of_the_log_holds_nobody_up() {
+async fn replacing_the_log_blocks_nothing() {
     let stage = Stage::new([
         bash("RLM_CONTENT=some; cd ../rlm_control; rm rlm_worker.log; mkfifo rlm_worker.log"),
         bash("kill -9 $PPID; sleep 600"),
@@ -146,7 +146,7 @@ async fn what_code_puts_in_the_place_of_the_log_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn a_control_directory_that_code_destroys_is_mended() {
+async fn a_control_directory_that_code_destroys_is_repaired() {
     for destroy in [
         "rm -rf ../rlm_control",
         "cd ../rlm_control; for file in *; do rm -f $file; mkdir -p $file/in; done",
@@ -168,7 +168,7 @@ async fn a_control_directory_that_code_destroys_is_mended() {
 
 #[tokio::test]
 async fn workers_that_do_not_start_any_more_are_not_waited_for_beyond_the_rollouts_time() {
-    // A bash that never says that it is ready.
+    // A bash that never reports that it is ready.
     let stage = Stage::new([bash("RLM_CONTENT=some"), bash("kill -9 $PPID; sleep 600")]).await;
     let (mut config, _) = stage.rollout("one");
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ async fn workers_that_do_not_start_any_more_are_not_waited_for_beyond_the_rollou
     stage.end().await;
 }
 
-/// Puts a program that does nothing in the place of bash, once a call has begun.
+/// Replaces bash by a program that does nothing, once a call has started.
 #[derive(Debug)]
 struct Swap(std::path::PathBuf);
 
@@ -204,7 +204,7 @@ impl Sink for Swap {
 }
 
 #[tokio::test]
-async fn a_rate_limit_is_no_conversation_that_is_too_long() {
+async fn a_rate_limit_is_not_taken_for_a_conversation_that_is_too_long() {
     for (status, words) in [(429, "40,000 input tokens per minute"), (401, "the key is too long")] {
         let stage = Stage::new([Rule::any().status(status, words)]).await;
         let (config, _) = stage.rollout("one");
@@ -215,7 +215,7 @@ async fn a_rate_limit_is_no_conversation_that_is_too_long() {
 }
 
 #[tokio::test]
-async fn absurd_numbers_of_tokens_are_borne() {
+async fn absurd_numbers_of_tokens_do_no_harm() {
     for tokens in [1 << 62, u64::MAX] {
         let stage = Stage::new([
             bash("RLM_CONTENT=some").usage(tokens, tokens),

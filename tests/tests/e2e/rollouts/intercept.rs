@@ -1,4 +1,4 @@
-//! Rollouts whose sessions have no way to the host: it makes the calls that stand in the code.
+//! Rollouts whose sessions have no connection to the host: it makes the calls in their code.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A tool that gives its argument back, but `fail` fails, `large` comes two million times, and `wait` never comes. Beside it
-/// its number of calls, and a word when a call that waits begins and when it is dropped.
+/// A tool that returns its argument, except that `fail` fails, `large` is repeated two million times, and `wait` never
+/// returns. Also its number of calls, and a message when a waiting call begins and when it is dropped.
 fn echo() -> (Tool, Arc<AtomicU32>, mpsc::UnboundedReceiver<&'static str>) {
     let (words, heard) = mpsc::unbounded_channel();
     let calls = Arc::new(AtomicU32::new(0));
@@ -55,7 +55,7 @@ fn python(code: &str) -> Rule {
 
 const ANSWER: &str = "answer['content'] = 'done'; answer['ready'] = True";
 
-/// A rollout in Python whose calls are intercepted, and how often its tool was called.
+/// A Python rollout with intercepted calls, and the number of calls to its tool.
 fn intercepted(stage: &Stage) -> (RolloutConfig, Arc<Seen>, Arc<AtomicU32>) {
     let (tool, calls, _) = echo();
     let (mut config, seen) = stage.rollout("one");
@@ -65,7 +65,7 @@ fn intercepted(stage: &Stage) -> (RolloutConfig, Arc<Seen>, Arc<AtomicU32>) {
     (config, seen, calls)
 }
 
-/// The outputs of these pieces of code, of which the last gives an answer.
+/// The outputs of these pieces of code; the last one gives an answer.
 async fn outputs(codes: &[&str]) -> (Vec<String>, u32) {
     let stage = Stage::new(codes.iter().copied().chain([ANSWER]).map(python)).await;
     let (config, seen, calls) = intercepted(&stage);
@@ -76,7 +76,7 @@ async fn outputs(codes: &[&str]) -> (Vec<String>, u32) {
 }
 
 #[tokio::test]
-async fn the_values_of_calls_are_there_when_the_code_runs() {
+async fn the_values_of_calls_are_set_when_the_code_runs() {
     let codes = [
         "info = nav_info()",
         "print(info['files'], type(info).__name__)",
@@ -96,7 +96,7 @@ async fn the_values_of_calls_are_there_when_the_code_runs() {
     let result = stage.run(config).await;
     assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("1")));
     let mut outputs = seen.outputs();
-    // How long it took is in it.
+    // It contains a duration.
     let replies = outputs.remove(4);
     assert!(replies.starts_with("llm_batch: 2 calls in ") && replies.ends_with("s\nyes no\n"), "{replies}");
     assert_eq!(
@@ -181,7 +181,7 @@ async fn code_that_is_rejected_changes_nothing() {
 }
 
 #[tokio::test]
-async fn where_a_tool_fails_nothing_runs_and_the_reply_says_why() {
+async fn if_a_tool_fails_nothing_runs_and_the_reply_says_why() {
     let failing = "ran = True\nfirst = echo_value(1)\nsecond = echo_value('fail')\nthird = echo_value(3)";
     let refused = "x = echo_value(1, 2)";
     let (outputs, calls) = outputs(&[failing, "'ran' in globals(), 'first' in globals()", refused]).await;
@@ -194,7 +194,7 @@ async fn where_a_tool_fails_nothing_runs_and_the_reply_says_why() {
 }
 
 #[tokio::test]
-async fn no_variable_comes_twice_not_even_in_another_interpreter() {
+async fn variable_names_are_never_reused_not_even_in_another_interpreter() {
     let look = "x = echo_value(1); y = echo_value(2); print([n for n in globals() if n.startswith('__rlm_' 'icpt_')])";
     let (outputs, _) = outputs(&[look, look, "import os; os._exit(1)", look]).await;
     let mut names = Vec::new();
@@ -213,7 +213,7 @@ async fn no_variable_comes_twice_not_even_in_another_interpreter() {
 }
 
 #[tokio::test]
-async fn tracebacks_and_sources_are_those_of_what_was_written() {
+async fn tracebacks_and_sources_show_the_code_as_written() {
     let codes = [
         "a = echo_value(\n    1,\n)\nb = a; c = echo_value(2); 1 / 0",
         "def f(): return 1\nd = echo_value(1)\nimport inspect; print(inspect.getsource(f))",
@@ -233,7 +233,7 @@ async fn tracebacks_and_sources_are_those_of_what_was_written() {
 
 #[tokio::test]
 async fn syntax_that_the_sessions_python_does_not_have_calls_nothing() {
-    // The newest takes the one, and none takes the other.
+    // Only the newest Python accepts the first, and none accepts the second.
     let newer = "d = {'k': 1}\nx = echo_value(1); print(f'{d['k']}')";
     let (outputs, calls) = outputs(&[newer, "import sys; sys.version_info >= (3, 12)"]).await;
     match outputs[1].as_str() {
@@ -247,7 +247,7 @@ async fn syntax_that_the_sessions_python_does_not_have_calls_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_cut_and_the_reply_warns() {
+async fn values_that_are_too_large_are_cut_with_a_warning() {
     let (outputs, _) = outputs(&["x = echo_value('large')\nprint(len(x.encode()))", "len(x)"]).await;
     let (bytes, warning) = outputs[0].split_once('\n').unwrap();
     let bytes: usize = bytes.parse().unwrap();
@@ -257,7 +257,7 @@ async fn what_is_too_large_is_cut_and_the_reply_warns() {
 }
 
 #[tokio::test]
-async fn what_a_tool_prints_comes_first() {
+async fn the_lines_a_tool_prints_come_first() {
     let (outputs, _) = outputs(&["x = echo_value('text')\nprint(x)"]).await;
     assert_eq!(outputs[0], "said\ntext\n");
 }
@@ -279,7 +279,7 @@ async fn a_call_that_hangs_ends_at_the_limit_and_the_session_goes_on() {
 }
 
 #[tokio::test]
-async fn a_rollout_that_is_cancelled_ends_the_call_that_runs() {
+async fn cancelling_a_rollout_ends_the_running_call() {
     let stage = Stage::new([python("x = echo_value('wait')")]).await;
     let (tool, _, mut told) = echo();
     let (mut config, seen, _) = intercepted(&stage);

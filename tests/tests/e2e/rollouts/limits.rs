@@ -1,4 +1,4 @@
-//! Limits: what ends a rollout, and what it has then.
+//! Limits that end a rollout, and its result then.
 
 use rlm_env::StopReason;
 
@@ -83,8 +83,8 @@ async fn a_model_that_is_too_slow_leaves_the_best_answer() {
 }
 
 #[tokio::test]
-async fn tokens_for_the_last_turn_are_kept_from_sub_llms() {
-    // The sub-LLM would spend all that there is.
+async fn sub_llms_cannot_use_the_tokens_of_the_last_turn() {
+    // The sub-LLM would use up everything.
     let work =
         "for i in $(seq 80); do echo judge $i; done | llm_batch --lines > replies; grep -c Error replies";
     let stage = Stage::new([
@@ -115,7 +115,7 @@ async fn tokens_for_the_last_turn_are_kept_from_sub_llms() {
 }
 
 #[tokio::test]
-async fn a_budget_that_is_spent_ends_the_rollout_with_the_best_answer() {
+async fn a_spent_budget_ends_the_rollout_with_the_best_answer() {
     let stage = Stage::new([bash("RLM_CONTENT=some").usage(9000, 900)]).await;
     let (mut config, _) = stage.rollout("one");
     config.limits.budget.tokens = Some(10_000);
@@ -127,7 +127,7 @@ async fn a_budget_that_is_spent_ends_the_rollout_with_the_best_answer() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_grows_is_warned_of_once_and_then_ended() {
+async fn a_growing_conversation_gets_one_warning_and_then_ends() {
     let stage = Stage::new([
         bash("echo 1").usage(7000, 500),
         bash("RLM_CONTENT=some").usage(7700, 100),

@@ -6,7 +6,7 @@ use rlm_env::{RootModel, StopReason};
 
 use super::*;
 
-/// A root model that does what its rollout's question says, turn by turn.
+/// A root model that follows its rollout's question, turn by turn.
 #[derive(Debug)]
 struct Script;
 
@@ -48,7 +48,7 @@ fn reply(message: Value) -> ChatReply {
 
 const FAULTS: [&str; 8] = ["dies", "hangs", "exits", "floods", "closes", "wipes", "fails", "babbles"];
 
-/// In a process of its own: descriptors and memory are counted, and other tests have some too.
+/// In a process of its own: it counts descriptors and memory, which other tests use too.
 #[test]
 fn a_hundred_rollouts_with_faults_in_a_third_all_end_and_leave_nothing() {
     if rlm_tests::is_alone(concat!(
@@ -94,7 +94,7 @@ async fn a_hundred_rollouts() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-/// Runs so many rollouts, 32 at a time.
+/// Runs this many rollouts, 32 at a time.
 async fn run(
     host: &Host,
     mark: &str,

@@ -1,4 +1,4 @@
-//! Rollouts: real workers, a real endpoint for root tools, and models that follow a script.
+//! Rollouts: real workers, a real endpoint for root tools, and scripted models.
 
 mod context;
 mod control;
@@ -23,7 +23,7 @@ use rlm_tests::{PATIENCE, assert_no_marked_process, default_python};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What the models of these tests cost: USD per million tokens.
+/// Prices of the models in these tests: USD per million tokens.
 const PRICES: &str = "
     [models.root]
     prompt = 10.0
@@ -33,7 +33,7 @@ const PRICES: &str = "
     completion = 2.0
 ";
 
-/// A host, its models, and a place for both.
+/// A host, its models, and a directory for both.
 struct Stage {
     host: Host,
     model: ScriptedModel,
@@ -65,7 +65,7 @@ impl Stage {
         Self { host, model, dir, mark }
     }
 
-    /// A rollout of this name that a test may change.
+    /// A configuration with this id, which a test may change.
     fn rollout(&self, id: &str) -> (RolloutConfig, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
         let mut config = RolloutConfig::new(id, "How many?");
@@ -101,13 +101,13 @@ impl Stage {
         bodies.filter(|body| body["model"] == model).collect()
     }
 
-    /// Ends all, and checks that nothing is left.
+    /// Ends everything, and checks that nothing is left.
     async fn end(self) {
         self.host.close().await.unwrap();
         assert_no_marked_process(&self.mark);
         let left: Vec<_> = std::fs::read_dir(self.dir.path()).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
-        // Fails the test where a request came that no rule is for.
+        // Fails the test if a request arrived that no rule matches.
         drop(self.model);
     }
 }
@@ -127,7 +127,7 @@ impl Seen {
         self.0.lock().unwrap().iter().map(|entry| entry.event.clone()).collect()
     }
 
-    /// The texts of messages of a kind.
+    /// The texts of all messages of one kind.
     fn texts(&self, kind: MessageKind) -> Vec<String> {
         let text = |event: Event| match event {
             Event::Message(said) if said.kind == kind => {
@@ -147,7 +147,7 @@ impl Seen {
     }
 }
 
-/// The root model's next message calls the REPL with this code.
+/// Has the root model's next message call the REPL with this code.
 fn call(language: ReplLanguage, code: &str) -> Rule {
     Rule::any().message(calling(language, code)).once()
 }
@@ -164,7 +164,7 @@ fn calling(language: ReplLanguage, code: &str) -> Value {
     ]})
 }
 
-/// The answer that the tests of bash give.
+/// The final answer of tests in bash.
 fn answer(content: &str) -> Rule {
     bash(&format!("RLM_CONTENT={content} RLM_READY=1"))
 }

@@ -66,7 +66,7 @@ async fn a_rollout_looks_fails_corrects_itself_asks_and_answers() {
             "{outputs:?}"
         );
 
-        // The metrics are what the server saw.
+        // The metrics agree with the server's log.
         let metrics = &result.metrics;
         assert_eq!(metrics.root_llm_turns as usize, stage.root_requests().len());
         assert_eq!(metrics.sub_llm_call_count as usize, stage.sub_requests().len());
@@ -92,7 +92,7 @@ async fn a_rollout_looks_fails_corrects_itself_asks_and_answers() {
     }
 }
 
-/// The trajectory tells what the server saw, joined by ids.
+/// Checks that the trajectory agrees with the server's log, joined by ids.
 fn check_trajectory(seen: &Seen, stage: &Stage, codes: &[&str], result: &RolloutResult) {
     let events = seen.events();
     assert!(matches!(&events[0], Event::RolloutStarted(started)
@@ -143,7 +143,7 @@ async fn malformed_calls_go_back_to_the_model_as_data() {
         assert_eq!(data["ok"], false);
         assert!(data["error"].is_string() && data["hint"].is_string(), "{data}");
     }
-    // What goes back to the server is well formed.
+    // The conversation sent back to the server is well formed.
     let messages = stage.root_requests()[1]["messages"].clone();
     assert_eq!(messages[2]["tool_calls"][0]["function"]["arguments"], "{}");
     assert_eq!(messages[3]["tool_call_id"], "a");
@@ -191,7 +191,7 @@ async fn standard_tools_are_called_beside_the_repl() {
 }
 
 #[tokio::test]
-async fn a_model_that_calls_nothing_is_reminded_and_then_taken_at_its_word() {
+async fn a_model_without_a_call_is_reminded_and_then_its_text_is_the_answer() {
     let stage = Stage::new([Rule::any().reply("It is 7.").times(3)]).await;
     let (config, seen) = stage.rollout("one");
     let result = stage.run(config).await;
@@ -202,7 +202,7 @@ async fn a_model_that_calls_nothing_is_reminded_and_then_taken_at_its_word() {
 }
 
 #[tokio::test]
-async fn older_turns_are_summarised_where_that_is_wanted() {
+async fn older_turns_are_summarised_if_configured() {
     let mut rules = vec![Rule::on("about to be removed").reply("what was found").once()];
     rules.extend((1..=4).map(|turn| bash(&format!("echo turn {turn}"))));
     rules.push(answer("done"));

@@ -1,4 +1,4 @@
-//! Shell functions, against an endpoint as existing hosts have it.
+//! Shell functions, with an endpoint like those of existing hosts.
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_tests::endpoint::ExistingEndpoint;
@@ -62,7 +62,7 @@ fn arguments_come_as_they_were_given() {
         );
         assert_eq!(worker.output(r#"printf '{"kwargs": {"a": [1]}}' | echo"#), "[[], {\"a\": [1]}]\n");
         assert_eq!(worker.output("echo; echo </dev/null"), "[[], {}]\n[[], {}]\n");
-        // A mebibyte: by file, by standard input, and on the command line, where the kernel takes no more than 128 KiB.
+        // One MiB: by file, by standard input, and on the command line, where the kernel takes no more than 128 KiB.
         worker.output("head -c 1048576 /dev/zero | tr '\\0' x >big");
         assert_eq!(worker.output("size @big"), "1048576\n");
         assert_eq!(worker.output("size \"$(<big)\""), "1048576\n");
@@ -76,7 +76,7 @@ fn arguments_come_as_they_were_given() {
 }
 
 #[test]
-fn llm_batch_takes_text_and_prints_the_replies_alone() {
+fn llm_batch_takes_text_and_prints_only_the_replies() {
     for_both(|worker, _| {
         assert_eq!(worker.output("llm_batch a '[1]' '- b'"), "reply to a\nreply to [1]\nreply to - b\n");
         assert_eq!(worker.output("printf 'a\\n\\nb\\n' | llm_batch --lines"), "reply to a\nreply to b\n");

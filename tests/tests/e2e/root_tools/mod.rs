@@ -25,7 +25,7 @@ fn for_both(setup: fn() -> Setup, test: impl Fn(&mut Worker, &str)) {
     }
 }
 
-/// Interrupts a call that makes the file `started` and then waits for a tool: the session is kept.
+/// Interrupts a call that creates the file `started` and then waits for a tool: the session is kept.
 fn is_interrupted(worker: &mut Worker, code: &str) {
     worker.send_call(code, json!({}));
     worker.wait_for_file("started");
@@ -34,7 +34,7 @@ fn is_interrupted(worker: &mut Worker, code: &str) {
     assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
 }
 
-/// Lets the time limit, in seconds, end a call that waits for a tool: the session is kept.
+/// Lets a call that waits for a tool run into the time limit, in seconds: the session is kept.
 fn times_out(worker: &mut Worker, code: &str, limit: f64) {
     let response = worker.call_with(code, json!({"timeout": limit}));
     assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");

@@ -1,4 +1,4 @@
-//! Python functions, against an endpoint as existing hosts have it.
+//! Python functions, with an endpoint like those of existing hosts.
 
 use rlm_core::protocol::State;
 use rlm_tests::endpoint::ExistingEndpoint;
@@ -31,7 +31,7 @@ fn results_are_native_values() {
         };
         assert_eq!(worker.value("give('dict')"), dict);
         assert_eq!(worker.value("give('tuple')"), if is_json { "[1, [2, 'x']]" } else { "(1, (2, 'x'))" });
-        // What JSON has nothing for comes as its repr.
+        // A value that JSON cannot hold arrives as its repr.
         let bytes =
             if is_json { r#"("b'\\x00\\xffab'", '{1}', 'nan')"# } else { r"(b'\x00\xffab', {1}, nan)" };
         assert_eq!(worker.value("give('bytes'), give('set'), give('nan')"), bytes);
@@ -121,7 +121,7 @@ fn functions_work_wherever_python_runs() {
         );
         let threads = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(50) as pool:\n    replies = list(pool.map(echo, range(50)))\nreplies == [[[n], {}] for n in range(50)]";
         assert_eq!(worker.value(threads), "True");
-        // From a thread that outlives its cell, and from children with connections of their own.
+        // From a thread that outlives its cell, and from child processes with connections of their own.
         worker.output("import threading\nthread = threading.Thread(target=lambda: replies.append(give('str')))\nthread.start()");
         assert_eq!(worker.value("thread.join(); replies[-1]"), "'text'");
         let children = "import multiprocessing\nwith multiprocessing.get_context('fork').Pool(4) as pool:\n    found = pool.map(give, ['str'] * 8)\nfound, give('str')";

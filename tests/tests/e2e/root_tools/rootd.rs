@@ -1,4 +1,4 @@
-//! Both sessions with `rlm-rootd` at the other end.
+//! Both kinds of session with `rlm-rootd` as the endpoint.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -99,7 +99,7 @@ fn replies_of_a_model_come_in_order_in_both_languages() {
         bash.output("llm_batch --json '[\"prompt 1\", 2]'").lines().nth(1).unwrap(),
         "Error in sub-LLM call: prompt 1 is int, expected str"
     );
-    // 41 calls so far; the session can ask.
+    // 41 calls so far; the session can query them.
     assert_eq!(
         bash.output(
             "budget | python3 -c 'import json, sys; print(json.load(sys.stdin)[\"used\"][\"calls\"])'"
@@ -129,7 +129,7 @@ fn an_interrupt_half_way_sends_no_request_after_it() {
         assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
         block_on(model.wait_until_idle());
         gate.open();
-        // The rollout's places are free again, and nobody else had asked for them.
+        // The rollout's permits are free again, and only the first requests were made.
         let next =
             if code.starts_with("llm_batch(") { "llm_batch(['prompt 0'])" } else { "llm_batch 'prompt 0'" };
         let response = worker.call(next);
@@ -177,7 +177,7 @@ fn another_rollouts_secret_opens_nothing_and_no_process_shows_a_secret() {
 }
 
 #[test]
-fn a_unix_socket_serves_as_well() {
+fn a_unix_socket_works_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("root tools.sock");
     let rootd = Rootd::start(None, &["--socket", socket.to_str().unwrap()]);

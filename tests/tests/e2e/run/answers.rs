@@ -1,4 +1,4 @@
-//! What comes back: the answer, on standard output alone, and what goes into it.
+//! The answer, which is alone on standard output, and the inputs of a rollout.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Many questions: results as lines, that can be gone on with.
+//! Batches of questions: results as lines, and resuming.
 
 use std::fs::File;
 
@@ -8,7 +8,7 @@ use rlm_tests::scripted_model::{Rule, ScriptedModel};
 
 use super::{answering, asking, results, shown, text};
 
-/// A server whose model knows one question, and refuses another.
+/// A server whose model answers one question and refuses another.
 fn two_questions() -> ScriptedModel {
     ScriptedModel::start([Rule::on("bad").status(400, "refused"), answering("\"$(cat context.txt)\"")])
 }
@@ -42,7 +42,7 @@ fn a_failed_rollout_stops_no_other_and_results_are_lines() {
 }
 
 #[test]
-fn resume_runs_what_the_file_has_not() {
+fn resume_runs_the_questions_without_a_result() {
     let place = Place::new();
     place.write("context.txt", "text");
     place.write(
@@ -85,7 +85,7 @@ fn resume_runs_what_the_file_has_not() {
 }
 
 #[test]
-fn results_go_into_a_pipe_that_is_read_alone() {
+fn results_can_go_into_a_fifo_that_has_a_reader() {
     let place = Place::new();
     let fifo = place.file("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -96,7 +96,7 @@ fn results_go_into_a_pipe_that_is_read_alone() {
     assert_eq!(shown(&output), ("", words, Some(3)));
     assert_eq!(model.requests().len(), 0);
     let reader = std::thread::spawn(move || std::fs::read_to_string(fifo).unwrap());
-    // Opening waits for its reader, which comes when it does.
+    // Opening blocks until there is a reader.
     let held = File::options().write(true).open(place.file("fifo")).unwrap();
     let output = asking(&place, &model, &args).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -114,7 +114,7 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
     let output = asking(&place, &fails, &args).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     drop(fails.finish());
-    // As one that was killed leaves it: a directory, and no result.
+    // The remains of a killed rollout: a directory without a result.
     let first: String = place.read("r.jsonl").lines().take(1).map(|line| format!("{line}\n")).collect();
     place.write("r.jsonl", &first);
 

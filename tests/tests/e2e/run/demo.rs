@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{read_until, shown, text};
 
-/// Runs the demo, and gives back what it printed.
+/// Runs the demo, and returns its output.
 fn demo(place: &Place, args: &[&str]) -> String {
     let output = place.rlm(&[&["demo"], args].concat()).output().unwrap();
     let (shown, words, status) = shown(&output);
@@ -74,7 +74,7 @@ fn the_demo_needs_no_network_but_the_loopback_device() {
     let up = ["--net", "--map-root-user", "ip", "link", "set", "lo", "up"];
     let alone = Command::new("unshare").args(up).stderr(Stdio::null()).status();
     if !alone.is_ok_and(|status| status.success()) {
-        // Seen where a test's output is looked at.
+        // Visible when the output of a test is shown.
         #[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
         {
             println!("skipped: no network namespace can be made");

@@ -1,4 +1,4 @@
-//! `rlm run`, `rlm demo` and `rlm config`: what a person types, and a model that follows a script.
+//! `rlm run`, `rlm demo` and `rlm config`: command lines, with a scripted model.
 
 mod answers;
 mod batches;
@@ -48,19 +48,19 @@ fn answering(answer: &str) -> Rule {
     bash(&format!("RLM_CONTENT={answer} RLM_READY=1"))
 }
 
-/// The command with a terminal as its standard error, and the terminal's other end.
+/// Starts the command with a terminal as its standard error, and returns the terminal's other end.
 fn at_terminal(mut command: Command) -> (Child, File) {
     let terminal = nix::pty::openpty(None, None).unwrap();
     let child = command.stderr(terminal.slave).env("TERM", "xterm").spawn().unwrap();
     (child, File::from(terminal.master))
 }
 
-/// Reads a terminal until a text is there, or its end, which it tells.
+/// Reads a terminal until it shows a text (true) or ends (false).
 fn read_until(terminal: &mut File, what: &str) -> (String, bool) {
     let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         match terminal.read(&mut buffer) {
-            // An error is how a terminal ends that nobody has open any more.
+            // Reading a terminal fails once nobody has it open any more.
             Ok(0) | Err(_) => return (String::from_utf8_lossy(&seen).into_owned(), false),
             Ok(count) => seen.extend_from_slice(&buffer[..count]),
         }
@@ -70,7 +70,7 @@ fn read_until(terminal: &mut File, what: &str) -> (String, bool) {
     }
 }
 
-/// The results on these lines, by their ids.
+/// The results on these lines, by id.
 fn results(lines: &str) -> BTreeMap<String, (StopReason, Option<String>)> {
     let all: Vec<RolloutResult> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let by_id: BTreeMap<_, _> =

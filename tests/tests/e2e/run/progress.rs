@@ -1,4 +1,4 @@
-//! What a person sees while it runs.
+//! The progress display.
 
 use std::fs::File;
 

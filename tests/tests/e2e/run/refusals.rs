@@ -1,4 +1,4 @@
-//! What cannot be done: it is said before anything is asked of a model, where that is possible.
+//! Errors, which are reported before a model is asked anything, if that is possible.
 
 use std::fs::File;
 use std::process::Command;
@@ -62,7 +62,7 @@ fn a_context_that_cannot_be_copied_is_an_environment_error() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
+fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     let place = Place::new();
     place.write("prices.toml", "[models.other]\nprompt = 1\ncompletion = 1\n");
     place.write("bad.jsonl", "{\"question\": \"a\"}\n{\"quest\": \"b\"}\n");
@@ -132,7 +132,7 @@ fn what_is_missing_or_wrong_is_a_usage_error_that_says_what_to_do() {
 }
 
 #[test]
-fn what_a_file_holds_or_is_decides_what_is_done_to_it() {
+fn files_are_checked_by_content_and_kind() {
     let place = Place::new();
     let questions = "{\"question\": \"a\"}\n{\"question\": \"b\"}";
     let files = [

@@ -1,4 +1,4 @@
-//! Where settings come from, and what other variables of the environment do.
+//! The sources of settings, and the effects of other environment variables.
 
 use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
@@ -46,7 +46,7 @@ fn the_example_is_a_configuration_file() {
 }
 
 #[test]
-fn variables_that_name_a_proxy_are_nothing_to_servers_of_this_machine() {
+fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
     let place = Place::new();
     let model = ScriptedModel::start([
         Rule::on("which colour?").reply("blue"),
@@ -71,7 +71,7 @@ fn variables_that_name_a_proxy_are_nothing_to_servers_of_this_machine() {
 }
 
 #[test]
-fn what_libraries_warn_of_is_told() {
+fn warnings_of_libraries_are_shown() {
     let place = Place::new();
     let model = ScriptedModel::start([answering("yes")]);
     let output = asking(&place, &model, &["run", "--trajectory", "/dev/full", "Why?"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Interrupts and other ends from outside.
+//! Interrupts and other signals.
 
 use std::process::Child;
 
@@ -21,7 +21,7 @@ fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
 }
 
-/// Code that says that it runs, and waits until a file is there.
+/// Code that creates a file, and waits for another one.
 fn waiting(place: &Place) -> Rule {
     let (started, go) = (place.file("started"), place.file("go"));
     let code = format!(
@@ -79,7 +79,7 @@ fn signals_end_the_rollout_at_once_and_leave_nothing() {
 }
 
 #[test]
-fn a_batch_that_is_interrupted_is_gone_on_with() {
+fn an_interrupted_batch_can_be_resumed() {
     let place = Place::new();
     place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
     let args = ["run", "--questions", "q.jsonl", "--jobs", "1", "--results", "r.jsonl"];

@@ -129,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
-    # Of a shorter queue the kernel drops connections, which come again after seconds.
+    # With a shorter queue the kernel drops connections, which are retried only after seconds.
     request_queue_size = 1024
 
 

@@ -2,9 +2,9 @@
 
 Usage: mcp_client.py RLM DIRECTORY
 
-Starts the server on DIRECTORY, in each of the protocol's two ways to begin, and checks what a client sees: tools with
-schemas, structured results, which the SDK holds against those schemas, state, a call that is cancelled, files. Prints a
-line when all is well.
+Starts the server on DIRECTORY, in each of the protocol's two modes, and checks what a client sees: tools with schemas,
+structured results, which the SDK validates against those schemas, state, a call that is cancelled, files. Prints a
+line at the end.
 """
 
 import os
@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 
 async def call(client, name, **arguments):
-    """The value of a call that must be one."""
+    """The value of a call that must succeed."""
     result = await client.call_tool(name, arguments)
     structured = result.structured_content
     assert not result.is_error and structured["ok"], result
@@ -26,7 +26,7 @@ async def call(client, name, **arguments):
 
 
 async def failure(client, name, **arguments):
-    """The error of a call that must be one."""
+    """The error of a call that must fail."""
     result = await client.call_tool(name, arguments)
     assert result.is_error and not result.structured_content["ok"], result
     return result.structured_content["error"]
@@ -112,7 +112,7 @@ async def check_files(client, root):
 
 
 async def main(rlm, root):
-    # The server gets no more of the environment than the SDK gives it, and what is named here.
+    # The server's environment has only the variables that the SDK passes, and these.
     environment = {"RLM_PYTHON": os.environ["RLM_PYTHON"]}
     server = StdioServerParameters(command=rlm, args=["mcp", "--workdir", str(root)], env=environment)
     for mode in ["legacy", "auto"]:

@@ -1,10 +1,10 @@
-"""An ordinary host: it knows the two FIFOs and nothing of the project.
+"""An ordinary host: it only knows the two FIFOs, and nothing else of the project.
 
 Usage: ordinary_host.py WORKER DIRECTORY
 
 Starts the worker on DIRECTORY, runs calls that build on each other, then a thousand more without a pause, and checks
-every response. It opens the command FIFO without waiting, takes "no reader" for a dead worker, and reads each response
-to end of file in 50 ms steps, as hosts do.
+every response. Like other hosts, it opens the command FIFO without waiting, takes the lack of a reader for a dead
+worker, and reads each response to end of file in 50 ms steps.
 """
 
 import json

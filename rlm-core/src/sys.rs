@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_has_read_are_counted() {
+    fn unread_bytes_are_counted() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         assert_eq!(waiting_bytes(&reader), Ok(0));
         writer.write_all(b"abc").unwrap();

@@ -41,7 +41,7 @@ const MAX_RAW_EOFS: u32 = 4;
 pub enum TerminalError {
     /// The system has no terminal left, or none at all.
     #[error("cannot create a terminal: {0}")]
-    Make(String),
+    Create(String),
     /// The terminal was created but cannot be set up.
     #[error("cannot {operation} the terminal")]
     Use {
@@ -77,15 +77,15 @@ impl Terminal {
     pub(crate) fn new(rows: u16, columns: u16) -> Result<Self, TerminalError> {
         let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
         let pair =
-            native_pty_system().openpty(size).map_err(|error| TerminalError::Make(format!("{error:#}")))?;
+            native_pty_system().openpty(size).map_err(|error| TerminalError::Create(format!("{error:#}")))?;
         let raw = pair
             .master
             .as_raw_fd()
-            .ok_or_else(|| TerminalError::Make("the terminal has no descriptor".into()))?;
+            .ok_or_else(|| TerminalError::Create("the terminal has no descriptor".into()))?;
         // SAFETY: `pair` owns the descriptor and outlives this borrow.
         let master = unsafe { BorrowedFd::borrow_raw(raw) }.try_clone_to_owned().map_err(failed("keep"))?;
         let name =
-            pair.master.tty_name().ok_or_else(|| TerminalError::Make("the terminal has no name".into()))?;
+            pair.master.tty_name().ok_or_else(|| TerminalError::Create("the terminal has no name".into()))?;
         let slave = OpenOptions::new()
             .read(true)
             .write(true)

@@ -328,7 +328,7 @@ impl ScriptedModel {
     /// # Panics
     /// A request stays in progress for too long.
     pub async fn wait_until_idle(&self) {
-        self.wait_for("no request under way", |(come, over)| come == over).await;
+        self.wait_for("no request is in progress", |(come, over)| come == over).await;
     }
 
     async fn wait_for(&self, what: &str, is_so: impl Fn((usize, usize)) -> bool) {
@@ -336,7 +336,7 @@ impl ScriptedModel {
         let waited = tokio::time::timeout(PATIENCE, counts.wait_for(|counts| is_so(*counts))).await;
         if waited.is_err() {
             let (come, over) = *self.script.counts.borrow();
-            panic!("waited for {what}: {come} came and {over} are over");
+            panic!("waited for {what}: {come} arrived and {over} are finished");
         }
     }
 
@@ -364,7 +364,7 @@ impl ScriptedModel {
             .filter(|request| !request.is_expected)
             .map(|request| request.body)
             .collect();
-        assert!(unexpected.is_empty(), "no rule was for these requests: {unexpected:?}");
+        assert!(unexpected.is_empty(), "no rule matches these requests: {unexpected:?}");
     }
 }
 
@@ -470,7 +470,7 @@ async fn answer(
 ) -> Response<Body> {
     let (rule, prompt, running) = script.take(&uri, headers, &body);
     let Some(rule) = rule else {
-        return Response::builder().status(500).body("no rule is for this request".into()).unwrap();
+        return Response::builder().status(500).body("no rule matches this request".into()).unwrap();
     };
     if let Some(gate) = &rule.gate {
         gate.pass().await;

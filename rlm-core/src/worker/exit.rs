@@ -16,7 +16,7 @@ pub enum Exit {
     #[error("ended by the host's request")]
     Shutdown,
     /// The worker can no longer serve: its files, its interpreter or the system failed.
-    #[error("cannot go on")]
+    #[error("cannot continue")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

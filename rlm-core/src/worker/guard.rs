@@ -5,9 +5,9 @@
 //! other:
 //!
 //! * The *guard*, whose process id the host knows, forwards signals and waits. It is a subreaper above the server. When
-//! the server dies, the guard ends everything that the session started, and removes the ready flag.
+//!   the server dies, the guard ends everything that the session started, and removes the ready flag.
 //! * The *server*, in a session of its own, gets SIGTERM when the guard dies, and then ends as it would for a SIGTERM
-//! from the host.
+//!   from the host.
 //!
 //! Only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death signal, jobs on
 //! the terminal get SIGHUP, and jobs that ignore it (`nohup`, `setsid`) survive.

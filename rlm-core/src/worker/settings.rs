@@ -204,7 +204,7 @@ fn seconds(text: &str) -> Option<Duration> {
     Some(Duration::try_from_secs_f64(seconds).unwrap_or(MAX_TIMEOUT).min(MAX_TIMEOUT))
 }
 
-/// Directories of programs that a session finds after those of the host's own `PATH`.
+/// Default `PATH` of a session: the directories of the system.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Variables by which a shell passes its options to another.

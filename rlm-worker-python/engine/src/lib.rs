@@ -6,7 +6,7 @@
 //!
 //! * `session`: the loop. Start reading there.
 //! * `cell`: a cell, from its source to its value or exception. `glue.py`: the parts of it that are Python. `quiet`:
-//! compiling without repeating a warning.
+//!   compiling without repeating a warning.
 //! * `answer`, `text`: the answer and other values as text, whatever a cell made of them.
 //! * `signals`: the ways to interrupt a cell, and nothing but a cell. `streams`: descriptors 0, 1, 2 and `sys.std*`.
 //! * `guard_rails`, `jail`: refused modules, builtins and files.

@@ -223,7 +223,7 @@ fn state_persists_over_calls_and_over_one_that_timed_out() {
             assert_eq!(served.stdout(tool, check).await, "1\n");
         }
         let result = served.tool("python", json!({"code": "1 / 0"})).await;
-        assert_eq!(result.is_error, Some(false), "code that raises is no failure of the tool");
+        assert_eq!(result.is_error, Some(false), "code that raises is not a failure of the tool");
         assert!(result.content[0].as_text().unwrap().text.ends_with("ZeroDivisionError: division by zero"));
         assert_eq!(served.stdout("bash", "env | grep -c SECRET; true").await, "0\n");
         served.close().await;
@@ -313,7 +313,7 @@ fn a_hundred_calls_in_flight_are_in_order_in_a_session_and_side_by_side_in_sever
 }
 
 #[test]
-fn a_killed_worker_is_replaced_and_the_client_is_told() {
+fn a_killed_worker_is_replaced_and_the_client_is_informed() {
     block_on(async {
         let served = Served::start().await;
         served.stdout("bash", "x=1").await;
@@ -507,7 +507,7 @@ fn a_server_that_is_killed_takes_its_sessions_along() {
         let served = in_the_middle_of_calls().await;
         served.signal(Signal::SIGKILL);
         until("every process is gone", || served.place.processes().is_empty()).await;
-        // What it left behind is removed when the next one begins a session.
+        // Its leftovers are removed when the next one starts a session.
         let tmp = served.place.path("tmp");
         assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 2);
         let output = answer_requests(&served.root(), &tmp, &[call(2, "bash", json!({"code": "echo"}))]);

@@ -293,7 +293,7 @@ fn long_output_is_cut_and_the_code_can_read_the_whole() {
 }
 
 #[test]
-fn a_worker_killed_between_calls_is_replaced_and_the_loss_is_told_once() {
+fn a_worker_killed_between_calls_is_replaced_and_the_loss_is_reported_once() {
     for (language, check) in
         [(ReplLanguage::Bash, "echo on${x-}"), (ReplLanguage::Python, "print('on'); assert 'x' not in dir()")]
     {

@@ -296,7 +296,7 @@ fn a_worker_whose_interpreter_stays_away_ends_with_the_next_call() {
         worker.send_call("", json!({}));
         assert_eq!(worker.wait().code(), Some(3));
         let log = fs::read_to_string(worker.control.log_file()).unwrap();
-        assert!(log.contains(&format!("cannot go on: cannot start {}", link.display())), "{log}");
+        assert!(log.contains(&format!("cannot continue: cannot start {}", link.display())), "{log}");
         worker.assert_nothing_left();
     }
 }

@@ -171,7 +171,7 @@ fn an_error_deep_in_a_library_shows_its_frames_and_none_of_ours() {
 }
 
 #[test]
-fn what_is_awaited_shows_no_frame_of_the_loop() {
+fn an_await_shows_no_frame_of_the_loop() {
     let mut worker = Worker::python();
     worker.output("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    raise RuntimeError('r')");
     let expected = "Traceback (most recent call last):

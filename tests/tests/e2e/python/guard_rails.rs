@@ -61,7 +61,7 @@ fn jailed(python: &std::path::Path) -> Setup {
 }
 
 #[test]
-fn the_jail_refuses_what_lies_outside_on_every_python() {
+fn the_jail_refuses_outside_files_on_every_python() {
     for python in pythons() {
         let mut worker = jailed(&python).start();
         let outside = tempfile::tempdir().unwrap();

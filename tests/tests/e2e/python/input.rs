@@ -56,7 +56,7 @@ fn a_debugger_quits_at_its_prompt() {
 }
 
 #[test]
-fn there_is_no_terminal_to_ask_at() {
+fn no_terminal_can_be_opened() {
     let mut worker = Worker::python();
     raises(&mut worker, "open('/dev/tty')", "OSError");
     raises(&mut worker, "import getpass; getpass.getpass()", "EOFError");

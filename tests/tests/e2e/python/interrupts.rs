@@ -147,7 +147,7 @@ fn every_python_is_stopped_by_the_same_ladder() {
 }
 
 #[test]
-fn what_cannot_be_stopped_is_killed_and_the_reply_says_so() {
+fn a_cell_that_cannot_be_stopped_is_killed_and_the_hint_says_so() {
     let mut worker = Worker::python();
     worker.value("kept = 1; answer['content'] = 'so far'");
     for code in [

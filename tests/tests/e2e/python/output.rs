@@ -124,7 +124,7 @@ print('on')";
 }
 
 #[test]
-fn whatever_a_cell_does_to_its_streams_the_next_one_has_them_again() {
+fn streams_are_restored_whatever_a_cell_does_to_them() {
     let mut worker = Worker::python();
     worker.output("import io, os, sys");
     let tampering = [
@@ -225,7 +225,7 @@ fn output_over_the_limit_keeps_head_and_tail() {
 }
 
 #[test]
-fn streams_that_a_cell_wraps_anew_lose_nothing() {
+fn streams_that_a_cell_wraps_lose_nothing() {
     let mut worker = Worker::python();
     worker.output("import io, os, sys");
     for wrapped in [

@@ -49,7 +49,7 @@ fn a_generator_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_a_cell_did_before_it_failed_stays_done() {
+fn effects_of_a_cell_before_it_failed_remain() {
     let mut worker = Worker::python();
     super::raises(&mut worker, "a = 1\nb = [1]\nb.append(2); 1 / 0; a = 3", "ZeroDivisionError");
     assert_eq!(worker.value("a, b"), "(1, [1, 2])");
@@ -140,7 +140,7 @@ fn asyncio_run_works_beside_top_level_await() {
 }
 
 #[test]
-fn comprehensions_and_class_bodies_see_what_cells_set() {
+fn comprehensions_and_class_bodies_see_variables_of_cells() {
     let mut worker = Worker::python();
     worker.output("n = 3");
     assert_eq!(

@@ -58,7 +58,7 @@ fn shown(output: &Output) -> (&str, &str, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// What a person saw of the calls and their answer, which is also what a script prints.
+/// The output of the calls and their answer, which is also the output of a script.
 fn seen(responses: &[Response]) -> String {
     let mut seen = String::new();
     for response in responses.iter().filter(|response| response.exception.is_none()) {

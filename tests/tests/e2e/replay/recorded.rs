@@ -179,7 +179,7 @@ fn a_session_without_a_way_to_the_host_is_replayed_as_it_was() {
     }
 }
 
-/// What the calls of a trajectory printed, and the answer.
+/// The output of a trajectory's calls, and its answer.
 fn printed(trajectory: &std::path::Path) -> String {
     let text = fs::read_to_string(trajectory).unwrap();
     let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -37,7 +37,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether this is what was presented. Time depends on the length alone.
+    /// Compares with the secret that a caller presented. The time depends only on the length.
     pub(crate) fn is(&self, presented: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(presented).into()
     }

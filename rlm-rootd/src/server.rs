@@ -1,4 +1,4 @@
-//! Connections: accepting, time limits, the end.
+//! Connections: accepting, time limits, shutdown.
 //!
 //! Each connection is a task. hyper drops the handler's future when its caller closes the connection, and with it whatever
 //! runs for the request. It does not notice a caller that has sent bytes after its request: such a call runs to its end.
@@ -33,9 +33,9 @@ const HEAD_BYTES: usize = 32 << 10;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Rootd {
-    /// Serves until `shutdown` is ready. Then nothing more is accepted, and running calls may go on for
-    /// [`RootdConfig::shutdown_time_limit`]; those that run longer are dropped. Dropping this future drops everything at
-    /// once.
+    /// Serves until `shutdown` is ready. Then no more connections are accepted, and running calls may continue for
+    /// [`RootdConfig::shutdown_time_limit`]; calls that take longer are dropped. Dropping this future drops everything
+    /// at once.
     ///
     /// # Errors
     /// The listener cannot be used.
@@ -139,7 +139,7 @@ async fn serve(
 
 type Stream = Either<TcpStream, UnixStream>;
 
-/// A connection that ended before it was accepted: the next one may be fine.
+/// True for errors of a connection that ended before it was accepted: the next one may be fine.
 fn is_the_peers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

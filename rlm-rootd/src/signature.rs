@@ -35,7 +35,7 @@ pub(crate) struct Signature {
 struct Parameters {
     /// In the order of positions.
     names: Vec<String>,
-    /// Whether the schema says nothing about the parameter, by position.
+    /// For each position, true if the schema says nothing about the parameter.
     free: Vec<bool>,
     required: Vec<String>,
     takes_others: bool,
@@ -95,7 +95,7 @@ impl Signature {
         let mut instance = Map::with_capacity(named.len());
         for (name, value) in named {
             let json = if parameters.is_free(name) {
-                // Any value fits, and it may be large.
+                // Any value is valid, and it may be large.
                 Json::Null
             } else {
                 value.to_json(MAX_BODY_BYTES).map_err(|error| not_json(tool, name, error))?

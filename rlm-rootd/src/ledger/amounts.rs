@@ -21,7 +21,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether a request needs a bound on its completion to be within this budget for sure.
+    /// True if requests need a bound on their completion to stay within this budget.
     #[must_use]
     pub fn bounds_completions(&self) -> bool {
         self.tokens.is_some() || self.completion_tokens.is_some() || self.cost_usd.is_some()
@@ -46,7 +46,7 @@ pub struct Usage {
     pub prompt_tokens: u64,
     /// Tokens of its completion.
     pub completion_tokens: u64,
-    /// Whether these are estimates, since the server did not report them.
+    /// True if the tokens are estimates because the server did not report them.
     pub is_estimated: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct LedgerSnapshot {
     pub reserved: Amounts,
     /// Amounts that may still be reserved.
     pub left: Left,
-    /// Whether a part of `used` is estimated.
+    /// True if a part of `used` is estimated.
     pub usage_estimated: bool,
 }
 

@@ -76,7 +76,7 @@ impl fmt::Display for Exhausted {
 }
 
 impl Exhausted {
-    /// Whether the request may fit after all once those under way are settled.
+    /// True if the request may still fit when running requests have been settled.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Short { needed, left, reserved, .. } => *needed <= left.saturating_add(*reserved),

@@ -37,8 +37,8 @@ pub struct Ledger {
 struct State {
     used: Sum,
     reserved: Sum,
-    /// Set aside for one later request.
-    aside: Sum,
+    /// Reserved for one later request.
+    reserve: Sum,
     is_estimated: bool,
 }
 
@@ -57,7 +57,7 @@ impl Ledger {
         &self.budget
     }
 
-    /// Whether a model may be called at all.
+    /// Checks that a model may be called at all.
     ///
     /// # Errors
     /// [`Unpriced`].
@@ -71,8 +71,8 @@ impl Ledger {
     /// The amounts that are used, reserved and left.
     #[must_use]
     pub fn snapshot(&self) -> LedgerSnapshot {
-        let State { used, reserved, aside, is_estimated } = *self.state();
-        let spoken_for = used.plus(&reserved).plus(&aside);
+        let State { used, reserved, reserve, is_estimated } = *self.state();
+        let spoken_for = used.plus(&reserved).plus(&reserve);
         let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
         LedgerSnapshot {
             used: used.amounts(),
@@ -87,17 +87,17 @@ impl Ledger {
         }
     }
 
-    /// Sets this much aside for one later request, in place of what was set aside before. None gives it back.
+    /// Reserves this much for one later request, replacing the previous amount. None releases it.
     ///
-    /// Returns whether that much is left. What is left is set aside in any case.
-    pub fn set_aside(&self, estimate: Option<&Estimate>) -> bool {
+    /// Returns false if less than that is left; the reserve is set all the same.
+    pub fn set_reserve(&self, estimate: Option<&Estimate>) -> bool {
         let kept = estimate.map(|estimate| {
             let price = self.prices.get(&estimate.model);
             Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price)
         });
         let mut state = self.state();
-        state.aside = kept.unwrap_or_default();
-        let taken = state.used.plus(&state.reserved).plus(&state.aside);
+        state.reserve = kept.unwrap_or_default();
+        let taken = state.used.plus(&state.reserved).plus(&state.reserve);
         drop(state);
         self.freed.notify_waiters();
         let fits = |limit: Option<u64>, taken: u64| limit.is_none_or(|limit| taken <= limit);
@@ -116,7 +116,7 @@ impl Ledger {
         let price = self.prices.get(&estimate.model);
         let sum = Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price);
         let mut state = self.state();
-        let used = state.used.plus(&state.aside);
+        let used = state.used.plus(&state.reserve);
         let limits = [
             (Resource::Calls, self.budget.calls, sum.calls, used.calls, state.reserved.calls),
             (Resource::Tokens, self.budget.tokens, sum.tokens(), used.tokens(), state.reserved.tokens()),
@@ -159,7 +159,7 @@ impl Ledger {
         estimate: &Estimate,
     ) -> Result<Reservation, Exhausted> {
         loop {
-            // Made before the look, so that a reservation which ends after it is not missed.
+            // Created before the check, so that a notification after the check is not missed.
             let freed = self.freed.notified();
             match self.reserve(estimate) {
                 Err(exhausted) if exhausted.may_pass() => freed.await,
@@ -196,13 +196,13 @@ impl Reservation {
         self.stage = Stage::Sent;
     }
 
-    /// The request cost this.
+    /// Settles the request at this cost.
     pub(crate) fn settle(mut self, usage: &Usage) {
         let spent = Sum::of(usage.prompt_tokens, usage.completion_tokens, self.price);
         self.end(Some((spent, usage.is_estimated)));
     }
 
-    /// The request cost nothing, even if it was sent.
+    /// Settles the request at no cost, even if it was sent.
     pub(crate) fn release(mut self) {
         self.end(None);
     }

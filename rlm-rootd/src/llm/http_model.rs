@@ -12,7 +12,7 @@ use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, Mode
 use super::sub_llm::{SubLlm, SubLlmOptions, new_id};
 use crate::ledger::{Estimate, Ledger};
 
-/// What servers write where a conversation is too long for their model. Gathered from the error texts of OpenAI, vLLM,
+/// Parts of the error texts that servers send when a conversation is too long for their model. From OpenAI, vLLM,
 /// llama.cpp, Anthropic, TGI and SGLang.
 const TOO_LONG: [&str; 8] = [
     "context length",
@@ -25,7 +25,7 @@ const TOO_LONG: [&str; 8] = [
     "input tokens",
 ];
 
-/// A deadline that is as near as this has passed.
+/// A deadline this near counts as passed.
 const NEARLY: Duration = Duration::from_millis(20);
 
 /// A root model over HTTP.
@@ -41,7 +41,7 @@ impl HttpModel {
         Self { models }
     }
 
-    /// What sends the requests of a rollout.
+    /// A sender for the requests of a rollout.
     fn sender(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<SubLlm, SubLlmError> {
         let options = SubLlmOptions { sampling: sampling.clone(), ..SubLlmOptions::default() };
         SubLlm::new(self.models.clone(), ledger.clone(), options)
@@ -90,7 +90,7 @@ impl RootModel for HttpModel {
     }
 }
 
-/// The fields that a request has beside its messages.
+/// The fields of a request besides its messages.
 fn fields(request: ChatRequest<'_>) -> Map<String, Json> {
     let mut fields = Map::new();
     if !request.tools.is_empty() {

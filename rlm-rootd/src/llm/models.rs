@@ -101,18 +101,18 @@ pub struct Models {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: SubCallError,
-    /// Whether the model may have answered although no reply arrived.
+    /// True if the model may have answered although no reply arrived.
     pub(super) may_have_cost: bool,
     pub(super) retry: Retry,
 }
 
-/// Whether the same request may be sent again.
+/// Whether the same request can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
     Never,
-    /// One more time: this reply cannot be used, and the next one may be.
+    /// Once more: this reply is unusable, but the next may be fine.
     Once,
-    /// After a pause, which the server may have named.
+    /// After a pause, which the server may have specified.
     After(Option<Duration>),
 }
 

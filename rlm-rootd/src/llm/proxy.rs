@@ -38,7 +38,7 @@ impl Proxy {
         Some(Self { url: url.trim_end_matches('/').to_owned(), authorization: found.basic_auth().cloned() })
     }
 
-    /// Whether the connection to the proxy itself uses TLS.
+    /// True if the connection to the proxy itself uses TLS.
     pub(super) fn has_tls(&self) -> bool {
         self.url.starts_with("https:")
     }

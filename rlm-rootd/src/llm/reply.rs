@@ -1,4 +1,4 @@
-//! What a model's server answers.
+//! Replies of a model's server.
 
 use serde_json::Value as Json;
 
@@ -7,7 +7,7 @@ use super::estimate::text_tokens;
 use super::message::message_text;
 use crate::ledger::{Estimate, Usage};
 
-/// Most tokens of a prompt or completion that a server is believed to have counted.
+/// Largest number of tokens that we believe from a server, for a prompt or a completion.
 const MAX_TOKENS: u64 = 1 << 31;
 
 /// A body of status 200.
@@ -16,11 +16,11 @@ pub(super) struct Reply {
     pub(super) body: Json,
 }
 
-/// What the model wants next.
+/// The content of a reply.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum ReplyContent {
     Text(String),
-    /// Calls of tools, never none, and the content beside them.
+    /// Calls of tools, at least one, and the content beside them.
     Calls {
         calls: Vec<Json>,
         content: Json,
@@ -42,19 +42,19 @@ impl Reply {
         }
     }
 
-    /// Text, or calls of tools where it may call some.
-    pub(super) fn said(&self, may_call: bool) -> Result<Said, SubCallError> {
+    /// The text, or calls of tools if it may make any.
+    pub(super) fn said(&self, may_call: bool) -> Result<ReplyContent, SubCallError> {
         let message = self.message()?;
         if may_call
             && let Some(Json::Array(calls)) = message.get("tool_calls")
             && !calls.is_empty()
         {
-            return Ok(Said::Calls { calls: calls.clone(), content: message["content"].clone() });
+            return Ok(ReplyContent::Calls { calls: calls.clone(), content: message["content"].clone() });
         }
         let text = message_text(message)
             .ok_or_else(|| SubCallError::Malformed("its content is not text".to_owned()))?;
         if !text.trim().is_empty() {
-            return Ok(Said::Text(text));
+            return Ok(ReplyContent::Text(text));
         }
         if let Some(refusal) = message.get("refusal").and_then(Json::as_str) {
             return Err(SubCallError::Refused(refusal.to_owned()));
@@ -63,7 +63,7 @@ impl Reply {
         Err(if reason == Some("length") { SubCallError::NoTextWithinTokens } else { SubCallError::NoText })
     }
 
-    /// What the server says that it cost; estimated where it says nothing.
+    /// The usage and cost as reported by the server; estimated if it reports none.
     pub(super) fn usage(&self, estimate: &Estimate) -> Usage {
         let reported = |name: &str| Some(self.body.get("usage")?.get(name)?.as_u64()?.min(MAX_TOKENS));
         match (reported("prompt_tokens"), reported("completion_tokens")) {

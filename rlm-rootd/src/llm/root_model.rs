@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::ledger::{Estimate, Ledger, Usage};
 
-/// A request under way. Dropping the future cancels it.
+/// A running request. Dropping the future cancels it.
 pub type ModelFuture<'a> = Pin<Box<dyn Future<Output = Result<ChatReply, ModelError>> + Send + 'a>>;
 
 /// A model that leads rollouts: over HTTP ([`HttpModel`](super::HttpModel)), or a script.
@@ -21,8 +21,8 @@ pub trait RootModel: fmt::Debug + Send + Sync {
     /// Asks for the next message of a conversation.
     fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a>;
 
-    /// The most that a request may cost: enough for the last turn is kept from all other requests. None, the default: it
-    /// costs nothing.
+    /// The most that a request may cost, so that enough for the last turn can be reserved. None, the default: it costs
+    /// nothing.
     fn estimate(&self, _request: ChatRequest<'_>) -> Option<Estimate> {
         None
     }
@@ -48,9 +48,9 @@ pub struct ChatRequest<'a> {
     pub sampling: &'a Map<String, Json>,
     /// The most tokens of the completion. None: the model's own limit.
     pub max_tokens: Option<u64>,
-    /// When the reply is of no use any more.
+    /// Deadline for the reply.
     pub deadline: Instant,
-    /// What the rollout spends.
+    /// The ledger that pays for the request.
     pub ledger: &'a Arc<Ledger>,
 }
 
@@ -69,11 +69,11 @@ impl<'a> ChatRequest<'a> {
 pub struct ChatReply {
     /// The message, in OpenAI's form: `content`, `tool_calls`.
     pub message: Json,
-    /// Why it ended: `stop`, `tool_calls`, `length`, …
+    /// The reason why it ended: `stop`, `tool_calls`, `length`, …
     pub finish_reason: Option<String>,
     /// Tokens that the ledger was charged, failed attempts included.
     pub usage: Usage,
-    /// How often the request was sent.
+    /// Number of times the request was sent.
     pub attempts: u32,
 }
 
@@ -85,18 +85,18 @@ impl ChatReply {
     }
 }
 
-/// A request that gave no reply.
+/// A request that got no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct ModelError {
-    /// What the driver can do about it.
+    /// The kind, by which the driver decides.
     pub kind: ModelErrorKind,
-    /// What happened.
+    /// A sentence that says what happened.
     pub message: String,
-    /// Tokens that the ledger was charged all the same.
+    /// Tokens that the ledger was charged nevertheless.
     pub usage: Usage,
-    /// How often the request was sent.
+    /// Number of times the request was sent.
     pub attempts: u32,
 }
 
@@ -112,7 +112,7 @@ impl ModelError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelErrorKind {
-    /// The conversation is longer than the model takes.
+    /// The conversation is longer than the model's context window.
     TooLong,
     /// The budget does not allow the request.
     Budget,

@@ -14,39 +14,38 @@ use super::estimate::prompt_tokens;
 use super::exchange::{Request, Sender};
 use super::models::Models;
 use super::record::Recorder;
-use super::reply::{Reply, Said};
+use super::reply::{Reply, ReplyContent};
 use super::tool_loop::ChatTools;
 use crate::ledger::{Budget, Estimate, Ledger, Usage};
 use crate::tool::RootTool;
 
-/// Fields that are no sampling parameters.
+/// Fields that are not sampling parameters.
 const RESERVED: [&str; 5] = ["messages", "model", "stream", "tools", "tool_choice"];
 
-/// How a rollout's sub-LLM is called.
+/// Options of a rollout's sub-LLM.
 #[derive(Clone, Debug)]
 pub struct SubLlmOptions {
     /// The model; that of [`Models`] by default.
     pub model: Option<String>,
-    /// How many requests of the rollout run at once; 5 by default.
+    /// Number of requests of the rollout that run at once; 5 by default.
     pub parallelism: usize,
-    /// Whether the answer is what the last `\boxed{…}` of the text holds, where there is one. Not by default: text is given
-    /// as it is.
+    /// True to return the content of the last `\boxed{…}` in a text, if there is one. False by default.
     pub boxed: bool,
-    /// How long one prompt of a batch may take from its turn on, its retries and tools included; as long as the batch by
-    /// default.
+    /// Time limit of one prompt of a batch, from its first request on, with retries and tools; by default that of the
+    /// batch.
     pub item_deadline: Option<Duration>,
     /// A system prompt for each prompt of a batch; none by default.
     pub system_prompt: Option<String>,
     /// Tools that the sub-LLM may call; none by default.
     pub tools: Vec<Arc<dyn RootTool>>,
-    /// How many times it may call tools before it must answer; 8 by default.
+    /// Number of times it may call tools before it must answer; 8 by default.
     pub max_tool_turns: u32,
-    /// Fields of each request, such as `temperature`. A request through the proxy may have its own.
+    /// Extra fields of each request, such as `temperature`. Requests through the proxy can override them.
     pub sampling: Map<String, Json>,
-    /// `max_tokens` of a request that bounds its completion by neither `max_tokens` nor `max_completion_tokens`, where the
-    /// budget needs a bound; 4096 by default.
+    /// `max_tokens` of a request that has neither `max_tokens` nor `max_completion_tokens`, if the budget needs a
+    /// bound; 4096 by default.
     pub default_max_tokens: u64,
-    /// Takes a record of each request; none by default.
+    /// Receives a record of each request; none by default.
     pub recorder: Option<Arc<dyn Recorder>>,
 }
 
@@ -67,10 +66,10 @@ impl Default for SubLlmOptions {
     }
 }
 
-/// Whether these can be fields of each request under this budget.
+/// Checks that these can be fields of each request under this budget.
 ///
 /// # Errors
-/// The reason why not, in words.
+/// A sentence that names the field.
 pub fn check_sampling(sampling: &Map<String, Json>, budget: &Budget) -> Result<(), String> {
     match RESERVED.into_iter().find(|field| sampling.contains_key(*field)) {
         Some(field) => Err(format!("`{field}` is not a sampling parameter: each request sets its own")),
@@ -81,11 +80,11 @@ pub fn check_sampling(sampling: &Map<String, Json>, budget: &Budget) -> Result<(
 /// The answer to one prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The text, or what is boxed in it.
+    /// The text, or its boxed part.
     pub text: String,
-    /// What the ledger was charged for it.
+    /// The ledger's charge.
     pub usage: Usage,
-    /// How many requests were sent for it: turns with tools, and retries.
+    /// Number of requests that were sent for it: turns with tools, and retries.
     pub requests: u32,
 }
 
@@ -126,14 +125,14 @@ impl SubLlm {
         &self.model
     }
 
-    /// What the rollout spends.
+    /// The ledger of the rollout.
     #[must_use]
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.sender.ledger
     }
 
-    /// Asks each prompt, and gives the answers in the order of the prompts. Each succeeds or fails by itself. Those that are
-    /// not answered at the deadline have failed.
+    /// Sends each prompt to the model, and returns the answers in the order of the prompts. Each succeeds or fails on
+    /// its own. Prompts without an answer at the deadline have failed.
     pub async fn batch(
         &self,
         prompts: Vec<String>,
@@ -154,7 +153,7 @@ impl SubLlm {
             let batch_id = &batch_id;
             async move { (at, self.item(batch_id, index, prompt.as_ref(), deadline).await) }
         });
-        // One task polls them all, so that none of them runs on once this future is dropped.
+        // One task polls all of them, so that dropping this future stops them all.
         let mut ended = stream::iter(items).buffer_unordered(self.options.parallelism);
         while let Some((at, result)) = ended.next().await {
             results[at] = result;
@@ -162,7 +161,7 @@ impl SubLlm {
         results
     }
 
-    /// Asks one prompt: lets the model call tools until it answers, or must.
+    /// Answers one prompt: lets the model call tools until it answers or reaches the limit.
     async fn item(
         &self,
         batch_id: &str,
@@ -192,8 +191,10 @@ impl SubLlm {
             usage = usage + charged;
             requests += attempts;
             match result? {
-                Said::Text(text) => return Ok(Completion { text: self.answer(text), usage, requests }),
-                Said::Calls { calls, content } => {
+                ReplyContent::Text(text) => {
+                    return Ok(Completion { text: self.answer(text), usage, requests });
+                }
+                ReplyContent::Calls { calls, content } => {
                     let answers = self.tools.run(&calls, deadline).await;
                     // Not the whole message: some servers refuse the reasoning that they put into it.
                     messages.push(json!({"role": "assistant", "content": content, "tool_calls": calls}));
@@ -249,7 +250,7 @@ impl SubLlm {
     }
 }
 
-/// The bound on a completion. Servers that know both fields take one of them.
+/// The bound on a completion. If a request has both fields, servers use one of them.
 fn bound(fields: &Map<String, Json>) -> Option<u64> {
     let names = ["max_completion_tokens", "max_tokens"];
     names.iter().filter_map(|name| fields.get(*name)?.as_u64()).max()
@@ -263,7 +264,7 @@ struct Body<'a> {
     rest: &'a Map<String, Json>,
 }
 
-/// A name for a batch, which no other has.
+/// A unique name for a batch.
 pub(super) fn new_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }

@@ -42,7 +42,7 @@ impl ChatTools {
         Ok(Self { tools: tools.iter().map(with_validator).collect::<Result<_, _>>()?, definitions })
     }
 
-    /// Whether the model may call no tool.
+    /// True if there are no tools.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
@@ -54,7 +54,8 @@ impl ChatTools {
         &self.definitions
     }
 
-    /// Runs calls one after another, and gives the messages that answer them. A call that fails is answered by its error.
+    /// Runs calls one after another, and returns the messages that answer them. A failed call is answered with its
+    /// error.
     pub(super) async fn run(&self, calls: &[Json], deadline: Instant) -> Vec<Json> {
         let mut messages = Vec::new();
         for call in calls {
@@ -64,7 +65,7 @@ impl ChatTools {
         messages
     }
 
-    /// Runs one call, in OpenAI's form, and gives what the model gets to read.
+    /// Runs one call in OpenAI's form, and returns the text for the model.
     ///
     /// # Errors
     /// A sentence for the model.
@@ -94,7 +95,7 @@ fn kwargs(arguments: Value) -> Result<Dict, String> {
     }
 }
 
-/// A result for a model to read: a text as it is, other values as JSON, or as Python's `repr` where JSON cannot hold them.
+/// A result as text for a model: a str unchanged, other values as JSON, or as Python's `repr` if JSON cannot hold them.
 fn text(reply: &Reply) -> Result<String, String> {
     match &reply.result {
         ToolResult::Repr(repr) => Ok(repr.clone()),

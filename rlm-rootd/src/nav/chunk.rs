@@ -1,25 +1,25 @@
-//! A text in chunks of whole lines.
+//! Splits a text into chunks of whole lines.
 
 use std::ops::RangeInclusive;
 
-/// Characters of a chunk, at most. As many whole lines as fit; a longer line is cut.
+/// Largest chunk in characters. It holds as many whole lines as fit; a longer line is cut.
 pub(super) const CHUNK_CHARS: usize = 8000;
 
-/// Cuts a text that comes in pieces, and keeps one chunk of it.
+/// Cuts a text that arrives in pieces, and keeps one chunk of it.
 #[derive(Debug)]
 pub(super) struct Chunker {
     wanted: usize,
-    /// The chunk that is being filled.
+    /// Index of the current chunk.
     at: usize,
     chars: usize,
-    /// What has come of the line that is being read, and how many characters that is.
+    /// The current line so far, and its length in characters.
     line: String,
     line_chars: usize,
-    /// Its number.
+    /// Number of the current line.
     number: usize,
     chunk: String,
     lines: Vec<RangeInclusive<usize>>,
-    /// Whether the next line begins another part.
+    /// True if the next line begins another part.
     is_new_part: bool,
 }
 
@@ -27,14 +27,14 @@ pub(super) struct Chunker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) text: String,
-    /// The lines that it is of, in several parts where the text is.
+    /// The range of lines of each part.
     pub(super) lines: Vec<RangeInclusive<usize>>,
-    /// How many chunks there are.
+    /// Number of chunks in the whole text.
     pub(super) count: usize,
 }
 
 impl Chunker {
-    /// Keeps the chunk of this index.
+    /// Keeps the chunk with this index.
     pub(super) fn new(wanted: usize) -> Self {
         Self {
             wanted,
@@ -49,7 +49,7 @@ impl Chunker {
         }
     }
 
-    /// What follows begins on this line. An empty line parts it from what came before in the chunk.
+    /// Begins a part at this line. An empty line separates it from the previous part in the chunk.
     pub(super) fn begin_part(&mut self, line: usize) {
         if self.line_chars > 0 {
             self.end_line();
@@ -75,7 +75,7 @@ impl Chunker {
         }
     }
 
-    /// None: there is no chunk of the wanted index. How many there are comes with it.
+    /// The wanted chunk, or None if there is no such index; and the number of chunks.
     pub(super) fn finish(mut self) -> (Option<Chunk>, usize) {
         if self.line_chars > 0 {
             self.end_line();
@@ -104,7 +104,7 @@ impl Chunker {
         }
     }
 
-    /// Puts what has come of the line into the chunk.
+    /// Adds the current line to the chunk.
     fn end_line(&mut self) {
         if self.chars + self.line_chars > CHUNK_CHARS {
             self.next_chunk();
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// All chunks of a text that comes in pieces.
+    /// All chunks of a text that arrives in pieces.
     fn chunks(pieces: &[&str]) -> Vec<Chunk> {
         let chunk = |wanted| {
             let mut chunker = Chunker::new(wanted);

@@ -1,7 +1,7 @@
-//! The context directory, and how a path in it is opened.
+//! The context directory, and opening paths in it.
 //!
-//! The directory is held open from the start, and every name below it is opened in the directory that holds it. A symbolic
-//! link is followed nowhere, so nothing outside is read, whatever a session does to its directories meanwhile.
+//! The directory is held open from the start, and every name below it is opened in its own parent directory. Symbolic
+//! links are never followed, so nothing outside is read, whatever a session does to its directories in the meantime.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,11 +19,11 @@ use super::fault::{Fault, quoted};
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) root: Arc<Directory>,
-    /// The path that it was opened by, absolute, and the one without symbolic links.
+    /// The absolute path that it was opened by, and the same without symbolic links.
     paths: [PathBuf; 2],
 }
 
-/// What lies at a path.
+/// The file or directory at a path.
 #[derive(Debug)]
 pub(super) enum Place {
     Directory(Arc<Directory>),
@@ -34,15 +34,15 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) file: File,
-    /// Bytes that it had when it was opened.
+    /// Size in bytes when it was opened.
     pub(super) size: u64,
 }
 
-/// Why there is nothing to read at a path.
+/// Why nothing can be read at a path.
 enum Missing {
-    /// No such name, or one below a file.
+    /// The name does not exist, or the path leads through a file.
     Nothing,
-    /// A symbolic link, of this path, to this target.
+    /// A symbolic link at this path, to this target.
     Link(PathBuf, PathBuf),
     /// A FIFO, a socket, a device.
     Other,
@@ -57,7 +57,7 @@ impl Context {
         Ok(Self { root, paths: [absolute, canonical] })
     }
 
-    /// Whether the directory is still there.
+    /// Checks that the directory still exists.
     pub(super) fn check(&self) -> Result<(), Fault> {
         match self.root.is_removed() {
             Ok(false) => Ok(()),
@@ -68,8 +68,8 @@ impl Context {
         }
     }
 
-    /// The path below the directory that a text names: relative, or absolute within the directory. `..` goes up by name,
-    /// which is where it leads, since no link is followed.
+    /// The path below the directory that a text names: relative, or absolute within the directory. `..` is resolved by
+    /// name, which is correct because links are not followed.
     pub(super) fn relative(&self, text: &str) -> Result<PathBuf, Fault> {
         let outside = || {
             let root = self.paths[0].display();
@@ -94,7 +94,7 @@ impl Context {
         Ok(relative)
     }
 
-    /// Opens what lies at a relative path; None where there is nothing.
+    /// Opens the file or directory at a relative path; None if nothing exists there.
     pub(super) fn place(&self, path: &Path) -> Result<Option<Place>, Fault> {
         match self.find(path) {
             Ok(place) => Ok(Some(place)),
@@ -131,7 +131,7 @@ impl Context {
     }
 }
 
-/// Why what lies at a path cannot be taken.
+/// The error for a path at which nothing can be read.
 fn fault(path: &Path, missing: Missing) -> Fault {
     let named = quoted(&shown(path));
     match missing {
@@ -145,7 +145,7 @@ fn fault(path: &Path, missing: Missing) -> Fault {
     }
 }
 
-/// Opens a regular file; None where it is another one. Waits for nothing.
+/// Opens a regular file without blocking; None if it is not a regular file.
 pub(super) fn open_file(directory: &Directory, name: &OsStr) -> io::Result<Option<OpenFile>> {
     let file = match directory.file(name) {
         Ok(file) => file,
@@ -156,13 +156,13 @@ pub(super) fn open_file(directory: &Directory, name: &OsStr) -> io::Result<Optio
     Ok(metadata.is_file().then(|| OpenFile { file, size: metadata.len() }))
 }
 
-/// Whether what a listing named is gone since, or something else.
+/// True if an entry of a listing has been removed or replaced since.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP))
 }
 
-/// A relative path as results show it: what is not UTF-8 is replaced.
+/// A relative path for display; bytes that are not UTF-8 are replaced.
 pub(super) fn shown(path: &Path) -> String {
     String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
 }
@@ -175,7 +175,7 @@ fn missing(error: io::Error) -> Missing {
     }
 }
 
-/// A directory on the way cannot be opened.
+/// The error for a directory of the path that cannot be opened.
 fn on_the_way(at: &Directory, name: &OsStr, path: &Path, error: io::Error) -> Missing {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOTDIR | Errno::ELOOP) => match at.kind(name) {

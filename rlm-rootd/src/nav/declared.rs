@@ -1,21 +1,21 @@
-//! What a definition says of itself: its names, and how it is declared.
+//! Names and signatures of definitions.
 
 use rlm_core::text::{cut, one_line};
 use tree_sitter::Node as Syntax;
 
-/// Longest single name, in bytes; what is longer is no symbol.
+/// Longest single name in bytes; anything longer is not a symbol.
 pub(super) const MAX_NAME_BYTES: usize = 256;
 
 /// Longest signature, in characters.
 const SIGNATURE_CHARS: usize = 200;
 
-/// The line that a symbol is defined on: that of its name.
+/// The line of a symbol: that of its name.
 pub(super) fn line(syntax: Syntax<'_>) -> usize {
     let named = syntax.child_by_field_name("name").or_else(|| syntax.child_by_field_name("declarator"));
     first_line(named.unwrap_or(syntax))
 }
 
-/// The names of a symbol: several where it is defined from outside of its holder, `A::b`.
+/// The names of a symbol: several if it is defined outside of its holder, `A::b`.
 pub(super) fn names(source: &[u8], syntax: Syntax<'_>) -> Option<Vec<String>> {
     if let Some(name) = syntax.child_by_field_name("name") {
         return Some(parts(source, name));
@@ -48,7 +48,7 @@ fn parts(source: &[u8], name: Syntax<'_>) -> Vec<String> {
     plain.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
-/// A name's text, in one line.
+/// A name's text on one line.
 pub(super) fn text(source: &[u8], syntax: Syntax<'_>) -> String {
     let bytes = &source[syntax.byte_range()];
     one_line(&String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_NAME_BYTES)]))
@@ -68,7 +68,7 @@ pub(super) fn signature(source: &[u8], syntax: Syntax<'_>, outer: Syntax<'_>) ->
     cut(line.trim_end_matches([' ', '{', ':', ';', '=', '\\']), SIGNATURE_CHARS)
 }
 
-/// Whether a declaration is that of a function: whether its declarator, inside of pointers and references, is one.
+/// True if a declaration declares a function: if its declarator, within pointers and references, is one.
 pub(super) fn is_of_function(syntax: Syntax<'_>) -> bool {
     let mut declarator = syntax.child_by_field_name("declarator");
     while let Some(at) = declarator {
@@ -85,7 +85,7 @@ pub(super) fn is_of_function(syntax: Syntax<'_>) -> bool {
     syntax.child_by_field_name("parameters").is_some()
 }
 
-/// `A<B, C>::d` without what is in angles.
+/// `A<B, C>::d` without the parts in angle brackets.
 fn without_angles(text: &str) -> String {
     let mut depth = 0_usize;
     let mut plain = String::with_capacity(text.len());
@@ -100,7 +100,7 @@ fn without_angles(text: &str) -> String {
     plain
 }
 
-/// The line on which something begins, from 1.
+/// The first line of a node, from 1.
 pub(super) fn first_line(syntax: Syntax<'_>) -> usize {
     syntax.start_position().row + 1
 }

@@ -1,4 +1,4 @@
-//! What models and people are told of the tools.
+//! Names and descriptions of the tools.
 
 use serde_json::{Value as Json, json};
 
@@ -7,16 +7,16 @@ use super::search::MAX_RESULTS;
 /// Name of the tool that counts the context.
 pub const NAV_INFO: &str = "nav_info";
 
-/// Name of the tool that lists what a directory, a file or a class holds.
+/// Name of the tool that lists the contents of a directory, file or class.
 pub const NAV_LS: &str = "nav_ls";
 
-/// Name of the tool that gives signatures.
+/// Name of the tool that returns signatures.
 pub const NAV_OUTLINE: &str = "nav_outline";
 
-/// Name of the tool that reads.
+/// Name of the tool that reads text.
 pub const NAV_READ: &str = "nav_read";
 
-/// Name of the tool that searches.
+/// Name of the tool that searches text.
 pub const NAV_SEARCH: &str = "nav_search";
 
 /// One of the tools.
@@ -122,7 +122,7 @@ impl Operation {
     }
 }
 
-/// A parameter that is text. Shells hand on digits as a number.
+/// A parameter of type text. Shells pass digits as a number.
 fn text(description: &str, default: Option<&str>) -> Json {
     let mut schema = json!({"type": ["string", "integer"], "description": description});
     if let Some(default) = default {

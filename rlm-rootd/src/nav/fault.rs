@@ -1,4 +1,4 @@
-//! What is told of a call that failed.
+//! Errors of navigation calls.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use rlm_core::text::cut;
 use super::stop::{Stopped, is_stopped};
 use crate::ToolError;
 
-/// Longest text of a caller's that an error quotes, in characters.
+/// Longest quotation of a caller's text in an error, in characters.
 const QUOTED_CHARS: usize = 200;
 
-/// Why a call failed. The text has a hint where something can be done.
+/// Why a call failed. The text includes a hint if the caller can do something about it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// What was asked for is not there, or not allowed.
+    /// The request names something that does not exist or is not allowed.
     #[error("{0}")]
     Refused(String),
     /// The context cannot be read.
     #[error("{0}")]
     Failed(String),
-    /// The call is over.
+    /// The call was cancelled, or its time limit was reached.
     #[error("the time limit of the call was reached: ask for less, for example for one directory")]
     Stopped,
 }
@@ -29,7 +29,7 @@ impl Fault {
         Self::Refused(text.into())
     }
 
-    /// Reading something failed.
+    /// The error for a failed read.
     pub(super) fn reading(path: &str, error: &io::Error) -> Self {
         if is_stopped(error) {
             return Self::Stopped;
@@ -37,7 +37,7 @@ impl Fault {
         Self::Failed(format!("{path} cannot be read: {error}"))
     }
 
-    /// The error of a tool of this name.
+    /// The error with the tool's name.
     pub(super) fn of_tool(self, tool: &str) -> ToolError {
         let text = format!("{tool}: {self}");
         match self {
@@ -53,12 +53,12 @@ impl From<Stopped> for Fault {
     }
 }
 
-/// A caller's text in quotes, cut where it is long.
+/// A caller's text in quotes, shortened if it is long.
 pub(super) fn quoted(text: &str) -> String {
     format!("{:?}", cut(text, QUOTED_CHARS))
 }
 
-/// `; did you mean "a" or "b"?`, or nothing.
+/// `; did you mean "a" or "b"?`, or an empty text.
 pub(super) fn did_you_mean(names: &[String]) -> String {
     let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
     match names.split_last() {

@@ -1,4 +1,4 @@
-//! `nav_info`: what the context is.
+//! `nav_info`: counts the context.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::text::count_lines;
 use super::value::{dict, int, of_pairs};
 use super::walk::Walk;
 
-/// Languages that are told of; the lines of those with fewer are one sum.
+/// Number of languages in the result; the lines of the others are added up.
 const MAX_LANGUAGES: usize = 30;
 
-/// Bytes of text that are about one token.
+/// Estimated bytes of text per token.
 const TOKEN_BYTES: u64 = 4;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub(super) fn info(context: &Context, stop: &Stop) -> Result<Value, Fault> {
 }
 
 impl Totals {
-    /// Counts all files. False: the time was over before.
+    /// Counts all files. False if the time limit was reached before the end.
     fn count(&mut self, context: &Context, stop: &Stop) -> Result<bool, Fault> {
         let mut walk = Walk::new(context, context.root.clone(), Path::new(""), stop)
             .map_err(|error| Fault::reading("the context directory", &error))?;
@@ -111,7 +111,7 @@ impl Totals {
     }
 }
 
-/// The language of a file, or its ending with the dot, or `text`.
+/// The language of a file, or its extension with the dot, or `text`.
 pub(super) fn language_name(path: &Path) -> String {
     match (Language::of(path), path.extension()) {
         (Some(language), _) => language.name.to_owned(),

@@ -1,4 +1,4 @@
-//! The table of languages: by which endings their files are known, and which nodes of their syntax are symbols.
+//! The table of languages: the extensions of their files, and the syntax nodes that are symbols.
 
 use std::fmt;
 use std::path::Path;
@@ -14,41 +14,41 @@ pub(super) struct Language {
     compiled: OnceLock<Compiled>,
 }
 
-/// A grammar, and what each kind of node is, by its number.
+/// A grammar, with the meaning of each node kind by its number.
 pub(super) struct Compiled {
     pub(super) grammar: tree_sitter::Language,
     nodes: Vec<Option<Node>>,
 }
 
-/// What a kind of node is to us. Others are looked into, and mean nothing by themselves.
+/// The meaning of a node kind. The children of other kinds are visited, but the nodes themselves mean nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A symbol of this kind that holds others.
+    /// A symbol of this kind that contains others.
     Holds(&'static str),
-    /// The same, where it has a body: without one it is only mentioned.
+    /// The same, but only if it has a body: otherwise it is only a reference.
     HoldsIfBody(&'static str),
-    /// A function: what is in it is its own. In a class it is a method.
+    /// A function; its contents are not listed. In a class it is a method.
     Function,
-    /// A declaration of C that is a symbol if it is one of a function.
+    /// A C declaration, which is a symbol if it declares a function.
     Prototype,
-    /// A symbol of this kind that holds none.
+    /// A symbol of this kind without members.
     Leaf(&'static str),
-    /// An assignment or a declarator: a variable, or what it is given.
+    /// An assignment or a declarator: a variable, or a function or class assigned to one.
     Variable,
-    /// What a symbol is wrapped in, and belongs to it: `export`, `template<…>`, decorators.
+    /// A wrapper that belongs to the symbol in it: `export`, `template<…>`, decorators.
     Wrapper,
-    /// The same, where it wraps no more than one: `const (…)`.
+    /// The same, if it wraps a single symbol: `const (…)`.
     WrapperOfOne,
-    /// A comment or an attribute: belongs to the symbol behind it.
-    Lead,
-    /// Looked past: symbols in it are nobody else's.
+    /// A comment or an attribute, which belongs to the symbol after it.
+    Leading,
+    /// Skipped: symbols in it are not listed.
     Closed,
 }
 
-use Node::{Closed, Function, Holds, HoldsIfBody, Lead, Leaf, Prototype, Variable, Wrapper, WrapperOfOne};
+use Node::{Closed, Function, Holds, HoldsIfBody, Leading, Leaf, Prototype, Variable, Wrapper, WrapperOfOne};
 
 impl Language {
-    /// The language of a file by its name.
+    /// The language of a file, by its name.
     pub(super) fn of(path: &Path) -> Option<&'static Self> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         LANGUAGES.iter().find(|language| language.endings.contains(&ending.as_str()))
@@ -111,7 +111,7 @@ static LANGUAGES: LazyLock<Vec<Language>> = LazyLock::new(|| {
         language("go", &["go"], || tree_sitter_go::LANGUAGE.into(), GO),
         language("java", &["java"], || tree_sitter_java::LANGUAGE.into(), JAVA),
         language("c", &["c"], || tree_sitter_c::LANGUAGE.into(), C),
-        // Many a header is one of C++, whose grammar takes those of C too.
+        // Many headers are C++, whose grammar also accepts C.
         language("c", &["h"], || tree_sitter_cpp::LANGUAGE.into(), C),
         language(
             "c++",
@@ -129,7 +129,7 @@ const PYTHON: &[(&str, Node)] = &[
     ("expression_statement", WrapperOfOne),
     ("assignment", Variable),
     ("type_alias_statement", Leaf("type")),
-    ("comment", Lead),
+    ("comment", Leading),
     ("lambda", Closed),
 ];
 
@@ -147,13 +147,13 @@ const RUST: &[(&str, Node)] = &[
     ("type_item", Leaf("type")),
     ("associated_type", Leaf("type")),
     ("macro_definition", Leaf("macro")),
-    ("attribute_item", Lead),
-    ("line_comment", Lead),
-    ("block_comment", Lead),
+    ("attribute_item", Leading),
+    ("line_comment", Leading),
+    ("block_comment", Leading),
     ("closure_expression", Closed),
 ];
 
-/// Also of TypeScript.
+/// Shared with TypeScript.
 const JAVASCRIPT: &[(&str, Node)] = &[
     ("class_declaration", Holds("class")),
     ("abstract_class_declaration", Holds("class")),
@@ -175,8 +175,8 @@ const JAVASCRIPT: &[(&str, Node)] = &[
     ("expression_statement", WrapperOfOne),
     ("lexical_declaration", WrapperOfOne),
     ("variable_declaration", WrapperOfOne),
-    ("comment", Lead),
-    ("decorator", Lead),
+    ("comment", Leading),
+    ("decorator", Leading),
     ("arrow_function", Closed),
     ("function_expression", Closed),
     ("generator_function", Closed),
@@ -193,7 +193,7 @@ const GO: &[(&str, Node)] = &[
     ("type_declaration", WrapperOfOne),
     ("const_declaration", WrapperOfOne),
     ("var_declaration", WrapperOfOne),
-    ("comment", Lead),
+    ("comment", Leading),
     ("func_literal", Closed),
 ];
 
@@ -206,12 +206,12 @@ const JAVA: &[(&str, Node)] = &[
     ("method_declaration", Function),
     ("constructor_declaration", Function),
     ("compact_constructor_declaration", Function),
-    ("line_comment", Lead),
-    ("block_comment", Lead),
+    ("line_comment", Leading),
+    ("block_comment", Leading),
     ("lambda_expression", Closed),
 ];
 
-/// Also of C++.
+/// Shared with C++.
 const C: &[(&str, Node)] = &[
     ("namespace_definition", Holds("namespace")),
     ("class_specifier", HoldsIfBody("class")),
@@ -227,7 +227,7 @@ const C: &[(&str, Node)] = &[
     ("preproc_def", Leaf("macro")),
     ("preproc_function_def", Leaf("macro")),
     ("template_declaration", Wrapper),
-    ("comment", Lead),
+    ("comment", Leading),
     ("lambda_expression", Closed),
 ];
 
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn each_node_of_the_table_is_one_of_a_grammar_that_has_it() {
-        // Two languages share a table, so a node must be known to one of those that do.
+        // Two languages share a table, so a node needs to exist in only one of their grammars.
         for language in LANGUAGES.iter() {
             for (name, node) in language.nodes {
                 let is_known = |other: &Language| {

@@ -1,4 +1,4 @@
-//! `nav_ls`: what a directory, a file or a symbol holds.
+//! `nav_ls`: lists the contents of a directory, a file or a symbol.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::text::count_lines;
 use super::value::{dict, int};
 use super::walk::{Walk, is_left_out, rules_of, sorted};
 
-/// Entries of a list.
+/// Largest number of entries in a list.
 pub(super) const MAX_ENTRIES: usize = 5000;
 
 pub(super) fn list(context: &Context, scope: &str, stop: &Stop) -> Result<Value, Fault> {
@@ -110,8 +110,8 @@ fn of_entry(
     })
 }
 
-/// The symbols that one holds; those at the top for no name. What is held by a symbol of another file (a method in Go or C++)
-/// is at the top too.
+/// The members of a symbol; for an empty name, the symbols at the top level. These include members of a symbol in
+/// another file (a method in Go or C++).
 fn members(source: &Source, file: &str, holder: &str) -> Value {
     let paths: HashSet<&str> = source.symbols.iter().map(|symbol| symbol.path.as_str()).collect();
     let mut held: HashMap<&str, usize> = HashMap::new();
@@ -140,7 +140,7 @@ fn members(source: &Source, file: &str, holder: &str) -> Value {
     Value::list(values)
 }
 
-/// A file without symbols.
+/// The entry for a file without symbols.
 fn plain(path: &Path, kind: &str, lines: u64, reason: &str) -> Value {
     let path = shown(path);
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -155,7 +155,7 @@ fn plain(path: &Path, kind: &str, lines: u64, reason: &str) -> Value {
     ])
 }
 
-/// The last entry of a list that is not whole.
+/// The last entry of an incomplete list.
 fn note(text: String) -> Value {
     dict([("path", Value::from("")), ("name", "".into()), ("kind", "note".into()), ("text", text.into())])
 }

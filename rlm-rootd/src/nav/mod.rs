@@ -1,11 +1,12 @@
-//! Navigation: root tools that look through a context directory, so that code in a session need not.
+//! Navigation: root tools that explore a context directory for code in a session.
 //!
-//! [`Navigation`] is one directory. Its tools count it, list directories and symbols, give outlines, read and search; results
-//! are plain data. Symbols come from grammars, where there is one for a file's ending; other text is lines.
+//! A [`Navigation`] covers one directory. Its tools count it, list directories and symbols, return outlines, read and
+//! search; results are plain data. Symbols come from grammars if there is one for a file's extension; other text is
+//! plain lines.
 //!
-//! Nothing outside the directory is read: every name is opened in the directory that holds it, and no symbolic link is
-//! followed. Nothing is opened that could hold a call up, and no file is read further than to the size it had. The work runs
-//! on threads for blocking work, in bounded memory, and ends when its call is dropped or shortly before its deadline.
+//! Nothing outside the directory is read: every name is opened in its own parent directory, and symbolic links are not
+//! followed. Nothing is opened that could block, and no file is read beyond the size it had. The work runs on threads
+//! for blocking work, in bounded memory, and ends when its call is dropped or shortly before its deadline.
 
 mod chunk;
 mod context;
@@ -15,17 +16,17 @@ mod fault;
 mod info;
 mod language;
 mod list;
-mod near;
 mod outline;
+mod parse_permit;
 mod pattern;
 mod read;
 mod search;
 mod source;
 mod stop;
+mod suggestions;
 mod symbols;
 mod text;
 mod tool;
-mod turn;
 mod value;
 mod walk;
 
@@ -44,10 +45,10 @@ use crate::tool::Tool;
 /// The names of the tools, in the order of [`Navigation::tools`].
 pub const NAV_TOOLS: [&str; 5] = [NAV_INFO, NAV_LS, NAV_OUTLINE, NAV_READ, NAV_SEARCH];
 
-/// Calls over one context that work at once; others wait for their turn.
+/// Number of calls over one context that run at once; others wait.
 const CALLS_AT_ONCE: usize = 4;
 
-/// Navigation over one context directory. A clone is the same one.
+/// Navigation of one context directory. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Navigation(Arc<Shared>);
 
@@ -57,23 +58,23 @@ pub struct Navigation(Arc<Shared>);
 pub struct NavigationError {
     /// Its path.
     pub path: PathBuf,
-    /// Why.
+    /// The system's error.
     #[source]
     pub source: std::io::Error,
 }
 
 impl Navigation {
-    /// Opens the directory, whose own path may have symbolic links in it, and holds it open. What it holds is looked at by
-    /// calls alone.
+    /// Opens the directory and holds it open. Symbolic links in the directory's own path are followed. Its contents are
+    /// read only by calls.
     ///
     /// # Errors
-    /// [`NavigationError`]: it is not there, or no directory.
+    /// [`NavigationError`]: it does not exist, or is not a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Result<Self, NavigationError> {
         let path = dir.into();
         match Context::open(&path) {
             Ok(context) => {
-                let turns = Arc::new(Semaphore::new(CALLS_AT_ONCE));
-                Ok(Self(Arc::new(Shared { context, turns })))
+                let permits = Arc::new(Semaphore::new(CALLS_AT_ONCE));
+                Ok(Self(Arc::new(Shared { context, permits })))
             }
             Err(source) => Err(NavigationError { path, source }),
         }

@@ -1,4 +1,4 @@
-//! `nav_outline`: a file's signatures, or a directory's files, as text.
+//! `nav_outline`: the signatures in a file, or the files of a directory, as text.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::symbols::Symbol;
 use super::text::count_lines;
 use super::walk::Walk;
 
-/// Lines of an outline below its head.
+/// Largest number of lines in an outline below its heading.
 pub(super) const MAX_LINES: usize = 2000;
 
 pub(super) fn outline(context: &Context, path: &str, stop: &Stop) -> Result<Value, Fault> {
@@ -39,7 +39,7 @@ pub(super) fn outline(context: &Context, path: &str, stop: &Stop) -> Result<Valu
     }
 }
 
-/// The outline of a file, or of what a symbol of it holds.
+/// The outline of a file, or of the members of a symbol in it.
 fn of_source(title: &str, path: &Path, source: &Source, holder: &str) -> Value {
     let is_shown = |symbol: &&Symbol| {
         let below = symbol.path.strip_prefix(holder);

@@ -1,8 +1,8 @@
-//! A pattern, matched so that a search can be stopped at any time.
+//! Regular expressions whose searches can be stopped at any time.
 //!
-//! The engine that knows all patterns cannot be interrupted, and takes time in proportion to the size of the pattern and to
-//! that of the text. So it is given little text at once. A long line goes through an automaton byte by byte; where that
-//! would need too many states, the engine searches the line in pieces.
+//! The full engine cannot be interrupted, and takes time in proportion to the size of the pattern and of the text. So
+//! it gets little text at once. Long lines go through an automaton byte by byte; if that would need too many states,
+//! the engine searches the line in pieces.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,16 +21,16 @@ use super::stop::{Stop, Stopped};
 /// Largest compiled pattern, in bytes.
 const PATTERN_BYTES: usize = 256 << 10;
 
-/// Memory of an automaton, in bytes.
+/// Memory limit of an automaton, in bytes.
 const AUTOMATON_BYTES: usize = 2 << 20;
 
-/// Bytes that a new state of an automaton must be good for, or the automaton is given up.
+/// Bytes of progress that each new state must allow; otherwise the automaton is abandoned.
 const BYTES_PER_STATE: usize = 100;
 
-/// Text that is searched at once, and longest line that is none of the long ones, in bytes.
+/// Bytes that are searched at once. A line above this is a long line.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// Bytes that are stepped through before it is looked whether the call is over.
+/// Bytes between two checks whether the call is over.
 const STEPS: usize = 4 << 10;
 
 /// A compiled pattern.
@@ -38,16 +38,16 @@ const STEPS: usize = 4 << 10;
 pub(super) struct Pattern {
     lines: RegexMatcher,
     engine: meta::Regex,
-    /// For long lines.
+    /// Searches long lines.
     automaton: DFA,
 }
 
-/// A pattern that one thread matches for one call.
+/// A pattern as used by one thread for one call.
 pub(super) struct Stoppable<'a> {
     pattern: &'a Pattern,
     stop: &'a Stop,
     cache: RefCell<Option<Cache>>,
-    /// Whether a line was searched in pieces, so that a match longer than one is not found.
+    /// True if a line was searched in pieces, which misses matches longer than a piece.
     in_pieces: RefCell<bool>,
 }
 
@@ -58,7 +58,7 @@ impl Pattern {
                         put \\ before a sign that means itself, as in \\(";
             Fault::refused(format!("the pattern is not a valid regular expression: {error}\nhint: {hint}"))
         };
-        // The builder would show the pattern with more around it.
+        // The builder's own error would show more than the caller's pattern.
         regex_syntax::parse(pattern).map_err(|error| refuse(&error))?;
         let too_large = |error: Option<usize>| {
             error.map(|_limit| {
@@ -87,7 +87,7 @@ impl Pattern {
         let automaton = DFA::builder().syntax(syntax).thompson(thompson).configure(config).build(pattern);
         let automaton = automaton.map_err(|error| refuse(&error))?;
         let mut builder = RegexMatcherBuilder::new();
-        // What the engine takes fits here, with the little that is put around it.
+        // Patterns that the engine accepts fit this limit, including the little that is added around them.
         builder.multi_line(true).crlf(true).size_limit(8 * PATTERN_BYTES).dfa_size_limit(AUTOMATON_BYTES);
         let lines = builder.build(pattern).map_err(|error| refuse(&error))?;
         Ok(Self { lines, engine, automaton })
@@ -99,12 +99,12 @@ impl Pattern {
 }
 
 impl Stoppable<'_> {
-    /// Whether since it was last asked a line was searched in pieces.
+    /// Returns and clears the flag that a line was searched in pieces.
     pub(super) fn was_in_pieces(&self) -> bool {
         self.in_pieces.take()
     }
 
-    /// Where a match is in a long line from a place on.
+    /// The next match in a long line, from a position on.
     fn find_in_long(&self, line: &[u8], at: usize) -> Result<Option<Match>, Stopped> {
         let Some(end) = self.step_through(line, at)? else {
             *self.in_pieces.borrow_mut() = true;
@@ -116,7 +116,7 @@ impl Stoppable<'_> {
         Ok(Some(found.map_or(Match::zero(end), |found| Match::new(found.start(), found.end()))))
     }
 
-    /// Where a match ends, if there is one. None: the automaton had to be given up.
+    /// The end of the next match, if there is one. None: the automaton was abandoned.
     fn step_through(&self, line: &[u8], at: usize) -> Result<Option<Option<usize>>, Stopped> {
         let automaton = &self.pattern.automaton;
         let mut held = self.cache.borrow_mut();
@@ -132,7 +132,7 @@ impl Stoppable<'_> {
             state = next;
             if state.is_tagged() {
                 if state.is_match() {
-                    // A match is known one byte after it.
+                    // The automaton reports a match one byte late.
                     return Ok(Some(Some(at + number)));
                 }
                 if state.is_dead() {
@@ -150,7 +150,7 @@ impl Stoppable<'_> {
         Ok(Some(state.is_match().then_some(line.len())))
     }
 
-    /// Pieces overlap by half of them.
+    /// Each piece overlaps the next by half.
     fn find_in_pieces(&self, line: &[u8], at: usize) -> Result<Option<Match>, Stopped> {
         for start in (at..=line.len()).step_by(PIECE_BYTES / 2) {
             self.stop.check()?;
@@ -167,7 +167,7 @@ impl Matcher for Stoppable<'_> {
     type Captures = NoCaptures;
     type Error = Stopped;
 
-    /// No match goes beyond its line, so whole lines are searched, as many as are a piece.
+    /// Matches do not cross lines, so whole lines are searched, up to the size of a piece.
     fn find_at(&self, text: &[u8], at: usize) -> Result<Option<Match>, Stopped> {
         let mut start = at;
         loop {
@@ -180,7 +180,7 @@ impl Matcher for Stoppable<'_> {
             };
             let next = start + length;
             let is_last = next == text.len();
-            // At the very end the text is as it was given.
+            // The last piece keeps its end: it is the end of the text.
             let piece = if is_last { text } else { without_end(&text[..next]) };
             let found = if is_long && start <= piece.len() {
                 let line = memrchr(b'\n', &text[..start]).map_or(0, |last| last + 1);
@@ -211,7 +211,7 @@ impl Matcher for Stoppable<'_> {
     }
 }
 
-/// A line without what ends it.
+/// A line without its line ending.
 pub(super) fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)

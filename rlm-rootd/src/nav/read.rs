@@ -1,4 +1,4 @@
-//! `nav_read`: the text of a file, of lines of it, or of a symbol, in chunks.
+//! `nav_read`: reads a file, lines of it, or a symbol, in chunks.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -55,7 +55,7 @@ fn of_target(found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
     }
 }
 
-/// Whether a text that names no lines was meant to: no symbol is only digits and signs.
+/// True if a text looks like a range of lines: names of symbols do not consist of digits and signs only.
 fn is_like_lines(text: &str) -> bool {
     let text = text.trim_start_matches(['L', 'l']);
     let is_sign = |letter: char| letter.is_ascii_digit() || "-:.,+ Ll".contains(letter);
@@ -90,8 +90,8 @@ fn of_lines(
     let mut chunker = Chunker::new(index);
     chunker.begin_part(*lines.start());
     let count = match pass_on(&lines, open, stop, &mut chunker) {
-        Ok(Passed::Lines(count)) => count,
-        Ok(Passed::Binary) => {
+        Ok(LineCount::Lines(count)) => count,
+        Ok(LineCount::Binary) => {
             return Err(Fault::refused(format!("{} is binary: it has NUL bytes", quoted(&file))));
         }
         Err(error) => return Err(Fault::reading(&quoted(&file), &error)),
@@ -108,18 +108,18 @@ fn of_lines(
     reply(&file, &again, count, index, chunker)
 }
 
-enum Passed {
+enum LineCount {
     Lines(usize),
     Binary,
 }
 
-/// Passes lines of a file on to a chunker, and counts all that there are.
+/// Passes a range of lines to a chunker, and counts all lines.
 fn pass_on(
     lines: &RangeInclusive<usize>,
     open: OpenFile,
     stop: &Stop,
     chunker: &mut Chunker,
-) -> io::Result<Passed> {
+) -> io::Result<LineCount> {
     let mut reader = bytes(open, stop);
     let (mut block, mut decoder) = (Vec::with_capacity(BLOCK_BYTES), Decoder::default());
     let (mut before, mut ends_open) = (0, false);
@@ -127,7 +127,7 @@ fn pass_on(
         block.clear();
         fill(&mut reader, &mut block, BLOCK_BYTES)?;
         if number == 0 && is_binary(&block) {
-            return Ok(Passed::Binary);
+            return Ok(LineCount::Binary);
         }
         let Some(last) = block.last() else { break };
         ends_open = *last != b'\n';
@@ -138,12 +138,12 @@ fn pass_on(
         before += memchr_iter(b'\n', &block).count();
     }
     chunker.push(&decoder.finish());
-    Ok(Passed::Lines(before + usize::from(ends_open)))
+    Ok(LineCount::Lines(before + usize::from(ends_open)))
 }
 
-/// What a block holds of some lines, where so many line ends come before it.
+/// The part of a block that belongs to a range of lines; `before` line ends precede the block.
 fn part_of<'a>(block: &'a [u8], before: usize, lines: &RangeInclusive<usize>) -> &'a [u8] {
-    // The line that the block begins in is `before + 1`.
+    // The block begins in line `before + 1`.
     let start_of = |line: usize| match line.checked_sub(before + 1) {
         None | Some(0) => 0,
         Some(ends) => memchr_iter(b'\n', block).nth(ends - 1).map_or(block.len(), |at| at + 1),
@@ -165,11 +165,11 @@ fn of_symbol(path: &Path, name: &str, open: OpenFile, index: usize, stop: &Stop)
     let mut end = 0;
     for symbol in source.definitions(path, name)? {
         if symbol.bytes.start < end {
-            // It lies in the one before.
+            // It is in the previous symbol.
             continue;
         }
         end = symbol.bytes.end;
-        // From the beginning of its line, so that the indentation is whole.
+        // From the start of its line, to keep the indentation.
         let line = memchr::memrchr(b'\n', &source.bytes[..symbol.bytes.start]).map_or(0, |at| at + 1);
         let blank = source.bytes[line..symbol.bytes.start].iter().all(u8::is_ascii_whitespace);
         let start = if blank { line } else { symbol.bytes.start };
@@ -182,7 +182,7 @@ fn of_symbol(path: &Path, name: &str, open: OpenFile, index: usize, stop: &Stop)
     reply(&title, &title, source.lines, index, chunker)
 }
 
-/// The chunk with its head, which tells how to get the next.
+/// The chunk with a heading that tells how to get the next one.
 fn reply(title: &str, again: &str, lines: usize, index: usize, chunker: Chunker) -> Result<Value, Fault> {
     match chunker.finish() {
         (Some(chunk), _) => {

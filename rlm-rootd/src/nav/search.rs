@@ -1,7 +1,8 @@
-//! `nav_search`: lines that match a regular expression.
+//! `nav_search`: searches for lines that match a regular expression.
 //!
-//! Threads take files from one walk, a few at a time, and search them; hits are put together in the order of the walk. So the
-//! result is the same on any number of threads, and all end once the files so far have more hits than are asked for.
+//! Several threads take files from one walk, a few at a time, and search them; hits are combined in the order of the
+//! walk. So the result does not depend on the number of threads, and all stop once the files so far have more hits than
+//! are wanted.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,12 +21,12 @@ use super::source::{Target, nothing, target};
 use super::stop::{Stop, Stopped, is_stopped};
 use super::text::{BLOCK_BYTES, bytes, fill, is_binary};
 use super::value::{dict, int};
-use super::walk::{Found, Walk};
+use super::walk::{FoundFile, Walk};
 
-/// Most hits of a call.
+/// Largest number of hits in a result.
 pub(super) const MAX_RESULTS: usize = 1000;
 
-/// Longest text of a hit, in characters; of a longer line the part around the match.
+/// Longest text of a hit in characters; of a longer line, the part around the match.
 const TEXT_CHARS: usize = 300;
 
 /// Characters before the match that a cut line keeps.
@@ -34,10 +35,10 @@ const CHARS_BEFORE: usize = 100;
 /// Longest line that is searched, in bytes.
 const MAX_LINE_BYTES: usize = 32 << 20;
 
-/// Files that a thread takes at once.
+/// Number of files that a thread takes at once.
 const FILES: usize = 16;
 
-/// Threads of a call.
+/// Number of threads of a call.
 const MAX_THREADS: usize = 4;
 
 /// A line that matches.
@@ -49,11 +50,11 @@ struct Hit {
     is_cut: bool,
 }
 
-/// What a few files came to.
+/// The results of a few files.
 #[derive(Debug, Default)]
 struct Part {
     hits: Vec<Hit>,
-    /// Files that were not searched, or not to the end, and why.
+    /// Files that were not searched to the end, with the reason.
     unsearched: Vec<String>,
     last_path: String,
 }
@@ -117,12 +118,12 @@ struct Source {
 #[derive(Default)]
 struct Results {
     parts: BTreeMap<usize, Part>,
-    /// Parts from the first on that are there, and their hits.
+    /// Number of finished parts without a gap from the first, and their hits.
     whole: usize,
     hits: usize,
 }
 
-/// What a search came to: the parts in order, up to the first that is not there.
+/// The result of a search: the finished parts in order, up to the first gap.
 struct Outcome {
     parts: Vec<Part>,
     is_complete: bool,
@@ -140,7 +141,7 @@ impl<'a> Search<'a> {
         thread::scope(|scope| {
             for _ in 1..threads {
                 let name = "nav_search".to_owned();
-                // With fewer threads it takes longer.
+                // With fewer threads it only takes longer.
                 let _too_few = thread::Builder::new().name(name).spawn_scoped(scope, || self.work()).is_err();
             }
             self.work();
@@ -173,7 +174,7 @@ impl<'a> Search<'a> {
     }
 
     /// The next files.
-    fn take(&self) -> Option<(usize, Vec<Found>)> {
+    fn take(&self) -> Option<(usize, Vec<FoundFile>)> {
         let mut source = locked(&self.source);
         if source.is_over {
             return None;
@@ -199,7 +200,7 @@ impl<'a> Search<'a> {
         Some((source.next - 1, files))
     }
 
-    /// Gives how many hits there are in the parts that are there from the first on.
+    /// Stores a part. Returns the number of hits in the finished parts without a gap.
     fn put(&self, index: usize, part: Part) -> usize {
         let mut results = locked(&self.results);
         results.parts.insert(index, part);
@@ -236,8 +237,8 @@ impl<'a> FileSearch<'a> {
         Self { matcher: matcher.stoppable(stop), searcher, max, stop, head: Vec::with_capacity(BLOCK_BYTES) }
     }
 
-    /// What is gone meanwhile is not there; what cannot be read is told of.
-    fn search_found(&mut self, found: &Found, part: &mut Part) -> Result<(), Stopped> {
+    /// Searches one file of the walk. Skips a file that has been removed; notes one that cannot be read.
+    fn search_found(&mut self, found: &FoundFile, part: &mut Part) -> Result<(), Stopped> {
         match open_file(&found.directory, found.name()) {
             Ok(Some(open)) => {
                 self.search(&found.path, open, part)?;
@@ -249,7 +250,7 @@ impl<'a> FileSearch<'a> {
         Ok(())
     }
 
-    /// False: the file is binary.
+    /// Searches one file. False if it is binary.
     fn search(&mut self, path: &Path, open: OpenFile, part: &mut Part) -> Result<bool, Stopped> {
         part.last_path = shown(path);
         let is_small = open.size > 0 && open.size < BLOCK_BYTES as u64;
@@ -274,7 +275,7 @@ impl<'a> FileSearch<'a> {
         }
         match searched {
             Ok(()) => Ok(true),
-            // What fails in the matcher comes as text.
+            // Errors from the matcher arrive as text.
             Err(error) if is_stopped(&error) || self.stop.check().is_err() => Err(Stopped),
             Err(error) => {
                 part.unsearched.push(format!("{}: {error}", shown(path)));
@@ -304,9 +305,9 @@ impl Sink for Hits<'_> {
     }
 }
 
-/// The text of a line, and whether it is only the part around a match.
+/// The text of a line for a hit, and true if only the part around the match is kept.
 fn around(line: &[u8], at: usize) -> (String, bool) {
-    // Four bytes make a character at most.
+    // A character has at most four bytes.
     if line.len() <= TEXT_CHARS {
         return (String::from_utf8_lossy(line).into_owned(), false);
     }
@@ -333,7 +334,7 @@ impl Outcome {
         let mut last_path = String::new();
         for part in self.parts {
             if hits.len() > max {
-                // What lies behind the last hit depends on the threads.
+                // Anything after the last wanted hit depends on the threads.
                 break;
             }
             hits.extend(part.hits);
@@ -380,7 +381,7 @@ impl Hit {
     }
 }
 
-/// An entry that is no match, but tells what there is to know.
+/// An entry that is not a match but a remark.
 fn note(text: String) -> Value {
     dict([("path", Value::from("")), ("line", int(0)), ("text", text.into()), ("note", true.into())])
 }

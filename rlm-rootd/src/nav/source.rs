@@ -1,4 +1,4 @@
-//! A file with its symbols, and what a text of a caller's names.
+//! Files with their symbols, and the resolution of what a caller names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use rlm_core::dirfd::Directory;
 use super::context::{Context, OpenFile, Place, open_file, shown};
 use super::fault::{Fault, did_you_mean, quoted};
 use super::language::Language;
-use super::near::{Likely, nearest};
+use super::parse_permit::parse_permit;
 use super::stop::Stop;
+use super::suggestions::{Suggestions, similar_paths};
 use super::symbols::{MAX_PARSED_BYTES, Symbol, Unparsed, symbols};
 use super::text::{bytes, count_lines, fill, is_binary};
-use super::turn::parse_turn;
 use super::walk::Walk;
 
-/// Candidates that an error lists.
+/// Largest number of candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
 
-/// Colons in a text at which its path may end.
+/// Number of colons in a text at which its path is tried to end.
 const MAX_COLONS: usize = 8;
 
-/// What a text names.
+/// The target that a text names.
 #[derive(Debug)]
 pub(super) enum Target {
     Directory(PathBuf, Arc<Directory>),
     File(PathBuf, OpenFile),
-    /// The second is what stands behind the colon.
+    /// A file, and the text after the colon.
     InFile(PathBuf, String, OpenFile),
 }
 
-/// A file that was read whole, with its symbols.
+/// A file in memory, with its symbols.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) bytes: Vec<u8>,
@@ -40,11 +40,11 @@ pub(super) struct Source {
     pub(super) symbols: Vec<Symbol>,
 }
 
-/// What is known of a file.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) enum Content {
     Source(Source),
-    /// Text without symbols, and why it has none.
+    /// Text without symbols, and the reason.
     Text {
         lines: u64,
         reason: String,
@@ -72,7 +72,7 @@ impl Content {
         let ends_open = content.last().is_some_and(|last| *last != b'\n');
         let lines = memchr_iter(b'\n', &content).count() + usize::from(ends_open);
         let text = |reason: String| Self::Text { lines: lines as u64, reason };
-        let _turn = parse_turn(content.len(), stop)?;
+        let _turn = parse_permit(content.len(), stop)?;
         match symbols(language, &content, stop) {
             Ok(symbols) if symbols.is_empty() => Ok(text(format!("{} without symbols", language.name))),
             Ok(symbols) => Ok(Self::Source(Source { bytes: content, lines, symbols })),
@@ -86,7 +86,7 @@ impl Content {
         Ok(lines.map_or(Self::Binary, |lines| Self::Text { lines, reason }))
     }
 
-    /// The symbols of a file, where they are asked for by name.
+    /// The symbols of a file; an error if it has none.
     pub(super) fn source(path: &Path, open: OpenFile, stop: &Stop) -> Result<Source, Fault> {
         let named = quoted(&shown(path));
         match Self::read(path, open, stop)? {
@@ -100,22 +100,22 @@ impl Content {
 }
 
 impl Source {
-    /// The definitions of a name, in their order: there are several of an overloaded one, or of a type and its `impl`s.
+    /// The definitions of a name in order: an overloaded function, or a type and its `impl`s, has several.
     pub(super) fn definitions<'a>(
         &'a self,
         path: &Path,
         name: &'a str,
     ) -> Result<impl Iterator<Item = &'a Symbol>, Fault> {
         if !self.symbols.iter().any(|symbol| symbol.path == name) {
-            let mut likely = Likely::new(name);
+            let mut suggestions = Suggestions::new(name);
             for symbol in &self.symbols {
-                likely.consider(&symbol.path, || symbol.path.clone());
+                suggestions.consider(&symbol.path, || symbol.path.clone());
                 if symbol.name() != symbol.path {
-                    likely.consider(symbol.name(), || symbol.path.clone());
+                    suggestions.consider(symbol.name(), || symbol.path.clone());
                 }
             }
             let file = shown(path);
-            let meant: Vec<_> = likely.names().iter().map(|name| format!("{file}:{name}")).collect();
+            let meant: Vec<_> = suggestions.names().iter().map(|name| format!("{file}:{name}")).collect();
             let hint = match meant.is_empty() {
                 true => format!("; nav_ls({file:?}) lists its symbols"),
                 false => did_you_mean(&meant),
@@ -127,7 +127,7 @@ impl Source {
     }
 }
 
-/// What a text names: a path, `path:symbol` or `path:lines`; None where there is no file of that path.
+/// Resolves a path, `path:symbol` or `path:lines`; None if there is no such file.
 pub(super) fn target(context: &Context, text: &str) -> Result<Option<Target>, Fault> {
     let path = context.relative(text)?;
     match context.place(&path)? {
@@ -136,7 +136,7 @@ pub(super) fn target(context: &Context, text: &str) -> Result<Option<Target>, Fa
         None => {}
     }
     let colons: Vec<_> = text.match_indices(':').map(|(colon, _)| colon).take(MAX_COLONS).collect();
-    // Of several paths that exist the longest is meant.
+    // If several such paths exist, the longest wins.
     for colon in colons.into_iter().rev() {
         let (path, inner) = (&text[..colon], &text[colon + 1..]);
         if path.is_empty() {
@@ -154,11 +154,11 @@ pub(super) fn target(context: &Context, text: &str) -> Result<Option<Target>, Fa
     Ok(None)
 }
 
-/// The error for a text that names no file.
+/// The error for a text that does not name a file.
 pub(super) fn nothing(context: &Context, text: &str, what: &str, stop: &Stop) -> Fault {
-    // `missing.py:name` is about the path.
+    // The error for `missing.py:name` is about the path.
     let path = text.split(':').next().unwrap_or_default();
-    match nearest(context, path, stop) {
+    match similar_paths(context, path, stop) {
         Ok(names) => {
             let hint = match names.is_empty() {
                 true => "; nav_ls(\"\") lists what there is, nav_search finds text".to_owned(),
@@ -170,7 +170,7 @@ pub(super) fn nothing(context: &Context, text: &str, what: &str, stop: &Stop) ->
     }
 }
 
-/// The one symbol of a name in the whole context, as path and name; the name may leave out what holds it.
+/// The only symbol with a name in the whole context, as path and name; holders may be left out.
 pub(super) fn bare_symbol(
     context: &Context,
     name: &str,
@@ -203,7 +203,7 @@ pub(super) fn bare_symbol(
         if finder.find(&content).is_none() || is_binary(&content) {
             continue;
         }
-        let _turn = parse_turn(content.len(), stop)?;
+        let _turn = parse_permit(content.len(), stop)?;
         let symbols = match symbols(language, &content, stop) {
             Ok(symbols) => symbols,
             Err(Unparsed::Stopped) => return Err(Fault::Stopped),
@@ -213,7 +213,7 @@ pub(super) fn bare_symbol(
         named.retain(|path| is_named(path, &name));
         named.sort();
         named.dedup();
-        // A constructor has the name of its class, and is part of it.
+        // A constructor has the same name as its class and is part of it.
         let holds = |outer: &String, path: &String| {
             path.strip_prefix(outer.as_str()).is_some_and(|below| below.starts_with('.'))
         };
@@ -234,7 +234,7 @@ pub(super) fn bare_symbol(
     }
 }
 
-/// Whether a symbol's path is this name, or ends with it.
+/// True if a symbol's path is this name or ends with it.
 fn is_named(path: &str, name: &str) -> bool {
     path.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }

@@ -1,18 +1,18 @@
-//! When a call is over before it is done.
+//! Stopping the work of a call that is over.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Tells work on other threads that nobody waits for it any more.
+/// Tells worker threads when a call is over: cancelled, or past its deadline.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     is_cancelled: Arc<AtomicBool>,
     deadline: Instant,
 }
 
-/// Cancels the work when it is dropped.
+/// Cancels the work on drop.
 #[derive(Debug)]
 pub(super) struct CancelOnDrop(Arc<AtomicBool>);
 
@@ -55,7 +55,7 @@ impl<R: Read> Read for Stoppable<'_, R> {
     }
 }
 
-/// Whether reading failed because the call is over.
+/// True if a read failed because the call is over.
 pub(super) fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Stopped>())
 }

@@ -1,6 +1,6 @@
-//! The symbols of a file: what is defined in it, and where.
+//! The symbols of a file: definitions and their positions.
 //!
-//! A file with errors gives what parses. A tree is walked by a cursor, so no depth of it is one of the stack.
+//! A file with errors yields the symbols that parse. A cursor walks the tree, so its depth does not cost stack.
 
 use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
@@ -12,42 +12,42 @@ use super::declared::{MAX_NAME_BYTES, first_line, is_of_function, line, names, s
 use super::language::{Compiled, Language, Node};
 use super::stop::Stop;
 
-/// Largest file that is parsed, in bytes. What parsing takes at worst, with a file that is made for it, is hundreds of bytes
-/// for each of the file's.
+/// Largest file that is parsed, in bytes. In the worst case, with a file made for it, parsing takes hundreds of bytes
+/// per byte of the file.
 pub(super) const MAX_PARSED_BYTES: u64 = 512 << 10;
 
-/// Longest that a file is parsed and looked through.
+/// Time limit for parsing and walking one file.
 pub(super) const MAX_PARSE_TIME: Duration = Duration::from_secs(5);
 
-/// What the process may grow by while a file is parsed, in bytes.
+/// Bytes by which the process may grow while a file is parsed.
 const MAX_GROWTH_BYTES: u64 = 160 << 20;
 
-/// Calls of the parser between two looks at the memory.
+/// Calls of the progress callback between two checks of the memory.
 const CALLS_PER_LOOK: u32 = 16;
 
-/// Symbols in a file; what is beyond is left out.
+/// Number of symbols that are kept per file.
 const MAX_SYMBOLS: usize = 20_000;
 
-/// Names in a symbol's name.
+/// Number of nested names in a symbol's path.
 const MAX_LEVELS: usize = 16;
 
-/// What is defined in a file.
+/// A definition in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// The names that lead to it, with dots between.
+    /// Its names from the outermost holder on, separated by dots.
     pub(super) path: String,
-    /// Bytes of `path` that are its holder's; 0 where nothing holds it.
+    /// Length of the holder's part of `path` in bytes; 0 at the top level.
     holder_len: usize,
     pub(super) kind: &'static str,
-    /// Line where it is defined, from 1.
+    /// Line of its name, from 1.
     pub(super) line: usize,
     /// Its last line.
     pub(super) end_line: usize,
-    /// What it is in source: comments before it, decorators and all.
+    /// Byte range in the source, including leading comments, attributes and decorators.
     pub(super) bytes: Range<usize>,
-    /// Line on which `bytes` begins.
+    /// First line of `bytes`.
     pub(super) first_line: usize,
-    /// How it is declared, in one line, without its body.
+    /// Its declaration on one line, without the body.
     pub(super) signature: String,
 }
 
@@ -56,24 +56,24 @@ impl Symbol {
         &self.path[if self.holder_len == 0 { 0 } else { self.holder_len + 1 }..]
     }
 
-    /// The path of what holds it, empty at the top.
+    /// The path of its holder, empty at the top level.
     pub(super) fn holder(&self) -> &str {
         &self.path[..self.holder_len]
     }
 
-    /// How many symbols hold it.
+    /// Number of symbols that contain it.
     pub(super) fn depth(&self) -> usize {
         if self.holder_len == 0 { 0 } else { self.holder().split('.').count() }
     }
 }
 
-/// Why a file has no symbols that are known.
+/// Why the symbols of a file are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unparsed {
     /// The call is over.
     #[error("stopped")]
     Stopped,
-    /// It takes too long.
+    /// Parsing takes too long.
     #[error("parsing it takes longer than {} s", MAX_PARSE_TIME.as_secs())]
     TooSlow,
     /// Its tree takes too much memory.
@@ -93,7 +93,7 @@ pub(super) fn symbols(language: &Language, source: &[u8], stop: &Stop) -> Result
     Ok(found)
 }
 
-/// Until when a file may be worked on.
+/// The time and memory limits of one file.
 struct Limit<'a> {
     stop: &'a Stop,
     latest: Instant,
@@ -127,7 +127,7 @@ fn parse(compiled: &Compiled, source: &[u8], limit: &Limit<'_>) -> Result<Tree, 
     parsed.ok_or_else(|| limit.check().err().unwrap_or(otherwise))
 }
 
-/// Memory that the process has; 0 where the system does not say.
+/// Resident memory of the process in bytes; 0 if the system does not report it.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
@@ -138,32 +138,32 @@ struct Finder<'a> {
     compiled: &'a Compiled,
     source: &'a [u8],
     cursor: TreeCursor<'a>,
-    /// From the root to the siblings that the cursor is among.
+    /// The levels from the root to the cursor.
     levels: Vec<Level<'a>>,
     found: Vec<Symbol>,
 }
 
-/// What is known of the siblings that are walked.
+/// The state of the siblings that are being visited.
 #[derive(Clone, Debug, Default)]
 struct Level<'a> {
-    /// The path of what holds them.
+    /// The path of their holder.
     holder: Rc<str>,
     is_in_type: bool,
-    /// The wrapper that they are in, or the outermost of several.
+    /// The wrapper that contains them, or the outermost of several.
     wrapper: Option<Wrapped<'a>>,
-    /// Where the comments and attributes begin and end that stand right before the next of them.
-    lead: Option<Lead>,
+    /// Range of the comments and attributes right before the next sibling.
+    leading: Option<LeadingComments>,
 }
 
-/// A wrapper, and what stands before it.
+/// A wrapper, and the comments before it.
 #[derive(Clone, Copy, Debug)]
 struct Wrapped<'a> {
     syntax: Syntax<'a>,
-    lead: Option<Lead>,
+    leading: Option<LeadingComments>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lead {
+struct LeadingComments {
     byte: usize,
     line: usize,
     end_line: usize,
@@ -195,56 +195,56 @@ impl<'a> Finder<'a> {
         unreachable!("a tree ends before numbers do")
     }
 
-    /// Takes the node of the cursor into account. Gives what its children are to know; None: they are not looked at.
+    /// Visits the node at the cursor. Returns the state for its children, or None to skip them.
     fn visit(&mut self) -> Option<Level<'a>> {
         let syntax = self.cursor.node();
         if !syntax.is_named() {
             return None;
         }
         let node = self.compiled.node(syntax.kind_id());
-        let begins_line = node == Some(Node::Lead) && self.begins_line(syntax);
+        let begins_line = node == Some(Node::Leading) && self.begins_line(syntax);
         let level = self.levels.last_mut().expect("the root's is never left");
-        if node == Some(Node::Lead) {
-            level.lead = begins_line.then(|| Lead::with(level.lead, syntax));
+        if node == Some(Node::Leading) {
+            level.leading = begins_line.then(|| LeadingComments::with(level.leading, syntax));
             return None;
         }
-        let lead = level.lead.take().filter(|lead| lead.end_line + 1 >= first_line(syntax));
+        let leading = level.leading.take().filter(|leading| leading.end_line + 1 >= first_line(syntax));
         let level = level.clone();
-        let inner = || Level { lead: None, wrapper: None, ..level.clone() };
-        let wrapped = || Level { wrapper: level.wrapper.or(Some(Wrapped { syntax, lead })), ..inner() };
-        // A comment before a block is that of what comes first in it.
-        let Some(node) = node else { return Some(Level { lead, ..inner() }) };
+        let inner = || Level { leading: None, wrapper: None, ..level.clone() };
+        let wrapped = || Level { wrapper: level.wrapper.or(Some(Wrapped { syntax, leading })), ..inner() };
+        // A comment before a block belongs to the first symbol in it.
+        let Some(node) = node else { return Some(Level { leading, ..inner() }) };
         match node {
             Node::Wrapper => Some(wrapped()),
             Node::WrapperOfOne if syntax.named_child_count() == 1 => Some(wrapped()),
             Node::WrapperOfOne => Some(inner()),
-            Node::Closed | Node::Lead => None,
-            Node::Holds(kind) => self.holder(syntax, kind, &level, lead).or_else(|| Some(inner())),
+            Node::Closed | Node::Leading => None,
+            Node::Holds(kind) => self.holder(syntax, kind, &level, leading).or_else(|| Some(inner())),
             Node::HoldsIfBody(kind) => match syntax.child_by_field_name("body") {
-                Some(_) => self.holder(syntax, kind, &level, lead).or_else(|| Some(inner())),
+                Some(_) => self.holder(syntax, kind, &level, leading).or_else(|| Some(inner())),
                 None => None,
             },
             Node::Function => {
                 let kind = if level.is_in_type { "method" } else { "function" };
-                self.function(syntax, kind, &level, lead);
+                self.function(syntax, kind, &level, leading);
                 None
             }
             Node::Prototype if is_of_function(syntax) => {
                 let kind = if level.is_in_type { "method" } else { "function" };
-                self.function(syntax, kind, &level, lead);
+                self.function(syntax, kind, &level, leading);
                 None
             }
             Node::Prototype => Some(inner()),
             Node::Leaf(kind) => {
                 let name = names(self.source, syntax)?;
-                self.add(syntax, &name, kind, &level, lead);
+                self.add(syntax, &name, kind, &level, leading);
                 None
             }
-            Node::Variable => self.variable(syntax, &level, lead),
+            Node::Variable => self.variable(syntax, &level, leading),
         }
     }
 
-    /// Whether nothing but blanks stands before it on its line.
+    /// True if only blanks precede it on its line.
     fn begins_line(&self, syntax: Syntax<'a>) -> bool {
         let start = syntax.start_byte();
         let line = start.saturating_sub(syntax.start_position().column);
@@ -256,15 +256,21 @@ impl<'a> Finder<'a> {
         syntax: Syntax<'a>,
         kind: &'static str,
         level: &Level<'a>,
-        lead: Option<Lead>,
+        leading: Option<LeadingComments>,
     ) -> Option<Level<'a>> {
         let name = names(self.source, syntax)?;
-        let holder = self.add(syntax, &name, kind, level, lead)?;
+        let holder = self.add(syntax, &name, kind, level, leading)?;
         let is_in_type = !matches!(kind, "module" | "namespace");
         Some(Level { holder: holder.into(), is_in_type, ..Level::default() })
     }
 
-    fn function(&mut self, syntax: Syntax<'a>, kind: &'static str, level: &Level<'a>, lead: Option<Lead>) {
+    fn function(
+        &mut self,
+        syntax: Syntax<'a>,
+        kind: &'static str,
+        level: &Level<'a>,
+        leading: Option<LeadingComments>,
+    ) {
         let Some(name) = names(self.source, syntax) else { return };
         if let Some(receiver) = syntax.child_by_field_name("receiver") {
             // Go: `(s *Server[T])`.
@@ -273,14 +279,19 @@ impl<'a> Finder<'a> {
             let last = before.split_whitespace().last().unwrap_or_default();
             let name_of_type = last.trim_start_matches(['*', '(']);
             let name = vec![name_of_type.to_owned(), name.join(".")];
-            self.add(syntax, &name, "method", level, lead);
+            self.add(syntax, &name, "method", level, leading);
             return;
         }
         let kind = if name.len() > 1 { "method" } else { kind };
-        self.add(syntax, &name, kind, level, lead);
+        self.add(syntax, &name, kind, level, leading);
     }
 
-    fn variable(&mut self, syntax: Syntax<'a>, level: &Level<'a>, lead: Option<Lead>) -> Option<Level<'a>> {
+    fn variable(
+        &mut self,
+        syntax: Syntax<'a>,
+        level: &Level<'a>,
+        leading: Option<LeadingComments>,
+    ) -> Option<Level<'a>> {
         let target = syntax.child_by_field_name("name").or_else(|| syntax.child_by_field_name("left"))?;
         if target.kind() != "identifier" {
             return None;
@@ -289,12 +300,12 @@ impl<'a> Finder<'a> {
         let value = syntax.child_by_field_name("value").or_else(|| syntax.child_by_field_name("right"));
         match value.map_or("", |value| value.kind()) {
             "arrow_function" | "function_expression" | "generator_function" => {
-                self.add(syntax, &name, "function", level, lead);
+                self.add(syntax, &name, "function", level, leading);
                 None
             }
             "class" | "object" => {
                 let kind = if value?.kind() == "class" { "class" } else { "variable" };
-                let holder = self.add(syntax, &name, kind, level, lead)?;
+                let holder = self.add(syntax, &name, kind, level, leading)?;
                 Some(Level { holder: holder.into(), is_in_type: true, ..Level::default() })
             }
             _ => {
@@ -302,21 +313,21 @@ impl<'a> Finder<'a> {
                 let is_known =
                     self.found.iter().rev().take(64).any(|held| held.kind == "variable" && held.path == path);
                 if !is_known {
-                    self.add(syntax, &name, "variable", level, lead);
+                    self.add(syntax, &name, "variable", level, leading);
                 }
                 None
             }
         }
     }
 
-    /// Adds a symbol. Gives its path.
+    /// Adds a symbol and returns its path.
     fn add(
         &mut self,
         syntax: Syntax<'a>,
         names: &[String],
         kind: &'static str,
         level: &Level<'a>,
-        lead: Option<Lead>,
+        leading: Option<LeadingComments>,
     ) -> Option<String> {
         let is_named = |name: &String| !name.is_empty() && name.len() <= MAX_NAME_BYTES;
         let levels = names.len() + level.holder.split('.').count();
@@ -326,9 +337,9 @@ impl<'a> Finder<'a> {
         let (last, above) = names.split_last()?;
         let holder = if above.is_empty() { level.holder.to_string() } else { joined(&level.holder, above) };
         let path = joined(&holder, std::slice::from_ref(last));
-        let Wrapped { syntax: outer, lead } = level.wrapper.unwrap_or(Wrapped { syntax, lead });
-        let start = lead.map_or(outer.start_byte(), |lead| lead.byte.min(outer.start_byte()));
-        let first_line = lead.map_or(first_line(outer), |lead| lead.line.min(first_line(outer)));
+        let Wrapped { syntax: outer, leading } = level.wrapper.unwrap_or(Wrapped { syntax, leading });
+        let start = leading.map_or(outer.start_byte(), |leading| leading.byte.min(outer.start_byte()));
+        let first_line = leading.map_or(first_line(outer), |leading| leading.line.min(first_line(outer)));
         self.found.push(Symbol {
             path: path.clone(),
             holder_len: holder.len(),
@@ -343,16 +354,16 @@ impl<'a> Finder<'a> {
     }
 }
 
-impl Lead {
-    /// One that begins with another, where there is no empty line between.
+impl LeadingComments {
+    /// Extends a range by the next comment, unless an empty line separates them.
     fn with(before: Option<Self>, syntax: Syntax<'_>) -> Self {
-        // A line comment may end with its line.
+        // The node of a line comment may include the line ending.
         let end_line = match syntax.end_position() {
             end if end.column == 0 => end.row.max(1),
             end => end.row + 1,
         };
         match before {
-            Some(lead) if lead.end_line + 1 >= first_line(syntax) => Self { end_line, ..lead },
+            Some(leading) if leading.end_line + 1 >= first_line(syntax) => Self { end_line, ..leading },
             _ => Self { byte: syntax.start_byte(), line: first_line(syntax), end_line },
         }
     }

@@ -8,16 +8,16 @@ use memchr::{memchr, memchr_iter};
 use super::context::OpenFile;
 use super::stop::{Stop, Stoppable};
 
-/// Where a NUL byte among the first bytes makes a file binary.
+/// A NUL byte within this many first bytes makes a file binary.
 const PROBED_BYTES: usize = 8000;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 pub(super) const BLOCK_BYTES: usize = 64 << 10;
 
-/// What is read of a file without a size, as the kernel has them, in bytes.
+/// Bytes that are read of a file that reports no size, as in /proc.
 const SIZELESS_BYTES: u64 = 1 << 20;
 
-/// A file's bytes: as many as it had when it was opened, so a file that grows has an end.
+/// A file's bytes, up to its size when it was opened, so that a growing file has an end.
 pub(super) type Bytes<'a> = Stoppable<'a, Take<File>>;
 
 pub(super) fn bytes(open: OpenFile, stop: &Stop) -> Bytes<'_> {
@@ -25,19 +25,19 @@ pub(super) fn bytes(open: OpenFile, stop: &Stop) -> Bytes<'_> {
     Stoppable { inner: open.file.take(most), stop }
 }
 
-/// Reads until a buffer holds so many bytes, or to the end.
+/// Reads until a buffer holds this many bytes, or to the end.
 pub(super) fn fill(reader: &mut impl Read, buffer: &mut Vec<u8>, most: usize) -> io::Result<()> {
     let most = most.saturating_sub(buffer.len());
     reader.take(most as u64).read_to_end(buffer)?;
     Ok(())
 }
 
-/// Whether a file that begins with this is no text.
+/// True if a file that begins with these bytes is binary.
 pub(super) fn is_binary(head: &[u8]) -> bool {
     memchr(0, &head[..head.len().min(PROBED_BYTES)]).is_some()
 }
 
-/// The lines of a file; None where it is binary. `buffer` is only room.
+/// Counts the lines of a file; None if it is binary. `buffer` is scratch space.
 pub(super) fn count_lines(open: OpenFile, stop: &Stop, buffer: &mut Vec<u8>) -> io::Result<Option<u64>> {
     let mut reader = bytes(open, stop);
     let mut lines = 0;
@@ -55,10 +55,10 @@ pub(super) fn count_lines(open: OpenFile, stop: &Stop, buffer: &mut Vec<u8>) -> 
     Ok(Some(lines + u64::from(last != b'\n')))
 }
 
-/// Decodes bytes that come in blocks; what is not UTF-8 is replaced.
+/// Decodes bytes that arrive in blocks; bytes that are not UTF-8 are replaced.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    /// The beginning of a character whose rest has not come.
+    /// The first bytes of an incomplete character.
     cut: Vec<u8>,
 }
 
@@ -72,13 +72,13 @@ impl Decoder {
         String::from_utf8_lossy(&bytes[..whole]).into_owned()
     }
 
-    /// What is left at the end.
+    /// The text of any bytes left at the end.
     pub(super) fn finish(self) -> String {
         String::from_utf8_lossy(&self.cut).into_owned()
     }
 }
 
-/// Bytes at the end that begin a character and do not end it.
+/// Number of bytes at the end that are an incomplete character.
 fn cut_off(bytes: &[u8]) -> usize {
     let tail = &bytes[bytes.len().saturating_sub(3)..];
     let begins = |byte: &u8| match *byte {

@@ -16,7 +16,7 @@ use super::stop::Stop;
 use super::{info, list, outline, read, search};
 use crate::{RootTool, ToolError, ToolFuture};
 
-/// One of the tools over a context.
+/// One navigation tool over a context.
 #[derive(Debug)]
 pub(super) struct NavigationTool {
     operation: Operation,
@@ -24,12 +24,12 @@ pub(super) struct NavigationTool {
     shared: Arc<Shared>,
 }
 
-/// What the tools of a context share.
+/// State that the tools of a context share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) context: Context,
-    /// Calls that work at once.
-    pub(super) turns: Arc<Semaphore>,
+    /// Permits for running calls.
+    pub(super) permits: Arc<Semaphore>,
 }
 
 impl NavigationTool {
@@ -55,14 +55,14 @@ impl RootTool for NavigationTool {
         Box::pin(async move {
             let request = Request::of(self.operation, &call).map_err(|fault| fault.of_tool(self.name()))?;
             let stop = Stop::at(deadline - margin(deadline, Instant::now()));
-            // The work ends soon after the future is dropped, and gives its turn back then.
+            // The work ends soon after the future is dropped, and then releases its permit.
             let _cancel = stop.cancel_on_drop();
-            let turns = self.shared.turns.clone();
-            let turn = turns.acquire_owned().await.expect("nobody closes the semaphore");
+            let permits = self.shared.permits.clone();
+            let permit = permits.acquire_owned().await.expect("nobody closes the semaphore");
             let shared = self.shared.clone();
             let work = move || {
                 let done = request.run(&shared.context, &stop);
-                drop(turn);
+                drop(permit);
                 done
             };
             let done = spawn_blocking(work).await.map_err(|error| ToolError::Failed(error.to_string()))?;
@@ -71,7 +71,7 @@ impl RootTool for NavigationTool {
     }
 }
 
-/// What is kept of the time for the answer's way back: a twentieth, at most a second.
+/// Time that is kept back for returning the result: a twentieth, at most a second.
 fn margin(deadline: Instant, now: Instant) -> Duration {
     (deadline.saturating_duration_since(now) / 20).min(Duration::from_secs(1))
 }
@@ -87,7 +87,7 @@ enum Request {
 }
 
 impl Request {
-    /// The arguments, by place or by name; what is left out has its default.
+    /// The arguments, by position or by name, with defaults.
     fn of(operation: Operation, call: &Call) -> Result<Self, Fault> {
         let argument = |place: usize, name: &str| call.args.get(place).or_else(|| call.kwargs.get(name));
         Ok(match operation {

@@ -1,4 +1,4 @@
-//! Plain data for results.
+//! Construction of result values.
 
 use rlm_core::pickle::{Dict, Value};
 

@@ -1,8 +1,8 @@
-//! The files below a directory, in order.
+//! Walks through the files below a directory, in order.
 //!
-//! A directory is listed through its descriptor, its names are taken in order of their bytes, and no link is followed. What
-//! `.gitignore` files of the context say is left out, and so are what version control keeps and a rollout's
-//! conversation. Rules from elsewhere (the host's, those of directories above the context) do not count.
+//! Directories are listed through their descriptors, sorted by the bytes of names, and links are not followed. Leaves
+//! out what the `.gitignore` files of the context exclude, the files of version control, and a rollout's conversation.
+//! Rules from elsewhere (the host's, those of directories above the context) do not count.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -17,40 +17,40 @@ use rlm_core::dirfd::{Directory, Entry, Kind};
 use super::context::{Context, is_gone, open_file};
 use super::stop::{Stop, Stopped};
 
-/// What version control keeps: a directory, or a file that names one. Its files are not those of the project.
+/// Directories of version control, or files that point to one. Their contents are not part of the project.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 
-/// The conversation of a rollout, which its host writes into the directory: no part of the context.
+/// The conversation of a rollout, which the host writes into the directory. Not part of the context.
 pub const TRANSCRIPT: &str = ".messages";
 
 const GITIGNORE: &str = ".gitignore";
 
-/// Longest file of rules, in bytes.
+/// Largest `.gitignore` file in bytes.
 const MAX_RULES_BYTES: u64 = 64 << 10;
 
-/// Directories in directories that are looked into.
+/// Largest depth of directories that are walked.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// A file that a walk has found. It need not be there any more.
+/// A file that a walk has found. It may have been removed since.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
-    /// Relative to the context.
+pub(super) struct FoundFile {
+    /// Path relative to the context.
     pub(super) path: PathBuf,
     pub(super) directory: Arc<Directory>,
 }
 
-impl Found {
+impl FoundFile {
     pub(super) fn name(&self) -> &OsStr {
         self.path.file_name().expect("a file has a name")
     }
 }
 
-/// A walk. It gives regular files alone.
+/// A walk. Yields only regular files.
 #[derive(Debug)]
 pub(super) struct Walk {
     levels: Vec<Level>,
     stop: Stop,
-    /// Directories that could not be looked into.
+    /// Number of directories that could not be read.
     pub(super) unread: u64,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Rules {
 }
 
 impl Walk {
-    /// A walk of the directory at a relative path.
+    /// Starts a walk at a relative path.
     pub(super) fn new(
         context: &Context,
         directory: Arc<Directory>,
@@ -84,7 +84,7 @@ impl Walk {
     }
 
     /// The next file; None at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Found>, Stopped> {
+    pub(super) fn next(&mut self) -> Result<Option<FoundFile>, Stopped> {
         while let Some(level) = self.levels.last_mut() {
             self.stop.check()?;
             let Some(entry) = level.entries.next() else {
@@ -94,7 +94,7 @@ impl Walk {
             let path = level.path.join(&entry.name);
             match entry.kind {
                 Kind::File if !is_left_out(level.rules.as_deref(), &path, false) => {
-                    return Ok(Some(Found { path, directory: level.directory.clone() }));
+                    return Ok(Some(FoundFile { path, directory: level.directory.clone() }));
                 }
                 Kind::Directory if !is_left_out(level.rules.as_deref(), &path, true) => {
                     let rules = level.rules.clone();
@@ -128,19 +128,19 @@ impl Walk {
     }
 }
 
-/// What a directory holds, in order.
+/// The entries of a directory, sorted.
 pub(super) fn sorted(directory: &Directory) -> io::Result<Vec<Entry>> {
     let mut entries = directory.entries()?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Ok(entries)
 }
 
-/// The rules for what a directory holds.
+/// The rules for the entries of a directory.
 pub(super) fn rules_of(context: &Context, directory: &Directory, path: &Path) -> Option<Arc<Rules>> {
     with_own(directory, path, rules_above(context, path))
 }
 
-/// Whether a walk leaves something out.
+/// True if a walk leaves an entry out.
 pub(super) fn is_left_out(rules: Option<&Rules>, path: &Path, is_directory: bool) -> bool {
     if path.as_os_str() == TRANSCRIPT && !is_directory {
         return true;
@@ -171,12 +171,12 @@ fn rules_above(context: &Context, path: &Path) -> Option<Arc<Rules>> {
     rules
 }
 
-/// Adds a directory's own rules, where it has some that can be read.
+/// Adds a directory's own rules, if it has any that can be read.
 fn with_own(directory: &Directory, path: &Path, above: Option<Arc<Rules>>) -> Option<Arc<Rules>> {
     let Some(text) = rules_text(directory) else { return above };
     let mut builder = GitignoreBuilder::new(path);
     for line in String::from_utf8_lossy(&text).lines() {
-        // A line that is no rule is none for git either.
+        // Git ignores invalid lines too.
         let _is_no_rule = builder.add_line(None, line).is_err();
     }
     match builder.build() {

@@ -53,12 +53,12 @@ pub(super) async fn run(
     let (stdin, stdout, stderr) = pipes(program.child())?;
     let mut output = Output::new(stdout, Retention::Start(max_output));
     let mut errors = Output::new(stderr, Retention::End);
-    let mut feeding = pin!(feed(stdin, input));
+    let mut writing = pin!(write_input(stdin, input));
     let mut fed = false;
     loop {
         tokio::select! {
             exited = ended.readable() => { exited?.retain_ready(); break }
-            () = &mut feeding, if !fed => fed = true,
+            () = &mut writing, if !fed => fed = true,
             read = output.wait(), if !output.is_over => {
                 read?;
                 output.take()?;
@@ -93,7 +93,7 @@ fn pipes(child: &mut Child) -> io::Result<(Sender, Receiver, Receiver)> {
 }
 
 /// Writes the input and closes the pipe.
-async fn feed(mut stdin: Sender, input: Vec<u8>) {
+async fn write_input(mut stdin: Sender, input: Vec<u8>) {
     // A program may end without having read its input.
     let _closed_early = stdin.write_all(&input).await;
 }

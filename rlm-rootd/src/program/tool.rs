@@ -168,7 +168,7 @@ fn document<'a>(
     Ok(text)
 }
 
-/// How a program that failed ended, and the end of its standard error.
+/// The exit of a failed program, and the end of its standard error.
 fn ending(exit: &Exit) -> String {
     let signal =
         |number| Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |it| it.to_string());

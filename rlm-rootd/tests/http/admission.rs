@@ -1,4 +1,4 @@
-//! How many requests of a rollout are worked on at once, and how much of them is held.
+//! Limits on a rollout's concurrent requests and on the memory they hold.
 
 use std::time::Duration;
 

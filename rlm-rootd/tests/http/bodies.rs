@@ -74,7 +74,7 @@ async fn an_endless_body_in_chunks_is_refused_and_read_no_further() {
         sent
     });
     assert_eq!(reader.receive().await.error(), (413, TOO_LARGE.to_owned()));
-    // What the kernel's buffers took.
+    // The part that the kernel's buffers took.
     let sent = soon(sender).await.unwrap();
     assert!(sent < 32 << 20, "{sent}");
     assert_eq!(endpoint.call(&r, "echo", json!([])).await.status, 200);

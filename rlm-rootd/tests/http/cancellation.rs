@@ -1,4 +1,4 @@
-//! How a call ends before its tool does.
+//! Calls that end before their tool does.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What large values cost the built program, and whom.
+//! The cost of large values in the built program.
 
 use std::thread;
 

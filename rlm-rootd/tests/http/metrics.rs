@@ -1,4 +1,4 @@
-//! What `/metrics` says, and what it never does.
+//! The contents of `/metrics`, and what it must not contain.
 
 use rlm_core::root_tool::Reply;
 use rlm_rootd::{RootdConfig, ToolError};

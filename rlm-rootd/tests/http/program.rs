@@ -128,7 +128,7 @@ pub(crate) fn tools(dir: &Path, tools: &[(&str, &str)]) -> String {
 #[test]
 fn it_prints_one_line_serves_and_shows_no_secret_anywhere() {
     let dir = tempfile::tempdir().unwrap();
-    // What tools say, and what they are told, is not for the log either.
+    // The arguments and results of tools are not logged either.
     let file = tools(dir.path(), &[("good", "cat; env"), ("bad", "echo the-last-words >&2; exit 1")]);
     let program = Program::start(&[
         "--tools",

@@ -1,4 +1,4 @@
-//! What a tool gives back, in both serializations.
+//! Results of tools in both serializations.
 
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{Reply, ToolResult};

@@ -1,4 +1,4 @@
-//! An endpoint in this process, a client that is no more than a socket, and tools that tell what happens to them.
+//! An endpoint in this process, a client on a bare socket, and tools that report events.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -238,7 +238,7 @@ pub(crate) struct Gate {
     open: Arc<Notify>,
 }
 
-/// What happens to a call of a [`Gate`].
+/// Events of a call of a [`Gate`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Began { deadline: Instant },

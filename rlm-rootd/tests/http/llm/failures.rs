@@ -1,4 +1,4 @@
-//! What goes wrong with a request, and what is tried again.
+//! Failures of requests to models, and retries.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -180,7 +180,7 @@ async fn a_connection_that_breaks_each_time_is_an_error() {
         let answer = ask_one(&sub_llm, "p").await;
         assert!(answer.starts_with(error) && answer.len() > error.len(), "{answer}");
         assert!(!answer.contains("127.0.0.1"), "{answer}");
-        // What was lost on the way may have been paid for.
+        // A lost request may have been charged.
         let used = sub_llm.ledger().snapshot();
         assert_eq!((used.used.calls, used.usage_estimated), (3, true));
         assert_eq!(model.finish().len(), 3);

@@ -1,4 +1,4 @@
-//! What a request says, and to whom.
+//! The contents and the recipient of requests to models.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub struct Shape<T> {
 pub enum Kind { A, B }
 
 impl<T> Shape<T> {
-    /// How many.
+    /// The expected number.
     pub fn sides(&self) -> usize where T: Copy {
         fn hidden() {}
         3

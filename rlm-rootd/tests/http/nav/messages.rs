@@ -1,4 +1,4 @@
-//! What is told where something was meant otherwise.
+//! Error messages for misunderstood arguments.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What each tool gives.
+//! The results of each tool.
 
 use super::*;
 
@@ -43,7 +43,7 @@ async fn a_directory_is_listed_with_sizes_and_what_is_left_out_is_not() {
         field(&nav.ok("nav_ls", json!(["./src/deep"])).await, "path"),
         ["src/deep/b.py", "src/deep/c.log"]
     );
-    // What is named is given, though a walk leaves it out.
+    // A path that is named is listed even if a walk leaves it out.
     assert_eq!(field(&nav.ok("nav_ls", json!([".git"])).await, "path"), [".git/config"]);
     assert_eq!(field(&nav.ok("nav_ls", json!(["build"])).await, "path"), ["build/out.txt"]);
     assert_eq!(nav.ok("nav_info", json!([])).await["files"], 10);

@@ -62,7 +62,7 @@ async fn this_project_is_counted_without_what_git_ignores() {
     assert!(!paths.contains(&json!(".git")) && root.join(".git").exists(), "{paths:?}");
 }
 
-/// What `grep -rn` finds, in the order of paths and lines.
+/// The result of `grep -rn`, sorted by path and line.
 fn grep(root: &Path, pattern: &str) -> Vec<(String, u64, String)> {
     let output = Command::new("grep").args(["-rnE", "-e", pattern, "."]).current_dir(root).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

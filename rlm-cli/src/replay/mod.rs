@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use rlm_env::replay::{PastSession, Place, Recorder, Recording, ReplayConfig, Tools, replay};
+use rlm_env::replay::{PastSession, Recorder, Recording, ReplayConfig, Tools, Workdir, replay};
 use rlm_env::{Context, ReplLanguage};
 
 use crate::arguments::ReplayOptions;
@@ -37,12 +37,14 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
             Usage::new(format!("the session is a {} session: leave --python out", past.language)).into()
         );
     }
-    let place = match &options.workdir {
+    let workdir = match &options.workdir {
         Some(workdir) => {
-            Place::Root(worker::working_directory(workdir).map_err(|error| Usage::new(format!("{error:#}")))?)
+            let workdir =
+                worker::working_directory(workdir).map_err(|error| Usage::new(format!("{error:#}")))?;
+            Workdir::Root(workdir)
         }
-        None if options.context.is_empty() => Place::Fresh(Context::Nothing),
-        None => Place::Fresh(Context::Paths(options.context.clone())),
+        None if options.context.is_empty() => Workdir::Fresh(Context::Nothing),
+        None => Workdir::Fresh(Context::Paths(options.context.clone())),
     };
     // The worker resolves a relative path in another directory.
     let python = options.python.clone().flatten().or_else(|| settings.get(&PYTHON));
@@ -55,7 +57,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
         worker: worker::find(past.language, environment)?,
         env: variables,
         dir: environment.temp_dir(),
-        place,
+        workdir,
         tools,
         timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
@@ -114,7 +116,7 @@ fn tools(
     environment: &Environment,
 ) -> anyhow::Result<(Tools, Option<Arc<Recorder>>)> {
     if let Some(file) = &options.recorded {
-        return Ok((Tools::Recorded(Recording::read(file)?), None));
+        return Ok((Tools::Recording(Recording::read(file)?), None));
     }
     let tools = live_tools(settings, environment)?;
     let recorder = match &options.record {

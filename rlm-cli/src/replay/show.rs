@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use rlm_core::text::{counted, cut};
-use rlm_env::replay::{Compared, Difference, PastCall, PastSession, Replayed, Task};
+use rlm_env::replay::{ComparedCall, Difference, PastCall, PastSession, ReplayResult, Task};
 use similar::TextDiff;
 
 use crate::view::visible;
@@ -36,8 +36,8 @@ impl<W: Write> Show<W> {
     }
 
     /// Prints a call that differs or was not run.
-    pub(super) fn call(&mut self, compared: &Compared<'_>) {
-        let Compared { call, differences, skipped } = compared;
+    pub(super) fn call(&mut self, compared: &ComparedCall<'_>) {
+        let ComparedCall { call, differences, skipped } = compared;
         if let Some(why) = skipped {
             self.text(&format!("call {} is not run again: it {why}\n", call.number));
         }
@@ -52,7 +52,7 @@ impl<W: Write> Show<W> {
     }
 
     /// Prints the summary.
-    pub(super) fn end(&mut self, past: &PastSession, replayed: &Replayed<'_>) {
+    pub(super) fn end(&mut self, past: &PastSession, replayed: &ReplayResult<'_>) {
         if !replayed.answer.is_empty() {
             self.text("the final answer is different:\n");
             for difference in &replayed.answer {

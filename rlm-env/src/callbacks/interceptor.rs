@@ -78,7 +78,7 @@ enum NoReply {
 
 /// The results of the calls in a piece of code.
 #[derive(Debug, Default)]
-struct Served {
+struct CallResults {
     variables: Vec<(String, JsonText)>,
     /// Lines that the tools print.
     printed: String,
@@ -122,13 +122,13 @@ impl Interceptor {
             Plan::Intercepted { calls, code } => (calls, code),
         };
         let deadline = call.timeout.map(|limit| started + limit);
-        let served = tokio::select! {
+        let results = tokio::select! {
             biased;
-            () = stop.as_mut() => Err(Response { outcome: Outcome::Interrupted, ..session.unasked() }),
-            served = self.serve(session, &calls, call.timeout, deadline) => served?,
+            () = stop.as_mut() => Err(Response { outcome: Outcome::Interrupted, ..session.unsent() }),
+            results = self.make_calls(session, &calls, call.timeout, deadline) => results?,
         };
-        let served = match served {
-            Ok(served) => served,
+        let results = match results {
+            Ok(results) => results,
             Err(response) => {
                 return Ok(Response { execution_time: started.elapsed().as_secs_f64(), ..response });
             }
@@ -136,7 +136,7 @@ impl Interceptor {
         let limit = call.timeout;
         let timeout = limit.map(|limit| limit.saturating_sub(started.elapsed()).max(MIN_TIMEOUT));
         let call = Call { source: Some(call.code), code, timeout, ..call };
-        let mut response = self.run(session, call, served, started, stop).await?;
+        let mut response = self.run(session, call, results, started, stop).await?;
         if let (Some(limit), Some(timeout), Some(hint)) = (limit, timeout, &mut response.hint) {
             // The worker names the limit that it was given: put the caller's in its place.
             *hint = hint.replacen(&in_seconds(timeout), &in_seconds(limit), 1);
@@ -145,14 +145,14 @@ impl Interceptor {
     }
 
     /// Makes the calls one after another. The inner error: one of them failed.
-    async fn serve(
+    async fn make_calls(
         &self,
         session: &Session,
         calls: &[InterceptedCall],
         limit: Option<Duration>,
         deadline: Option<Instant>,
-    ) -> Result<Result<Served, Response>, InterceptorError> {
-        let mut served = Served::default();
+    ) -> Result<Result<CallResults, Response>, InterceptorError> {
+        let mut results = CallResults::default();
         for (at, call) in calls.iter().enumerate() {
             let replied = match self.reply(call, deadline).await {
                 Ok(reply) => Variable::of(&call.call.tool, &reply, self.config.language)
@@ -166,18 +166,18 @@ impl Interceptor {
                 Err(NoReply::Late) => return Ok(Err(self.late(session, call, limit.unwrap_or_default()))),
             };
             if variable.is_cut {
-                served.cut.push(self.shown(call));
+                results.cut.push(self.shown(call));
             }
             // In bash, the command substitution takes what a tool prints.
             if self.config.language == ReplLanguage::Python {
                 for line in &reply.print_lines {
-                    served.printed.push_str(line);
-                    served.printed.push('\n');
+                    results.printed.push_str(line);
+                    results.printed.push('\n');
                 }
             }
-            served.variables.push((call.variable.clone(), variable.json));
+            results.variables.push((call.variable.clone(), variable.json));
         }
-        Ok(Ok(served))
+        Ok(Ok(results))
     }
 
     async fn reply(&self, call: &InterceptedCall, deadline: Option<Instant>) -> Result<Reply, NoReply> {
@@ -197,21 +197,21 @@ impl Interceptor {
         &self,
         session: &mut Session,
         call: Call,
-        served: Served,
+        results: CallResults,
         started: Instant,
         stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Response, InterceptorError> {
-        for values in batches(served.variables) {
+        for values in batches(results.variables) {
             let response = session.set(values).await?;
             if response.outcome != Outcome::Ok {
                 return Ok(response);
             }
         }
         let mut response = session.execute_until(call, stop).await?;
-        response.stdout.insert_str(0, &served.printed);
+        response.stdout.insert_str(0, &results.printed);
         response.execution_time = started.elapsed().as_secs_f64();
-        if !served.cut.is_empty() {
-            let warning = ResultsCut { calls: &served.cut }.render(&self.config.prompts)?;
+        if !results.cut.is_empty() {
+            let warning = ResultsCut { calls: &results.cut }.render(&self.config.prompts)?;
             let hints = response.hint.take().into_iter().chain([warning.trim().to_owned()]);
             response.hint = Some(hints.collect::<Vec<_>>().join("; "));
         }
@@ -251,7 +251,7 @@ impl Interceptor {
             "the call was stopped after its time limit of {limit} while `{call}` ran, before its code; none of the \
              code was run, and the session's state is kept"
         );
-        Response { outcome: Outcome::TimedOut, hint: Some(hint), ..session.unasked() }
+        Response { outcome: Outcome::TimedOut, hint: Some(hint), ..session.unsent() }
     }
 
     /// Adds a hint if code calls a tool where the host does not look for calls, inside a string for instance.
@@ -286,7 +286,7 @@ impl Interceptor {
 
     /// The response to code that was not run.
     fn nothing_ran(&self, session: &Session, text: String, kind: &str, message: String) -> Response {
-        let response = session.unasked();
+        let response = session.unsent();
         match self.config.language {
             ReplLanguage::Bash => Response { stdout: text, ..response },
             ReplLanguage::Python => Response {

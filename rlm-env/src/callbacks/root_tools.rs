@@ -20,10 +20,10 @@ const ID: &str = "session";
 ///
 /// Start them before the worker, give the worker [`Self::variables`], and make calls with [`Self::execute_until`].
 #[derive(Debug)]
-pub struct RootTools(Way);
+pub struct RootTools(Mode);
 
 #[derive(Debug)]
-enum Way {
+enum Mode {
     Network {
         endpoint: Endpoint,
         registration: Registration,
@@ -59,7 +59,7 @@ impl RootTools {
         prompts: Arc<Prompts>,
     ) -> Result<Self, RootToolsError> {
         if tools.is_empty() {
-            return Ok(Self(Way::Nothing));
+            return Ok(Self(Mode::Nothing));
         }
         let rollout = rlm_rootd::RolloutConfig { tools, ..rlm_rootd::RolloutConfig::default() };
         let register = |rootd: &Rootd| rootd.register(ID, rollout).map_err(RootToolsError::Register);
@@ -67,7 +67,7 @@ impl RootTools {
             Callbacks::Network => {
                 let endpoint = Endpoint::start(RootdConfig::default()).map_err(RootToolsError::Listen)?;
                 let registration = register(&endpoint.rootd)?;
-                Ok(Self(Way::Network { endpoint, registration }))
+                Ok(Self(Mode::Network { endpoint, registration }))
             }
             Callbacks::Intercept => {
                 let rootd = Rootd::new(RootdConfig::default());
@@ -79,7 +79,7 @@ impl RootTools {
                     language,
                     prompts,
                 });
-                Ok(Self(Way::Intercept(interceptor.map_err(RootToolsError::Random)?)))
+                Ok(Self(Mode::Intercept(interceptor.map_err(RootToolsError::Random)?)))
             }
         }
     }
@@ -88,10 +88,10 @@ impl RootTools {
     #[must_use]
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         match &self.0 {
-            Way::Network { endpoint, registration } => {
+            Mode::Network { endpoint, registration } => {
                 tool_variables(registration, &registration.tools_url(&endpoint.base_url)).to_vec()
             }
-            Way::Intercept(_) | Way::Nothing => Vec::new(),
+            Mode::Intercept(_) | Mode::Nothing => Vec::new(),
         }
     }
 
@@ -106,8 +106,8 @@ impl RootTools {
         stop: impl Future<Output = ()>,
     ) -> Result<Response, InterceptorError> {
         match &mut self.0 {
-            Way::Intercept(interceptor) => interceptor.execute_until(session, call, stop).await,
-            Way::Network { .. } | Way::Nothing => Ok(session.execute_until(call, stop).await?),
+            Mode::Intercept(interceptor) => interceptor.execute_until(session, call, stop).await,
+            Mode::Network { .. } | Mode::Nothing => Ok(session.execute_until(call, stop).await?),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rlm_core::protocol::{Answer, Outcome, Response, State};
 
-use super::past::{Known, PastCall};
+use super::past::{KnownOutput, PastCall};
 
 /// Replaces the session's directory in compared texts.
 const DIRECTORY: &str = "/…/rlm_fs";
@@ -17,7 +17,7 @@ const BATCH_LINE: &str = "llm_batch: ";
 
 /// A call, and how its rerun differs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared<'a> {
+pub struct ComparedCall<'a> {
     /// The original call.
     pub call: &'a PastCall,
     /// The differences; empty if there are none or the call was not run again.
@@ -106,7 +106,7 @@ impl Directories {
 /// The differences between a call's response and that of its rerun.
 pub(super) fn differences(
     was: &Response,
-    known: &Known,
+    known: &KnownOutput,
     is: &Response,
     directories: &Directories,
 ) -> Vec<Difference> {
@@ -125,9 +125,9 @@ pub(super) fn differences(
         found.push(Difference::ExitCode { was: was.exit_code, is: is.exit_code });
     }
     match known {
-        Known::Nothing => {}
-        Known::Digest { digest, bytes, .. } => found.extend(of_digest(digest, *bytes, is, directories)),
-        Known::All => {
+        KnownOutput::Nothing => {}
+        KnownOutput::Digest { digest, bytes, .. } => found.extend(of_digest(digest, *bytes, is, directories)),
+        KnownOutput::All => {
             found.extend(of_output(was, is, directories));
             found.extend(of_answer(&was.answer, &is.answer, directories));
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rlm_core::jsonl::{self, Lines};
 use rlm_core::protocol::{HistoryEntry, HistorySession, Operation, Outcome, Response};
 
-use super::past::{End, Known, PastCall, PastSession, Task};
+use super::past::{End, KnownOutput, PastCall, PastSession, Task};
 use super::source_error::{SourceError, SourceOptions, at};
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
@@ -90,8 +90,10 @@ fn language(
 
 fn call(number: usize, entry: HistoryEntry) -> PastCall {
     let known = match entry.output_digest {
-        None => Known::Nothing,
-        Some(digest) => Known::Digest { digest, bytes: entry.output_bytes, has_result: entry.has_result },
+        None => KnownOutput::Nothing,
+        Some(digest) => {
+            KnownOutput::Digest { digest, bytes: entry.output_bytes, has_result: entry.has_result }
+        }
     };
     let response = Response {
         seq: entry.seq,

@@ -17,9 +17,9 @@ mod source;
 mod source_error;
 mod trajectory;
 
-pub use compare::{Compared, Difference};
-pub use past::{End, Known, PastCall, PastSession, Task};
+pub use compare::{ComparedCall, Difference};
+pub use past::{End, KnownOutput, PastCall, PastSession, Task};
 pub use recording::{Recorder, Recording, RecordingError};
-pub use run::{Place, ReplayConfig, ReplayError, Replayed, Tools, replay};
+pub use run::{ReplayConfig, ReplayError, ReplayResult, Tools, Workdir, replay};
 pub use script::{ScriptOptions, script};
 pub use source_error::{SourceError, SourceOptions};

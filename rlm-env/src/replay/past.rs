@@ -48,7 +48,7 @@ pub struct PastCall {
     /// Its end.
     pub end: End,
     /// The part of its response that the source has.
-    pub known: Known,
+    pub known: KnownOutput,
     /// True for the first call of a worker: of the state before it, only files are left.
     pub is_first: bool,
 }
@@ -82,7 +82,7 @@ pub enum End {
 
 /// The part of a response that a source has, besides the outcome.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Known {
+pub enum KnownOutput {
     /// Nothing else: the history was written by an older worker.
     Nothing,
     /// A digest of the output.
@@ -120,7 +120,7 @@ impl PastCall {
     /// The answer after the call, if known.
     #[must_use]
     pub fn answer(&self) -> Option<&Answer> {
-        self.response().filter(|_| self.known == Known::All).map(|response| &response.answer)
+        self.response().filter(|_| self.known == KnownOutput::All).map(|response| &response.answer)
     }
 
     /// Why the call did not run to its end, as a predicate: "timed out". None: it did.

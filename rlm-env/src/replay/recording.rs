@@ -1,4 +1,4 @@
-//! Recorded replies of root tools, in a file of JSON lines.
+//! RecordedCall replies of root tools, in a file of JSON lines.
 //!
 //! A line holds a call and its reply as on the root-tool wire (`docs/root-tools.md`): `{"call": …, "reply": …}`, as
 //! JSON if that loses nothing, otherwise as pickles. Calls are looked up by tool and arguments; equal calls are
@@ -69,7 +69,7 @@ pub enum RecordingError {
 
 /// A call and its reply.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Recorded {
+pub(super) struct RecordedCall {
     pub(super) call: Call,
     /// The tool's reply, or its error message.
     pub(super) reply: Result<Reply, String>,
@@ -78,7 +78,7 @@ pub(super) struct Recorded {
 /// Calls of root tools with their replies, in the order in which they ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
-    pub(super) calls: Vec<Recorded>,
+    pub(super) calls: Vec<RecordedCall>,
 }
 
 impl Recording {
@@ -114,7 +114,7 @@ impl Recording {
     #[must_use]
     pub fn tools(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
-        for Recorded { call, .. } in &self.calls {
+        for RecordedCall { call, .. } in &self.calls {
             if !names.contains(&call.tool.as_str()) {
                 names.push(&call.tool);
             }
@@ -125,7 +125,7 @@ impl Recording {
 
 /// One line of the file.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct RecordedLine<'a> {
     #[serde(borrow)]
     call: &'a RawValue,
     #[serde(borrow)]
@@ -133,13 +133,13 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-struct Failed {
+struct FailedReply {
     error: Option<String>,
 }
 
-fn recorded(line: &[u8]) -> Result<Recorded, String> {
+fn recorded(line: &[u8]) -> Result<RecordedCall, String> {
     let wire = |error: WireError| with_causes(&error);
-    let written: Written<'_> = serde_json::from_slice(line).map_err(|error| jsonl::fault(&error))?;
+    let written: RecordedLine<'_> = serde_json::from_slice(line).map_err(|error| jsonl::fault(&error))?;
     let limits = Limits::default();
     let envelope = Envelope::parse(written.call.get().as_bytes(), &limits).map_err(wire)?;
     let serialization = envelope.serialization().map_err(wire)?;
@@ -147,16 +147,17 @@ fn recorded(line: &[u8]) -> Result<Recorded, String> {
     if !is_identifier(&call.tool) {
         return Err(format!("tool_name {:?} is not an identifier", call.tool));
     }
-    let Failed { error } = serde_json::from_str(written.reply.get()).map_err(|error| jsonl::fault(&error))?;
+    let FailedReply { error } =
+        serde_json::from_str(written.reply.get()).map_err(|error| jsonl::fault(&error))?;
     let reply = match error {
         Some(error) => Err(error),
         None => Ok(Reply::from_body(written.reply.get().as_bytes(), serialization, &limits).map_err(wire)?),
     };
-    Ok(Recorded { call, reply })
+    Ok(RecordedCall { call, reply })
 }
 
 /// The line for a call and its reply.
-fn line(recorded: &Recorded) -> Result<Vec<u8>, WireError> {
+fn line(recorded: &RecordedCall) -> Result<Vec<u8>, WireError> {
     let as_json = written(recorded, Serialization::Json);
     let is_whole = |line: &[u8]| self::recorded(line).is_ok_and(|read| read == *recorded);
     match as_json {
@@ -165,7 +166,7 @@ fn line(recorded: &Recorded) -> Result<Vec<u8>, WireError> {
     }
 }
 
-fn written(recorded: &Recorded, serialization: Serialization) -> Result<Vec<u8>, WireError> {
+fn written(recorded: &RecordedCall, serialization: Serialization) -> Result<Vec<u8>, WireError> {
     let reply = match &recorded.reply {
         Ok(reply) => reply.to_body(serialization)?,
         Err(error) => json!({"error": error}).to_string().into_bytes(),
@@ -196,7 +197,7 @@ impl Recorder {
         Ok(Self { path: path.to_owned(), file: Mutex::new(file), failed: Mutex::default() })
     }
 
-    fn add(&self, recorded: &Recorded) {
+    fn add(&self, recorded: &RecordedCall) {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = line(recorded).map_err(io::Error::other).and_then(|line| jsonl::append(&file, &line));
         if let Err(error) = written {
@@ -253,7 +254,7 @@ impl RootTool for RecordedTool {
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
         Box::pin(async move {
             let reply = self.tool.run(call.clone(), deadline).await;
-            let recorded = Recorded { call, reply: reply.as_ref().map_err(ToString::to_string).cloned() };
+            let recorded = RecordedCall { call, reply: reply.as_ref().map_err(ToString::to_string).cloned() };
             self.recorder.add(&recorded);
             reply
         })
@@ -269,7 +270,7 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn new(recording: Recording) -> Self {
         let mut left: HashMap<String, VecDeque<_>> = HashMap::new();
-        for Recorded { call, reply } in recording.calls {
+        for RecordedCall { call, reply } in recording.calls {
             left.entry(key(&call)).or_default().push_back(reply);
         }
         Self { left: Mutex::new(left) }
@@ -326,7 +327,7 @@ mod tests {
             (call("d", vec![], &[]), Err("no such row".to_owned())),
         ]
         .into_iter()
-        .map(|(call, reply)| Recorded { call, reply })
+        .map(|(call, reply)| RecordedCall { call, reply })
         .collect();
         for one in &recorded {
             recorder.add(one);
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn equal_calls_are_answered_in_order_and_others_are_named() {
-        let recorded = |args: Vec<Value>, reply: &str| Recorded {
+        let recorded = |args: Vec<Value>, reply: &str| RecordedCall {
             call: call("search", args, &[]),
             reply: Ok(Reply::of(Value::from(reply))),
         };

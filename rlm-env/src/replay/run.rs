@@ -12,7 +12,7 @@ use rlm_rootd::nav::{NAV_TOOLS, Navigation, NavigationError};
 use rlm_rootd::{DefinitionError, Tool};
 use tokio_util::sync::CancellationToken;
 
-use super::compare::{self, Compared, Difference, Directories};
+use super::compare::{self, ComparedCall, Difference, Directories};
 use super::past::{PastCall, PastSession, Task};
 use super::recording::{Answers, RecordedTool, Recorder, Recording, answering_tool, missing_tool};
 use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
@@ -48,7 +48,7 @@ pub struct ReplayConfig {
     /// The directory for private directories.
     pub dir: PathBuf,
     /// The session's working directory.
-    pub place: Place,
+    pub workdir: Workdir,
     /// The root tools.
     pub tools: Tools,
     /// Time limit of a call. None: 120 s, or ten times the original time if that is more.
@@ -59,7 +59,7 @@ pub struct ReplayConfig {
 
 /// A session's working directory.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum Workdir {
     /// A fresh directory with this context.
     Fresh(Context),
     /// This directory.
@@ -77,23 +77,23 @@ pub enum Tools {
         recorder: Option<Arc<Recorder>>,
     },
     /// A recording. Calls that are not in it are refused.
-    Recorded(Recording),
+    Recording(Recording),
 }
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replayed<'a> {
+pub struct ReplayResult<'a> {
     /// The calls in order.
-    pub calls: Vec<Compared<'a>>,
+    pub calls: Vec<ComparedCall<'a>>,
     /// Differences in the last answer, if the source has one only for the whole session.
     pub answer: Vec<Difference>,
 }
 
-impl Replayed<'_> {
+impl ReplayResult<'_> {
     /// True if every call was run again and nothing differs.
     #[must_use]
     pub fn is_equal(&self) -> bool {
-        let is_equal = |call: &Compared<'_>| call.differences.is_empty() && call.skipped.is_none();
+        let is_equal = |call: &ComparedCall<'_>| call.differences.is_empty() && call.skipped.is_none();
         self.answer.is_empty() && self.calls.iter().all(is_equal)
     }
 }
@@ -148,15 +148,15 @@ pub enum ReplayError {
 pub async fn replay<'a>(
     past: &'a PastSession,
     config: ReplayConfig,
-    mut on_call: impl FnMut(&Compared<'a>),
-) -> Result<Replayed<'a>, ReplayError> {
+    mut on_call: impl FnMut(&ComparedCall<'a>),
+) -> Result<ReplayResult<'a>, ReplayError> {
     let private = HostDir::create(&config.dir)
         .map_err(|source| ReplayError::Dir { path: config.dir.clone(), source })?;
     let workspace =
         Workspace::create(&private, ID, None).map_err(|error| ReplayError::Context(with_causes(&error)))?;
-    let (context, root) = match config.place {
-        Place::Fresh(context) => (context, None),
-        Place::Root(root) => (Context::Nothing, Some(root)),
+    let (context, root) = match config.workdir {
+        Workdir::Fresh(context) => (context, None),
+        Workdir::Root(root) => (Context::Nothing, Some(root)),
     };
     let files = workspace
         .fill(context, CopyLimits::of_bytes(MAX_CONTEXT_BYTES), CancellationToken::new())
@@ -211,7 +211,7 @@ pub async fn replay<'a>(
         (Some(was), Some(last)) if !is_told_by_calls => compare::of_answer(was, &last.answer, &directories),
         _ => Vec::new(),
     };
-    Ok(Replayed { calls, answer })
+    Ok(ReplayResult { calls, answer })
 }
 
 /// The path of a directory as programs in it see it.
@@ -230,12 +230,12 @@ struct Rerun {
 }
 
 impl Rerun {
-    async fn call<'a>(&mut self, call: &'a PastCall) -> Result<Compared<'a>, InterceptorError> {
+    async fn call<'a>(&mut self, call: &'a PastCall) -> Result<ComparedCall<'a>, InterceptorError> {
         if call.is_first {
             self.session.restart().await?;
         }
         let Some(was) = call.response() else {
-            return Ok(Compared { call, differences: Vec::new(), skipped: call.fault() });
+            return Ok(ComparedCall { call, differences: Vec::new(), skipped: call.fault() });
         };
         let response = match &call.task {
             Task::Reset => self.session.reset().await?,
@@ -260,7 +260,7 @@ impl Rerun {
         };
         let differences = compare::differences(was, &call.known, &response, &self.directories);
         self.last = Some(response);
-        Ok(Compared { call, differences, skipped: None })
+        Ok(ComparedCall { call, differences, skipped: None })
     }
 }
 
@@ -276,7 +276,7 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
                     .collect::<Result<_, _>>()?,
             }
         }
-        Tools::Recorded(recording) => {
+        Tools::Recording(recording) => {
             let mut names: Vec<String> = recording.tools().into_iter().map(str::to_owned).collect();
             names.extend(
                 past.root_tools.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rlm_core::protocol::Response;
 
-use super::past::{End, Known, PastCall, PastSession, Task};
+use super::past::{End, KnownOutput, PastCall, PastSession, Task};
 use super::source_error::{SourceError, SourceOptions};
 use crate::terms::ReplLanguage;
 use crate::trajectory::{self, Event, Line, RolloutStarted};
@@ -96,7 +96,7 @@ impl Rollout {
                     task,
                     source: None,
                     end: End::Missing,
-                    known: Known::All,
+                    known: KnownOutput::All,
                     is_first,
                 });
                 self.ids.push((call.turn, call.call_id));

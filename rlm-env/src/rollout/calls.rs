@@ -50,7 +50,7 @@ pub(super) enum CallTarget {
 
 /// The tools that the model may call.
 #[derive(Clone, Debug)]
-pub(super) struct Callable {
+pub(super) struct CallableTools {
     pub(super) language: ReplLanguage,
     /// Name of the REPL as a tool.
     pub(super) repl: &'static str,
@@ -58,7 +58,7 @@ pub(super) struct Callable {
     pub(super) tools: Vec<String>,
 }
 
-impl Callable {
+impl CallableTools {
     pub(super) fn new(language: ReplLanguage, tools: &[Tool]) -> Self {
         let tools = tools.iter().map(|tool| tool.name().to_owned()).collect();
         Self { language, repl: language.tool_name(), tools }
@@ -212,8 +212,8 @@ fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn bash() -> Callable {
-        Callable { language: ReplLanguage::Bash, repl: "call_bash_repl", tools: vec!["look".to_owned()] }
+    fn bash() -> CallableTools {
+        CallableTools { language: ReplLanguage::Bash, repl: "call_bash_repl", tools: vec!["look".to_owned()] }
     }
 
     fn reply(calls: Json) -> Json {

@@ -15,7 +15,7 @@ use rlm_rootd::{
 };
 use serde_json::{Value as Json, json};
 
-use super::calls::{Call, CallTarget, Callable, ParsedReply};
+use super::calls::{Call, CallTarget, CallableTools, ParsedReply};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
@@ -131,7 +131,7 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) conversation: Conversation,
     pub(super) workspace: Workspace,
     pub(super) clock: Clock,
-    pub(super) callable: Callable,
+    pub(super) callable: CallableTools,
     pub(super) tools: ChatTools,
     /// The tools of the model, in OpenAI's form.
     pub(super) definitions: Vec<Json>,
@@ -156,7 +156,7 @@ impl RolloutDriver<'_> {
     /// Runs the rollout to its end and takes it down.
     pub(super) async fn run(mut self) -> End {
         let Err(Stop { reason, error }) = self.turns().await;
-        self.registered.ledger.set_aside(None);
+        self.registered.ledger.set_reserve(None);
         let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
         let answer =
             if content.is_empty() && !ready { self.progress.last_words.take() } else { Some(content) };
@@ -187,7 +187,7 @@ impl RolloutDriver<'_> {
             self.summarise().await?;
             self.warn()?;
             match self.ask().await? {
-                Ok(reply) => self.follow(reply).await?,
+                Ok(reply) => self.run_calls(reply).await?,
                 Err(limit) => return Err(self.last_turn(limit.reason).await),
             }
         }
@@ -205,7 +205,7 @@ impl RolloutDriver<'_> {
         if limits.context_tokens.is_some_and(|most| is_part(self.conversation.tokens(), most, FULL_PERCENT)) {
             return Some(StopReason::ContextFull);
         }
-        (!self.set_aside(LAST_TURN_GROWTH)).then_some(StopReason::BudgetExhausted)
+        (!self.reserve_last_turn(LAST_TURN_GROWTH)).then_some(StopReason::BudgetExhausted)
     }
 
     /// Runs one more turn, which a notice announces to the model as its last.
@@ -215,14 +215,14 @@ impl RolloutDriver<'_> {
                 return Err(reason.into());
             }
             self.clock.begin_last_turn();
-            if reason == StopReason::ContextFull || !self.set_aside(0) {
+            if reason == StopReason::ContextFull || !self.reserve_last_turn(0) {
                 self.conversation.shorten(TURNS_AT_THE_END);
             }
-            self.registered.ledger.set_aside(None);
+            self.registered.ledger.set_reserve(None);
             let last = LastTurn { language: self.config.language, call_form: self.call_form(), reason };
             self.notice(&last.render(self.prompts)?);
             match self.ask().await? {
-                Ok(reply) => self.follow(reply).await?,
+                Ok(reply) => self.run_calls(reply).await?,
                 Err(limit) => return Err(limit),
             }
             Err(Stop::from(reason))
@@ -239,7 +239,7 @@ impl RolloutDriver<'_> {
 
     /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
     async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
-        self.go_on()?;
+        self.check_control()?;
         let request = self.request(self.max_tokens());
         match self.complete(request, false).await? {
             Ok(reply) => {
@@ -263,7 +263,7 @@ impl RolloutDriver<'_> {
     }
 
     /// Fails if the rollout was stopped or cancelled from outside.
-    fn go_on(&self) -> Step {
+    fn check_control(&self) -> Step {
         match (self.control.is_cancelled(), self.control.is_stopped()) {
             (true, _) => Err(StopReason::Cancelled.into()),
             (false, true) => Err(StopReason::Stopped.into()),
@@ -305,7 +305,7 @@ impl RolloutDriver<'_> {
                 Some(replied) => replied.as_ref().err().map(ToString::to_string),
             },
         }));
-        self.go_on()?;
+        self.check_control()?;
         replied.ok_or(StopReason::Stopped.into())
     }
 
@@ -329,9 +329,11 @@ impl RolloutDriver<'_> {
 
     /// Reserves the cost of the last turn, after the conversation has grown by this many tokens. Returns false if the
     /// budget is too small.
-    fn set_aside(&self, growth: u64) -> bool {
+    fn reserve_last_turn(&self, growth: u64) -> bool {
         let request = self.request(Some(self.last_turn_tokens() + growth));
-        self.model.estimate(request).is_none_or(|estimate| self.registered.ledger.set_aside(Some(&estimate)))
+        self.model
+            .estimate(request)
+            .is_none_or(|estimate| self.registered.ledger.set_reserve(Some(&estimate)))
     }
 
     fn last_turn_tokens(&self) -> u64 {
@@ -339,13 +341,13 @@ impl RolloutDriver<'_> {
     }
 
     /// Runs the calls in a reply.
-    async fn follow(&mut self, reply: ParsedReply) -> Step {
+    async fn run_calls(&mut self, reply: ParsedReply) -> Step {
         if reply.calls.is_empty() {
             return self.remind(&reply.message);
         }
         self.progress.idle_turns = 0;
         for call in &reply.calls {
-            self.go_on()?;
+            self.check_control()?;
             let ran = self.call(call).await?;
             self.conversation.output(&call.id, call.is_tool_call, &ran.text);
             if let Some(stop) = ran.stop {

@@ -20,11 +20,11 @@ pub(super) struct Log {
     sinks: Vec<Arc<dyn Sink>>,
     prices: Prices,
     began: Instant,
-    state: Mutex<Logged>,
+    state: Mutex<LogState>,
 }
 
 #[derive(Debug, Default)]
-struct Logged {
+struct LogState {
     metrics: Metrics,
     /// The id of the running call.
     call_id: Option<String>,
@@ -96,12 +96,12 @@ impl Log {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Logged> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Logged {
+impl LogState {
     fn count(&mut self, event: &Event) {
         let metrics = &mut self.metrics;
         match event {

@@ -11,7 +11,7 @@ use rlm_rootd::nav::Navigation;
 use rlm_rootd::{ChatTools, MAX_TOOL_TIME_LIMIT, SubLlmOptions, Tool};
 use serde_json::Value as Json;
 
-use super::calls::Callable;
+use super::calls::CallableTools;
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
@@ -81,7 +81,7 @@ impl<'a> Setup<'a> {
         context_bytes: u64,
     ) -> RolloutStarted {
         let config = self.config;
-        let callable = Callable::new(config.language, &config.standard_tools);
+        let callable = CallableTools::new(config.language, &config.standard_tools);
         RolloutStarted {
             version: trajectory::VERSION,
             question: config.question.clone(),
@@ -171,7 +171,7 @@ impl<'a> Setup<'a> {
             conversation,
             workspace,
             clock: Clock::start(config.limits.timeout),
-            callable: Callable::new(config.language, &config.standard_tools),
+            callable: CallableTools::new(config.language, &config.standard_tools),
             tools,
             definitions,
             progress: Progress::default(),

@@ -314,7 +314,7 @@ impl Session {
     }
 
     /// A response to a call that was not sent to the worker: outcome `error`, and the latest answer.
-    pub(crate) fn unasked(&self) -> Response {
+    pub(crate) fn unsent(&self) -> Response {
         Response {
             answer: self.last_answer.clone(),
             execution_count: self.executions,

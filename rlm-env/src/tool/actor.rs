@@ -38,12 +38,12 @@ pub(super) type PrivateDir = Arc<Mutex<Option<HostDir>>>;
 
 /// A request to the task. `cancelled` completes when its caller has gone.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum Request {
     Execute { code: String, limit: Duration, reply: oneshot::Sender<ToolReply>, cancelled: CancellationToken },
     Reset { reply: oneshot::Sender<Result<ResetValue, ToolFault>>, cancelled: CancellationToken },
 }
 
-impl Work {
+impl Request {
     fn is_cancelled(&self) -> bool {
         match self {
             Self::Execute { cancelled, .. } | Self::Reset { cancelled, .. } => cancelled.is_cancelled(),
@@ -53,9 +53,9 @@ impl Work {
 
 /// One caller's entry in the count of those that wait or are served; subtracted on drop.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct QueueSlot(Arc<AtomicUsize>);
 
-impl Place {
+impl QueueSlot {
     pub(super) fn take(in_flight: &Arc<AtomicUsize>) -> Self {
         in_flight.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(in_flight))
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -81,16 +81,20 @@ pub(super) struct Actor {
     config: Arc<SessionToolConfig>,
     dir: PrivateDir,
     /// A loss of state that no reply has mentioned yet, with its reason.
-    untold: Option<(State, String)>,
+    unreported: Option<(State, String)>,
 }
 
 impl Actor {
     pub(super) fn new(config: Arc<SessionToolConfig>, dir: PrivateDir) -> Self {
-        Self { session: None, outputs: None, config, dir, untold: None }
+        Self { session: None, outputs: None, config, dir, unreported: None }
     }
 
     /// Serves requests until the tool is closed, then ends the worker.
-    pub(super) async fn serve(mut self, mut jobs: mpsc::UnboundedReceiver<Work>, closing: CancellationToken) {
+    pub(super) async fn serve(
+        mut self,
+        mut jobs: mpsc::UnboundedReceiver<Request>,
+        closing: CancellationToken,
+    ) {
         let is_idle = self.serve_until(&mut jobs, &closing).await;
         match self.session.take() {
             Some(session) if is_idle => close(session).await,
@@ -104,7 +108,7 @@ impl Actor {
     /// Serves requests until the tool is closed. Returns true if none was abandoned.
     async fn serve_until(
         &mut self,
-        jobs: &mut mpsc::UnboundedReceiver<Work>,
+        jobs: &mut mpsc::UnboundedReceiver<Request>,
         closing: &CancellationToken,
     ) -> bool {
         let mut waiting = VecDeque::new();
@@ -125,7 +129,7 @@ impl Actor {
                     () = &mut working => break,
                     Some(job) = jobs.recv() => {
                         // Drop requests without a caller, so that they hold no memory while this one runs.
-                        waiting.retain(|earlier: &Work| !earlier.is_cancelled());
+                        waiting.retain(|earlier: &Request| !earlier.is_cancelled());
                         waiting.push_back(job);
                     }
                 }
@@ -133,15 +137,15 @@ impl Actor {
         }
     }
 
-    async fn work(&mut self, work: Work) {
+    async fn work(&mut self, work: Request) {
         match work {
             // Sending fails if the caller has gone; the reply is dropped.
-            Work::Execute { code, limit, reply, cancelled } => {
+            Request::Execute { code, limit, reply, cancelled } => {
                 let replied = self.execute(code, limit, &cancelled).await;
                 let replied = replied.unwrap_or_else(|fault| self.failed_reply(&fault));
                 let _nobody_waits = reply.send(replied);
             }
-            Work::Reset { reply, cancelled } => {
+            Request::Reset { reply, cancelled } => {
                 if !cancelled.is_cancelled() {
                     let _nobody_waits = reply.send(self.reset().await);
                 }
@@ -166,7 +170,7 @@ impl Actor {
             let Some(session) = &mut self.session else { return Err(ToolFault::Closed) };
             match session.execute_until(call.clone(), cancelled.cancelled()).await {
                 Ok(response) if cancelled.is_cancelled() => {
-                    self.note_untold(response.state, response.hint.unwrap_or_default());
+                    self.note_state_loss(response.state, response.hint.unwrap_or_default());
                     return Err(ToolFault::Closed);
                 }
                 Ok(response) if is_refused(&response) => {
@@ -187,7 +191,7 @@ impl Actor {
         {
             tracing::warn!(error = %with_causes(&death), "the worker died between calls, starting another one");
             self.session = None;
-            self.note_untold(State::Reset, with_causes(&death));
+            self.note_state_loss(State::Reset, with_causes(&death));
         }
         if self.session.is_none() {
             self.session = Some(self.start().await?);
@@ -239,7 +243,7 @@ impl Actor {
 
     /// The reply to a response.
     async fn reply(&mut self, mut response: Response) -> ToolReply {
-        if let Some((state, reason)) = self.untold.take() {
+        if let Some((state, reason)) = self.unreported.take() {
             response.state = worse(response.state, state);
             let lost = StateLost { language: self.config.language, state, reason: &reason };
             let lost = lost.render(&self.config.prompts).unwrap_or_else(|error| with_causes(&error));
@@ -282,7 +286,7 @@ impl Actor {
         let reason = with_causes(&error);
         tracing::warn!(error = reason, "a call failed");
         let session = self.session.take();
-        self.note_untold(State::Reset, reason.clone());
+        self.note_state_loss(State::Reset, reason.clone());
         if matches!(error, SessionError::Died { .. }) {
             return ToolFault::Died(reason);
         }
@@ -291,19 +295,19 @@ impl Actor {
     }
 
     /// Remembers a loss of state for the next reply.
-    fn note_untold(&mut self, state: State, reason: String) {
-        let earlier = self.untold.take();
+    fn note_state_loss(&mut self, state: State, reason: String) {
+        let earlier = self.unreported.take();
         let (known, words) = earlier.unwrap_or((State::Kept, String::new()));
         if worse(known, state) != State::Kept {
             let is_news = worse(known, state) != known;
-            self.untold = Some((worse(known, state), if is_news { reason } else { words }));
+            self.unreported = Some((worse(known, state), if is_news { reason } else { words }));
         }
     }
 
     async fn reset(&mut self) -> Result<ResetValue, ToolFault> {
         self.begin_anew().await?;
         // A caller of reset expects an empty session, so there is nothing to report.
-        self.untold = None;
+        self.unreported = None;
         Ok(ResetValue { state: State::Reset })
     }
 

@@ -44,7 +44,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::actor::{Actor, Place, PrivateDir, Work};
+use self::actor::{Actor, PrivateDir, QueueSlot, Request};
 pub use self::config::SessionToolConfig;
 pub use self::result::{CallValue, Cut, Cuts, ResetValue, ScriptValue, ToolFailure, ToolReply, ToolResult};
 pub use self::script::session_script;
@@ -84,7 +84,7 @@ pub enum WhenBusy {
 pub struct SessionTool {
     config: Arc<SessionToolConfig>,
     dir: PrivateDir,
-    jobs: OnceLock<mpsc::UnboundedSender<Work>>,
+    jobs: OnceLock<mpsc::UnboundedSender<Request>>,
     /// Number of calls that wait or run.
     in_flight: Arc<AtomicUsize>,
     closing: CancellationToken,
@@ -117,7 +117,7 @@ impl SessionTool {
         }
         // A timeout of 0 means no time at all, but the worker would read it as no limit.
         let limit = timeout.unwrap_or(self.config.timeout).clamp(Duration::from_nanos(1), MAX_TIMEOUT);
-        let make = |reply, cancelled| Work::Execute { code, limit, reply, cancelled };
+        let make = |reply, cancelled| Request::Execute { code, limit, reply, cancelled };
         match self.submit(when_busy, make).await {
             Ok(reply) => reply,
             Err(fault) => self.failed(&fault),
@@ -127,7 +127,7 @@ impl SessionTool {
     /// Gives the session a fresh interpreter in the same directory, with an empty answer. Earlier calls finish first.
     pub async fn reset(&self) -> ToolResult<ResetValue> {
         let submitted =
-            self.submit(WhenBusy::Wait, |reply, cancelled| Work::Reset { reply, cancelled }).await;
+            self.submit(WhenBusy::Wait, |reply, cancelled| Request::Reset { reply, cancelled }).await;
         match submitted.flatten() {
             Ok(value) => ToolResult::Ok(value),
             Err(fault) => ToolResult::Failed(self.failure(&fault)),
@@ -177,9 +177,9 @@ impl SessionTool {
     async fn submit<T>(
         &self,
         when_busy: WhenBusy,
-        make: impl FnOnce(oneshot::Sender<T>, CancellationToken) -> Work,
+        make: impl FnOnce(oneshot::Sender<T>, CancellationToken) -> Request,
     ) -> Result<T, ToolFault> {
-        let place = Place::take(&self.in_flight);
+        let place = QueueSlot::take(&self.in_flight);
         let most = match when_busy {
             WhenBusy::Wait => self.config.max_waiting,
             WhenBusy::Refuse => 0,
@@ -195,7 +195,7 @@ impl SessionTool {
         reply.await.map_err(|_gone| ToolFault::Closed)
     }
 
-    fn jobs(&self) -> &mpsc::UnboundedSender<Work> {
+    fn jobs(&self) -> &mpsc::UnboundedSender<Request> {
         self.jobs.get_or_init(|| {
             let (sender, jobs) = mpsc::unbounded_channel();
             let actor = Actor::new(Arc::clone(&self.config), Arc::clone(&self.dir));

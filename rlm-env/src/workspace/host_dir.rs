@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 1000;
 
 /// A host's private directory. Clones share it; the last one removes it.
 #[derive(Debug)]
-pub(crate) struct HostDir(Arc<Owned>);
+pub(crate) struct HostDir(Arc<OwnedDir>);
 
 impl HostDir {
     /// Removes the orphans of this user in a directory, and makes a new one there. Blocks.
@@ -45,7 +45,7 @@ impl HostDir {
         let parent = Directory::at_path(&path)?;
         remove_orphans(&parent, &path);
         for _ in 0..ATTEMPTS {
-            if let Some(owned) = Owned::try_create(&parent, &path)? {
+            if let Some(owned) = OwnedDir::try_create(&parent, &path)? {
                 return Ok(Self(Arc::new(owned)));
             }
         }
@@ -96,7 +96,7 @@ impl Drop for HostDir {
 }
 
 #[derive(Debug)]
-struct Owned {
+struct OwnedDir {
     parent: Directory,
     directory: Directory,
     path: PathBuf,
@@ -109,7 +109,7 @@ struct Owned {
     gone: Condvar,
 }
 
-impl Owned {
+impl OwnedDir {
     /// None: another host took the new directory for an orphan.
     fn try_create(parent: &Directory, parent_path: &Path) -> io::Result<Option<Self>> {
         let made = tempfile::Builder::new()
@@ -154,7 +154,7 @@ impl Owned {
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedDir {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the host's directory");

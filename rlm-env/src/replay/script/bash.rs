@@ -17,7 +17,7 @@ use super::{
     ScriptOptions, ended_the_shell, header, is_left_out, push_comment, push_title, root_tools, title,
 };
 use crate::replay::past::{PastCall, PastSession, Task};
-use crate::replay::recording::{Recorded, Recording};
+use crate::replay::recording::{RecordedCall, Recording};
 
 /// The functions that stand in for root tools.
 const TOOLS: &str = include_str!("tools.sh");
@@ -224,7 +224,7 @@ fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>
 }
 
 /// Writes the files of one recorded call: its possible keys, and its output.
-fn push_answer(script: &mut String, at: usize, Recorded { call, reply }: &Recorded) {
+fn push_answer(script: &mut String, at: usize, RecordedCall { call, reply }: &RecordedCall) {
     let mut push = |kind: &str, text: &str| {
         let (end, document) = here_document(text, "END_OF_FILE");
         script

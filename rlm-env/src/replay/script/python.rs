@@ -9,8 +9,8 @@ use rlm_core::root_tool::{MAX_BODY_BYTES, Reply, ToolResult};
 
 use super::literal;
 use super::{ScriptOptions, has_word, header, is_left_out, push_comment, push_title, root_tools, title};
-use crate::replay::past::{Known, PastCall, PastSession, Task};
-use crate::replay::recording::{Recorded, Recording, key};
+use crate::replay::past::{KnownOutput, PastCall, PastSession, Task};
+use crate::replay::recording::{RecordedCall, Recording, key};
 
 const BEGIN: &str = include_str!("begin.py");
 const CELL: &str = include_str!("cell.py");
@@ -131,10 +131,10 @@ fn push_assignment(script: &mut String, name: &str, value: &str) {
 /// True if code that ran to its end could behave differently in a file.
 fn is_more_in_a_session(call: &PastCall, code: &str) -> bool {
     let shows_a_value = match (call.response(), &call.known) {
-        (Some(_), Known::Digest { has_result, .. }) => *has_result,
-        (Some(response), Known::All) => response.result.is_some(),
+        (Some(_), KnownOutput::Digest { has_result, .. }) => *has_result,
+        (Some(response), KnownOutput::All) => response.result.is_some(),
         // Unknown, so it may.
-        (Some(_), Known::Nothing) | (None, _) => true,
+        (Some(_), KnownOutput::Nothing) | (None, _) => true,
     };
     // Aimed at `async for` and `async with`; `async def` is caught as well.
     let awaits = has_word(code, "await") || has_word(code, "async");
@@ -147,7 +147,7 @@ fn is_more_in_a_session(call: &PastCall, code: &str) -> bool {
 /// Appends the recorded replies, by call.
 fn push_recorded(script: &mut String, recording: &Recording) {
     script.push_str("__rlm_recorded = {}\n");
-    for Recorded { call, reply } in &recording.calls {
+    for RecordedCall { call, reply } in &recording.calls {
         let entry = match reply {
             Err(error) => format!("({}, [], None)", literal::text(error)),
             Ok(Reply { result, print_lines }) => {

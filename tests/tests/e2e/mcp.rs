@@ -274,7 +274,7 @@ fn sessions_of_two_names_or_languages_do_not_see_each_other() {
         let python = served.value("python", json!({"code": "'x' in dir()", "session": "one"})).await;
         assert_eq!(python["result"], "False");
         let full = served.failure("bash", json!({"code": "echo", "session": "three"})).await;
-        assert_eq!(full, "there are 3 sessions already, and no more may be begun");
+        assert_eq!(full, "there are already 3 sessions, which is the limit");
         served.value("reset", json!({"language": "bash", "session": "one"})).await;
         assert_eq!(bash("echo ${x-unset}", "one").await, "unset\n");
         served.close().await;
@@ -353,11 +353,11 @@ fn errors_go_to_the_protocol_or_to_the_model() {
                 "the session's name cannot be used: expected 1 to 64 letters, digits, dots, underscores or hyphens",
             ),
             ("reset", json!({}), "missing field `language`"),
-            ("reset", json!({"language": "bash", "session": "none"}), "there is no bash session `none`"),
+            ("reset", json!({"language": "bash", "session": "none"}), "unknown bash session `none`"),
             (
                 "session_script",
                 json!({"language": "python", "session": "none"}),
-                "there is no python session `none`",
+                "unknown python session `none`",
             ),
             (
                 "bash",

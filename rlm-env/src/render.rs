@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_to_be_nothing() {
+    fn empty_output_has_a_text() {
         assert_eq!(in_bash(&bash("")), "(no output)");
         assert_eq!(in_python(&ok()), "(no output)");
         assert_eq!(in_bash(&bash("\n \n")), "\n \n(only white space)");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_status_is_told_where_it_is_not_zero() {
+    fn an_exit_status_is_shown_unless_it_is_zero() {
         let failed = |stdout: &str| Response { exit_code: Some(1), ..bash(stdout) };
         assert_eq!(in_bash(&failed("")), "(no output)\n[exit status 1]");
         assert_eq!(
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_combines_without_end_is_cut_all_the_same() {
+    fn an_endless_grapheme_cluster_is_cut() {
         let text = format!("e{}", "\u{301}".repeat(10_000));
         let (head, _, tail) = cut(&text, 100);
         assert_eq!((head.chars().count(), tail.chars().count()), (50, 50));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_timed_out_shows_its_output_and_what_became_of_the_state() {
+    fn a_call_that_timed_out_shows_its_output_and_its_state() {
         let hint = "the call was stopped after its time limit of 2 s; the session's state is kept";
         let kept = Response {
             outcome: Outcome::TimedOut,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn other_endings_are_told_with_their_hint() {
+    fn other_outcomes_are_shown_with_their_hint() {
         let ended = |outcome, hint: &str| Response { outcome, hint: Some(hint.to_owned()), ..ok() };
         let shell =
             Response { exit_code: Some(3), ..ended(Outcome::Exited, "the shell ended with status 3; …") };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_dropped_is_told_once() {
+    fn bytes_dropped_by_the_worker_are_mentioned_once() {
         let dropped = Some(Truncated { stdout: 4096, stderr: 0, result: 0 });
         let mut response =
             Response { truncated: dropped, ..bash("aa\n[4096 bytes of output dropped here]\nbb") };

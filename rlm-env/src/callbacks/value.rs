@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_whole_to_the_last_byte() {
+    fn a_value_of_the_limit_is_whole() {
         let most: Value = "x".repeat(MAX_VARIABLE_BYTES - 2).into();
         let variable = Variable::of_value(&most).unwrap();
         assert!(!variable.is_cut);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_keeps_its_beginning() {
+    fn a_larger_value_keeps_its_beginning() {
         let text: Value = "é\"".repeat(MAX_VARIABLE_BYTES).into();
         assert!(cut(&text).get().len() > MAX_VARIABLE_BYTES - 8);
         let rows = Value::list((0..200_000_i64).map(Value::from));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_cannot_hold_is_its_repr() {
+    fn a_value_that_json_cannot_hold_becomes_its_repr() {
         let bytes = Value::Bytes((*b"a\xff").into());
         let variable = Variable::of_value(&Value::tuple([bytes, 1_i64.into()])).unwrap();
         assert_eq!(variable.json.get(), r#""(b'a\\xff', 1)""#);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_refused() {
+    fn a_value_nested_too_deep_is_refused() {
         let nested = (0..200).fold(Value::None, |value, _| Value::list([value]));
         assert!(matches!(Variable::of_value(&nested), Err(WriteError::TooDeep(_))));
         let large = Value::list([nested, "x".repeat(2 << 20).as_str().into()]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn in_bash_it_is_what_a_command_substitution_gives() {
+    fn in_bash_a_value_is_that_of_a_command_substitution() {
         let of = |value: Value| Variable::of("t", &Reply::of(value), ReplLanguage::Bash).unwrap().json;
         assert_eq!(of("a\n b\0\n\n".into()).get(), r#""a\n b""#);
         assert_eq!(of(Value::list([1_i64.into(), Value::None])).get(), r#""[1, null]""#);

@@ -12,7 +12,7 @@ use crate::terms::{CallForm, Callbacks};
 use crate::terms::{Limits, Verbosity};
 
 #[test]
-fn every_text_is_as_it_was_reviewed() {
+fn every_text_matches_its_snapshot() {
     let texts = samples::render_all(&Prompts::new()).unwrap();
     let mut names: Vec<_> = texts.iter().map(|(name, _)| name).collect();
     names.sort();
@@ -40,7 +40,7 @@ fn refusal(name: &str, source: &str) -> String {
 }
 
 #[test]
-fn a_template_of_a_directory_takes_the_place_of_the_built_in_one() {
+fn a_template_of_a_directory_replaces_the_built_in_one() {
     let dir = overrides("bash/tool.md", "{{ name }}! {{ usage }}{% set _ = [description, parameters] %}\n");
     fs::write(dir.path().join("README.md"), "{{ not a template").unwrap();
     fs::write(dir.path().join(".bash.swp"), "{{").unwrap();
@@ -76,7 +76,7 @@ fn a_variable_that_is_not_used_is_an_error() {
 }
 
 #[test]
-fn what_is_given_and_what_is_named_are_compared_at_every_rendering() {
+fn variables_are_checked_at_every_rendering() {
     let prompts = Prompts::new();
     let missing = prompts.render("summary.md", context! { turns => 1 }).unwrap_err();
     assert!(missing.to_string().starts_with("prompts/summary.md:3: unknown variable `summary`"), "{missing}");
@@ -85,7 +85,7 @@ fn what_is_given_and_what_is_named_are_compared_at_every_rendering() {
 }
 
 #[test]
-fn a_mistake_is_told_with_file_and_line_when_the_directory_is_loaded() {
+fn an_invalid_template_is_named_with_file_and_line_on_loading() {
     assert_eq!(
         refusal("summary.md", "{{ turns }}\n{% if summary %}"),
         "DIR/summary.md:2: unexpected end of input, expected end of block"
@@ -106,7 +106,7 @@ fn a_mistake_is_told_with_file_and_line_when_the_directory_is_loaded() {
 }
 
 #[test]
-fn a_name_that_no_prompt_has_is_refused() {
+fn a_file_without_a_prompts_name_is_refused() {
     let refused = refusal("bash/systen.md", "");
     assert!(
         refused.starts_with(
@@ -162,7 +162,7 @@ fn signatures_come_from_schemas() {
 }
 
 #[test]
-fn what_has_words_of_its_own_is_not_told_twice() {
+fn tools_with_a_passage_of_their_own_are_not_described_twice() {
     let schema = json!({});
     let tools = ["llm_batch", "budget"].map(|name| ToolDoc { name, description: "", parameters: &schema });
     let mut doc = RootToolsDoc {
@@ -201,7 +201,7 @@ fn the_light_prompt_is_short() {
 }
 
 #[test]
-fn prompts_name_the_tool_that_there_is() {
+fn prompts_name_the_tool_of_their_language() {
     for language in [ReplLanguage::Bash, ReplLanguage::Python] {
         let other = if language == ReplLanguage::Bash { ReplLanguage::Python } else { ReplLanguage::Bash };
         for (name, text) in samples::render_all(&Prompts::new()).unwrap() {
@@ -216,7 +216,7 @@ fn prompts_name_the_tool_that_there_is() {
 }
 
 #[test]
-fn where_calls_are_intercepted_only_what_can_be_is_told_of() {
+fn prompts_for_interception_describe_only_calls_that_can_be_intercepted() {
     let texts = samples::render_all(&Prompts::new()).unwrap();
     let text = |name: &str| &texts.iter().find(|(held, _)| held == name).unwrap().1;
     for (language, with_models) in

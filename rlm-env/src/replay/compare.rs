@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_and_times_are_no_difference() {
+    fn directories_and_times_are_not_differences() {
         let directories = Directories { then: Some("/old".to_owned()), now: "/tmp/new".to_owned() };
         let differs = |was: &str, is: &str| of_text("stdout", was, is, &directories).is_some();
         assert!(!differs("cat: /old/a", "cat: /tmp/new/a"));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_language_is_told_or_seen() {
+    fn the_language_is_named_or_inferred() {
         let language = |text: &str| read_with(text, None).map(|past| past.language);
         assert_eq!(language(&line("x", "timed_out", "130")).unwrap(), ReplLanguage::Bash);
         assert_eq!(language(&line("x", "ok", "null")).unwrap(), ReplLanguage::Python);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_cut_off_is_remarked_on_and_another_is_an_error() {
+    fn an_incomplete_last_line_is_a_remark_and_any_other_an_error() {
         let good = line("x", "ok", "0");
         let past = read_with(&format!("{good}\n\n{}", &good[..20]), None).unwrap();
         assert_eq!(past.calls.len(), 1);

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_call_is_named() {
+    fn a_malformed_line_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r");
         let refusal = |text: &str| {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_history_is_refused() {
+    fn files_that_are_not_histories_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlDir::new(dir.path());
         let history = control.history_file();

@@ -128,7 +128,7 @@ mod tests {
     const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
     #[test]
-    fn calls_of_the_repl_are_read_with_what_they_printed() {
+    fn calls_of_the_repl_are_read_with_their_output() {
         let past = read(EXAMPLE.as_bytes(), Path::new("t"), &SourceOptions::default()).unwrap();
         assert_eq!((past.language, past.calls.len()), (ReplLanguage::Bash, 3));
         assert!(past.calls.iter().all(|call| call.fault().is_none()), "{past:?}");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_and_goes_back_as_json() {
+    fn malformed_calls_are_named_and_go_back_as_json() {
         let name = "call_bash_repl";
         let words = r#"EOF while parsing a string at line 1 column 12 in "{\"code\": \"ls""#;
         let cut = r#"{"code": "ls"#;

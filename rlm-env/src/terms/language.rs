@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_name_is_told_with_those_there_are() {
+    fn an_unknown_name_is_an_error_that_lists_the_names() {
         let error = "perl".parse::<ReplLanguage>().unwrap_err();
         assert_eq!(error.to_string(), "unknown REPL language `perl`: expected `bash` or `python`");
         let error = "loud".parse::<crate::terms::Verbosity>().unwrap_err();

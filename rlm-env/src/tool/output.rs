@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_as_it_is() {
+    fn output_within_the_limit_is_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
         let mut whole = response("0123456789");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn head_and_tail_stay_and_the_whole_lies_in_a_file() {
+    fn head_and_tail_stay_and_the_whole_is_in_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
         let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_session_lost_is_told_where_nothing_else_is_missing() {
+    fn lost_bytes_are_reported_even_if_nothing_else_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let mut outputs = Outputs::new(dir.path().to_owned(), 1000);
         let mut short = response("a");
@@ -246,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_use_what_there_is(sizes: [u16; 4], limit: u16) {
+        fn shares_use_the_whole_limit(sizes: [u16; 4], limit: u16) {
             let sizes = sizes.map(usize::from);
             let limit = usize::from(limit);
             let shares = shares(sizes, limit);

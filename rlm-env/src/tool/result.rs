@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_neither_is_refused() {
+    fn a_result_without_value_or_error_is_refused() {
         for text in [r#"{"ok":true}"#, r#"{"ok":false}"#, r#"{"value":{}}"#] {
             assert!(serde_json::from_str::<ToolResult<ScriptValue>>(text).is_err(), "{text}");
         }

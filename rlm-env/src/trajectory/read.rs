@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_later_is_skipped() {
+    fn unknown_fields_and_events_are_skipped() {
         let known = serde_json::to_string(&message("hi")).unwrap();
         let with_a_field = known.replacen('{', r#"{"colour": {"deep": [1]}, "#, 1);
         let input =
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_entry_is_named() {
+    fn a_malformed_line_is_named() {
         let good = serde_json::to_string(&message("hi")).unwrap();
         for (bad, reason) in [
             (

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_hold_up_its_writer_is_refused_at_once() {
+    fn files_that_could_block_the_writer_are_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let refused = |path: &Path| {
             let error = Writer::append(path).unwrap_err();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_the_lock_holds_up_no_entry_for_long() {
+    fn a_lock_that_is_kept_does_not_delay_entries_for_long() {
         let (_dir, path) = file("");
         let writer = Writer::append(&path).unwrap();
         let held = File::open(&path).unwrap();

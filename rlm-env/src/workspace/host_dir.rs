@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_private_and_removed_with_all_that_it_holds() {
+    fn the_directory_is_private_and_removed_with_its_contents() {
         let parent = tempfile::tempdir().unwrap();
         let host = HostDir::create(parent.path()).unwrap();
         assert_eq!(host.path().metadata().unwrap().mode() & 0o7777, 0o700);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_host_left_is_swept_and_living_hosts_are_not() {
+    fn directories_of_killed_hosts_are_removed_and_those_of_live_hosts_are_not() {
         let parent = tempfile::tempdir().unwrap();
         as_nobody(parent.path(), |parent| {
             let living = HostDir::create(parent).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_of_hosts_are_swept() {
+    fn only_directories_of_hosts_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         fs::write(at("rlm-host-file"), "x").unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_other_users_are_theirs() {
+    fn directories_of_other_users_are_left_alone() {
         if !is_root("only root can make a directory of another user") {
             return;
         }

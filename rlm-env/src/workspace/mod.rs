@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_private_and_goes_with_all_that_it_holds() {
+    async fn the_directory_is_private_and_removed_with_its_contents() {
         let (_parent, host) = host();
         let workspace = Workspace::create(&host, "a.1", None).unwrap();
         assert_eq!(workspace.path(), host.path().join("a.1"));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_named_and_left_alone() {
+    fn existing_directories_are_named_and_left_alone() {
         let (parent, host) = host();
         let theirs = parent.path().join("taken");
         fs::create_dir(&theirs).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_puts_in_its_place_is_not_followed() {
+    fn a_link_in_the_place_of_the_directory_is_not_followed() {
         let (parent, host) = host();
         let outside = parent.path().join("outside");
         fs::create_dir(&outside).unwrap();

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_escaped() {
+    fn invisible_characters_are_escaped() {
         let name = OsStr::from_bytes(b"a b\n\x1b[31m\xff\xe2\x80\xae\xc3\xa9'\\");
         assert_eq!(shown(name), "a b\\n\\u{1b}[31m\\xff\\u{202e}é'\\\\");
     }

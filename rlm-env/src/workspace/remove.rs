@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_it_is_goes() {
+    fn entries_of_any_kind_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("file"), "x").unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_limit() {
+    fn deep_trees_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("deep")).unwrap();
         let mut cursor = Cursor::new(Directory::at_path(&dir.path().join("deep")).unwrap());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_that_were_taken_are_no_obstacle() {
+    fn trees_without_permissions_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         as_nobody(dir.path(), |dir| {
             fs::create_dir_all(dir.join("tree/closed/inner")).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_named_and_the_rest_goes() {
+    fn entries_that_cannot_be_removed_are_named_and_the_rest_is_removed() {
         if !is_root("only root can make what this user cannot remove") {
             return;
         }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_is_left_alone() {
+    fn mount_points_are_left_alone() {
         with_own_mounts(|| {
             let dir = tempfile::tempdir().unwrap();
             let (outside, mount_point) = (dir.path().join("outside"), dir.path().join("tree/sub/mounted"));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_emptied_and_stays() {
+    fn clear_empties_a_directory_and_keeps_it() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("file"), "x").unwrap();

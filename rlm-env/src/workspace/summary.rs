@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_told() {
+    fn a_tree_is_summarised() {
         let summary = summary_of(&[
             ("src/main.rs", b"fn main() {\n}\n"),
             ("src/deep/lib.RS", b"x"),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_and_none_are_told_in_a_line_or_two() {
+    fn one_file_and_no_files_take_a_line_or_two() {
         assert_eq!(summary_of(&[]).text(), "The directory is empty.");
         assert_eq!(summary_of(&[("a.txt", b"x\n")]).text(), "1 file, 2 B:\n  a.txt: 2 B, 1 line");
         let mut tally = Tally::default();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_stops_when_it_is_to() {
+    fn counting_can_be_stopped() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "x").unwrap();
         let mut tally = Tally::default();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_its_place_is_left_alone() {
+    fn a_file_in_its_place_is_left_alone() {
         check_ends(|path, _| fs::remove_file(path).unwrap());
         check_ends(|path, _| fs::remove_dir_all(path.parent().unwrap()).unwrap());
         let then = |put: fn(&Path, &Path)| {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_it_in_its_place_is_no_transcript() {
+    fn a_link_to_it_in_its_place_ends_it() {
         check_ends(|path, _| {
             fs::rename(path, path.with_extension("moved")).unwrap();
             symlink(".messages.moved", path).unwrap();

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_calls_under_way_hold_is_told() {
+    fn reservations_of_running_calls_are_mentioned() {
         let ledger = ledger(Budget { tokens: Some(1000), ..Budget::default() });
         let _held = ledger.reserve(&estimate(300, 400)).unwrap();
         assert_eq!(

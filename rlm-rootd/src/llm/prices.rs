@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_prices_is_named() {
+    fn faults_in_prices_are_named() {
         let error = |text| Prices::from_toml(text).unwrap_err().to_string();
         assert_eq!(
             error("[models.m]\nprompt = -1\ncompletion = 1"),

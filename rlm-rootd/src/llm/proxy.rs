@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_a_proxy_is_not_shown() {
+    fn the_credentials_of_a_proxy_are_not_shown() {
         let proxy = Proxy::of_variables("http://host", |name| {
             (name == "HTTP_PROXY").then(|| "http://me:secret@a:1".to_owned())
         });

@@ -179,7 +179,7 @@ mod tests {
 
     /// Nothing is awaited after the runtime gets the pipe.
     #[tokio::test]
-    async fn what_is_left_is_read_before_the_runtime_has_heard_of_it() {
+    async fn the_rest_is_read_before_the_runtime_is_notified() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"last words").unwrap();
         let mut output = Output::new(Receiver::from_owned_fd(reader.into()).unwrap(), Retention::Start(100));

@@ -43,7 +43,7 @@ async fn a_request_waits_for_a_place_and_one_too_many_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_told_when_the_rollout_ends_and_leaves_when_it_likes() {
+async fn waiting_requests_end_with_the_rollout_and_can_be_dropped() {
     let (endpoint, r, _, mut keeper) = narrow();
     let request = tool_request(&r, "gate", json!([]));
     let (mut first, mut second) = (endpoint.client().await, endpoint.client().await);

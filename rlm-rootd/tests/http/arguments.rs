@@ -67,7 +67,7 @@ async fn arguments_that_fit_reach_the_tool_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_json_cannot_hold_passes_where_the_schema_says_nothing() {
+async fn values_that_json_cannot_hold_pass_if_the_schema_says_nothing() {
     let (endpoint, r) = Endpoint::with_tools(vec![search()]);
     let call = async |args| endpoint.client().await.exchange(&pickled_request(&r, "search", args)).await;
     let filter = || Value::from(rlm_core::pickle::Dict::default());

@@ -89,7 +89,7 @@ async fn a_connection_too_many_waits_until_one_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_http_ends_its_own_connection_alone() {
+async fn bytes_that_are_not_http_end_only_their_own_connection() {
     let (endpoint, r) = Endpoint::with_tools(echo_tool());
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(1 << 20));
     for noise in ["\0\0\0\0\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", &long] {

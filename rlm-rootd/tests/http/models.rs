@@ -92,7 +92,7 @@ async fn the_proxy_refuses_as_the_tools_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_sends_no_bound_on_that_a_server_may_read_otherwise() {
+async fn the_proxy_refuses_bounds_that_a_server_may_read_differently() {
     let model = ScriptedModel::start([Rule::any().reply("fine").usage(1, 1)]);
     let endpoint = endpoint(&model);
     let r = endpoint.register("r", vec![]);

@@ -347,7 +347,7 @@ fn it_serves_a_unix_socket() {
 }
 
 #[test]
-fn what_is_wrong_at_the_start_is_said_and_has_its_status() {
+fn errors_at_the_start_are_named_with_their_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     let bad = dir.path().join("bad.toml");
     fs::write(&bad, "[[tool]]\nname = 'x'\ncommand = ['sh']\n").unwrap();

@@ -100,7 +100,7 @@ async fn a_program_that_fails_says_how_and_what_it_said_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_json_cannot_hold_cannot_be_given_to_a_program() {
+async fn values_that_json_cannot_hold_are_refused_for_programs() {
     let dir = tempfile::tempdir().unwrap();
     let marked = "touch ran; cat";
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, marked, "[tool.parameters.properties]\na = {}"));
@@ -136,7 +136,7 @@ async fn nothing_is_left_of_a_program_whose_caller_went_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_program_leaves_running_is_ended_and_holds_nobody_up() {
+async fn descendants_of_a_program_are_killed_and_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     // It keeps the pipe of its output open.
     let (endpoint, r) = Endpoint::with_tools(shell(&dir, "sleep 1000 & echo $! > child; echo done", ""));
@@ -260,7 +260,7 @@ async fn a_program_beside_the_file_is_found() {
 
 /// The last words of a program may be in the pipe before anybody has heard that they came.
 #[tokio::test(flavor = "current_thread")]
-async fn what_a_program_says_in_its_last_moment_is_not_lost() {
+async fn the_last_output_of_a_program_is_not_lost() {
     let dir = tempfile::tempdir().unwrap();
     let tools = shell(&dir, "echo $$ > pid; echo first; exec echo last", "");
     let tool = tools[0].inner();

@@ -20,7 +20,7 @@ async fn arguments_and_results_pass_in_both_serializations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_json_cannot_hold_comes_as_its_repr_and_lines_to_print_come_along() {
+async fn values_that_json_cannot_hold_are_returned_as_their_repr_with_printed_lines() {
     let tool = fn_tool("give", json!({"type": "object"}), |_| {
         let result = ToolResult::Value(Value::Bytes(b"\x00".as_slice().into()));
         Ok(Reply { result, print_lines: vec!["one".to_owned(), "two".to_owned()] })

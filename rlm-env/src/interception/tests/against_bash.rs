@@ -259,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn bash_calls_what_is_planned(lines in proptest::collection::vec(line(), 1..7), ends in any::<bool>()) {
+    fn bash_makes_the_planned_calls(lines in proptest::collection::vec(line(), 1..7), ends in any::<bool>()) {
         let code = lines.join("\n") + if ends { "\n" } else { "" };
         check(&code)?;
     }
@@ -269,7 +269,7 @@ proptest! {
 const CASES: u32 = 300;
 
 #[test]
-fn bash_calls_what_the_table_plans() {
+fn bash_makes_the_calls_that_the_table_plans() {
     let served = bash_table::ACCEPTED.iter().filter(|(code, _)| check(code).unwrap());
     assert_eq!(served.count(), bash_table::ACCEPTED.len());
     for (code, _) in bash_table::UNTOUCHED {

@@ -62,7 +62,7 @@ fn statements_with_literals_are_accepted() {
 }
 
 #[test]
-fn what_calls_no_tool_or_has_a_syntax_error_is_untouched() {
+fn code_without_calls_or_with_a_syntax_error_is_untouched() {
     check([(ReplLanguage::Bash, bash_table::UNTOUCHED), (ReplLanguage::Python, python_table::UNTOUCHED)]);
 }
 

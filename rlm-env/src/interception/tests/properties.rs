@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_proposed_is_accepted(call in call(), other in call()) {
+    fn proposals_are_accepted(call in call(), other in call()) {
         for code in [
             format!("{call}\n"),
             format!("print(len({call}))\n"),
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_proposed_in_bash_is_accepted(
+    fn bash_proposals_are_accepted(
         tool in select(vec!["nav_info", "nav_ls", "budget"]),
         words in proptest::collection::vec(select(vec!["a", "'b c'", "\"d 'e'\"", "3", "'[1]'"]), 0..3),
     ) {
@@ -204,7 +204,7 @@ proptest! {
 }
 
 #[test]
-fn no_name_comes_twice() {
+fn names_are_unique() {
     let planner = Planner { language: Python, python: None, tools: &TOOLS };
     let mut names = VariableNames::new(0xdead_beef);
     let mut variables = Vec::new();

@@ -29,7 +29,7 @@ const SYNTAX: [(&str, u8); 11] = [
 ];
 
 #[test]
-fn what_the_sessions_python_does_not_have_is_untouched() {
+fn syntax_that_the_sessions_python_lacks_is_untouched() {
     for (syntax, first) in SYNTAX {
         assert!(!is_intercepted(Some((3, first - 1)), syntax), "{syntax}");
         assert!(is_intercepted(Some((3, first)), syntax), "{syntax}");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_json_loads_gives() {
+    fn values_equal_those_of_json_loads() {
         let literal = |json: &str| value(&json.parse().unwrap());
         assert_eq!(
             literal(r#"{"a\/b": [true, null, 1e400, "\ud83d\ude00\u0001\"\\"]}"#),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_behind_its_end_does_not_stand_alone() {
+    fn code_that_continues_after_its_end_does_not_stand_alone() {
         for code in [
             "echo a",
             "cat <<EOF\na\nEOF",

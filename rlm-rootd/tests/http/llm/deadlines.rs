@@ -22,7 +22,7 @@ async fn an_item_that_takes_too_long_leaves_the_others_alone() {
 }
 
 #[tokio::test]
-async fn what_went_wrong_before_the_time_was_over_is_told() {
+async fn earlier_errors_are_named_at_a_time_out() {
     let never = Gate::shut();
     let model = ScriptedModel::start([Rule::any().status(500, "oh").once(), Rule::any().after(&never)]);
     let sub_llm = setup(&model).with(|it| it.options.item_deadline = Some(Duration::from_secs(1))).start();

@@ -72,7 +72,7 @@ async fn other_failures_are_not() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_of_no_use_is_named() {
+async fn unusable_replies_are_named() {
     let no_text = json!({"role": "assistant", "content": null});
     for (rule, error, count) in [
         (

@@ -31,7 +31,7 @@ async fn a_late_answer_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn a_rollout_runs_no_more_at_once_than_it_may_over_all_its_batches() {
+async fn concurrent_requests_of_a_rollout_are_limited_over_all_batches() {
     let gate = Gate::shut();
     let model = ScriptedModel::start([Rule::any().after(&gate)]);
     let sub_llm = setup(&model).start();
@@ -50,7 +50,7 @@ async fn a_rollout_runs_no_more_at_once_than_it_may_over_all_its_batches() {
 }
 
 #[tokio::test]
-async fn a_process_runs_no_more_at_once_than_it_may_over_all_its_rollouts() {
+async fn concurrent_requests_of_a_process_are_limited_over_all_rollouts() {
     let gate = Gate::shut();
     let model = ScriptedModel::start([Rule::any().after(&gate)]);
     let config = setup(&model).with(|it| it.config.parallelism = 3).config;

@@ -35,7 +35,7 @@ async fn a_request_has_what_the_options_say() {
 }
 
 #[tokio::test]
-async fn what_is_boxed_is_the_answer() {
+async fn the_boxed_text_is_the_answer() {
     let model = ScriptedModel::start([
         Rule::on("boxed").reply(r"First \boxed{1}, then \boxed{\frac{1}{2}}."),
         Rule::any().reply("plain"),

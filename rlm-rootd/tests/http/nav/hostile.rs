@@ -70,7 +70,7 @@ async fn the_context_itself_may_be_reached_through_a_link() {
 }
 
 #[test]
-fn a_context_that_is_none_is_an_error() {
+fn an_invalid_context_is_an_error() {
     let nav = Nav::of(&[("file", "")]);
     for (path, why) in [("missing", "No such file"), ("file", "Not a directory")] {
         let error = Navigation::new(nav.path(path)).unwrap_err();
@@ -81,7 +81,7 @@ fn a_context_that_is_none_is_an_error() {
 }
 
 #[tokio::test]
-async fn links_are_told_of_and_not_followed() {
+async fn links_are_reported_and_not_followed() {
     let nav = beside_secret(&[("src/a.py", "x = 1\n")]);
     let outside = nav.path("../outside").canonicalize().unwrap();
     for (target, link) in [
@@ -148,7 +148,7 @@ async fn a_directory_that_turns_into_a_link_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn what_is_no_regular_file_is_never_waited_for() {
+async fn files_that_are_not_regular_are_never_waited_for() {
     let nav = Nav::of(&[("a.txt", "x\n"), ("sub/b.txt", "x\n")]);
     mkfifo(&nav.path("fifo.py"), Mode::S_IRWXU).unwrap();
     // Where rules would be read from.
@@ -252,7 +252,7 @@ fn no_depth_of_nesting_is_too_much() {
 }
 
 #[tokio::test]
-async fn rules_that_are_none_or_too_many_do_no_harm() {
+async fn invalid_and_too_many_rules_are_ignored() {
     let none = "[\n\\\n{a,\n!\n!!\n/\n//\n**\0\n***/[z-a]\n\u{feff}x\n";
     let many: String = (0..8000).map(|number| format!("**/*a{number}*b*[c-x]?**\n")).collect();
     let nav = Nav::of(&[
@@ -265,7 +265,7 @@ async fn rules_that_are_none_or_too_many_do_no_harm() {
 }
 
 #[tokio::test]
-async fn directories_are_walked_to_a_depth_and_what_is_deeper_is_told() {
+async fn directories_below_the_depth_limit_are_reported() {
     let deep = "d/".repeat(150) + "file.txt";
     let nav = Nav::of(&[(&deep, "needle\n"), ("top.txt", "needle\n")]);
     let info = nav.ok("nav_info", json!([])).await;
@@ -281,7 +281,7 @@ async fn directories_are_walked_to_a_depth_and_what_is_deeper_is_told() {
 }
 
 #[tokio::test]
-async fn files_that_come_and_go_are_no_errors() {
+async fn files_that_come_and_go_are_not_errors() {
     let nav = Nav::of(&[("stays.txt", "needle\n")]);
     let is_over = std::sync::Arc::new(AtomicBool::new(false));
     let changing = {

@@ -43,7 +43,7 @@ async fn each_tool_gives_the_same_in_json_and_in_pickles() {
 }
 
 #[tokio::test]
-async fn what_is_asked_wrongly_is_a_400_and_what_cannot_be_read_a_500() {
+async fn a_wrong_request_is_a_400_and_a_failed_read_a_500() {
     let nav = Nav::of(FILES);
     let (endpoint, registration) = Endpoint::with_tools(nav.tools.clone());
     let error = async |name, args| endpoint.call(&registration, name, args).await.error();

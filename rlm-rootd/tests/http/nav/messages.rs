@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn lines_that_are_none_name_their_form() {
+async fn the_error_of_a_malformed_range_shows_the_form() {
     let nav = Nav::of(&[("a.py", "def f(): pass\n")]);
     for typo in ["-5", "10:40", "10,40", "L10"] {
         let error = nav.error("nav_read", json!([format!("a.py:{typo}")])).await;

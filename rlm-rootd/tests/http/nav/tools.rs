@@ -172,7 +172,7 @@ async fn symbols_are_read_by_their_names() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_not_there_is_told_with_those_that_were_meant() {
+async fn the_error_of_a_missing_path_suggests_similar_ones() {
     let nav = Nav::of(&[("src/main.rs", ""), ("src/lib.rs", ""), ("docs/guide.md", "x\n")]);
     for (tool, path, expected) in [
         (
@@ -249,7 +249,7 @@ async fn matches_come_in_order_and_it_shows_that_there_are_more() {
 }
 
 #[tokio::test]
-async fn a_bad_pattern_is_told_in_the_words_of_the_crate() {
+async fn the_error_of_a_bad_pattern_is_that_of_the_crate() {
     let nav = Nav::of(&[]);
     let error = nav.error("nav_search", json!(["a(b"])).await;
     assert_eq!(

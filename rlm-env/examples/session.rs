@@ -14,10 +14,10 @@ async fn main() -> Result<(), SessionError> {
     let worker = arguments.next().unwrap_or_else(|| "rlm-worker-bash".into());
     let directory = arguments.next().unwrap_or_else(|| ".".into());
 
-    // Ready when this returns. The worker sees only the variables that stand in `env`; there are none here.
+    // Ready when this returns. The worker sees only the variables in `env`, which is empty here.
     let mut session = Session::start(SessionConfig::new(worker, directory)).await?;
 
-    // What code does is no error: the response says how it ended.
+    // Code that fails is not an error: the response says how it ended.
     let response = session.execute("x=1; cd /; false").await?;
     println!("{:?}, exit status {:?}", response.outcome, response.exit_code);
 
@@ -26,7 +26,7 @@ async fn main() -> Result<(), SessionError> {
     assert_eq!(set.hint, None, "a hint says which variable could not be set, and why");
     print!("{}", session.execute(r#"echo "$question, ${#ids[@]} ids""#).await?.stdout);
 
-    // A call that is stopped at its limit keeps the state, and what it printed so far.
+    // A call that is stopped at its limit keeps the state and its output so far.
     let slow = Call { timeout: Some(Duration::from_millis(200)), ..Call::from("echo begun; sleep 1000") };
     let stopped = session.execute(slow).await?;
     println!("{:?}, state {:?}: {}", stopped.outcome, stopped.state, stopped.stdout.trim());
@@ -47,6 +47,6 @@ async fn main() -> Result<(), SessionError> {
     }
     print!("{}", session.execute("echo on").await?.stdout);
 
-    // Ends all that the session started, and waits until it is gone. Dropping it does the same.
+    // Ends everything that the session started, and waits until it is gone. Dropping the session does the same.
     session.close().await
 }

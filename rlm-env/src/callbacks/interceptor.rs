@@ -266,7 +266,7 @@ impl Interceptor {
         };
         let hint = match &response.exception {
             Some(exception) if response.hint.is_none() && is_unknown(exception) => Some(
-                "functions of the host are called before the code runs, where a call is a statement of its own: \
+                "functions of the host are called before the code runs; such a call must be a statement of its own: \
                  name = function(literals)"
                     .to_owned(),
             ),

@@ -482,7 +482,7 @@ pub fn children(pid: Pid) -> Vec<Pid> {
 }
 
 /// Number of open descriptors of a process, once it has closed those of response FIFOs: a worker keeps one until it has
-/// seen that the last response was read.
+/// seen that somebody has begun to read the last response.
 #[must_use]
 pub fn open_descriptors(pid: Pid) -> usize {
     let open = || fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();

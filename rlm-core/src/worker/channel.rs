@@ -4,15 +4,15 @@
 //! non-blocking and take "no reader" for a dead worker. After end of file a fresh reader is opened before the old one is
 //! closed; a fresh one does not poll as hung up until a writer has come and gone, so an idle worker sleeps.
 //!
-//! The response FIFO is opened when a response is ready, written and closed at once: the host gets all of it, the end of
-//! file included, in one wake. Where nobody has the FIFO open for reading, a thread waits for the host to open it, since
-//! the kernel offers no other event for that, while the worker goes on seeing signals and the session's output.
+//! The response FIFO is opened when there is something to write. Where nobody has it open for reading, a thread waits for the
+//! host to open it, since the kernel offers no other event for that, while the worker goes on seeing signals and the session's
+//! output.
 //!
-//! A reader that is there already need not be the host's. A process that a host with threads forks has a copy of the
-//! reader of the response before, until it executes its program, and a response to that copy alone would be gone with it.
-//! So the worker keeps a reader of its own, which holds the response in the FIFO until somebody has begun to read it
-//! ([`Unread`]). A response that does not fit into the FIFO needs no such care: it has been read in part before its writer
-//! is closed.
+//! The writer stays open until somebody has begun to read the response. Only then is it sure that the reader is the host's:
+//! a process that the host forks has a copy of the host's last reader until it executes its program, and a host may close a
+//! reader and open another. A response that such a reader leaves behind lies in the FIFO as long as the writer is open, and
+//! the next reader finds it. Without a writer it would be lost with its last reader; or, where another reader is there, the
+//! host could open the FIFO and get the text, but the kernel would never tell it of the end of the file.
 //!
 //! Nothing of this is done with inotify: the kernel takes up to 25 ms to let go of a watch, and has 128 for each user.
 
@@ -52,9 +52,6 @@ const WAKEFUL_TIME: Duration = Duration::from_micros(100);
 /// How many responses it does not stay awake for after one that was not read in that time.
 const DROWSY_RESPONSES: u32 = 50;
 
-/// How long a response may lie unread before its writer is opened again.
-const REOPEN_PAUSE: Duration = Duration::from_millis(10);
-
 /// Stack of the thread that waits for a host to open the response FIFO; it makes one system call.
 const OPENER_STACK_BYTES: usize = 64 << 10;
 
@@ -87,8 +84,6 @@ pub struct Channel {
     buffer: Vec<u8>,
     /// Tells of what is deleted in the control directory, as long as it is open. None where the system has no such thing.
     _directory: Option<OwnedFd>,
-    /// The last response, until somebody has begun to read it.
-    unread: Option<Unread>,
     /// Responses for which the worker does not stay awake.
     drowsy: u32,
 }
@@ -111,7 +106,6 @@ impl Channel {
             decoder: Decoder::new(MAX_REQUEST_BYTES),
             buffer: vec![0; READ_BYTES],
             _directory: directory,
-            unread: None,
             drowsy: 0,
         })
     }
@@ -121,19 +115,6 @@ impl Channel {
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
     pub fn next_frame(
-        &mut self,
-        events: &Events,
-        session: &mut Supervisor<impl Interpreter>,
-    ) -> Result<Frame, Exit> {
-        let frame = self.receive(events, session)?;
-        // A host that has sent a request without reading the last response gets that one first.
-        while self.has_unread()? {
-            wait(Vec::new(), self.reopen_at(), events, session)?;
-        }
-        Ok(frame)
-    }
-
-    fn receive(
         &mut self,
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
@@ -169,46 +150,12 @@ impl Channel {
         loop {
             let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             // An interrupt without a call to interrupt is nothing.
-            let Wake { interrupt: _, ready } = wait(fds, self.reopen_at(), events, session)?;
+            let Wake { interrupt: _, ready } = wait(fds, events, session)?;
             self.find_removal(events)?;
-            self.has_unread()?;
             if ready[0] {
                 return Ok(());
             }
         }
-    }
-
-    /// Whether nobody has begun to read the last response.
-    fn has_unread(&mut self) -> Result<bool, Exit> {
-        if let Some(unread) = &mut self.unread
-            && !unread.keep(&self.response_path)?
-        {
-            self.unread = None;
-        }
-        Ok(self.unread.is_some())
-    }
-
-    /// Gives the host a moment to read the response: the next request then finds the worker awake. Not for a while after a
-    /// moment in vain, for the processors have other work then.
-    fn stay_awake(&mut self) -> Result<(), Exit> {
-        if let Some(left) = self.drowsy.checked_sub(1) {
-            self.drowsy = left;
-            return Ok(());
-        }
-        let asleep_at = Instant::now() + WAKEFUL_TIME;
-        while self.has_unread()? {
-            if Instant::now() >= asleep_at {
-                self.drowsy = DROWSY_RESPONSES;
-                break;
-            }
-            thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// When to look again whether the last response is read.
-    fn reopen_at(&self) -> Option<Instant> {
-        self.unread.as_ref().and_then(Unread::reopen_at)
     }
 
     /// Stops where the command FIFO is gone. It is looked for only after something in its directory was deleted.
@@ -249,10 +196,31 @@ impl Channel {
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Delivery, Exit> {
-        let (fifo, reader_came) = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
-            Ok(fifo) => (fifo, false),
+        let mut delivery =
+            ResponseWriter { fifo: None, channel: self, events, session, writes: 0, written: 0, fault: None };
+        let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
+        let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
+        let written = written.and_then(|()| writer.flush());
+        // What is left in it has nobody to read it.
+        drop(writer.into_parts());
+        match (delivery.fault.take(), written) {
+            (None, Ok(())) => delivery.wait_until_begun().map(|()| Delivery::Done),
+            (Some(Fault::Exit(exit)), _) => Err(exit),
+            (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
+            (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
+            (None, Err(error)) => Err(Exit::failed(error)),
+        }
+    }
+
+    fn open_for_response(
+        &mut self,
+        events: &Events,
+        session: &mut Supervisor<impl Interpreter>,
+    ) -> Result<OwnedFd, Exit> {
+        let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
+            Ok(fifo) => fifo,
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                (self.wait_for_reader(events, session)?, true)
+                self.wait_for_reader(events, session)?
             }
             Err(error) => return Err(failed("open", &self.response_path, error)),
         };
@@ -261,28 +229,7 @@ impl Channel {
             self.decoder.skip_garbage();
         }
         self.decoder.resync();
-        let mut delivery = ResponseWriter {
-            fifo,
-            reader_came,
-            channel: self,
-            events,
-            session,
-            writes: 0,
-            written: 0,
-            fault: None,
-        };
-        let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
-        let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
-        let written = written.and_then(|()| writer.flush());
-        // What is left in it has nobody to read it.
-        drop(writer.into_parts());
-        match (delivery.fault.take(), written) {
-            (None, Ok(())) => delivery.close().map(|()| Delivery::Done),
-            (Some(Fault::Exit(stop)), _) => Err(stop),
-            (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
-            (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
-            (None, Err(error)) => Err(Exit::failed(error)),
-        }
+        Ok(fifo)
     }
 
     /// Waits until the host opens the response FIFO for reading, where nobody has it open.
@@ -313,7 +260,7 @@ impl Channel {
             if self.decoder.in_reported_garbage() {
                 fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
             }
-            if wait(fds, None, events, session)?.ready[0] {
+            if wait(fds, events, session)?.ready[0] {
                 break;
             }
             if self.decoder.in_reported_garbage() {
@@ -332,11 +279,9 @@ impl Channel {
     }
 }
 
-/// Writes to the response FIFO, and waits where the host is slower.
+/// Writes to the response FIFO, which is opened at the first write, and waits where the host is slower.
 struct ResponseWriter<'a, I> {
-    fifo: OwnedFd,
-    /// Whoever has it open came for this response.
-    reader_came: bool,
+    fifo: Option<OwnedFd>,
     channel: &'a mut Channel,
     events: &'a Events,
     session: &'a mut Supervisor<I>,
@@ -353,105 +298,92 @@ enum Fault {
     Errno(Errno),
 }
 
+impl From<Exit> for Fault {
+    fn from(exit: Exit) -> Self {
+        Self::Exit(exit)
+    }
+}
+
 impl<I: Interpreter> ResponseWriter<'_, I> {
-    fn wait_for_room(&mut self) -> Result<(), Exit> {
-        let fds = vec![PollFd::new(self.fifo.as_fd(), PollFlags::POLLOUT)];
-        wait(fds, None, self.events, self.session).map(drop)
+    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        let mut fifo = match self.fifo.take() {
+            Some(fifo) => fifo,
+            None => self.channel.open_for_response(self.events, self.session)?,
+        };
+        self.writes += 1;
+        if self.writes == 2 {
+            // A smaller FIFO works as well, with more system calls.
+            let _too_many_pipes = fcntl(&fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
+        }
+        let count = loop {
+            match write(&fifo, bytes) {
+                Ok(count) => break count,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    wait(vec![PollFd::new(fifo.as_fd(), PollFlags::POLLOUT)], self.events, self.session)?;
+                }
+                Err(Errno::EPIPE) if self.is_unread(&fifo)? => {
+                    fifo = self.channel.wait_for_reader(self.events, self.session)?;
+                }
+                Err(errno) => return Err(Fault::Errno(errno)),
+            }
+        };
+        self.written += count;
+        self.fifo = Some(fifo);
+        Ok(count)
     }
 
-    /// The reader that has gone was not one that came for this response, and it has read nothing.
-    fn may_be_read_yet(&self) -> bool {
-        !self.reader_came && waiting_bytes(&self.fifo) == Ok(self.written)
+    /// Whether nobody has read any of what is written.
+    fn is_unread(&self, fifo: &OwnedFd) -> Result<bool, Exit> {
+        Ok(waiting_bytes(fifo)? >= self.written)
     }
 
-    /// Waits for another reader after one that has read nothing. What is written lies in the FIFO until we close it.
-    fn wait_for_another_reader(&mut self) -> Result<(), Exit> {
-        self.fifo = self.channel.wait_for_reader(self.events, self.session)?;
-        self.reader_came = true;
-        Ok(())
-    }
-
-    /// Closes the writer, and keeps the response where nobody has begun to read it.
-    fn close(self) -> Result<(), Exit> {
-        let Self { fifo, reader_came, channel, written, .. } = self;
-        let bytes = waiting_bytes(&fifo)?;
-        if reader_came || bytes < written {
+    /// Waits until somebody has begun to read the response.
+    fn wait_until_begun(&mut self) -> Result<(), Exit> {
+        let Some(mut fifo) = self.fifo.take() else { return Ok(()) };
+        if self.is_read_soon(&fifo)? {
             return Ok(());
         }
-        let keeper = open_reader(&channel.response_path)?;
-        drop(fifo);
-        let reopen_at = Instant::now() + REOPEN_PAUSE;
-        channel.unread = Some(Unread { keeper, bytes, reopen_at, writer: None });
-        channel.stay_awake()?;
-        Ok(())
+        loop {
+            events::tell_of_reads(&fifo)?;
+            // The order matters: it may have been read before the worker was to be told of it.
+            if !self.is_unread(&fifo)? {
+                return Ok(());
+            }
+            // Without any reader the FIFO polls as broken.
+            let fds = vec![PollFd::new(fifo.as_fd(), PollFlags::empty())];
+            let has_no_reader = wait(fds, self.events, self.session)?.ready[0];
+            if has_no_reader && self.is_unread(&fifo)? {
+                fifo = self.channel.wait_for_reader(self.events, self.session)?;
+            }
+        }
     }
-}
 
-/// A response that lies in the FIFO, closed, until somebody has begun to read it: its reader is then the host's, and the
-/// rest stays in the FIFO for it.
-///
-/// A host that opens the FIFO without O_NONBLOCK waits there for a writer, so after a while there is one again.
-#[derive(Debug)]
-struct Unread {
-    /// Keeps the response in the FIFO.
-    keeper: OwnedFd,
-    /// Bytes that lie there as long as nobody has read any.
-    bytes: usize,
-    /// When the writer is opened again.
-    reopen_at: Instant,
-    /// The writer, opened again.
-    writer: Option<OwnedFd>,
-}
-
-impl Unread {
-    /// Whether the response still has to be kept.
-    fn keep(&mut self, path: &Path) -> Result<bool, Exit> {
-        if waiting_bytes(&self.keeper)? < self.bytes {
+    /// Stays awake for a moment, in which most hosts begin to read: they get the end of the file sooner. Not for a while after
+    /// a moment in vain, for the processors have other work then.
+    fn is_read_soon(&mut self, fifo: &OwnedFd) -> Result<bool, Exit> {
+        if let Some(left) = self.channel.drowsy.checked_sub(1) {
+            self.channel.drowsy = left;
             return Ok(false);
         }
-        if self.writer.is_none() && Instant::now() >= self.reopen_at {
-            let writer =
-                open_writer(path, OFlag::O_NONBLOCK).map_err(|source| failed("open", path, source))?;
-            events::tell_of_reads(&writer)?;
-            self.writer = Some(writer);
-            // It may have been read before the worker was to be told of it.
-            return self.keep(path);
+        let asleep_at = Instant::now() + WAKEFUL_TIME;
+        while self.is_unread(fifo)? {
+            if Instant::now() >= asleep_at {
+                self.channel.drowsy = DROWSY_RESPONSES;
+                return Ok(false);
+            }
+            thread::yield_now();
         }
         Ok(true)
-    }
-
-    /// When the writer has to be opened again.
-    fn reopen_at(&self) -> Option<Instant> {
-        self.writer.is_none().then_some(self.reopen_at)
     }
 }
 
 impl<I: Interpreter> Write for ResponseWriter<'_, I> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writes += 1;
-        if self.writes == 2 {
-            // A smaller FIFO works as well, with more system calls.
-            let _too_many_pipes = fcntl(&self.fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
-        }
-        loop {
-            let waited = match write(&self.fifo, bytes) {
-                Ok(count) => {
-                    self.written += count;
-                    return Ok(count);
-                }
-                Err(Errno::EINTR) => Ok(()),
-                Err(Errno::EAGAIN) => self.wait_for_room(),
-                Err(Errno::EPIPE) if self.may_be_read_yet() => self.wait_for_another_reader(),
-                Err(errno) => {
-                    self.fault = Some(Fault::Errno(errno));
-                    return Err(errno.into());
-                }
-            };
-            if let Err(stop) = waited {
-                self.fault = Some(Fault::Exit(stop));
-                return Err(io::ErrorKind::Other.into());
-            }
-        }
+        self.write_some(bytes).map_err(|fault| {
+            self.fault = Some(fault);
+            io::ErrorKind::Other.into()
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -459,17 +391,16 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
     }
 }
 
-/// Waits until one of these descriptors is ready or the deadline has passed. Takes what the session produces meanwhile.
+/// Waits until one of these descriptors is ready, or a signal has come. Takes what the session produces meanwhile.
 fn wait(
     fds: Vec<PollFd<'_>>,
-    deadline: Option<Instant>,
     events: &Events,
     session: &mut Supervisor<impl Interpreter>,
 ) -> Result<Wake, Exit> {
     let given = fds.len();
     let mut fds = fds;
     session.poll_fds(&mut fds);
-    let wake = events.wait(fds, deadline)?;
+    let wake = events.wait(fds, None)?;
     session.maintain(&wake.ready[given..])?;
     Ok(wake)
 }

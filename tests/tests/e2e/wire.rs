@@ -1,6 +1,7 @@
 //! The wire: both habits of hosts, and malformed input of every kind.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read as _, Write};
 
 use rlm_core::frame::{Decoder, Frame};
 use rlm_core::limits::MAX_REQUEST_BYTES;
@@ -266,7 +267,7 @@ fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
     worker.end();
 }
 
-/// Such a host waits for a writer, and the one that wrote the response has closed it.
+/// Such a host waits for a writer when the worker has written already.
 #[test]
 fn a_host_that_opens_the_fifo_to_wait_gets_a_response_that_was_written_before() {
     let mut worker = Worker::bash();
@@ -275,12 +276,162 @@ fn a_host_that_opens_the_fifo_to_wait_gets_a_response_that_was_written_before() 
         let seq = worker.send_call("echo late", json!({}));
         wait_until("the response comes", || waiting_bytes(&copy).unwrap() > 0);
         let copy = is_copy_kept.then_some(copy);
-        let opened = std::fs::File::open(worker.control.response_fifo()).unwrap();
+        let opened = File::open(worker.control.response_fifo()).unwrap();
         let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&opened)).unwrap();
         assert_eq!((response.seq, response.stdout.as_str()), (seq, "late\n"));
         drop(copy);
     }
     assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+/// It waits for the next response as soon as it has the last, long before the request, and sees nothing in between.
+#[test]
+fn a_thread_that_opens_and_reads_all_the_time_gets_one_document_each_time() {
+    let mut worker = Worker::bash();
+    let path = worker.control.response_fifo();
+    let (documents, received) = std::sync::mpsc::channel();
+    let calls = 100;
+    let reader = std::thread::spawn(move || {
+        for _ in 0..calls {
+            documents.send(std::fs::read(&path).unwrap()).unwrap();
+        }
+    });
+    for _ in 0..calls {
+        let seq = worker.send_call("echo on", json!({}));
+        let text = received.recv_timeout(rlm_tests::PATIENCE).unwrap();
+        let response: Response = serde_json::from_slice(&text).unwrap();
+        assert_eq!(response.seq, seq);
+    }
+    reader.join().unwrap();
+    worker.end();
+}
+
+#[test]
+fn a_reader_that_is_opened_before_the_request_gets_the_response_alone() {
+    let mut worker = Worker::bash();
+    for _ in 0..100 {
+        let reader = worker.open_responses();
+        let seq = worker.send_call("echo on", json!({}));
+        let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&reader)).unwrap();
+        assert_eq!(response.seq, seq);
+    }
+    worker.end();
+}
+
+/// For reading alone it sees the end of the file between responses, for reading and writing never.
+#[test]
+fn a_reader_that_stays_open_gets_each_response() {
+    for is_writer_too in [false, true] {
+        let mut worker = Worker::bash();
+        let path = worker.control.response_fifo();
+        let reader = match is_writer_too {
+            false => worker.open_responses(),
+            true => File::options().read(true).write(true).open(path).unwrap(),
+        };
+        let mut decoder = Decoder::new(1 << 20);
+        for _ in 0..100 {
+            let seq = worker.send_call("echo on", json!({}));
+            assert_eq!(next_response(&mut decoder, &reader).seq, seq);
+        }
+        drop(reader);
+        // The end of the last response, for which this host did not wait, would be the next reader's.
+        rlm_tests::open_descriptors(worker.server());
+        assert_eq!(worker.output("echo on"), "on\n");
+        worker.end();
+    }
+}
+
+/// The next response on a reader that stays open.
+fn next_response(decoder: &mut Decoder, mut reader: &File) -> Response {
+    loop {
+        match decoder.next_frame() {
+            Some(Frame::Document(document)) => return serde_json::from_slice(&document).unwrap(),
+            Some(other) => panic!("{other:?}"),
+            None => wait_until("a response comes", || waiting_bytes(reader).unwrap() > 0),
+        }
+        let mut bytes = vec![0; waiting_bytes(reader).unwrap()];
+        reader.read_exact(&mut bytes).unwrap();
+        decoder.push(&bytes);
+    }
+}
+
+/// Each process that it forks has a copy of the reader that is open at that time.
+#[test]
+fn a_host_that_forks_all_the_time_gets_each_response_with_its_end() {
+    let mut worker = Worker::bash();
+    let mut last_copy = None;
+    for is_copy_early in [true, false].repeat(50) {
+        let early = is_copy_early.then(|| worker.open_responses());
+        let seq = worker.send_call("echo on", json!({}));
+        let reader = early.unwrap_or_else(|| worker.open_responses());
+        let copy = reader.try_clone().unwrap();
+        let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&reader)).unwrap();
+        assert_eq!(response.seq, seq);
+        drop(reader);
+        // The copy of the call before goes, and this one is there when the next request comes.
+        last_copy = Some(copy);
+    }
+    drop(last_copy);
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn a_host_that_reads_after_the_next_request_gets_both_responses_in_turn() {
+    let mut worker = Worker::bash();
+    for is_reader_there in [false, true] {
+        let reader = is_reader_there.then(|| worker.open_responses());
+        let first = worker.send_call("echo first", json!({}));
+        if let Some(reader) = &reader {
+            wait_until("the response comes", || waiting_bytes(reader).unwrap() > 0);
+        }
+        let second = worker.send_call("echo second", json!({}));
+        // The two may meet in the FIFO.
+        let reader = reader.unwrap_or_else(|| worker.open_responses());
+        let mut decoder = Decoder::new(1 << 20);
+        assert_eq!(next_response(&mut decoder, &reader).seq, first);
+        assert_eq!(next_response(&mut decoder, &reader).seq, second);
+        drop(reader);
+        rlm_tests::open_descriptors(worker.server());
+    }
+    assert_eq!(worker.output("echo on"), "on\n");
+    worker.end();
+}
+
+#[test]
+fn a_host_that_gives_up_on_a_short_response_gets_the_next_one_whole() {
+    let mut worker = Worker::bash();
+    for is_opened_before in [true, false].repeat(20) {
+        let early = is_opened_before.then(|| worker.open_responses());
+        worker.send_call("echo given up", json!({}));
+        let reader = early.unwrap_or_else(|| worker.open_responses());
+        rlm_tests::wait_readable(&reader, rlm_tests::PATIENCE);
+        assert_eq!((&reader).read(&mut [0; 1]).unwrap(), 1);
+        drop(reader);
+        // The rest goes when the worker has seen it.
+        rlm_tests::open_descriptors(worker.server());
+        assert_eq!(worker.output("echo on"), "on\n");
+    }
+    worker.end();
+}
+
+/// Whenever it was opened, and however soon the host opens another: that one gets the response, and its end.
+#[test]
+fn a_response_outlives_readers_that_read_nothing() {
+    let mut worker = Worker::bash();
+    for is_opened_before in [true, false].repeat(50) {
+        let early = is_opened_before.then(|| worker.open_responses());
+        let seq = worker.send_call("echo on", json!({}));
+        let mut reader = early.unwrap_or_else(|| worker.open_responses());
+        for _ in 0..3 {
+            rlm_tests::wait_readable(&reader, rlm_tests::PATIENCE);
+            drop(reader);
+            reader = worker.open_responses();
+        }
+        let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&reader)).unwrap();
+        assert_eq!(response.seq, seq);
+    }
     worker.end();
 }
 

@@ -481,14 +481,21 @@ pub fn children(pid: Pid) -> Vec<Pid> {
     list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Number of open descriptors of a process, once it has closed those of response FIFOs: a worker keeps one until it has
-/// seen that somebody has begun to read the last response.
+/// Number of open descriptors of a process, once those of response FIFOs are closed.
 #[must_use]
 pub fn open_descriptors(pid: Pid) -> usize {
-    let open = || fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-    let is_kept = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("rlm_res"));
-    wait_until("the response FIFO is closed", || !open().any(is_kept));
-    open().count()
+    wait_for_closed_responses(pid);
+    descriptors(pid).count()
+}
+
+/// Waits until a process has no response FIFO open: a worker has one until it has seen that its host has begun to read.
+pub fn wait_for_closed_responses(pid: Pid) {
+    let is_response = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("rlm_res"));
+    wait_until("the response FIFO is closed", || !descriptors(pid).any(is_response));
+}
+
+fn descriptors(pid: Pid) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten()
 }
 
 /// True if this process runs a single test. Otherwise runs the test with this path in a process of its own.

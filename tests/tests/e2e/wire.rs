@@ -336,7 +336,7 @@ fn a_reader_that_stays_open_gets_each_response() {
         }
         drop(reader);
         // The end of the last response, for which this host did not wait, would be the next reader's.
-        rlm_tests::open_descriptors(worker.server());
+        rlm_tests::wait_for_closed_responses(worker.server());
         assert_eq!(worker.output("echo on"), "on\n");
         worker.end();
     }
@@ -393,7 +393,7 @@ fn a_host_that_reads_after_the_next_request_gets_both_responses_in_turn() {
         assert_eq!(next_response(&mut decoder, &reader).seq, first);
         assert_eq!(next_response(&mut decoder, &reader).seq, second);
         drop(reader);
-        rlm_tests::open_descriptors(worker.server());
+        rlm_tests::wait_for_closed_responses(worker.server());
     }
     assert_eq!(worker.output("echo on"), "on\n");
     worker.end();
@@ -410,7 +410,7 @@ fn a_host_that_gives_up_on_a_short_response_gets_the_next_one_whole() {
         assert_eq!((&reader).read(&mut [0; 1]).unwrap(), 1);
         drop(reader);
         // The rest goes when the worker has seen it.
-        rlm_tests::open_descriptors(worker.server());
+        rlm_tests::wait_for_closed_responses(worker.server());
         assert_eq!(worker.output("echo on"), "on\n");
     }
     worker.end();

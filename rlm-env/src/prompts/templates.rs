@@ -100,7 +100,7 @@ pub enum PromptError {
     },
     /// A template does not use one of its variables.
     #[error(
-        "{file}: the variable `{name}` is not used: to leave it out on purpose, write {{% set _ = {name} %}}"
+        "{file}: the variable `{name}` is not used: to leave it unused on purpose, write {{% set _ = {name} %}}"
     )]
     UnusedVariable {
         /// The template.

@@ -71,7 +71,7 @@ fn a_missing_variable_is_an_error_with_file_and_line() {
 fn a_variable_that_is_not_used_is_an_error() {
     assert_eq!(
         refusal("sub_llm.md", "{{ boxed }}"),
-        "DIR/sub_llm.md: the variable `has_tools` is not used: to leave it out on purpose, write {% set _ = has_tools %}"
+        "DIR/sub_llm.md: the variable `has_tools` is not used: to leave it unused on purpose, write {% set _ = has_tools %}"
     );
 }
 

@@ -129,7 +129,7 @@ impl PastCall {
         let response = match &self.end {
             End::Responded(response) => response,
             End::Failed(why) => return Some(format!("could not be made: {why}")),
-            End::Missing => return Some("has no end in the source".to_owned()),
+            End::Missing => return Some("is incomplete in the source".to_owned()),
         };
         let words = match (response.outcome, &self.task) {
             (Outcome::Ok, _) => return None,

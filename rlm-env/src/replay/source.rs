@@ -84,11 +84,11 @@ fn beside<T: DeserializeOwned>(path: &Path, remarks: &mut Vec<String>) -> Option
     let reason = match read() {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(value) => return Some(value),
-            Err(error) => format!("{} is not used: {error}", path.display()),
+            Err(error) => format!("{} is ignored: {error}", path.display()),
         },
         Err(SourceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return None,
-        Err(SourceError::Io { source, .. }) => format!("{} is not used: {source}", path.display()),
-        Err(error) => format!("{error}: it is not used"),
+        Err(SourceError::Io { source, .. }) => format!("{} is ignored: {source}", path.display()),
+        Err(error) => format!("{error}: it is ignored"),
     };
     remarks.push(reason);
     None

@@ -95,13 +95,13 @@ fn check_kind(kind: FileType) -> io::Result<()> {
     let found = if kind.is_file() || kind.is_dir() || kind.is_char_device() {
         return Ok(());
     } else if kind.is_fifo() {
-        "a pipe, whose reader could hold everything up"
+        "a pipe, whose reader could block the writer"
     } else if kind.is_socket() {
         "a socket"
     } else {
         "a block device"
     };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {found}: name a file")))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {found}: expected a file")))
 }
 
 /// Refuses a file whose first line, last finished line, or unfinished line does not begin like an entry.
@@ -235,10 +235,10 @@ mod tests {
         };
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert_eq!(refused(&fifo), "it is a pipe, whose reader could hold everything up: name a file");
+        assert_eq!(refused(&fifo), "it is a pipe, whose reader could block the writer: expected a file");
         let socket = dir.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
-        assert_eq!(refused(&socket), "it is a socket: name a file");
+        assert_eq!(refused(&socket), "it is a socket: expected a file");
         Writer::append(Path::new("/dev/null")).unwrap().entry(&entry("nobody reads it"));
     }
 

@@ -39,7 +39,8 @@ fn header(past: &PastSession, options: ScriptOptions<'_>, tools: &[&str]) -> Vec
         ReplLanguage::Python => ("Python", "CPython", "3.10"),
     };
     let count = counted(calls.len() as u64, "call");
-    let version = past.version.as_ref().map_or_else(String::new, |version| format!(" (it was {version})"));
+    let version =
+        past.version.as_ref().map_or_else(String::new, |version| format!(" (the session's was {version})"));
     let mut lines = vec![
         format!("A {name} session of {count}, as a standalone script, written by `rlm script`."),
         String::new(),
@@ -51,8 +52,8 @@ fn header(past: &PastSession, options: ScriptOptions<'_>, tools: &[&str]) -> Vec
     }
     if !tools.is_empty() {
         lines.push(match options.recording {
-            Some(_) => format!("Root tools that it calls, answered from a recording: {}", tools.join(", ")),
-            None => format!("Root tools that it calls, and that are refused here: {}", tools.join(", ")),
+            Some(_) => format!("Root tools in the code, with recorded replies: {}", tools.join(", ")),
+            None => format!("Root tools in the code, which fail in this script: {}", tools.join(", ")),
         });
     }
     let faults = calls.iter().filter_map(|call| call.fault().map(|fault| (call.number, fault)));

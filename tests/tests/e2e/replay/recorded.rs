@@ -143,9 +143,8 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
         assert_eq!((without_times(stdout), status), (without_times(&expected), Some(0)), "{stderr}");
         assert!(stdout.ends_with("\nre: final\n"), "{stdout}");
         assert!(
-            script.contains(
-                "\n# Root tools that it calls, answered from a recording: llm_batch, echo_back, fails\n"
-            ),
+            script
+                .contains("\n# Root tools in the code, with recorded replies: llm_batch, echo_back, fails\n"),
             "{script}"
         );
         place.assert_nothing_left();
@@ -235,7 +234,7 @@ fn a_call_that_is_not_in_the_recording_is_refused_by_name() {
         let script = script_of(&place, &trajectory, &[]);
         assert!(
             script.contains(
-                "\n# Root tools that it calls, and that are refused here: llm_batch, echo_back, fails\n"
+                "\n# Root tools in the code, which fail in this script: llm_batch, echo_back, fails\n"
             ),
             "{script}"
         );

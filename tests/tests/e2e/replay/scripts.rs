@@ -323,7 +323,7 @@ fn the_script_is_executable_and_states_its_requirements() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o111, 0o111);
     assert_eq!(shown(&command(&place, &path).output().unwrap()), ("one\n", "", Some(0)));
     let script = fs::read_to_string(&path).unwrap();
-    assert!(script.contains("\n# Needs bash 4.4 or newer (it was "), "{script}");
+    assert!(script.contains("\n# Needs bash 4.4 or newer (the session's was "), "{script}");
     let context = fs::read_to_string(kept.join("rlm_context.json")).unwrap();
     let fs_root = serde_json::from_str::<serde_json::Value>(&context).unwrap()["fs_root"].clone();
     assert!(

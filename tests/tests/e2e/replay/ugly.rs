@@ -117,7 +117,7 @@ fn hostile_files_next_to_a_history_do_not_block() {
     assert_eq!(written.status.code(), Some(0));
     for name in ["rlm_answer.json", "rlm_context.json"] {
         assert!(
-            text(&written.stderr).contains(&format!("{name} is not a regular file: it is not used\n")),
+            text(&written.stderr).contains(&format!("{name} is not a regular file: it is ignored\n")),
             "{written:?}"
         );
     }

@@ -343,7 +343,7 @@ pub(crate) struct SourceArguments {
 pub(crate) struct ScriptOptions {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
-    /// Run the calls that failed, timed out or were interrupted, too.
+    /// Include calls that failed, timed out or were interrupted as code, not as comments.
     #[arg(long)]
     pub(crate) all: bool,
     /// Write the script to this file, as a program [default: standard output].

@@ -61,8 +61,8 @@ impl Results {
         Ok(Self::File { file, path: path.to_owned(), to_remove: None })
     }
 
-    /// Opens a file that may have results. [`Self::remove_unkept`] then removes an incomplete last line and results that are
-    /// not kept.
+    /// Opens a file that may have results. [`Self::remove_unkept`] then removes an incomplete last line and results that
+    /// are not kept.
     pub(super) fn resume(path: &Path, keep: Keep) -> anyhow::Result<(Self, Finished)> {
         let mut file = open(path)?;
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;

@@ -97,7 +97,7 @@ pub(crate) static PYTHON: Setting<PathBuf> = Setting {
 /// Turns of the root model.
 pub(crate) static MAX_TURNS: Setting<u32> = Setting {
     value_name: "N",
-    help: "Turns of the root model; the last one is announced to it",
+    help: "Most turns of the root model; the last one is announced to it",
     default: Some("50"),
     ..setting("max_turns", Form::Number, count)
 };
@@ -105,7 +105,7 @@ pub(crate) static MAX_TURNS: Setting<u32> = Setting {
 /// Time of a rollout.
 pub(crate) static TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
-    help: "Time of a whole rollout",
+    help: "Time limit of a whole rollout",
     example: "1800",
     ..setting("timeout", Form::Number, seconds)
 };
@@ -114,7 +114,7 @@ pub(crate) static TIMEOUT: Setting<Duration> = Setting {
 pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
     variable: Some(rlm_core::env::EXEC_TIMEOUT),
     value_name: "SECONDS",
-    help: "Time of one call; the session keeps its state",
+    help: "Time limit of one call; the session keeps its state",
     default: Some("120"),
     ..setting("call_timeout", Form::Number, call_seconds)
 };
@@ -191,7 +191,7 @@ pub(crate) static SERVER_PARALLELISM: Setting<usize> = Setting {
 /// The verbosity of the system prompt.
 pub(crate) static VERBOSITY: Setting<Verbosity> = Setting {
     value_name: "LEVEL",
-    help: "How much the system prompt explains: light, medium or heavy",
+    help: "Detail of the system prompt: light, medium or heavy",
     default: Some("medium"),
     ..setting("verbosity", Form::Text, verbosity)
 };
@@ -231,8 +231,8 @@ pub(crate) static TOOLS: Setting<PathBuf> = Setting {
 /// The callback mode.
 pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
     value_name: "HOW",
-    help: "How code in the REPL calls tools: network; or intercept, where the host finds the calls in the code and makes \
-           them before it runs, for sessions without a network",
+    help: "Callback mode of tools: network, where code calls them over HTTP; or intercept, where the \
+           host finds the calls in the code and makes them before it runs, for sessions without a network",
     default: Some("network"),
     ..setting("callbacks", Form::Text, callbacks)
 };
@@ -240,7 +240,7 @@ pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
 /// Navigation tools for the session's working directory.
 pub(crate) static NAVIGATION: Setting<bool> = Setting {
     value_name: "BOOL",
-    help: "Whether code in the REPL can call nav_info, nav_ls, nav_outline, nav_read and nav_search for its directory; true \
+    help: "Let code in the REPL call nav_info, nav_ls, nav_outline, nav_read and nav_search for its directory; true \
            by default if calls are intercepted",
     example: "true",
     ..setting("navigation", Form::Flag, flag)
@@ -250,7 +250,7 @@ pub(crate) static NAVIGATION: Setting<bool> = Setting {
 pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
     variable: Some(rlm_core::env::FINAL_FUNCTIONS),
     value_name: "BOOL",
-    help: "Whether Python sessions have FINAL(value) and FINAL_VAR(\"name\"), for models trained to give the \
+    help: "Give Python sessions FINAL(value) and FINAL_VAR(\"name\"), for models trained to give the \
            answer with them",
     default: Some("false"),
     ..setting("final_functions", Form::Flag, flag)
@@ -259,7 +259,7 @@ pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
 /// The root model's use of tool calls.
 pub(crate) static TOOL_CALLS: Setting<bool> = Setting {
     value_name: "BOOL",
-    help: "Whether the root model calls tools; false: it writes code in fenced blocks, for models without tool calls",
+    help: "Let the root model call tools; false: it writes code in fenced blocks, for models without tool calls",
     default: Some("true"),
     ..setting("tool_calls", Form::Flag, flag)
 };

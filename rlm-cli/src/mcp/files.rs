@@ -1,7 +1,7 @@
 //! The files of the working directory as resources.
 //!
-//! A path is opened name by name, and no symbolic link is followed. So nothing outside the directory is read or listed, even
-//! while a session renames and replaces its files.
+//! A path is opened name by name, and no symbolic link is followed. So nothing outside the directory is read or listed,
+//! even while a session renames and replaces its files.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -3,8 +3,8 @@
 //! Standard output belongs to the protocol; messages for people go to standard error. All sessions end when the client is
 //! gone, by end of file or a signal.
 //!
-//! The runtime has a single thread, which keeps calls in order: the SDK spawns a task for each incoming request, tasks start
-//! in the order in which they were spawned, and a call takes its place in the queue in its first step.
+//! The runtime has a single thread, which keeps calls in order: the SDK spawns a task for each incoming request, tasks
+//! start in the order in which they were spawned, and a call takes its place in the queue in its first step.
 
 mod files;
 mod log;

@@ -129,7 +129,8 @@ fn difference(difference: &Difference) -> String {
         Difference::Output { was_bytes, is_bytes, is } => {
             let now = if is.is_empty() { "nothing\n".to_owned() } else { indented(&bounded(is)) };
             format!(
-                "  output: was {was_bytes} bytes, is {is_bytes} bytes; the history does not have the old output, the new one is\n{now}"
+                "  output: was {was_bytes} bytes, is {is_bytes} bytes; the history does not have the old \
+                 output, the new one is\n{now}"
             )
         }
         Difference::Text { what, was, is } => format!("  {what}:\n{}", indented(&diff(was, is))),

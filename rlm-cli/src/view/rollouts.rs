@@ -1,7 +1,7 @@
 //! The entries of a trajectory assembled into rollouts, turns, calls and sub-calls.
 //!
-//! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else. It is shortened as
-//! it is read, so memory is needed only for the part that is shown.
+//! Everything that models, tools or users wrote goes through [`Text`] or [`word`] here, and nowhere else. It is shortened
+//! as it is read, so memory is needed only for the part that is shown.
 
 use std::collections::{BTreeMap, HashMap};
 

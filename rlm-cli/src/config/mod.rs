@@ -116,26 +116,26 @@ impl Settings {
     }
 
     /// The root model's key, and the variables that may hold it.
-    pub(crate) fn key<'a>(&self, environment: &'a Environment) -> Result<KeyPlace<'a>, Usage> {
-        self.key_place(&API_KEY_ENV, &KEY_VARIABLES, environment)
+    pub(crate) fn key<'a>(&self, environment: &'a Environment) -> Result<KeySource<'a>, Usage> {
+        self.key_source(&API_KEY_ENV, &KEY_VARIABLES, environment)
     }
 
     /// The same for the sub-LLMs' server. A server of its own never gets the root model's key by default.
-    pub(crate) fn sub_key<'a>(&self, environment: &'a Environment) -> Result<KeyPlace<'a>, Usage> {
+    pub(crate) fn sub_key<'a>(&self, environment: &'a Environment) -> Result<KeySource<'a>, Usage> {
         let is_same_server =
             self.get(&SUB_BASE_URL).is_none_or(|sub_base_url| Some(sub_base_url) == self.get(&BASE_URL));
         if is_same_server && self.get(&SUB_API_KEY_ENV).is_none() {
             return self.key(environment);
         }
-        self.key_place(&SUB_API_KEY_ENV, &SUB_KEY_VARIABLES, environment)
+        self.key_source(&SUB_API_KEY_ENV, &SUB_KEY_VARIABLES, environment)
     }
 
-    fn key_place<'a>(
+    fn key_source<'a>(
         &self,
         setting: &Setting<String>,
         defaults: &[&str],
         environment: &'a Environment,
-    ) -> Result<KeyPlace<'a>, Usage> {
+    ) -> Result<KeySource<'a>, Usage> {
         let named = self.get(setting);
         let variables: Vec<String> = match &named {
             Some(name) if name.is_empty() => Vec::new(),
@@ -144,16 +144,16 @@ impl Settings {
         };
         for (at, name) in variables.iter().enumerate() {
             if let Some(key) = environment.text(name)?.map(str::trim).filter(|key| !key.is_empty()) {
-                return Ok(KeyPlace { set: Some((at, key)), variables, is_named: named.is_some() });
+                return Ok(KeySource { set: Some((at, key)), variables, is_named: named.is_some() });
             }
         }
-        Ok(KeyPlace { set: None, variables, is_named: named.is_some() })
+        Ok(KeySource { set: None, variables, is_named: named.is_some() })
     }
 }
 
 /// A key for a server, and the variables that may hold it.
 #[derive(Clone)]
-pub(crate) struct KeyPlace<'a> {
+pub(crate) struct KeySource<'a> {
     /// The variables that may hold it; empty if no key is to be sent.
     pub(crate) variables: Vec<String>,
     /// True if a setting named the variable.
@@ -162,7 +162,7 @@ pub(crate) struct KeyPlace<'a> {
     set: Option<(usize, &'a str)>,
 }
 
-impl<'a> KeyPlace<'a> {
+impl<'a> KeySource<'a> {
     pub(crate) fn key(&self) -> Option<&'a str> {
         self.set.map(|(_, key)| key)
     }
@@ -174,9 +174,9 @@ impl<'a> KeyPlace<'a> {
 }
 
 /// Never shows the key.
-impl fmt::Debug for KeyPlace<'_> {
+impl fmt::Debug for KeySource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyPlace")
+        f.debug_struct("KeySource")
             .field("variables", &self.variables)
             .field("set", &self.set.is_some())
             .finish()
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_the_person_is_read_where_the_directory_has_none() {
+    fn the_users_file_is_read_if_the_directory_has_none() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("rlm")).unwrap();
         std::fs::write(dir.path().join("rlm/rlm.toml"), "max_turns = 9").unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::setting::{AnySetting, Form};
 use super::table::ALL;
-use super::{KeyPlace, Origin, Settings, file};
+use super::{KeySource, Origin, Settings, file};
 use crate::arguments::ConfigOptions;
 use crate::environment::Environment;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(options: &ConfigOptions, environment: &Environment) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_text(settings: &Settings, keys: &[(&str, KeyPlace<'_>)]) -> String {
+fn in_text(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> String {
     let mut rows = Vec::new();
     for setting in ALL {
         let name = setting.name().to_owned();
@@ -49,14 +49,14 @@ fn in_text(settings: &Settings, keys: &[(&str, KeyPlace<'_>)]) -> String {
     text
 }
 
-fn looked_at(place: &KeyPlace<'_>) -> String {
+fn looked_at(place: &KeySource<'_>) -> String {
     match place.variables.as_slice() {
         [] => "no key is sent".to_owned(),
         variables => variables.join(", "),
     }
 }
 
-fn in_json(settings: &Settings, keys: &[(&str, KeyPlace<'_>)]) -> Json {
+fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
     let mut all = Map::new();
     for setting in &ALL {
         let shown = match settings.values.get(setting.name()) {

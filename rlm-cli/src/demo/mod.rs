@@ -2,10 +2,10 @@
 //! real. Only the loopback device is used, and the answer is checked.
 
 mod corpus;
+mod display;
 mod reader;
 mod script;
 mod server;
-mod show;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -18,9 +18,9 @@ use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, Ro
 use rlm_rootd::{Models, ModelsConfig};
 
 use self::corpus::Corpus;
+use self::display::{Display, Style};
 use self::script::Script;
 use self::server::Server;
-use self::show::{Show, Style};
 use crate::arguments::DemoOptions;
 use crate::environment::Environment;
 use crate::run::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
@@ -43,9 +43,9 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
     let colours = std::io::stdout().is_terminal() && !environment.is_dumb() && !environment.wants_no_colour();
     let (language, prompt) =
         if options.python.is_some() { (ReplLanguage::Python, ">") } else { (ReplLanguage::Bash, "$") };
-    let show = Arc::new(Show::new(colours, prompt));
+    let display = Arc::new(Display::new(colours, prompt));
     let mut others = sinks(options.trajectory.as_deref())?;
-    others.push(show.clone());
+    others.push(display.clone());
     let keep = options.keep.as_deref().map(make_directory).transpose()?;
     let rollout = RolloutConfig {
         language,
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
         let requests = Requests::catch()?;
-        show_rollout(rollout, &show, environment, requests).await
+        show_rollout(rollout, &display, environment, requests).await
     });
     runtime.shutdown_background();
     ended
@@ -66,12 +66,12 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
 
 async fn show_rollout(
     mut rollout: RolloutConfig,
-    show: &Show,
+    display: &Display,
     environment: &Environment,
     requests: Requests,
 ) -> anyhow::Result<ExitCode> {
     let corpus = Corpus::new();
-    introduce(show, &corpus, rollout.language);
+    introduce(display, &corpus, rollout.language);
     rollout.context = corpus.context();
     let server = Server::start().await.context("the scripted sub-LLM cannot listen on 127.0.0.1")?;
     let (root_llm, models) = models(rollout.language, &server)?;
@@ -82,8 +82,8 @@ async fn show_rollout(
     if let Some(status) = ended_by {
         return Ok(ExitCode::from(status));
     }
-    conclude(show, &result, &corpus);
-    if let Some(error) = show.failure() {
+    conclude(display, &result, &corpus);
+    if let Some(error) = display.failure() {
         return Err(error).context("cannot write to standard output");
     }
     Ok(if is_right(&result, &corpus) { ExitCode::SUCCESS } else { ExitCode::from(WRONG) })
@@ -117,9 +117,9 @@ fn models(language: ReplLanguage, server: &Server) -> anyhow::Result<(Arc<dyn Ro
     Ok((Arc::new(Script::new(language)), Arc::new(models)))
 }
 
-fn introduce(show: &Show, corpus: &Corpus, language: ReplLanguage) {
-    show.line(Style::Strong, format_args!("A rollout in {language}, with scripted models"));
-    show.line(
+fn introduce(display: &Display, corpus: &Corpus, language: ReplLanguage) {
+    display.line(Style::Strong, format_args!("A rollout in {language}, with scripted models"));
+    display.line(
         Style::Plain,
         format_args!(
             "No model is called: the root model's turns come from a script, and the sub-LLM is a keyword search.\n\
@@ -134,25 +134,25 @@ fn is_right(result: &RolloutResult, corpus: &Corpus) -> bool {
     result.answer_ready && result.answer.as_deref() == Some(corpus.truth.as_str())
 }
 
-fn conclude(show: &Show, result: &RolloutResult, corpus: &Corpus) {
-    show.line(Style::Strong, format_args!("\nanswer    {}", result.answer.as_deref().unwrap_or("none")));
+fn conclude(display: &Display, result: &RolloutResult, corpus: &Corpus) {
+    display.line(Style::Strong, format_args!("\nanswer    {}", result.answer.as_deref().unwrap_or("none")));
     if is_right(result, corpus) {
-        show.line(Style::Good, "verified  it is what the generator of the letters recorded");
+        display.line(Style::Good, "verified  it is what the generator of the letters recorded");
     } else {
         let error = result.error.as_deref().unwrap_or("no error");
-        show.line(
+        display.line(
             Style::Bad,
             format_args!("wrong     expected {}; {:?}, {error}", corpus.truth, result.stop_reason),
         );
     }
-    show.line(Style::Plain, format_args!("\n{}", show::metrics(&result.metrics)));
-    show.line(
+    display.line(Style::Plain, format_args!("\n{}", display::metrics(&result.metrics)));
+    display.line(
         Style::Plain,
         "\nThe models of this rollout were scripted. With a real one, over your own files:\n\n  \
          export RLM_BASE_URL=https://host/v1 RLM_MODEL=large-model RLM_API_KEY=…\n  \
          rlm run --context DIR 'What is in here?'",
     );
     if let Some(dir) = &result.dir {
-        show.line(Style::Faint, format_args!("\nThe rollout's directory is {}", dir.display()));
+        display.line(Style::Faint, format_args!("\nThe rollout's directory is {}", dir.display()));
     }
 }

@@ -1,6 +1,6 @@
 //! `rlm replay`: the calls of a session in a fresh one, compared with their recorded results.
 
-mod show;
+mod report;
 
 use std::io;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::signals::{EndSignals, interrupted};
 use crate::usage::Usage;
 use crate::{standard_output, tell, worker};
 
-use self::show::Show;
+use self::report::Report;
 
 /// Exit status if a result differs.
 const DIFFERENT: u8 = 1;
@@ -95,10 +95,10 @@ fn status(is_equal: bool, options: &ReplayOptions) -> ExitCode {
 
 /// Runs the session again and shows the differences. Returns true if there are no differences.
 async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<bool> {
-    let mut show = Show::new(io::stdout());
-    let replayed = replay(past, config, |call| show.call(call)).await?;
-    show.end(past, &replayed);
-    show.check().context("cannot write to standard output")?;
+    let mut report = Report::new(io::stdout());
+    let replayed = replay(past, config, |call| report.call(call)).await?;
+    report.end(past, &replayed);
+    report.check().context("cannot write to standard output")?;
     Ok(replayed.is_equal())
 }
 

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn money_has_more_digits_where_it_is_little() {
+    fn small_amounts_have_more_digits() {
         assert_eq!([0.5, 12.345].map(money), ["$0.5000", "$12.35"]);
     }
 }

@@ -22,7 +22,7 @@ use crate::config::table::{
     PRICES, PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM,
     SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
-use crate::config::{KeyPlace, Settings, without_credentials};
+use crate::config::{KeySource, Settings, without_credentials};
 use crate::environment::Environment;
 use crate::usage::Usage;
 use crate::{tell, worker};
@@ -156,7 +156,7 @@ impl Servers {
         let sub_model = settings.get(&SUB_MODEL).unwrap_or_else(|| model.clone());
         let sub_base_url = settings.get(&SUB_BASE_URL).unwrap_or_else(|| base_url.clone());
         let (key, sub_key) = (settings.key(environment)?, settings.sub_key(environment)?);
-        let models = |base_url: &str, model: &str, key: &KeyPlace<'_>, flag: &str| {
+        let models = |base_url: &str, model: &str, key: &KeySource<'_>, flag: &str| {
             models(settings, environment, base_url, model, key, flag)
         };
         let root = models(&base_url, &model, &key, "api-key-env")?;
@@ -175,7 +175,7 @@ fn models(
     environment: &Environment,
     base_url: &str,
     model: &str,
-    key: &KeyPlace<'_>,
+    key: &KeySource<'_>,
     flag: &str,
 ) -> Result<Arc<Models>, Usage> {
     let key = check_key(key, base_url, flag)?;
@@ -222,7 +222,7 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
 }
 
 /// The key for a server. A variable that is named must be set, and a server over `https` needs a key.
-fn check_key(place: &KeyPlace<'_>, base_url: &str, flag: &str) -> Result<Option<Key>, Usage> {
+fn check_key(place: &KeySource<'_>, base_url: &str, flag: &str) -> Result<Option<Key>, Usage> {
     if let Some(key) = place.key() {
         return Ok(Some(Key::new(key)));
     }

@@ -216,7 +216,7 @@ fn a_call_that_could_not_be_read_is_shown_with_what_was_wrong() {
 }
 
 #[test]
-fn of_a_large_batch_the_first_prompts_are_shown_and_those_that_failed() {
+fn a_large_batch_shows_its_first_prompts_and_failed_ones() {
     let mut input = entry("rollout_started", |_| {}) + &entry("call_started", |_| {});
     for index in 0..10 {
         input += &entry("sub_call", |entry| {

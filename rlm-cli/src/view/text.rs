@@ -158,21 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn a_text_loses_its_middle_where_it_has_too_many_lines() {
+    fn a_text_loses_its_middle_if_it_has_too_many_lines() {
         assert_eq!(short("1\n2\n3\n", 3, 99), ("1\n2\n3".to_owned(), None, String::new()));
         assert_eq!(short("1\n2\n3\n4\n5\n", 3, 99), ("1\n2".to_owned(), Some((2, 5)), "5".to_owned()));
         assert_eq!(short("1\n2\n3\n4", 3, 99), ("1\n2".to_owned(), Some((1, 3)), "4".to_owned()));
     }
 
     #[test]
-    fn a_text_loses_its_middle_where_it_has_too_many_characters() {
+    fn a_text_loses_its_middle_if_it_has_too_many_characters() {
         assert_eq!(short("€€€€€€", 9, 6), ("€€€€€€".to_owned(), None, String::new()));
         assert_eq!(short("abcdefgh", 9, 6), ("abcd".to_owned(), Some((0, 2)), "gh".to_owned()));
         assert_eq!(short("€€€€€€€", 9, 6), ("€€€€".to_owned(), Some((0, 3)), "€€".to_owned()));
     }
 
     #[test]
-    fn what_is_shown_and_what_is_left_out_is_all_there_is() {
+    fn the_shown_and_the_left_out_parts_add_up_to_the_text() {
         let text = "one\n\ntwo three\nfour\n".repeat(5);
         let whole = text.strip_suffix('\n').unwrap();
         for lines in 1..25 {

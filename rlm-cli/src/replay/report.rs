@@ -25,12 +25,12 @@ const DIFF_BYTES: usize = 4 << 20;
 
 /// Prints the report.
 #[derive(Debug)]
-pub(super) struct Show<W> {
+pub(super) struct Report<W> {
     output: W,
     failed: Option<io::Error>,
 }
 
-impl<W: Write> Show<W> {
+impl<W: Write> Report<W> {
     pub(super) fn new(output: W) -> Self {
         Self { output, failed: None }
     }

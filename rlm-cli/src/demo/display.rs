@@ -42,7 +42,7 @@ impl Style {
 
 /// Prints to standard output.
 #[derive(Debug)]
-pub(super) struct Show {
+pub(super) struct Display {
     has_colours: bool,
     prompt: &'static str,
     /// The sub-calls of the running call.
@@ -58,7 +58,7 @@ struct SubCalls {
     first: Option<String>,
 }
 
-impl Show {
+impl Display {
     pub(super) fn new(has_colours: bool, prompt: &'static str) -> Self {
         Self { has_colours, prompt, sub_calls: Mutex::default(), failed: Mutex::default() }
     }
@@ -115,7 +115,7 @@ impl Show {
     }
 }
 
-impl Sink for Show {
+impl Sink for Display {
     fn entry(&self, entry: &Entry) {
         match &entry.event {
             Event::RolloutStarted(started) => {

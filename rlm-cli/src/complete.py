@@ -1,4 +1,4 @@
-# Reads code and reports by exit status: 10 for incomplete code, 0 otherwise. Code with a syntax error is not incomplete.
+# Reads code and reports by exit status: 10 if it is incomplete, 0 otherwise. Code with a syntax error is complete.
 import codeop
 import sys
 

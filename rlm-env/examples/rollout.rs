@@ -1,4 +1,7 @@
-//! A rollout, with a function of this program as a root tool: `cargo run -p rlm-env --example rollout -- target/release`.
+//! A rollout, with a function of this program as a root tool.
+//!
+//! `cargo run -p rlm-env --example rollout -- target/release`, where the workers are built.
+#![expect(clippy::print_stdout, reason = "a main, for people")]
 
 use std::sync::Arc;
 

@@ -96,7 +96,7 @@ impl Dict {
         self.pairs.len()
     }
 
-    /// Whether there are no pairs.
+    /// True without pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
@@ -121,7 +121,7 @@ impl Set {
         self.items.len()
     }
 
-    /// Whether there are no items.
+    /// True without items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()

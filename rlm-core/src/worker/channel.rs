@@ -4,8 +4,8 @@
 //! non-blocking and take "no reader" for a dead worker. After end of file a fresh reader is opened before the old one is
 //! closed; a fresh one does not poll as hung up until a writer has come and gone, so an idle worker sleeps.
 //!
-//! The response FIFO is opened when there is something to write. Where nobody has it open for reading, a thread waits for the
-//! host to open it, since the kernel offers no other event for that, while the worker goes on seeing signals and the session's
+//! The response FIFO is opened when there is something to write. If nobody has it open for reading, a thread waits for the
+//! host to open it, since the kernel offers no other event for that, while the worker still handles signals and the session's
 //! output.
 //!
 //! The writer stays open until somebody has begun to read the response. Only then is it sure that the reader is the host's:
@@ -14,7 +14,7 @@
 //! the next reader finds it. Without a writer it would be lost with its last reader; or, where another reader is there, the
 //! host could open the FIFO and get the text, but the kernel would never tell it of the end of the file.
 //!
-//! Nothing of this is done with inotify: the kernel takes up to 25 ms to let go of a watch, and has 128 for each user.
+//! None of this uses inotify: the kernel takes up to 25 ms to remove a watch, and has 128 for each user.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, PipeReader, Write};
@@ -46,10 +46,10 @@ const READ_BYTES: usize = 64 << 10;
 /// Size asked for the response FIFO when a response does not fit into the default 64 KiB.
 const LARGE_PIPE_BYTES: i32 = 1 << 20;
 
-/// How long the worker stays awake for the host to read a response: several times what it takes to wake a host.
+/// Time for which the worker stays awake for the host to read a response: several times the time to wake a host.
 const WAKEFUL_TIME: Duration = Duration::from_micros(100);
 
-/// How many responses it does not stay awake for after one that was not read in that time.
+/// Number of responses for which it does not stay awake after one that was not read in that time.
 const DROWSY_RESPONSES: u32 = 50;
 
 /// Stack of the thread that waits for a host to open the response FIFO; it makes one system call.
@@ -65,7 +65,7 @@ pub struct ChannelError {
     source: io::Error,
 }
 
-/// What became of a response.
+/// The result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The host has it, or the kernel has it for the host.
@@ -82,7 +82,7 @@ pub struct Channel {
     response_path: PathBuf,
     decoder: Decoder,
     buffer: Vec<u8>,
-    /// Tells of what is deleted in the control directory, as long as it is open. None where the system has no such thing.
+    /// Signals deletions in the control directory as long as it is open. None if the system has no dnotify.
     _directory: Option<OwnedFd>,
     /// Responses for which the worker does not stay awake.
     drowsy: u32,
@@ -98,7 +98,7 @@ impl Channel {
         let command_path = control.command_fifo();
         let commands = open_reader(&command_path)?;
         let response_path = control.response_fifo();
-        let directory = events::tell_of_deletions(control.path()).ok();
+        let directory = events::signal_deletions(control.path()).ok();
         Ok(Self {
             commands,
             command_path,
@@ -119,7 +119,7 @@ impl Channel {
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Frame, Exit> {
-        // What removed it was the last call: a request that has come since is not read, and so not run.
+        // The last call may have removed it: then a request that has come since is not read, and so not run.
         self.find_removal(events)?;
         loop {
             if let Some(frame) = self.decoder.next_frame() {
@@ -201,7 +201,7 @@ impl Channel {
         let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
         let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
         let written = written.and_then(|()| writer.flush());
-        // What is left in it has nobody to read it.
+        // After an error its rest has no reader.
         drop(writer.into_parts());
         match (delivery.fault.take(), written) {
             (None, Ok(())) => delivery.wait_until_begun().map(|()| Delivery::Done),
@@ -224,7 +224,7 @@ impl Channel {
             }
             Err(error) => return Err(failed("open", &self.response_path, error)),
         };
-        // The host waits for this response now, so what it wrote is all readable: the rest of an unframed piece too.
+        // The host waits for this response now, so everything that it wrote is there: the rest of an unframed piece too.
         while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
             self.decoder.skip_garbage();
         }
@@ -232,7 +232,7 @@ impl Channel {
         Ok(fifo)
     }
 
-    /// Waits until the host opens the response FIFO for reading, where nobody has it open.
+    /// Waits until the host opens the response FIFO for reading. Nobody has it open.
     fn wait_for_reader(
         &mut self,
         events: &Events,
@@ -240,7 +240,7 @@ impl Channel {
     ) -> Result<OwnedFd, Exit> {
         let (opened, signal): (PipeReader, _) = io::pipe().map_err(Exit::failed)?;
         let path = self.response_path.clone();
-        // Not joined where the worker stops first: the thread then ends with the process.
+        // Not joined if the worker stops first: the thread then ends with the process.
         let opener = thread::Builder::new()
             .stack_size(OPENER_STACK_BYTES)
             .spawn(move || {
@@ -256,7 +256,7 @@ impl Channel {
             .map_err(Exit::failed)?;
         loop {
             let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
-            // A host that is still busy writing what nobody can understand has to get rid of it before it reads.
+            // A host that is still writing an unreadable request has to finish that before it reads.
             if self.decoder.in_reported_garbage() {
                 fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
             }
@@ -279,17 +279,17 @@ impl Channel {
     }
 }
 
-/// Writes to the response FIFO, which is opened at the first write, and waits where the host is slower.
+/// Writes to the response FIFO, which is opened at the first write, and waits for a slower host.
 struct ResponseWriter<'a, I> {
     fifo: Option<OwnedFd>,
     channel: &'a mut Channel,
     events: &'a Events,
     session: &'a mut Supervisor<I>,
-    /// A response that takes a second one is larger than the FIFO is by default.
+    /// A response that takes a second write is larger than the default FIFO.
     writes: u64,
     /// Bytes written.
     written: usize,
-    /// Why the last write failed.
+    /// The error of the last write.
     fault: Option<Fault>,
 }
 
@@ -333,7 +333,7 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
         Ok(count)
     }
 
-    /// Whether nobody has read any of what is written.
+    /// True if nobody has read any of the bytes written.
     fn is_unread(&self, fifo: &OwnedFd) -> Result<bool, Exit> {
         Ok(waiting_bytes(fifo)? >= self.written)
     }
@@ -345,8 +345,8 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
             return Ok(());
         }
         loop {
-            events::tell_of_reads(&fifo)?;
-            // The order matters: it may have been read before the worker was to be told of it.
+            events::signal_reads(&fifo)?;
+            // Checked after the signal is set up: the response may have been read before.
             if !self.is_unread(&fifo)? {
                 return Ok(());
             }
@@ -359,8 +359,8 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
         }
     }
 
-    /// Stays awake for a moment, in which most hosts begin to read: they get the end of the file sooner. Not for a while after
-    /// a moment in vain, for the processors have other work then.
+    /// Stays awake for the moment in which most hosts begin to read: they get the end of the file sooner. If one does not, the
+    /// next responses go without, for the processors are busy.
     fn is_read_soon(&mut self, fifo: &OwnedFd) -> Result<bool, Exit> {
         if let Some(left) = self.channel.drowsy.checked_sub(1) {
             self.channel.drowsy = left;
@@ -391,7 +391,7 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
     }
 }
 
-/// Waits until one of these descriptors is ready, or a signal has come. Takes what the session produces meanwhile.
+/// Waits until one of these descriptors is ready, or a signal has come, and handles the session's output.
 fn wait(
     fds: Vec<PollFd<'_>>,
     events: &Events,

@@ -1,6 +1,6 @@
 //! The one place where a worker waits.
 //!
-//! Whatever a worker waits for, a request, the shell, a host that opens the response FIFO, it waits in [`Events::wait`],
+//! A worker waits for everything, be it a request, the shell, or a host that opens the response FIFO, in [`Events::wait`],
 //! which also sees signals and the death of the host. So nothing can keep a worker from ending, and nothing wakes an
 //! idle one.
 
@@ -23,36 +23,36 @@ use super::ForwardFlag;
 use super::exit::Exit;
 use crate::sys;
 
-/// How long a guard is waited for that holds a signal: it passes signals on as soon as it runs.
-const GUARD_PATIENCE: Duration = Duration::from_millis(20);
+/// Longest wait for a guard that still holds a signal: it passes signals on as soon as it runs.
+const GUARD_LIMIT: Duration = Duration::from_millis(20);
 
-/// What ended a wait.
+/// The end of a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
     /// SIGINT came: the host interrupts the running call.
     pub interrupt: bool,
-    /// For each descriptor, in the order given: whether it is ready.
+    /// True for each descriptor that is ready, in the order given.
     pub ready: Vec<bool>,
 }
 
-/// Comes when a response is read.
+/// Signal that a response was read.
 const READ_SIGNAL: Signal = Signal::SIGIO;
 
-/// Comes when something is deleted from the control directory.
+/// Signal that something was deleted from the control directory.
 const DELETION_SIGNAL: Signal = Signal::SIGURG;
 
-/// Of `asm-generic/fcntl.h`.
+/// From `asm-generic/fcntl.h`.
 const F_SETSIG: libc::c_int = 10;
 
-/// `DN_DELETE | DN_MULTISHOT` of `linux/fcntl.h`.
+/// `DN_DELETE | DN_MULTISHOT` from `linux/fcntl.h`.
 const EACH_DELETION: libc::c_uint = 0x8000_0008;
 
-/// Signals and the host's life, as descriptors.
+/// Descriptors for signals and for the host's death.
 #[derive(Debug)]
 pub struct Events {
     signals: SignalFd,
     host: Option<OwnedFd>,
-    /// `/proc/PID/status` of the guard, through whose hands signals come.
+    /// `/proc/PID/status` of the guard, which passes signals on.
     guard: Option<File>,
     forwarding: ForwardFlag,
     /// Something was deleted from the control directory.
@@ -69,10 +69,10 @@ impl Events {
         set
     }
 
-    /// Watches signals, and the host where its process id is known.
+    /// Watches signals, and the host if its process id is known.
     ///
     /// # Errors
-    /// [`Exit::HostGone`] where the host is dead already; a failure where the kernel has no descriptor left.
+    /// [`Exit::HostGone`] if the host is dead already; a failure if the kernel has no descriptor left.
     pub fn new(host: Option<Pid>, forwarding: ForwardFlag) -> Result<Self, Exit> {
         let mut signals = Self::signals();
         signals.add(READ_SIGNAL);
@@ -115,18 +115,18 @@ impl Events {
         Ok(Wake { interrupt, ready })
     }
 
-    /// Whether something was deleted from the control directory since this was asked last.
+    /// True if something was deleted from the control directory since the last call.
     pub(super) fn take_deletion(&self) -> bool {
         self.deletion.take()
     }
 
-    /// Forgets the interrupts that came before a call: they meant the one before it, or nothing. That takes a look at what
-    /// the guard has not passed on yet, or a late interrupt would hit the next call.
+    /// Discards the interrupts that came before a call: they were for an earlier call. Includes those that the guard has not
+    /// passed on yet, or a late interrupt would hit the next call.
     ///
     /// # Errors
-    /// [`Exit`] where the worker has to end.
+    /// [`Exit`] if the worker has to end.
     pub fn discard_earlier_interrupts(&self) -> Result<(), Exit> {
-        let deadline = Instant::now() + GUARD_PATIENCE;
+        let deadline = Instant::now() + GUARD_LIMIT;
         while self.guard_holds_interrupt() && Instant::now() < deadline {
             std::thread::yield_now();
         }
@@ -136,19 +136,19 @@ impl Events {
     fn guard_holds_interrupt(&self) -> bool {
         let mut status = [0; 4096];
         let count = self.guard.as_ref().and_then(|guard| guard.read_at(&mut status, 0).ok()).unwrap_or(0);
-        // The order matters: what no longer waits in the kernel is in the guard's hand until it is passed on.
+        // In this order: a signal that is no longer pending in the kernel is held by the guard until it is passed on.
         pending_signals(&status[..count]) & (1 << (Signal::SIGINT as u32 - 1)) != 0
             || self.forwarding.is_set()
     }
 
-    /// Reads what came; true where SIGINT was among it.
+    /// Reads the pending signals; true if SIGINT was among them.
     fn read_signals(&self) -> Result<bool, Exit> {
         let mut interrupt = false;
         while let Some(info) = self.signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
                 Ok(Signal::SIGINT) => interrupt = true,
-                // Children are seen through descriptors of their own; orphans that fell to us are reaped elsewhere.
-                // Who waits for a read looks again after each wake.
+                // Children have descriptors of their own, and orphans are reaped elsewhere. A wait for a read checks again
+                // after each wake.
                 Ok(Signal::SIGCHLD | READ_SIGNAL) | Err(_) => {}
                 Ok(DELETION_SIGNAL) => self.deletion.set(true),
                 Ok(signal) => return Err(Exit::Signalled(signal)),
@@ -158,11 +158,11 @@ impl Events {
     }
 }
 
-/// Asks for a wake whenever somebody reads from a pipe, or is the last who closes it.
+/// Asks for a wake whenever somebody reads from a pipe, or the last reader closes it.
 ///
 /// # Errors
-/// It is no pipe.
-pub(super) fn tell_of_reads(writer: &OwnedFd) -> Result<(), Errno> {
+/// The descriptor is not a pipe.
+pub(super) fn signal_reads(writer: &OwnedFd) -> Result<(), Errno> {
     let (fd, this) = (writer.as_raw_fd(), Pid::this().as_raw());
     // SAFETY: both calls take plain integers and an open descriptor.
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, this) })?;
@@ -173,8 +173,8 @@ pub(super) fn tell_of_reads(writer: &OwnedFd) -> Result<(), Errno> {
 /// Asks for a wake when something is deleted from a directory, as long as the descriptor is open (`dnotify`).
 ///
 /// # Errors
-/// It cannot be opened, or the system does not tell.
-pub(super) fn tell_of_deletions(directory: &Path) -> io::Result<OwnedFd> {
+/// It cannot be opened, or the system has no dnotify.
+pub(super) fn signal_deletions(directory: &Path) -> io::Result<OwnedFd> {
     let directory = File::open(directory)?;
     let fd = directory.as_raw_fd();
     // SAFETY: both calls take plain integers and an open descriptor.
@@ -184,7 +184,7 @@ pub(super) fn tell_of_deletions(directory: &Path) -> io::Result<OwnedFd> {
     Ok(directory.into())
 }
 
-/// The set of signals that wait for a process, from its `/proc/PID/status`.
+/// The pending signals of a process, from its `/proc/PID/status`.
 fn pending_signals(status: &[u8]) -> u64 {
     let pending = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"ShdPnd:"));
     let digits = pending.and_then(|digits| std::str::from_utf8(digits).ok()).unwrap_or_default();

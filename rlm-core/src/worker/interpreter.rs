@@ -1,4 +1,4 @@
-//! What a language gives to its worker: an interpreter, as the [supervisor](super::supervisor) drives it.
+//! The interpreter that a language provides, as the [supervisor](super::supervisor) drives it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::protocol::{Answer, Exception, Execute, Outcome, PROTOCOL_VERSION, Res
 ///
 /// The supervisor sends one request at a time. Then it calls [`advance`](Self::advance) whenever something has arrived, and
 /// [`upkeep`](Self::upkeep) from time to time, until the report is complete or the process is dead. It keeps the time limit,
-/// takes the rungs of the ladder, replaces a dead interpreter, and words what callers are told of all that.
+/// takes the rungs of the ladder, replaces a dead interpreter, and writes the hints for callers.
 pub trait Interpreter: Sized {
-    /// Everything that a session begins with.
+    /// The settings of a session.
     type Config;
 
     /// One step of stopping a call.
@@ -28,14 +28,14 @@ pub trait Interpreter: Sized {
     /// The word for the process in sentences: `shell`, `interpreter`.
     const NOUN: &'static str;
 
-    /// How a call is stopped: the rungs, at least one, and how long the call has to end after each. The last one kills the
-    /// process.
+    /// The rungs by which a call is stopped, at least one, and the time that the call has to end after each. The last one kills
+    /// the process.
     const LADDER: &'static [(Self::Rung, Duration)];
 
     /// Pause between two calls of [`Self::upkeep`].
     const UPKEEP_INTERVAL: Duration;
 
-    /// Whether programs that the session has started end with the process.
+    /// True if programs that the session has started end with the process.
     const ENDS_PROGRAMS: bool;
 
     /// Starts the session's first process, and returns once it can take a request.
@@ -44,13 +44,13 @@ pub trait Interpreter: Sized {
     /// [`Exit::Failed`] says why there is no interpreter.
     fn start(config: Self::Config, events: &Events) -> Result<Self, Exit>;
 
-    /// Starts another process in place of a dead one, with what can be restored. Returns what the new one has of the old.
+    /// Starts another process in place of a dead one, and restores as much of the state as possible. Returns how much that is.
     ///
     /// # Errors
     /// [`Exit::Failed`] says why there is no interpreter.
     fn restart(&mut self, events: &Events) -> Result<State, Exit>;
 
-    /// Begins anew, in place of a dead process, with nothing of what was before, the answer included.
+    /// Starts a fresh process in place of a dead one. Nothing of the old state is kept, not even the answer.
     ///
     /// # Errors
     /// [`Exit::Failed`] says why there is no interpreter; [`Self::restart`] can then be tried.
@@ -62,7 +62,7 @@ pub trait Interpreter: Sized {
     /// Describes the session, without asking the process anything.
     fn describe(&self) -> Description;
 
-    /// The answer as the interpreter last told it.
+    /// The answer that the interpreter last reported.
     fn answer(&self) -> Answer;
 
     /// Adds the descriptors that output and reports arrive on.
@@ -71,68 +71,68 @@ pub trait Interpreter: Sized {
     /// Takes what has arrived between requests. `ready` has a value for each descriptor of [`Self::poll_fds`].
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn absorb(&mut self, ready: &[bool]) -> Result<(), Exit>;
 
     /// Sends the code of a call, the session's `number`-th.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn send_code(&mut self, call: &Execute, number: u64) -> Result<(), Exit>;
 
-    /// Sends variables: it takes all of them, or none. Nothing that a value may look like is run. Returns why they cannot be
-    /// set, where that is known before anything is sent.
+    /// Sends variables, of which the interpreter sets all or none; values are never run as code. Returns the reason if they
+    /// cannot be set and that is known before anything is sent.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn send_variables(&mut self, variables: &BTreeMap<String, JsonText>) -> Result<Option<String>, Exit>;
 
-    /// Whether the process has not begun to read the request.
+    /// True if the process has not begun to read the request.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn has_unread_request(&self) -> Result<bool, Exit>;
 
     /// Takes what has arrived for the request. `ready` has a value for each descriptor of [`Self::poll_fds`]; `stopped` says
     /// why the call is being stopped, if it is.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn advance(&mut self, ready: &[bool], stopped: Option<Outcome>) -> Result<Progress, Exit>;
 
-    /// Does what a call needs from time to time. Returns how the interpreter ended, where only a look at the process tells.
+    /// Does periodic work during a call. Returns the interpreter's death if only this check can detect it.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn upkeep(&mut self, is_stopped: bool) -> Result<Option<Death>, Exit>;
 
     /// Takes one rung of the ladder.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn climb(&mut self, rung: Self::Rung) -> Result<Climb, Exit>;
 
     /// Moves everything printed so far into a report.
     ///
     /// # Errors
-    /// [`Exit`] where the session can no longer be served.
+    /// [`Exit`] if the session can no longer be served.
     fn take_output(&mut self, report: &mut CallReport) -> Result<(), Exit>;
 
     /// Describes the end of a process with this status: an exit status, or 128 and the number of a signal.
     fn death(&self, status: i32) -> Death;
 
-    /// What a new process has of the old one, in words.
+    /// The part of the state that a new process has from the old one, in words.
     fn what_survives(state: State) -> &'static str;
 }
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Debug)]
 pub enum Progress {
     /// The code runs.
     Running,
-    /// The code has only begun to run: its time is counted from here.
+    /// The code begins to run now: its time limit starts here.
     CodeBegins,
-    /// The interpreter is about to report, and is not to be stopped before `until`.
+    /// The interpreter is about to report, and must not be stopped before `until`.
     Reporting {
         /// When to stop it after all.
         until: Instant,
@@ -141,23 +141,23 @@ pub enum Progress {
     Done(Box<CallReport>),
 }
 
-/// What a rung has done.
+/// Effect of a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Climb {
-    /// It takes effect, or not, within the rung's time.
+    /// It may take effect within the rung's time.
     Wait,
-    /// It found nothing to act on: the next one is due.
+    /// It found nothing to act on: the next rung is due at once.
     GoOn,
 }
 
-/// How an interpreter ended.
+/// The end of an interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
     /// Outcome of a call that it ended.
     pub outcome: Outcome,
     /// Exit code of a call that it ended.
     pub exit_code: Option<i32>,
-    /// How, as the rest of a sentence about the interpreter.
+    /// The rest of a sentence that begins with the interpreter's noun.
     pub how: String,
 }
 
@@ -166,7 +166,7 @@ pub struct Death {
 pub struct CallReport {
     /// How the call ended.
     pub outcome: Outcome,
-    /// What is left of the session.
+    /// The part of the session's state that survived.
     pub state: State,
     /// Standard output, or the terminal's text.
     pub stdout: String,
@@ -182,7 +182,7 @@ pub struct CallReport {
     pub truncated: Truncated,
     /// A sentence for the caller.
     pub hint: Option<String>,
-    /// The answer. None: it is what it was.
+    /// The answer. None: it has not changed.
     pub answer: Option<Answer>,
 }
 
@@ -210,7 +210,7 @@ impl CallReport {
         Self { hint: Some(fault), ..Self::new(Outcome::Error, State::Kept) }
     }
 
-    /// The response on the wire. `answer` is the one that stands after the call, `execution_time` is in seconds.
+    /// The response on the wire. `answer` is the one after the call, `execution_time` is in seconds.
     #[must_use]
     pub fn into_response(
         self,
@@ -250,6 +250,6 @@ pub struct Description {
     pub pid: Option<Pid>,
     /// Working directory of the interpreter, or the last one known.
     pub cwd: Option<PathBuf>,
-    /// Whether the session has `FINAL` and `FINAL_VAR`.
+    /// True if the session has `FINAL` and `FINAL_VAR`.
     pub has_final_functions: bool,
 }

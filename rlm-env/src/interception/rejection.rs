@@ -76,6 +76,8 @@ pub(crate) enum Fault {
     SharesLine,
     /// In bash: a call that may mean something else, because of this property of the code.
     Uncertain(&'static str),
+    /// In bash: `llm_batch` without an argument; its standard input is not known before the code runs.
+    NoPrompt,
     /// Code that is nested too deeply to be parsed.
     TooDeep {
         /// The limit.
@@ -181,6 +183,9 @@ impl fmt::Display for Fault {
                 write!(formatter, "is called in {place}; tools can only be called at the top level")
             }
             Self::Argument { argument, fault } => fault.write_about(argument, formatter),
+            Self::NoPrompt => {
+                formatter.write_str("is called without a prompt; give each prompt as an argument")
+            }
             Self::SeveralTargets => formatter.write_str("is called with several assignment targets"),
             Self::Unpacked => formatter.write_str("is called and its value unpacked in one statement"),
             Self::TargetNotName => formatter.write_str("is called with a target that is not a simple name"),

@@ -64,7 +64,10 @@ impl<'a> Fixer<'a> {
         {
             return (apart, None);
         }
-        let stands_alone = matches!(fault, Fault::SharesLine | Fault::Uncertain(_) | Fault::Argument { .. });
+        let stands_alone = matches!(
+            fault,
+            Fault::SharesLine | Fault::Uncertain(_) | Fault::Argument { .. } | Fault::NoPrompt
+        );
         if stands_alone || BLOCKS.contains(&self.tree.kind(statement)) || !is_one_line {
             let line = self.source.position(range.start).0;
             let fixed = format!("{}=$({})", self.name_of(found), self.call_text(found));
@@ -125,7 +128,7 @@ impl<'a> Fixer<'a> {
         (self.tree.named_children(parent) == [command]).then(|| self.tree.nodes[parent].range.clone())
     }
 
-    /// The call with a placeholder for each argument that is no plain word.
+    /// The call with a placeholder for each argument that is not a plain word.
     fn call_text(&self, found: &Use) -> String {
         let arguments =
             self.tree.children(found.node).filter(|child| self.tree.nodes[*child].field == Some("argument"));

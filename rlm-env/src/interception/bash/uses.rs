@@ -138,7 +138,7 @@ fn passed(tree: &Tree, code: &str, command: usize, tools: &[&str], is_code: bool
     uses.collect()
 }
 
-/// The call, or what is wrong and where.
+/// The call, or its fault and the fault's offset.
 pub(super) fn judge(found: &Use, tree: &Tree, source: &Source<'_>) -> Result<Served, (usize, Fault)> {
     let here = |fault| (found.range.start, fault);
     match found.kind {
@@ -179,7 +179,7 @@ pub(super) fn judge(found: &Use, tree: &Tree, source: &Source<'_>) -> Result<Ser
     Ok(Served { call, substitution: tree.nodes[substitution].range.clone(), arguments, line })
 }
 
-/// Whether the line is `name=$(command)`, maybe in double quotes, and maybe a comment.
+/// True if the line is `name=$(command)`, maybe in double quotes, and maybe with a comment.
 fn is_whole_line(line: &str, name: &str, command: &str) -> bool {
     let line = line.trim_start_matches([' ', '\t']);
     let Some(value) = line.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) else { return false };
@@ -243,8 +243,7 @@ fn call(tool: &str, text: &str) -> Result<Call, (usize, Fault)> {
         return Err((0, Fault::Argument { argument: format!("argument {}", at + 1), fault }));
     }
     if tool == LLM_BATCH && values.is_empty() {
-        let fault = ArgumentFault::NotLiteral("there is no prompt".to_owned());
-        return Err((0, Fault::Argument { argument: "standard input".to_owned(), fault }));
+        return Err((0, Fault::NoPrompt));
     }
     Ok(root_tool::words::call(tool, values))
 }

@@ -120,7 +120,7 @@ impl<'a, 'u> Fixer<'a, 'u> {
         replaced(self.text(statement.range()), &pieces.collect::<Vec<_>>())
     }
 
-    /// The call on its own, with `...` or what is known for each argument that is no literal.
+    /// The call on its own, with `...` or the known value in place of each argument that is not a literal.
     fn call_text(&self, found: &Use<'a>, call: &ExprCall) -> String {
         let arguments = call.arguments.range();
         let mut pieces = Vec::<(Range<usize>, String)>::new();
@@ -236,7 +236,7 @@ impl<'a, 'u> Fixer<'a, 'u> {
         }
     }
 
-    /// What of the code the variable stands for: an `await` goes with the call, and so does `name :=` where the call is all
+    /// The code that the variable replaces: an `await` goes with the call, and so does `name :=` if the call is all
     /// that the name stands for.
     fn replaceable(&self, site: &CallSite<'_>) -> TextRange {
         match site.parent {
@@ -276,7 +276,7 @@ impl<'a, 'u> Fixer<'a, 'u> {
     }
 }
 
-/// Whether a literal's value stays what it is, whatever is done to it.
+/// True if a literal's value cannot be changed.
 fn is_immutable(literal: &Expr) -> bool {
     match literal {
         Expr::Tuple(tuple) => tuple.elts.iter().all(is_immutable),

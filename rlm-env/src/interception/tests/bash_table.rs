@@ -358,7 +358,7 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "    x=$(printf '%s\\n' \"$batch\" < p)",
     ]),
     ("x=$(llm_batch)\n", &[
-        "line 1, column 5: llm_batch needs a literal as standard input (found: there is no prompt)",
+        "line 1, column 5: llm_batch is called without a prompt; give each prompt as an argument",
         "  write instead:",
         "    x=$(llm_batch)",
     ]),

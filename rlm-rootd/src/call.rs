@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rlm_core::root_tool::{Call, Reply, ToolResult};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
 use crate::error::CallError;
 use crate::metrics::{Metrics, Outcome};
-use crate::offload::written_bytes;
+use crate::offload::value_bytes;
 use crate::rollout::{Rollout, RolloutTool};
 use crate::rootd::{Rootd, Shared};
 use crate::signature::shortened;
+
+/// A result over this many bytes is one of the few large ones that its rollout may have at once.
+const LARGE_RESULT_BYTES: usize = 1 << 20;
 
 impl Rootd {
     /// Calls a tool of a rollout from this process, as code in its session would over HTTP: it waits for a place among the
@@ -25,7 +29,7 @@ impl Rootd {
         let tool = rollout.tool(&call.tool)?;
         let _place = rollout.place().await?;
         // Nothing is decoded or encoded here.
-        rollout.call(&self.0, tool, 0, || Ok(call), Ok).await
+        rollout.call(&self.0, tool, 0, || Ok(call), Ok).await.map(|(reply, _large)| reply)
     }
 }
 
@@ -40,7 +44,8 @@ impl Rollout {
     }
 
     /// Decodes a call from a request of this many bytes, checks it, runs the tool and encodes the reply. The call is
-    /// counted, and ends at the time limit or with the rollout. The caller holds a [place](Self::place).
+    /// counted, and ends at the time limit or with the rollout. The caller holds a [place](Self::place), and keeps the permit
+    /// of a large result as long as the result.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         shared: &Shared,
@@ -48,7 +53,7 @@ impl Rollout {
         request_bytes: usize,
         decode: impl FnOnce() -> Result<Call, CallError> + Send + 'static,
         encode: impl FnOnce(Reply) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
+    ) -> Result<(T, Option<OwnedSemaphorePermit>), CallError> {
         let count = CallCount::begin(self, entry, &shared.metrics);
         let deadline = Instant::now() + self.tool_time_limit;
         let steps = async {
@@ -57,9 +62,16 @@ impl Rollout {
                 let call = decode()?;
                 tool.check(&call).map(|()| call).map_err(CallError::Arguments)
             };
-            let call = shared.large_work.run(request_bytes, decode_and_check).await??;
+            let large_work = &shared.large_work;
+            let call = large_work.run_in_turn(&self.large_turn, request_bytes, decode_and_check).await??;
             let reply = self.run(entry, call, deadline).await?;
-            shared.large_work.run(reply_bytes(&reply), move || encode(reply)).await?
+            let bytes = reply_bytes(&reply);
+            let mut large = None;
+            if bytes > LARGE_RESULT_BYTES {
+                large = self.large_results.clone().acquire_owned().await.ok();
+            }
+            let encoded = large_work.run_in_turn(&self.large_turn, bytes, move || encode(reply)).await??;
+            Ok((encoded, large))
         };
         let result = tokio::select! {
             biased;
@@ -89,10 +101,10 @@ impl Rollout {
     }
 }
 
-/// About how many bytes the reply takes when it is written.
+/// Approximate bytes of a reply, counted up to those of a large result.
 fn reply_bytes(reply: &Reply) -> usize {
     let result = match &reply.result {
-        ToolResult::Value(value) => written_bytes([value]),
+        ToolResult::Value(value) => value_bytes([value], LARGE_RESULT_BYTES),
         ToolResult::Repr(text) => text.len(),
     };
     result + reply.print_lines.iter().map(String::len).sum::<usize>()

@@ -30,6 +30,12 @@ const MAX_RUNNING: usize = 64;
 /// Requests of a rollout that may wait by default. Each costs a connection.
 const MAX_WAITING: usize = 1000;
 
+/// Decoded arguments over 1 MiB that a rollout may have at once, in KiB.
+pub(crate) const ARGUMENT_KIB: u32 = 128 << 10;
+
+/// Results over 1 MiB that a rollout may have at once.
+const LARGE_RESULTS: usize = 4;
+
 /// Time limit for the last responses of a rollout to be read.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -150,6 +156,12 @@ pub(crate) struct Rollout {
     queue: Semaphore,
     /// One permit per KiB of large bodies in flight: from before a body is read until its response is sent.
     pub(crate) body_kib: Arc<Semaphore>,
+    /// One permit per KiB of large arguments: from before they are decoded until the response is sent.
+    pub(crate) argument_kib: Arc<Semaphore>,
+    /// One permit per large result: from before it is encoded until the response is sent.
+    pub(crate) large_results: Arc<Semaphore>,
+    /// One permit: large values are decoded and encoded one after another.
+    pub(crate) large_turn: Arc<Semaphore>,
 }
 
 /// A tool of a rollout, and its counters.
@@ -207,6 +219,9 @@ impl Rollout {
             queue: Semaphore::new(config.max_waiting.min(Semaphore::MAX_PERMITS)),
             // Two of the largest bodies.
             body_kib: Arc::new(Semaphore::new((2 * max_body_bytes.div_ceil(1 << 10)).min(u32::MAX as usize))),
+            argument_kib: Arc::new(Semaphore::new(ARGUMENT_KIB as usize)),
+            large_results: Arc::new(Semaphore::new(LARGE_RESULTS)),
+            large_turn: Arc::new(Semaphore::new(1)),
         })
     }
 

@@ -1,8 +1,10 @@
 //! Admission of a request: its body is read, and it has a place among the rollout's requests.
 //!
 //! A rollout holds two of the largest bodies at once: a further large body waits unread, and small ones need not wait. Then
-//! the rollout works on a fixed number of requests at once, and further ones wait.
+//! the rollout works on a fixed number of requests at once, and further ones wait. The same goes for arguments that are large
+//! once they are decoded.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::HttpBody as _;
@@ -16,8 +18,11 @@ use tokio::time::timeout;
 use super::error::HttpError;
 use crate::memory::{LARGE_BLOCK_BYTES, give_back};
 use crate::offload::LARGE_BYTES;
-use crate::rollout::Rollout;
+use crate::rollout::{ARGUMENT_KIB, Rollout};
 use crate::rootd::RootdConfig;
+
+/// Decoded arguments up to this many bytes need no share of their rollout's.
+const SMALL_ARGUMENT_BYTES: usize = 1 << 20;
 
 /// An admitted request.
 pub(super) struct Admission {
@@ -27,9 +32,48 @@ pub(super) struct Admission {
 
 /// A request's share of its rollout's limits, kept until the response is sent: an unread response takes a place too.
 pub(super) struct Permits {
+    pub(super) arguments: ArgumentShare,
     _place: OwnedSemaphorePermit,
     _body_kib: Option<OwnedSemaphorePermit>,
     body_bytes: usize,
+}
+
+/// The decoded arguments of a request, as a share of those of its rollout. A few bytes of a body can become a hundred.
+#[derive(Clone, Default)]
+pub(super) struct ArgumentShare(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl ArgumentShare {
+    /// Waits until the rollout may hold this many bytes of arguments. An earlier share is given back first, so that no two
+    /// requests wait for each other.
+    ///
+    /// # Errors
+    /// 410 if the rollout ends.
+    pub(super) async fn hold(&self, rollout: &Rollout, bytes: usize) -> Result<(), HttpError> {
+        drop(self.lock().take());
+        if bytes <= SMALL_ARGUMENT_BYTES {
+            return Ok(());
+        }
+        let share = rollout.argument_kib.clone().acquire_many_owned(kib(bytes).min(ARGUMENT_KIB));
+        let share = tokio::select! {
+            biased;
+            () = rollout.ended.cancelled() => return Err(HttpError::ended()),
+            share = share => share.ok(),
+        };
+        *self.lock() = share;
+        Ok(())
+    }
+
+    /// Gives back all but this many bytes.
+    pub(super) fn shrink(&self, bytes: usize) {
+        if let Some(share) = &mut *self.lock() {
+            let surplus = share.num_permits().saturating_sub(kib(bytes) as usize);
+            drop(share.split(surplus));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Permits {
@@ -59,7 +103,10 @@ pub(super) async fn admit(
     };
     let _place = rollout.place().await?;
     let body_bytes = body.len();
-    Ok(Admission { body, permits: Permits { _place, _body_kib, body_bytes } })
+    Ok(Admission {
+        body,
+        permits: Permits { arguments: ArgumentShare::default(), _place, _body_kib, body_bytes },
+    })
 }
 
 async fn bounded_body(
@@ -117,6 +164,13 @@ pub(super) async fn read_body(
         let message = format!("the body took longer than {} s", limit.as_secs_f64());
         Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, message).closing())
     })
+}
+
+/// Upper estimate of the bytes that the values of a JSON text take in memory, beside its strings.
+pub(super) fn json_value_bytes(text: &[u8]) -> usize {
+    /// A value in a list, and its allocation.
+    const VALUE_BYTES: usize = 64;
+    VALUE_BYTES * text.iter().filter(|byte| matches!(byte, b',' | b':')).count()
 }
 
 fn saturated(length: u64) -> usize {

@@ -8,7 +8,7 @@ use axum::response::Response;
 use rlm_core::pickle::{Limits, Value};
 use serde_json::Value as Json;
 
-use super::admission::{Admission, admit};
+use super::admission::{Admission, admit, json_value_bytes};
 use super::context::{Context, Id, open};
 use super::error::{HttpError, holding, json_bytes};
 use crate::error::CallError;
@@ -26,7 +26,9 @@ pub(super) async fn complete(
     let shared = &context.shared;
     let Admission { body, permits } = admit(&shared.config, &rollout, request).await?;
     let limits = shared.limits.clone();
-    let parsed = shared.large_work.run(body.len(), move || parse(&body, &limits)).await;
+    permits.arguments.hold(&rollout, json_value_bytes(&body)).await?;
+    let parsed =
+        shared.large_work.run_in_turn(&rollout.large_turn, body.len(), move || parse(&body, &limits)).await;
     let request = parsed.map_err(CallError::from)?.map_err(HttpError::bad_request)?;
     let deadline = Instant::now() + rollout.tool_time_limit;
     let answer = tokio::select! {

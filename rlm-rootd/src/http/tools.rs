@@ -3,13 +3,17 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use rlm_core::root_tool::{Envelope, Reply};
+use rlm_core::root_tool::{Envelope, Reply, Serialization};
 
-use super::admission::{Admission, admit};
+use super::admission::{Admission, admit, json_value_bytes};
 use super::context::{Context, Id, open};
 use super::error::{HttpError, holding, json_bytes};
 use crate::error::CallError;
 use crate::metrics::Route;
+use crate::offload::value_bytes;
+
+/// Bytes that a byte of a body with pickles can take in memory while it is decoded.
+const PICKLE_EXPANSION: usize = 16;
 
 /// Reads the request, calls the tool that it names, and writes the reply.
 pub(super) async fn call(
@@ -21,7 +25,9 @@ pub(super) async fn call(
     let shared = &context.shared;
     let Admission { body, permits } = admit(&shared.config, &rollout, request).await?;
     let (bytes, limits) = (body.len(), shared.limits.clone());
-    let parsed = shared.large_work.run(bytes, move || Envelope::parse(&body, &limits)).await;
+    permits.arguments.hold(&rollout, json_value_bytes(&body)).await?;
+    let parse = move || Envelope::parse(&body, &limits);
+    let parsed = shared.large_work.run_in_turn(&rollout.large_turn, bytes, parse).await;
     let envelope = parsed.map_err(CallError::from)?.map_err(HttpError::bad_request)?;
     let entry = rollout.tool(envelope.tool_name().map_err(HttpError::bad_request)?)?;
     if let Some(record) = record {
@@ -30,11 +36,20 @@ pub(super) async fn call(
     let (name, limits) = (entry.tool.name().to_owned(), shared.limits.clone());
     // An unknown serialization is refused by `into_call`.
     let serialization = envelope.serialization().unwrap_or_default();
-    let decode = move || envelope.into_call(&limits).map_err(|error| CallError::Arguments(error.to_string()));
+    if serialization == Serialization::Pickle {
+        permits.arguments.hold(&rollout, PICKLE_EXPANSION * bytes).await?;
+    }
+    let arguments = permits.arguments.clone();
+    let decode = move || {
+        let call = envelope.into_call(&limits).map_err(|error| CallError::Arguments(error.to_string()))?;
+        let values = call.args.iter().chain(call.kwargs.iter().flat_map(|(key, value)| [key, value]));
+        arguments.shrink(value_bytes(values, usize::MAX));
+        Ok(call)
+    };
     let encode = move |reply: Reply| {
         let failed = |error| CallError::Failed(format!("Tool '{name}': {error}"));
         reply.to_body(serialization).map_err(failed)
     };
-    let body = rollout.call(shared, entry, bytes, decode, encode).await?;
-    Ok(json_bytes(StatusCode::OK, holding(body, permits)))
+    let (body, large) = rollout.call(shared, entry, bytes, decode, encode).await?;
+    Ok(json_bytes(StatusCode::OK, holding(body, (permits, large))))
 }

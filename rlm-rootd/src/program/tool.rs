@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 
 use super::run::{Exit, run};
 use super::spawner::Spawner;
-use crate::offload::{LargeWork, written_bytes};
+use crate::offload::{LARGE_BYTES, LargeWork, value_bytes};
 use crate::signature;
 use crate::tool::{RootTool, ToolError, ToolFuture};
 
@@ -95,7 +95,8 @@ impl ProgramTool {
     /// The document that the program reads: an object of the arguments by name where the schema names them,
     /// and otherwise `{"args": […], "kwargs": {…}}`.
     async fn input(&self, call: Call) -> Result<Vec<u8>, ToolError> {
-        let bytes = written_bytes(call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value)));
+        let bytes =
+            value_bytes(call.args.iter().chain(call.kwargs.iter().map(|(_, value)| value)), LARGE_BYTES);
         let names = signature::names(&self.parameters);
         let tool = self.name.clone();
         let work = move || match names {

@@ -29,7 +29,8 @@ impl Rootd {
         let tool = rollout.tool(&call.tool)?;
         let _place = rollout.place().await?;
         // Nothing is decoded or encoded here.
-        rollout.call(&self.0, tool, 0, || Ok(call), Ok).await.map(|(reply, _large)| reply)
+        let checked = async { tool.tool.check(&call).map(|()| call).map_err(CallError::Arguments) };
+        rollout.call(&self.0, tool, checked, Ok).await.map(|(reply, _large)| reply)
     }
 }
 
@@ -43,34 +44,26 @@ impl Rollout {
         })
     }
 
-    /// Decodes a call from a request of this many bytes, checks it, runs the tool and encodes the reply. The call is
-    /// counted, and ends at the time limit or with the rollout. The caller holds a [place](Self::place), and keeps the permit
-    /// of a large result as long as the result.
+    /// Decodes and checks a call, runs the tool and encodes the reply. The call is counted, and ends at the time limit or with
+    /// the rollout. The caller holds a [place](Self::place), and keeps the permit of a large result as long as the result.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         shared: &Shared,
         entry: &RolloutTool,
-        request_bytes: usize,
-        decode: impl FnOnce() -> Result<Call, CallError> + Send + 'static,
+        decode_and_check: impl Future<Output = Result<Call, CallError>>,
         encode: impl FnOnce(Reply) -> Result<T, CallError> + Send + 'static,
     ) -> Result<(T, Option<OwnedSemaphorePermit>), CallError> {
         let count = CallCount::begin(self, entry, &shared.metrics);
         let deadline = Instant::now() + self.tool_time_limit;
         let steps = async {
-            let tool = entry.tool.clone();
-            let decode_and_check = move || {
-                let call = decode()?;
-                tool.check(&call).map(|()| call).map_err(CallError::Arguments)
-            };
-            let large_work = &shared.large_work;
-            let call = large_work.run_in_turn(&self.large_turn, request_bytes, decode_and_check).await??;
-            let reply = self.run(entry, call, deadline).await?;
+            let reply = self.run(entry, decode_and_check.await?, deadline).await?;
             let bytes = reply_bytes(&reply);
             let mut large = None;
             if bytes > LARGE_RESULT_BYTES {
                 large = self.large_results.clone().acquire_owned().await.ok();
             }
-            let encoded = large_work.run_in_turn(&self.large_turn, bytes, move || encode(reply)).await??;
+            let encoded =
+                shared.large_work.run_in_turn(&self.large_turn, bytes, move || encode(reply)).await??;
             Ok((encoded, large))
         };
         let result = tokio::select! {

@@ -120,7 +120,7 @@ impl Channel {
         session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Frame, Exit> {
         // The last call may have removed it: then a request that has come since is not read, and so not run.
-        self.find_removal(events)?;
+        Self::find_removal(&[&self.command_path], events)?;
         loop {
             if let Some(frame) = self.decoder.next_frame() {
                 return Ok(frame);
@@ -151,21 +151,26 @@ impl Channel {
             let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             // An interrupt without a call to interrupt is nothing.
             let Wake { interrupt: _, ready } = wait(fds, events, session)?;
-            self.find_removal(events)?;
+            Self::find_removal(&[&self.command_path], events)?;
             if ready[0] {
                 return Ok(());
             }
         }
     }
 
-    /// Stops where the command FIFO is gone. It is looked for only after something in its directory was deleted.
-    fn find_removal(&self, events: &Events) -> Result<(), Exit> {
-        if events.take_deletion()
-            && let Err(source) = self.command_path.symlink_metadata()
-        {
-            return Err(failed("serve", &self.command_path, source));
+    /// Stops if one of these FIFOs is gone. They are looked for only after something in their directory was deleted.
+    fn find_removal(paths: &[&Path], events: &Events) -> Result<(), Exit> {
+        if events.take_deletion() {
+            for path in paths {
+                path.symlink_metadata().map_err(|source| failed("serve", path, source))?;
+            }
         }
         Ok(())
+    }
+
+    /// Stops if no host can read the response any more.
+    fn find_removal_before_response(&self, events: &Events) -> Result<(), Exit> {
+        Self::find_removal(&[&self.command_path, &self.response_path], events)
     }
 
     /// Reads once without waiting.
@@ -263,6 +268,7 @@ impl Channel {
             if wait(fds, events, session)?.ready[0] {
                 break;
             }
+            self.find_removal_before_response(events)?;
             if self.decoder.in_reported_garbage() {
                 if let Read::End = self.read()? {
                     self.decoder.resync();
@@ -353,6 +359,7 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
             // Without any reader the FIFO polls as broken.
             let fds = vec![PollFd::new(fifo.as_fd(), PollFlags::empty())];
             let has_no_reader = wait(fds, self.events, self.session)?.ready[0];
+            self.channel.find_removal_before_response(self.events)?;
             if has_no_reader && self.is_unread(&fifo)? {
                 fifo = self.channel.wait_for_reader(self.events, self.session)?;
             }

@@ -4,7 +4,7 @@
 //! the rollout works on a fixed number of requests at once, and further ones wait. The same goes for arguments that are large
 //! once they are decoded.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::HttpBody as _;
@@ -16,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::error::HttpError;
+use crate::error::CallError;
 use crate::memory::{LARGE_BLOCK_BYTES, give_back};
 use crate::offload::LARGE_BYTES;
 use crate::rollout::{ARGUMENT_KIB, Rollout};
@@ -39,16 +40,16 @@ pub(super) struct Permits {
 }
 
 /// The decoded arguments of a request, as a share of those of its rollout. A few bytes of a body can become a hundred.
-#[derive(Clone, Default)]
-pub(super) struct ArgumentShare(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+#[derive(Default)]
+pub(super) struct ArgumentShare(Mutex<Option<OwnedSemaphorePermit>>);
 
 impl ArgumentShare {
     /// Waits until the rollout may hold this many bytes of arguments. An earlier share is given back first, so that no two
     /// requests wait for each other.
     ///
     /// # Errors
-    /// 410 if the rollout ends.
-    pub(super) async fn hold(&self, rollout: &Rollout, bytes: usize) -> Result<(), HttpError> {
+    /// [`CallError::Ended`] if the rollout ends.
+    pub(super) async fn hold(&self, rollout: &Rollout, bytes: usize) -> Result<(), CallError> {
         drop(self.lock().take());
         if bytes <= SMALL_ARGUMENT_BYTES {
             return Ok(());
@@ -56,19 +57,26 @@ impl ArgumentShare {
         let share = rollout.argument_kib.clone().acquire_many_owned(kib(bytes).min(ARGUMENT_KIB));
         let share = tokio::select! {
             biased;
-            () = rollout.ended.cancelled() => return Err(HttpError::ended()),
+            () = rollout.ended.cancelled() => return Err(CallError::Ended),
             share = share => share.ok(),
         };
         *self.lock() = share;
         Ok(())
     }
 
-    /// Gives back all but this many bytes.
-    pub(super) fn shrink(&self, bytes: usize) {
-        if let Some(share) = &mut *self.lock() {
-            let surplus = share.num_permits().saturating_sub(kib(bytes) as usize);
+    /// Gives back all but this many bytes; waits only if the share was smaller.
+    ///
+    /// # Errors
+    /// [`CallError::Ended`] if the rollout ends.
+    pub(super) async fn settle(&self, rollout: &Rollout, bytes: usize) -> Result<(), CallError> {
+        let wanted = kib(bytes).min(ARGUMENT_KIB) as usize;
+        if let Some(share) = &mut *self.lock()
+            && let Some(surplus) = share.num_permits().checked_sub(wanted)
+        {
             drop(share.split(surplus));
+            return Ok(());
         }
+        self.hold(rollout, bytes).await
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {

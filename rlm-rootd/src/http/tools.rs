@@ -39,17 +39,25 @@ pub(super) async fn call(
     if serialization == Serialization::Pickle {
         permits.arguments.hold(&rollout, PICKLE_EXPANSION * bytes).await?;
     }
-    let arguments = permits.arguments.clone();
-    let decode = move || {
+    let tool = entry.tool.clone();
+    let decode_and_check = move || {
         let call = envelope.into_call(&limits).map_err(|error| CallError::Arguments(error.to_string()))?;
+        tool.check(&call).map_err(CallError::Arguments)?;
         let values = call.args.iter().chain(call.kwargs.iter().flat_map(|(key, value)| [key, value]));
-        arguments.shrink(value_bytes(values, usize::MAX));
+        let bytes = value_bytes(values, usize::MAX);
+        Ok::<_, CallError>((call, bytes))
+    };
+    let decode = async {
+        let decoded = shared.large_work.run_in_turn(&rollout.large_turn, bytes, decode_and_check).await;
+        let (call, value_bytes) = decoded??;
+        // Shared values count each time, as a tool may write them out.
+        permits.arguments.settle(&rollout, value_bytes).await?;
         Ok(call)
     };
     let encode = move |reply: Reply| {
         let failed = |error| CallError::Failed(format!("Tool '{name}': {error}"));
         reply.to_body(serialization).map_err(failed)
     };
-    let (body, large) = rollout.call(shared, entry, bytes, decode, encode).await?;
+    let (body, large) = rollout.call(shared, entry, decode, encode).await?;
     Ok(json_bytes(StatusCode::OK, holding(body, (permits, large))))
 }

@@ -210,6 +210,26 @@ fn a_control_directory_that_is_taken_away_ends_the_worker() {
 }
 
 #[test]
+fn a_control_directory_that_is_taken_away_before_a_response_is_read_ends_the_worker() {
+    for has_reader in [false, true] {
+        let mut worker = Worker::bash();
+        let reader = has_reader.then(|| worker.open_responses());
+        worker.send_call("echo begun", json!({}));
+        // The history has the call right before the response is written.
+        let history = worker.control.history_file();
+        let is_in_history = || std::fs::read_to_string(&history).is_ok_and(|text| text.contains("begun"));
+        wait_until("the response is about to be written", is_in_history);
+        if let Some(reader) = &reader {
+            rlm_tests::wait_readable(reader, rlm_tests::PATIENCE);
+        }
+        std::fs::remove_dir_all(worker.control.path()).unwrap();
+        assert_eq!(shell_status(worker.wait()), 3);
+        drop(reader);
+        worker.assert_nothing_left();
+    }
+}
+
+#[test]
 fn a_response_fifo_that_is_taken_away_ends_the_worker_with_the_path_in_its_log() {
     let mut worker = Worker::bash();
     std::fs::remove_file(worker.control.response_fifo()).unwrap();

@@ -258,10 +258,10 @@ pub(crate) struct BatchOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
     /// Attempts at each question [default: 1].
-    #[arg(long, alias = "rollouts", value_name = "N")]
+    #[arg(long, alias = "rollouts", value_name = "N", value_parser = positive)]
     pub(crate) attempts: Option<NonZeroUsize>,
     /// Rollouts at once [default: 4].
-    #[arg(long, alias = "parallel", value_name = "N")]
+    #[arg(long, alias = "parallel", value_name = "N", value_parser = positive)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Append each result to this file as a line of JSON [default: standard output].
     #[arg(long, value_name = "FILE")]
@@ -406,7 +406,7 @@ pub(crate) struct McpOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     pub(crate) max_resource_bytes: u64,
     /// Allow at most this many sessions, both languages together.
-    #[arg(long, value_name = "N", default_value = "16")]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub(crate) max_sessions: NonZeroUsize,
     /// The log's filter, as in RUST_LOG.
     #[arg(long, value_name = "FILTER", default_value = "warn,rmcp=error")]
@@ -424,6 +424,10 @@ pub(crate) struct WorkerOptions {
     /// Further options of this language's worker, after `--`.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) rest: Vec<std::ffi::OsString>,
+}
+
+fn positive(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse().map_err(|_| "expected a whole number above 0")
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use clap::{Parser, ValueEnum};
 
 /// The endpoint that code in sessions calls back into: root tools, `llm_batch`, budgets.
 ///
-/// Prints one JSON line once it listens: its URL, the admin token where it made one, and the rollouts of --rollout with
-/// their secrets. Logs go to standard error.
+/// Prints one JSON line once it listens: its URL, the admin token if it made one, and the rollouts of --rollout with their
+/// secrets. Logs go to standard error.
 #[derive(Debug, Parser)]
 #[command(
     version,
     after_help = "\
-Exit status: 0 after SIGTERM or SIGINT, 2 for a wrong argument or file, 3 where nothing can be served.
+Exit status: 0 after SIGTERM or SIGINT, 2 for a wrong argument or file, 3 if it cannot serve.
 
 Environment: RUST_LOG (default info), and the variables that options name.
 
@@ -30,13 +30,13 @@ pub(crate) struct Arguments {
     /// Listen on an address that other machines reach
     #[arg(long)]
     allow_remote: bool,
-    /// TOML file of tools
+    /// TOML file with the tools
     #[arg(long, value_name = "FILE")]
     pub(crate) tools: Option<PathBuf>,
     /// The session's working directory, for the tools nav_info, nav_ls, nav_outline, nav_read and nav_search
     #[arg(long, alias = "context", value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
-    /// TOML file of what models cost
+    /// TOML file with the prices of models
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
     /// OpenAI-compatible interface of the models, with its version: https://host/v1
@@ -48,10 +48,10 @@ pub(crate) struct Arguments {
     /// Variable that holds the key of the models
     #[arg(long, value_name = "NAME", requires = "base_url")]
     pub(crate) api_key_env: Option<String>,
-    /// Requests to the models' server at once [default: 64]
+    /// Parallel requests to the models' server [default: 64]
     #[arg(long, alias = "max-parallel", value_name = "N", requires = "base_url")]
     pub(crate) server_parallelism: Option<usize>,
-    /// Largest body of a request [default: 67108864]
+    /// Largest body of a request, in bytes [default: 67108864]
     #[arg(long, value_name = "N")]
     pub(crate) max_body_bytes: Option<usize>,
     /// Variable that holds the admin token; a random one is made and printed otherwise
@@ -80,7 +80,7 @@ pub(crate) enum ListenAddress {
 }
 
 impl Arguments {
-    /// The address to listen on. Another one than loopback needs `--allow-remote`.
+    /// The address to listen on. An address other than loopback needs `--allow-remote`.
     pub(crate) fn listen_address(&self) -> anyhow::Result<ListenAddress> {
         if let Some(path) = &self.socket {
             return Ok(ListenAddress::Unix(path.clone()));

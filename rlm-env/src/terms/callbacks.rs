@@ -14,4 +14,4 @@ pub enum Callbacks {
     Intercept,
 }
 
-named!(Callbacks, UnknownCallbacks, "callbacks", { Network = "network", Intercept = "intercept" });
+named!(Callbacks, UnknownCallbacks, "callback mode", { Network = "network", Intercept = "intercept" });

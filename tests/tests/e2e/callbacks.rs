@@ -174,7 +174,10 @@ fn models_are_asked_with_prompts_that_are_written_out() {
 fn invalid_options_are_named() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["--callbacks", "magic", "x"][..], "unknown callbacks `magic`: expected `network` or `intercept`"),
+        (
+            &["--callbacks", "magic", "x"][..],
+            "unknown callback mode `magic`: expected `network` or `intercept`",
+        ),
         (
             &["--final-functions", "x"],
             "--final-functions: a bash session has no function FINAL: add --python",

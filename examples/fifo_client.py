@@ -36,10 +36,12 @@ class Session:
                 if chunk := responses.fileno() in ready and responses.read(1 << 16):
                     response += chunk
                     continue
-                with suppress(ValueError):  # not yet whole
-                    return json.loads(response)
+                with suppress(ValueError):  # the worker died: empty, or cut off
+                    if (answer := json.loads(response))["seq"] == self.seq:  # not a late one
+                        return answer
                 if self.death.fileno() in ready:
                     break
+                events.unregister(responses)
         self.give_up("gave no response")
 
     def give_up(self, what):

@@ -80,6 +80,12 @@ impl ControlDir {
         self.dir.join("rlm_res")
     }
 
+    /// The FIFO that takes the place of the one for responses, until it does.
+    #[must_use]
+    pub fn spare_response_fifo(&self) -> PathBuf {
+        temporary(&self.response_fifo())
+    }
+
     /// The file that exists while a call can be taken.
     #[must_use]
     pub fn ready_flag(&self) -> PathBuf {
@@ -153,21 +159,8 @@ impl ControlDir {
             clear_unless(path, |kind| kind.is_file() || kind.is_symlink())?;
             clear_unless(&temporary(path), |kind| kind.is_file())?;
         }
-        for path in [self.command_fifo(), self.response_fifo()] {
+        for path in [self.command_fifo(), self.response_fifo(), self.spare_response_fifo()] {
             clear_unless(&path, |kind| kind.is_fifo())?;
-        }
-        Ok(())
-    }
-
-    /// Creates both FIFOs, readable and writable by this user alone, and replaces whatever is at their paths.
-    ///
-    /// # Errors
-    /// The directory does not exist or cannot be written, or a directory is at a FIFO's path.
-    pub fn make_fifos(&self) -> Result<()> {
-        for path in [self.command_fifo(), self.response_fifo()] {
-            remove(&path)?;
-            nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)
-                .map_err(|errno| at("cannot make the FIFO", &path, errno.into()))?;
         }
         Ok(())
     }
@@ -253,6 +246,16 @@ impl History {
     }
 }
 
+/// Creates a FIFO, readable and writable by this user alone, and replaces whatever is at the path.
+///
+/// # Errors
+/// The directory does not exist or cannot be written, or a directory is at the path.
+pub fn make_fifo(path: &Path) -> Result<()> {
+    remove(path)?;
+    nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
+        .map_err(|errno| at("cannot make the FIFO", path, errno.into()))
+}
+
 fn append(path: &Path) -> io::Result<File> {
     // Never block on something that a session planted there. A link is followed: a host may have put it there.
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)
@@ -308,11 +311,11 @@ mod tests {
     fn fifos_replace_existing_files() {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlDir::new(dir.path());
-        fs::write(control.command_fifo(), "old").unwrap();
-        control.make_fifos().unwrap();
-        control.make_fifos().unwrap();
-        for path in [control.command_fifo(), control.response_fifo()] {
-            let meta = fs::metadata(path).unwrap();
+        let path = control.command_fifo();
+        fs::write(&path, "old").unwrap();
+        for _ in 0..2 {
+            make_fifo(&path).unwrap();
+            let meta = fs::metadata(&path).unwrap();
             assert!(meta.file_type().is_fifo());
             assert_eq!(meta.mode() & 0o777, 0o600);
         }
@@ -324,7 +327,7 @@ mod tests {
         let control = ControlDir::new(dir.path().join("control"));
         for _ in 0..2 {
             control.repair().unwrap();
-            control.make_fifos().unwrap();
+            make_fifo(&control.command_fifo()).unwrap();
             control.set_ready().unwrap();
             control.write_answer(&Answer::default()).unwrap();
             let paths = [control.ready_flag(), control.answer_file(), temporary(&control.ready_flag())];
@@ -344,7 +347,7 @@ mod tests {
             fs::set_permissions(control.path(), Permissions::from_mode(0o000)).unwrap();
         }
         control.repair().unwrap();
-        control.make_fifos().unwrap();
+        make_fifo(&control.command_fifo()).unwrap();
         control.set_ready().unwrap();
         control.open_log().unwrap();
         control.open_history().unwrap();
@@ -369,7 +372,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_path() {
-        let error = ControlDir::new("/does/not/exist").make_fifos().unwrap_err();
+        let error = make_fifo(Path::new("/does/not/exist/rlm_cmd")).unwrap_err();
         assert_eq!(error.to_string(), "cannot make the FIFO /does/not/exist/rlm_cmd");
         let error = ControlDir::new("/does/not/exist").read_context().unwrap_err();
         assert_eq!(error.to_string(), "cannot read the context file /does/not/exist/rlm_context.json");

@@ -129,12 +129,18 @@ impl Decoder {
         rest
     }
 
-    /// Takes pending garbage without waiting for its line break: to be called when no byte is left to read, as the host
-    /// may be waiting for an answer. The rest of that garbage is dropped when it arrives.
+    /// Takes pending garbage without waiting for its line break: to be called when no byte has come for some time, as the
+    /// host may be waiting for an answer. The rest of that garbage is dropped when it arrives.
     pub fn stalled_garbage(&mut self) -> Option<Frame> {
         let Scan::Garbage { reported: false, at_line_start } = self.state else { return None };
         self.state = Scan::Garbage { reported: true, at_line_start };
         Some(Frame::Garbage(self.buffer.clone()))
+    }
+
+    /// True inside garbage.
+    #[must_use]
+    pub fn in_garbage(&self) -> bool {
+        matches!(self.state, Scan::Garbage { .. })
     }
 
     /// True if garbage was taken early and its end has not arrived yet.

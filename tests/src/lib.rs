@@ -481,17 +481,15 @@ pub fn children(pid: Pid) -> Vec<Pid> {
     list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Number of open descriptors of a process, once those of response FIFOs are closed.
+/// Number of open descriptors of a process of a worker that has served a plain host, once it is idle: then the server has the
+/// writers of this response FIFO and of the next one, and a handle of the last one. The guard has none of them.
 #[must_use]
 pub fn open_descriptors(pid: Pid) -> usize {
-    wait_for_closed_responses(pid);
+    let links = || descriptors(pid).filter_map(|fd| fs::read_link(fd.path()).ok());
+    let count = |end: &str| links().filter(|link| link.to_string_lossy().ends_with(end)).count();
+    let counts = || ["/rlm_res", "/rlm_res.new", "/rlm_res (deleted)"].map(count);
+    wait_until("the response FIFOs are prepared", || [[0; 3], [1; 3]].contains(&counts()));
     descriptors(pid).count()
-}
-
-/// Waits until a process has no response FIFO open: a worker has one until it has seen that its host has begun to read.
-pub fn wait_for_closed_responses(pid: Pid) {
-    let is_response = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("rlm_res"));
-    wait_until("the response FIFO is closed", || !descriptors(pid).any(is_response));
 }
 
 fn descriptors(pid: Pid) -> impl Iterator<Item = fs::DirEntry> {

@@ -4,21 +4,19 @@
 //! non-blocking and take "no reader" for a dead worker. After end of file a fresh reader is opened before the old one is
 //! closed; a fresh one does not poll as hung up until a writer has come and gone, so an idle worker sleeps.
 //!
-//! The response FIFO is opened when there is something to write. If nobody has it open for reading, a thread waits for the
+//! Each response has a FIFO of its own: see [`super::responses`]. If nobody has it open for reading, a thread waits for the
 //! host to open it, since the kernel offers no other event for that, while the worker still handles signals and the session's
 //! output.
 //!
-//! The writer stays open until somebody has begun to read the response. Only then is it sure that the reader is the host's:
+//! A writer stays open until somebody has begun to read the response. Only then is it sure that the reader is the host's:
 //! a process that the host forks has a copy of the host's last reader until it executes its program, and a host may close a
-//! reader and open another. A response that such a reader leaves behind lies in the FIFO as long as the writer is open, and
-//! the next reader finds it. Without a writer it would be lost with its last reader; or, where another reader is there, the
-//! host could open the FIFO and get the text, but the kernel would never tell it of the end of the file.
+//! reader and open another. A response that only such readers had is delivered again, to whoever opens the path next.
 //!
 //! None of this uses inotify: the kernel takes up to 25 ms to remove a watch, and has 128 for each user.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, PipeReader, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -33,8 +31,9 @@ use nix::unistd::{read, write};
 use super::events::{self, Events, Wake};
 use super::exit::Exit;
 use super::interpreter::Interpreter;
+use super::responses::{ResponseFifos, Target, has_reader, identity, identity_at, open_writer};
 use super::supervisor::Supervisor;
-use crate::control::ControlDir;
+use crate::control::{ControlDir, make_fifo};
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::protocol::Response;
@@ -51,6 +50,16 @@ const WAKEFUL_TIME: Duration = Duration::from_micros(100);
 
 /// Number of responses for which it does not stay awake after one that was not read in that time.
 const DROWSY_RESPONSES: u32 = 50;
+
+/// Time without a byte after which a host that has written something other than a document waits for the answer.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+
+/// The same after the FIFO was full: the host may be in the middle of a write, and only waits for a processor.
+const FULL_FIFO_QUIET_TIME: Duration = Duration::from_secs(2);
+
+/// Pauses between two looks at whether a host waits elsewhere for a response that nobody reads: the first and the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// Stack of the thread that waits for a host to open the response FIFO; it makes one system call.
 const OPENER_STACK_BYTES: usize = 64 << 10;
@@ -79,10 +88,14 @@ pub enum Delivery {
 pub struct Channel {
     commands: OwnedFd,
     command_path: PathBuf,
-    response_path: PathBuf,
+    /// Identity of the command FIFO.
+    command_file: (u64, u64),
+    responses: ResponseFifos,
     decoder: Decoder,
     buffer: Vec<u8>,
-    /// Signals deletions in the control directory as long as it is open. None if the system has no dnotify.
+    /// The last read took as much as the FIFO holds.
+    was_full: bool,
+    /// Signals changes in the control directory as long as it is open. None if the system has no dnotify.
     _directory: Option<OwnedFd>,
     /// Responses for which the worker does not stay awake.
     drowsy: u32,
@@ -94,20 +107,29 @@ impl Channel {
     /// # Errors
     /// The control directory cannot be used.
     pub fn open(control: &ControlDir) -> Result<Self, Exit> {
-        control.make_fifos().map_err(Exit::failed)?;
         let command_path = control.command_fifo();
+        make_fifo(&command_path).map_err(Exit::failed)?;
         let commands = open_reader(&command_path)?;
-        let response_path = control.response_fifo();
-        let directory = events::signal_deletions(control.path()).ok();
+        let command_file = identity(&commands).map_err(Exit::failed)?;
+        let responses = ResponseFifos::make(control)?;
+        let directory = events::signal_changes(control.path()).ok();
         Ok(Self {
             commands,
             command_path,
-            response_path,
+            command_file,
+            responses,
             decoder: Decoder::new(MAX_REQUEST_BYTES),
             buffer: vec![0; READ_BYTES],
+            was_full: false,
             _directory: directory,
             drowsy: 0,
         })
+    }
+
+    /// True unless another worker, or anything else, has taken the place of the command FIFO.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        identity_at(&self.command_path).is_ok_and(|found| found == self.command_file)
     }
 
     /// Waits for the next request document, or for what comes in its place.
@@ -120,78 +142,112 @@ impl Channel {
         session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Frame, Exit> {
         // The last call may have removed it: then a request that has come since is not read, and so not run.
-        Self::find_removal(&[&self.command_path], events)?;
+        self.find_removal(events)?;
         loop {
             if let Some(frame) = self.decoder.next_frame() {
                 return Ok(frame);
             }
             match self.read()? {
-                Read::Some => continue,
+                Read::Some(count) => self.decoder.push(&self.buffer[..count]),
                 Read::End => {
                     if let Some(frame) = self.decoder.end_of_stream() {
                         return Ok(frame);
                     }
                 }
                 Read::Nothing => {
-                    if let Some(frame) = self.decoder.stalled_garbage() {
+                    let quiet = if self.was_full { FULL_FIFO_QUIET_TIME } else { QUIET_TIME };
+                    let deadline = self.decoder.in_garbage().then(|| Instant::now() + quiet);
+                    if !self.wait_for_bytes(deadline, events, session)?
+                        && let Some(frame) = self.decoder.stalled_garbage()
+                    {
                         return Ok(frame);
                     }
-                    self.wait_for_bytes(events, session)?;
                 }
             }
         }
     }
 
+    /// Waits for bytes, or an end of file, in the command FIFO. False if the deadline has passed.
     fn wait_for_bytes(
         &mut self,
+        deadline: Option<Instant>,
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
-    ) -> Result<(), Exit> {
+    ) -> Result<bool, Exit> {
         loop {
             let fds = vec![PollFd::new(self.commands.as_fd(), PollFlags::POLLIN)];
             // An interrupt without a call to interrupt is nothing.
-            let Wake { interrupt: _, ready } = wait(fds, events, session)?;
-            Self::find_removal(&[&self.command_path], events)?;
-            if ready[0] {
-                return Ok(());
+            let Wake { interrupt: _, ready } = wait(fds, deadline, events, session)?;
+            self.find_removal(events)?;
+            if ready[0] || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(ready[0]);
             }
         }
     }
 
-    /// Stops if one of these FIFOs is gone. They are looked for only after something in their directory was deleted.
-    fn find_removal(paths: &[&Path], events: &Events) -> Result<(), Exit> {
-        if events.take_deletion() {
-            for path in paths {
-                path.symlink_metadata().map_err(|source| failed("serve", path, source))?;
+    /// Stops if a FIFO is gone from its path, as no host can reach the worker any more. They are looked for only after
+    /// something in their directory has changed.
+    fn find_removal(&self, events: &Events) -> Result<(), Exit> {
+        if !events.take_change() {
+            return Ok(());
+        }
+        let commands = identity_at(&self.command_path).map(|found| found == self.command_file);
+        for (path, is_in_place) in
+            [(self.command_path.as_path(), commands), (self.responses.path(), self.responses.is_in_place())]
+        {
+            match is_in_place {
+                Ok(true) => {}
+                Ok(false) => return Err(replaced(path)),
+                Err(source) => return Err(failed("serve", path, source)),
             }
         }
         Ok(())
     }
 
-    /// Stops if no host can read the response any more.
-    fn find_removal_before_response(&self, events: &Events) -> Result<(), Exit> {
-        Self::find_removal(&[&self.command_path, &self.response_path], events)
-    }
-
     /// Reads once without waiting.
     fn read(&mut self) -> Result<Read, Exit> {
-        match read(&self.commands, &mut self.buffer) {
-            Ok(0) => {
-                // The order matters: the new reader is there before the old one goes.
-                self.commands = open_reader(&self.command_path)?;
-                Ok(if self.decoder.is_between_documents() { Read::Nothing } else { Read::End })
+        loop {
+            match read(&self.commands, &mut self.buffer) {
+                Ok(0) => {
+                    // The order matters: the new reader is there before the old one goes.
+                    self.commands = open_reader(&self.command_path)?;
+                    if !identity(&self.commands).is_ok_and(|opened| opened == self.command_file) {
+                        return Err(replaced(&self.command_path));
+                    }
+                    self.was_full = false;
+                    return Ok(if self.decoder.is_between_documents() { Read::Nothing } else { Read::End });
+                }
+                Ok(count) => {
+                    self.was_full = count > READ_BYTES - libc::PIPE_BUF;
+                    return Ok(Read::Some(count));
+                }
+                Err(Errno::EAGAIN) => return Ok(Read::Nothing),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(failed("read", &self.command_path, errno.into())),
             }
-            Ok(count) => {
-                self.decoder.push(&self.buffer[..count]);
-                Ok(Read::Some)
-            }
-            Err(Errno::EAGAIN) => Ok(Read::Nothing),
-            Err(Errno::EINTR) => Ok(Read::Some),
-            Err(errno) => Err(failed("read", &self.command_path, errno.into())),
         }
     }
 
-    /// Delivers one response: open, write, close. Its text is never in memory as a whole.
+    /// Drops the rest of a piece that was answered before its end was known. Bytes that begin a document end it: a host that
+    /// has its answer may have sent the next request.
+    fn drop_rest_of_garbage(&mut self) -> Result<(), Exit> {
+        while self.decoder.in_reported_garbage() {
+            match self.read()? {
+                Read::Some(count) => {
+                    if matches!(self.buffer[0], b'{' | b'[') {
+                        self.decoder.resync();
+                    }
+                    self.decoder.push(&self.buffer[..count]);
+                    self.decoder.skip_garbage();
+                }
+                Read::End => self.decoder.resync(),
+                Read::Nothing => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers one response through a FIFO of its own. Its text is never in memory as a whole.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
@@ -201,50 +257,85 @@ impl Channel {
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
     ) -> Result<Delivery, Exit> {
-        let mut delivery =
-            ResponseWriter { fifo: None, channel: self, events, session, writes: 0, written: 0, fault: None };
-        let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
-        let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
-        let written = written.and_then(|()| writer.flush());
-        // After an error its rest has no reader.
-        drop(writer.into_parts());
-        match (delivery.fault.take(), written) {
-            (None, Ok(())) => delivery.wait_until_begun().map(|()| Delivery::Done),
-            (Some(Fault::Exit(exit)), _) => Err(exit),
-            (Some(Fault::Errno(Errno::EPIPE)), _) => Ok(Delivery::GivenUp),
-            (Some(Fault::Errno(errno)), _) => Err(failed("write to", &self.response_path, errno.into())),
-            (None, Err(error)) => Err(Exit::failed(error)),
+        loop {
+            let mut delivery = ResponseWriter {
+                target: None,
+                channel: self,
+                events,
+                session,
+                look: Look::new(),
+                writes: 0,
+                written: 0,
+                fault: None,
+            };
+            let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
+            let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
+            let written = written.and_then(|()| writer.flush());
+            // After an error its rest has no reader.
+            drop(writer.into_parts());
+            let ended = match (delivery.fault.take(), written) {
+                (None, Ok(())) => delivery.wait_until_begun(),
+                (Some(fault), _) => Err(fault),
+                (None, Err(error)) => return Err(Exit::failed(error)),
+            };
+            let Some(target) = delivery.target.take() else {
+                return ended.map(|()| Delivery::Done).map_err(|fault| self.exit(fault));
+            };
+            match ended {
+                Err(Fault::Unread) => self.responses.abandon(target),
+                Err(Fault::Errno(Errno::EPIPE)) => {
+                    self.responses.finish(target);
+                    return Ok(Delivery::GivenUp);
+                }
+                Err(fault) => return Err(self.exit(fault)),
+                Ok(()) => {
+                    self.responses.finish(target);
+                    return Ok(Delivery::Done);
+                }
+            }
         }
     }
 
-    fn open_for_response(
+    fn exit(&self, fault: Fault) -> Exit {
+        match fault {
+            Fault::Exit(exit) => exit,
+            Fault::Errno(errno) => failed("write to", self.responses.path(), errno.into()),
+            Fault::Unread => Exit::failed("a response without a FIFO"),
+        }
+    }
+
+    /// Waits until a host is there to read a response, and returns the FIFO for it.
+    fn find_target(
         &mut self,
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
-    ) -> Result<OwnedFd, Exit> {
-        let fifo = match open_writer(&self.response_path, OFlag::O_NONBLOCK) {
-            Ok(fifo) => fifo,
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                self.wait_for_reader(events, session)?
+    ) -> Result<Target, Exit> {
+        self.find_removal(events)?;
+        let mut look = Look::new();
+        let target = loop {
+            match self.responses.target() {
+                Some(target) => break target,
+                None if self.responses.may_be_held() => {
+                    wait(Vec::new(), Some(look.next()), events, session)?;
+                    self.find_removal(events)?;
+                }
+                None => self.wait_for_reader(events, session)?,
             }
-            Err(error) => return Err(failed("open", &self.response_path, error)),
         };
         // The host waits for this response now, so everything that it wrote is there: the rest of an unframed piece too.
-        while self.decoder.in_reported_garbage() && matches!(self.read()?, Read::Some) {
-            self.decoder.skip_garbage();
-        }
+        self.drop_rest_of_garbage()?;
         self.decoder.resync();
-        Ok(fifo)
+        Ok(target)
     }
 
-    /// Waits until the host opens the response FIFO for reading. Nobody has it open.
+    /// Waits until a host opens the path of the response FIFO for reading.
     fn wait_for_reader(
         &mut self,
         events: &Events,
         session: &mut Supervisor<impl Interpreter>,
-    ) -> Result<OwnedFd, Exit> {
+    ) -> Result<(), Exit> {
         let (opened, signal): (PipeReader, _) = io::pipe().map_err(Exit::failed)?;
-        let path = self.response_path.clone();
+        let path = self.responses.path().to_owned();
         // Not joined if the worker stops first: the thread then ends with the process.
         let opener = thread::Builder::new()
             .stack_size(OPENER_STACK_BYTES)
@@ -265,32 +356,29 @@ impl Channel {
             if self.decoder.in_reported_garbage() {
                 fds.push(PollFd::new(self.commands.as_fd(), PollFlags::POLLIN));
             }
-            if wait(fds, events, session)?.ready[0] {
+            if wait(fds, None, events, session)?.ready[0] {
                 break;
             }
-            self.find_removal_before_response(events)?;
-            if self.decoder.in_reported_garbage() {
-                if let Read::End = self.read()? {
-                    self.decoder.resync();
-                }
-                self.decoder.skip_garbage();
-            }
+            self.find_removal(events)?;
+            self.drop_rest_of_garbage()?;
         }
         let fifo = opener
             .join()
             .map_err(|_panic| Exit::failed("the thread that opens the response FIFO panicked"))?;
-        let fifo = fifo.map_err(|source| failed("open", &self.response_path, source))?;
+        let fifo = fifo.map_err(|source| failed("open", self.responses.path(), source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(fifo)
+        self.responses.opened(fifo);
+        Ok(())
     }
 }
 
-/// Writes to the response FIFO, which is opened at the first write, and waits for a slower host.
+/// Writes one response, to a FIFO that is chosen at the first write, and waits for a slower host.
 struct ResponseWriter<'a, I> {
-    fifo: Option<OwnedFd>,
+    target: Option<Target>,
     channel: &'a mut Channel,
     events: &'a Events,
     session: &'a mut Supervisor<I>,
+    look: Look,
     /// A response that takes a second write is larger than the default FIFO.
     writes: u64,
     /// Bytes written.
@@ -299,9 +387,12 @@ struct ResponseWriter<'a, I> {
     fault: Option<Fault>,
 }
 
+/// The reason why a response could not be delivered.
 enum Fault {
     Exit(Exit),
     Errno(Errno),
+    /// Nobody has read any of it, and nobody will: it has to be delivered again.
+    Unread,
 }
 
 impl From<Exit> for Fault {
@@ -310,71 +401,83 @@ impl From<Exit> for Fault {
     }
 }
 
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
 impl<I: Interpreter> ResponseWriter<'_, I> {
     fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        let mut fifo = match self.fifo.take() {
-            Some(fifo) => fifo,
-            None => self.channel.open_for_response(self.events, self.session)?,
-        };
+        if self.target.is_none() {
+            self.target = Some(self.channel.find_target(self.events, self.session)?);
+        }
         self.writes += 1;
         if self.writes == 2 {
             // A smaller FIFO works as well, with more system calls.
-            let _too_many_pipes = fcntl(&fifo, FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
+            let _too_many_pipes = fcntl(self.fifo(), FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
         }
-        let count = loop {
-            match write(&fifo, bytes) {
-                Ok(count) => break count,
+        loop {
+            match write(self.fifo(), bytes) {
+                Ok(count) => {
+                    self.written += count;
+                    return Ok(count);
+                }
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => {
-                    wait(vec![PollFd::new(fifo.as_fd(), PollFlags::POLLOUT)], self.events, self.session)?;
-                }
-                Err(Errno::EPIPE) if self.is_unread(&fifo)? => {
-                    fifo = self.channel.wait_for_reader(self.events, self.session)?;
-                }
+                Err(Errno::EAGAIN) => self.wait_for_host(PollFlags::POLLOUT)?,
+                Err(Errno::EPIPE) if self.is_unread()? => return Err(Fault::Unread),
                 Err(errno) => return Err(Fault::Errno(errno)),
             }
-        };
-        self.written += count;
-        self.fifo = Some(fifo);
-        Ok(count)
+        }
+    }
+
+    fn fifo(&self) -> BorrowedFd<'_> {
+        self.target.as_ref().expect("chosen at the first write").writer.as_fd()
     }
 
     /// True if nobody has read any of the bytes written.
-    fn is_unread(&self, fifo: &OwnedFd) -> Result<bool, Exit> {
-        Ok(waiting_bytes(fifo)? >= self.written)
+    fn is_unread(&self) -> Result<bool, Errno> {
+        Ok(waiting_bytes(self.fifo())? >= self.written)
     }
 
     /// Waits until somebody has begun to read the response.
-    fn wait_until_begun(&mut self) -> Result<(), Exit> {
-        let Some(mut fifo) = self.fifo.take() else { return Ok(()) };
-        if self.is_read_soon(&fifo)? {
+    fn wait_until_begun(&mut self) -> Result<(), Fault> {
+        if self.target.is_none() || self.is_read_soon()? {
             return Ok(());
         }
         loop {
-            events::signal_reads(&fifo)?;
+            events::signal_reads(self.fifo())?;
             // Checked after the signal is set up: the response may have been read before.
-            if !self.is_unread(&fifo)? {
+            if !self.is_unread()? {
                 return Ok(());
             }
-            // Without any reader the FIFO polls as broken.
-            let fds = vec![PollFd::new(fifo.as_fd(), PollFlags::empty())];
-            let has_no_reader = wait(fds, self.events, self.session)?.ready[0];
-            self.channel.find_removal_before_response(self.events)?;
-            if has_no_reader && self.is_unread(&fifo)? {
-                fifo = self.channel.wait_for_reader(self.events, self.session)?;
-            }
+            self.wait_for_host(PollFlags::empty())?;
         }
+    }
+
+    /// Waits until the FIFO polls, a signal has come, or it is time to look for a host elsewhere.
+    fn wait_for_host(&mut self, flags: PollFlags) -> Result<(), Fault> {
+        let deadline = self.look.next();
+        let writer = self.target.as_ref().expect("chosen at the first write").writer.as_fd();
+        let fds = vec![PollFd::new(writer, flags | PollFlags::POLLERR)];
+        wait(fds, Some(deadline), self.events, self.session)?;
+        self.channel.find_removal(self.events)?;
+        // What has readers may be a copy in a process that the host has forked, while the host itself waits at the path.
+        if self.is_unread()? && (!has_reader(self.fifo()) || self.channel.responses.has_new_reader()) {
+            return Err(Fault::Unread);
+        }
+        Ok(())
     }
 
     /// Stays awake for the moment in which most hosts begin to read: they get the end of the file sooner. If one does not, the
     /// next responses go without, for the processors are busy.
-    fn is_read_soon(&mut self, fifo: &OwnedFd) -> Result<bool, Exit> {
+    fn is_read_soon(&mut self) -> Result<bool, Errno> {
         if let Some(left) = self.channel.drowsy.checked_sub(1) {
             self.channel.drowsy = left;
             return Ok(false);
         }
         let asleep_at = Instant::now() + WAKEFUL_TIME;
-        while self.is_unread(fifo)? {
+        while self.is_unread()? {
             if Instant::now() >= asleep_at {
                 self.channel.drowsy = DROWSY_RESPONSES;
                 return Ok(false);
@@ -382,6 +485,24 @@ impl<I: Interpreter> ResponseWriter<'_, I> {
             thread::yield_now();
         }
         Ok(true)
+    }
+}
+
+/// The times at which a response that nobody reads is looked after: ever less often.
+struct Look {
+    pause: Duration,
+}
+
+impl Look {
+    fn new() -> Self {
+        Self { pause: FIRST_LOOK }
+    }
+
+    /// The time of the next look.
+    fn next(&mut self) -> Instant {
+        let at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_LOOK);
+        at
     }
 }
 
@@ -398,22 +519,25 @@ impl<I: Interpreter> Write for ResponseWriter<'_, I> {
     }
 }
 
-/// Waits until one of these descriptors is ready, or a signal has come, and handles the session's output.
+/// Waits until one of these descriptors is ready, a signal has come or the deadline has passed, and handles the session's
+/// output.
 fn wait(
     fds: Vec<PollFd<'_>>,
+    deadline: Option<Instant>,
     events: &Events,
     session: &mut Supervisor<impl Interpreter>,
 ) -> Result<Wake, Exit> {
     let given = fds.len();
     let mut fds = fds;
     session.poll_fds(&mut fds);
-    let wake = events.wait(fds, None)?;
+    let wake = events.wait(fds, deadline)?;
     session.maintain(&wake.ready[given..])?;
     Ok(wake)
 }
 
 enum Read {
-    Some,
+    /// This many bytes are in the buffer.
+    Some(usize),
     Nothing,
     End,
 }
@@ -427,8 +551,8 @@ fn open_reader(path: &Path) -> Result<OwnedFd, Exit> {
         .map_err(|source| failed("open", path, source))
 }
 
-fn open_writer(path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
-    OpenOptions::new().write(true).custom_flags(flags.bits() | libc::O_CLOEXEC).open(path).map(OwnedFd::from)
+fn replaced(path: &Path) -> Exit {
+    failed("serve", path, io::Error::other("another file took its place"))
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> Exit {

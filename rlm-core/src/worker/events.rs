@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,14 +38,14 @@ pub struct Wake {
 /// Signal that a response was read.
 const READ_SIGNAL: Signal = Signal::SIGIO;
 
-/// Signal that something was deleted from the control directory.
-const DELETION_SIGNAL: Signal = Signal::SIGURG;
+/// Signal that an entry of the control directory has changed.
+const CHANGE_SIGNAL: Signal = Signal::SIGURG;
 
 /// From `asm-generic/fcntl.h`.
 const F_SETSIG: libc::c_int = 10;
 
-/// `DN_DELETE | DN_MULTISHOT` from `linux/fcntl.h`.
-const EACH_DELETION: libc::c_uint = 0x8000_0008;
+/// `DN_CREATE | DN_DELETE | DN_RENAME | DN_MULTISHOT` from `linux/fcntl.h`.
+const EACH_CHANGE: libc::c_uint = 0x8000_001c;
 
 /// Descriptors for signals and for the host's death.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ pub struct Events {
     /// `/proc/PID/status` of the guard, which passes signals on.
     guard: Option<File>,
     forwarding: ForwardFlag,
-    /// Something was deleted from the control directory.
-    deletion: Cell<bool>,
+    /// An entry of the control directory has changed.
+    change: Cell<bool>,
 }
 
 impl Events {
@@ -76,7 +76,7 @@ impl Events {
     pub fn new(host: Option<Pid>, forwarding: ForwardFlag) -> Result<Self, Exit> {
         let mut signals = Self::signals();
         signals.add(READ_SIGNAL);
-        signals.add(DELETION_SIGNAL);
+        signals.add(CHANGE_SIGNAL);
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let host = match host.map(sys::pidfd).transpose() {
@@ -85,7 +85,7 @@ impl Events {
             Err(errno) => return Err(errno.into()),
         };
         let guard = File::open(format!("/proc/{}/status", nix::unistd::getppid())).ok();
-        Ok(Self { signals, host, guard, forwarding, deletion: Cell::new(false) })
+        Ok(Self { signals, host, guard, forwarding, change: Cell::new(false) })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed.
@@ -115,9 +115,9 @@ impl Events {
         Ok(Wake { interrupt, ready })
     }
 
-    /// True if something was deleted from the control directory since the last call.
-    pub(super) fn take_deletion(&self) -> bool {
-        self.deletion.take()
+    /// True if an entry of the control directory was made, removed or renamed since the last call.
+    pub(super) fn take_change(&self) -> bool {
+        self.change.take()
     }
 
     /// Discards the interrupts that came before a call: they were for an earlier call. Includes those that the guard has not
@@ -150,7 +150,7 @@ impl Events {
                 // Children have descriptors of their own, and orphans are reaped elsewhere. A wait for a read checks again
                 // after each wake.
                 Ok(Signal::SIGCHLD | READ_SIGNAL) | Err(_) => {}
-                Ok(DELETION_SIGNAL) => self.deletion.set(true),
+                Ok(CHANGE_SIGNAL) => self.change.set(true),
                 Ok(signal) => return Err(Exit::Signalled(signal)),
             }
         }
@@ -162,7 +162,7 @@ impl Events {
 ///
 /// # Errors
 /// The descriptor is not a pipe.
-pub(super) fn signal_reads(writer: &OwnedFd) -> Result<(), Errno> {
+pub(super) fn signal_reads(writer: BorrowedFd<'_>) -> Result<(), Errno> {
     let (fd, this) = (writer.as_raw_fd(), Pid::this().as_raw());
     // SAFETY: both calls take plain integers and an open descriptor.
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, this) })?;
@@ -170,17 +170,17 @@ pub(super) fn signal_reads(writer: &OwnedFd) -> Result<(), Errno> {
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK | libc::O_ASYNC) }).map(drop)
 }
 
-/// Asks for a wake when something is deleted from a directory, as long as the descriptor is open (`dnotify`).
+/// Asks for a wake when an entry of a directory is made, removed or renamed, as long as the descriptor is open (`dnotify`).
 ///
 /// # Errors
 /// It cannot be opened, or the system has no dnotify.
-pub(super) fn signal_deletions(directory: &Path) -> io::Result<OwnedFd> {
+pub(super) fn signal_changes(directory: &Path) -> io::Result<OwnedFd> {
     let directory = File::open(directory)?;
     let fd = directory.as_raw_fd();
     // SAFETY: both calls take plain integers and an open descriptor.
-    Errno::result(unsafe { libc::fcntl(fd, F_SETSIG, DELETION_SIGNAL as libc::c_int) })?;
+    Errno::result(unsafe { libc::fcntl(fd, F_SETSIG, CHANGE_SIGNAL as libc::c_int) })?;
     // SAFETY: as above.
-    Errno::result(unsafe { libc::fcntl(fd, libc::F_NOTIFY, EACH_DELETION) })?;
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_NOTIFY, EACH_CHANGE) })?;
     Ok(directory.into())
 }
 

@@ -33,7 +33,7 @@ use crate::sys;
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
 
 /// Forks, and runs `serve` in the child. The parent guards the child: once the child has ended for any reason, it runs
-/// `clean_up` and returns the child's exit status.
+/// `clean_up` with the child's status and returns that.
 ///
 /// Must be called while the process has one thread.
 ///
@@ -41,7 +41,7 @@ const SERVER_GRACE: Duration = Duration::from_millis(1700);
 /// The fork fails.
 pub fn run_guarded(
     serve: impl FnOnce(ForwardFlag) -> ExitCode,
-    clean_up: impl FnOnce(),
+    clean_up: impl FnOnce(i32),
 ) -> Result<ExitCode, Errno> {
     events::block_signals()?;
     seal_descriptors();
@@ -61,7 +61,7 @@ pub fn run_guarded(
         ForkResult::Parent { child } => {
             let status = guard_server(child, forwarding);
             descendants::end_all();
-            clean_up();
+            clean_up(status.unwrap_or(-1));
             Ok(ExitCode::from(u8::try_from(status?).unwrap_or(u8::MAX)))
         }
     }

@@ -20,6 +20,7 @@ pub mod output;
 pub mod pipes;
 pub mod process;
 pub mod program;
+mod responses;
 pub mod serve;
 pub mod settings;
 pub mod supervisor;

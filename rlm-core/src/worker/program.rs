@@ -78,9 +78,12 @@ pub fn main<P: Program>() -> ExitCode {
     let environment = std::env::vars_os().collect::<Environment>();
     let guarded = guard::run_guarded(
         |forwarding| run(program, &control, &environment, ready, forwarding),
-        || {
-            // The server removes the flag itself, unless it was killed. If the directory is gone, so is the flag.
-            let _directory_gone = control.clear_ready();
+        |status| {
+            // The server removes the flag itself, unless it was killed. One that could not go on may have lost its place to
+            // another worker, whose flag it is then. If the directory is gone, so is the flag.
+            if status != i32::from(CANNOT_SERVE) {
+                let _directory_gone = control.clear_ready();
+            }
         },
     );
     guarded.unwrap_or_else(|errno| {
@@ -155,7 +158,10 @@ fn start_and_serve<P: Program>(
         }
     };
     let exit = serve(&mut session, history_session, control, &mut channel, &events, log, on_ready);
-    if let Err(error) = control.clear_ready() {
+    // Otherwise it is that of the worker that took this one's place.
+    if channel.is_in_place()
+        && let Err(error) = control.clear_ready()
+    {
         log.line(with_causes(&error));
     }
     // Terminal and pipes are closed first: the session's processes get SIGHUP, and exit hooks do not wait for us.

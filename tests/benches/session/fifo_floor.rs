@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use rlm_core::control::ControlDir;
+use rlm_core::control::{ControlDir, make_fifo};
 use tempfile::TempDir;
 
 /// The argument that makes this program the peer; it is followed by the directory of the FIFOs.
@@ -30,7 +30,9 @@ impl FifoFloor {
     pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let control = ControlDir::new(dir.path());
-        control.make_fifos().unwrap();
+        for path in [control.command_fifo(), control.response_fifo()] {
+            make_fifo(&path).unwrap();
+        }
         let this = std::env::current_exe().unwrap();
         let child = Command::new(this).args([OsStr::new(PEER_ARGUMENT), dir.path().as_os_str()]).spawn();
         Self { child: child.unwrap(), control, _dir: dir }

@@ -2,7 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write};
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_core::control::ControlDir;
 use rlm_core::frame::{Decoder, Frame};
 use rlm_core::limits::MAX_REQUEST_BYTES;
 use rlm_core::protocol::{Outcome, Response, State, Status};
@@ -258,6 +265,7 @@ fn a_response_is_not_lost_to_a_reader_that_the_host_forked() {
         let seq = worker.send_call(&code, json!({}));
         check(&worker.receive_bytes(), seq);
         // It comes when the copy is gone.
+        let copy = worker.open_responses();
         let seq = worker.send_call(&code, json!({}));
         wait_until("the response comes", || waiting_bytes(&copy).unwrap() > 0);
         drop(copy);
@@ -319,27 +327,28 @@ fn a_reader_that_is_opened_before_the_request_gets_the_response_alone() {
     worker.end();
 }
 
-/// For reading alone it sees the end of the file between responses, for reading and writing never.
 #[test]
-fn a_reader_that_stays_open_gets_each_response() {
-    for is_writer_too in [false, true] {
-        let mut worker = Worker::bash();
-        let path = worker.control.response_fifo();
-        let reader = match is_writer_too {
-            false => worker.open_responses(),
-            true => File::options().read(true).write(true).open(path).unwrap(),
-        };
+fn a_host_that_holds_the_fifo_for_reading_and_writing_gets_each_response() {
+    let mut worker = Worker::bash();
+    let path = worker.control.response_fifo();
+    for _ in 0..3 {
+        let holder = File::options().read(true).write(true).open(&path).unwrap();
         let mut decoder = Decoder::new(1 << 20);
         for _ in 0..100 {
             let seq = worker.send_call("echo on", json!({}));
-            assert_eq!(next_response(&mut decoder, &reader).seq, seq);
+            assert_eq!(next_response(&mut decoder, &holder).seq, seq);
         }
-        drop(reader);
-        // The end of the last response, for which this host did not wait, would be the next reader's.
-        rlm_tests::wait_for_closed_responses(worker.server());
+        // A reader at the path comes first, then the host that holds the FIFO again.
+        let reader = worker.open_responses();
+        let seq = worker.send_call("echo on", json!({}));
+        let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&reader)).unwrap();
+        assert_eq!(response.seq, seq);
+        let seq = worker.send_call("echo on", json!({}));
+        assert_eq!(next_response(&mut decoder, &holder).seq, seq);
+        drop(holder);
         assert_eq!(worker.output("echo on"), "on\n");
-        worker.end();
     }
+    worker.end();
 }
 
 /// The next response on a reader that stays open.
@@ -377,43 +386,116 @@ fn a_host_that_forks_all_the_time_gets_each_response_with_its_end() {
     worker.end();
 }
 
+/// It gave up on the first, or does not wait its turn.
 #[test]
-fn a_host_that_reads_after_the_next_request_gets_both_responses_in_turn() {
+fn a_late_response_is_alone_in_its_reading() {
     let mut worker = Worker::bash();
-    for is_reader_there in [false, true] {
-        let reader = is_reader_there.then(|| worker.open_responses());
+    for has_reader in [false, true].repeat(30) {
+        let reader = has_reader.then(|| worker.open_responses());
         let first = worker.send_call("echo first", json!({}));
         if let Some(reader) = &reader {
             wait_until("the response comes", || waiting_bytes(reader).unwrap() > 0);
         }
         let second = worker.send_call("echo second", json!({}));
-        // The two may meet in the FIFO.
         let reader = reader.unwrap_or_else(|| worker.open_responses());
-        let mut decoder = Decoder::new(1 << 20);
-        assert_eq!(next_response(&mut decoder, &reader).seq, first);
-        assert_eq!(next_response(&mut decoder, &reader).seq, second);
-        drop(reader);
-        rlm_tests::wait_for_closed_responses(worker.server());
+        let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&reader)).unwrap();
+        assert_eq!(response.seq, first);
+        assert_eq!(worker.receive().seq, second);
     }
     assert_eq!(worker.output("echo on"), "on\n");
     worker.end();
 }
 
 #[test]
-fn a_host_that_gives_up_on_a_short_response_gets_the_next_one_whole() {
+fn a_host_that_closes_in_the_middle_of_a_response_gets_the_next_one_alone() {
     let mut worker = Worker::bash();
-    for is_opened_before in [true, false].repeat(20) {
-        let early = is_opened_before.then(|| worker.open_responses());
-        worker.send_call("echo given up", json!({}));
-        let reader = early.unwrap_or_else(|| worker.open_responses());
-        rlm_tests::wait_readable(&reader, rlm_tests::PATIENCE);
-        assert_eq!((&reader).read(&mut [0; 1]).unwrap(), 1);
-        drop(reader);
-        // The rest goes when the worker has seen it.
-        rlm_tests::wait_for_closed_responses(worker.server());
-        assert_eq!(worker.output("echo on"), "on\n");
+    for bytes in [1, 20_000, 300_000].repeat(20) {
+        for is_opened_before in [true, false] {
+            let early = is_opened_before.then(|| worker.open_responses());
+            worker.send_call(&format!("head -c {bytes} /dev/zero | tr '\\0' x"), json!({}));
+            let reader = early.unwrap_or_else(|| worker.open_responses());
+            rlm_tests::wait_readable(&reader, rlm_tests::PATIENCE);
+            assert_eq!((&reader).read(&mut [0; 1]).unwrap(), 1);
+            drop(reader);
+            assert_eq!(worker.output("echo on"), "on\n");
+        }
     }
     worker.end();
+}
+
+/// A hang-up or an end of file before the response would look like the response of a dead worker.
+#[test]
+fn a_reader_that_does_not_wait_sees_no_end_of_file_before_the_response() {
+    for mut worker in [Worker::bash(), Worker::python()] {
+        for _ in 0..3 {
+            let reader = worker.open_responses();
+            let ready = poll(&mut [PollFd::new(reader.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
+            let nothing_yet = (&reader).read(&mut [0]).unwrap_err().kind();
+            assert_eq!((ready, nothing_yet), (Ok(0), std::io::ErrorKind::WouldBlock));
+            let seq = worker.send_call("1", json!({}));
+            let response: Response = serde_json::from_slice(&rlm_tests::read_to_end(&reader)).unwrap();
+            assert_eq!(response.seq, seq);
+        }
+        worker.end();
+    }
+}
+
+/// However it arrives: the host may be in the middle of a write, and its reader may be there before.
+#[test]
+fn bytes_between_documents_get_one_answer_however_many_they_are() {
+    let mut worker = Worker::bash();
+    for bytes in [70_000, 200_000, 1_000_000] {
+        for (is_opened_before, is_kept) in [(true, true), (true, false), (false, true), (false, false)] {
+            let early = is_opened_before.then(|| worker.open_responses());
+            let mut commands = worker.open_commands();
+            for piece in vec![b'x'; bytes].chunks(65_536) {
+                commands.write_all(piece).unwrap();
+                // A host that is not scheduled for a while.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let kept = is_kept.then_some(commands);
+            let text = rlm_tests::read_to_end(&early.unwrap_or_else(|| worker.open_responses()));
+            let response: Response = serde_json::from_slice(&text).unwrap();
+            assert_eq!((response.status, response.seq), (Status::Error, -1));
+            assert_eq!(worker.output("echo on"), "on\n", "{bytes} {is_opened_before} {is_kept}");
+            drop(kept);
+        }
+    }
+    worker.end();
+}
+
+#[test]
+fn a_worker_whose_fifo_is_replaced_ends_with_the_reason_in_its_log() {
+    for path in
+        [|control: &ControlDir| control.command_fifo(), |control: &ControlDir| control.response_fifo()]
+    {
+        let mut worker = Worker::bash();
+        let path = path(&worker.control);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(rlm_tests::shell_status(worker.wait()), 3);
+        let log = std::fs::read_to_string(worker.control.log_file()).unwrap();
+        assert!(log.contains(&format!("cannot serve {}", path.display())), "{log}");
+        worker.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_second_worker_in_a_control_directory_takes_the_place_of_the_first() {
+    let mut first = Worker::bash();
+    first.call("x=1");
+    let mut second = Command::new(rlm_tests::program("rlm-worker-bash"))
+        .arg("--control-dir")
+        .arg(first.control.path())
+        .spawn()
+        .unwrap();
+    assert_eq!(rlm_tests::shell_status(first.wait()), 3);
+    first.assert_nothing_left();
+    wait_until("the second worker is ready", || first.control.ready_flag().exists());
+    assert_eq!(first.output("echo ${x-none}"), "none\n");
+    kill(Pid::from_raw(second.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(rlm_tests::shell_status(second.wait().unwrap()), 143);
+    assert!(!first.control.ready_flag().exists());
 }
 
 /// Whenever it was opened, and however soon the host opens another: that one gets the response, and its end.

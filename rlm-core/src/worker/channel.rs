@@ -16,7 +16,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, PipeReader, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -26,18 +26,17 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags};
-use nix::unistd::{read, write};
+use nix::unistd::read;
 
 use super::events::{self, Events, Wake};
 use super::exit::Exit;
 use super::interpreter::Interpreter;
-use super::responses::{ResponseFifos, Target, has_reader, identity, identity_at, open_writer};
+use super::responses::{Fate, ResponseFifos, Target, identity, identity_at, open_writer};
 use super::supervisor::Supervisor;
 use crate::control::{ControlDir, make_fifo};
 use crate::frame::{Decoder, Frame};
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::protocol::Response;
-use crate::sys::waiting_bytes;
 
 /// Bytes read from the command FIFO at a time; also what a FIFO holds.
 const READ_BYTES: usize = 64 << 10;
@@ -265,7 +264,6 @@ impl Channel {
                 session,
                 look: Look::new(),
                 writes: 0,
-                written: 0,
                 fault: None,
             };
             let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
@@ -381,8 +379,6 @@ struct ResponseWriter<'a, I> {
     look: Look,
     /// A response that takes a second write is larger than the default FIFO.
     writes: u64,
-    /// Bytes written.
-    written: usize,
     /// The error of the last write.
     fault: Option<Fault>,
 }
@@ -409,75 +405,71 @@ impl From<Errno> for Fault {
 
 impl<I: Interpreter> ResponseWriter<'_, I> {
     fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
-        if self.target.is_none() {
-            self.target = Some(self.channel.find_target(self.events, self.session)?);
-        }
+        let mut target = match self.target.take() {
+            Some(target) => target,
+            None => self.channel.find_target(self.events, self.session)?,
+        };
         self.writes += 1;
         if self.writes == 2 {
             // A smaller FIFO works as well, with more system calls.
-            let _too_many_pipes = fcntl(self.fifo(), FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
+            let _too_many_pipes = fcntl(target.writer(), FcntlArg::F_SETPIPE_SZ(LARGE_PIPE_BYTES));
         }
-        loop {
-            match write(self.fifo(), bytes) {
-                Ok(count) => {
-                    self.written += count;
-                    return Ok(count);
-                }
+        let written = loop {
+            match target.write(bytes) {
+                Ok(count) => break Ok(count),
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => self.wait_for_host(PollFlags::POLLOUT)?,
-                Err(Errno::EPIPE) if self.is_unread()? => return Err(Fault::Unread),
-                Err(errno) => return Err(Fault::Errno(errno)),
+                Err(Errno::EAGAIN) => {
+                    if let Err(fault) = self.wait_for_host(&target, PollFlags::POLLOUT) {
+                        break Err(fault);
+                    }
+                }
+                Err(Errno::EPIPE) if target.is_unread()? => break Err(Fault::Unread),
+                Err(errno) => break Err(Fault::Errno(errno)),
             }
-        }
-    }
-
-    fn fifo(&self) -> BorrowedFd<'_> {
-        self.target.as_ref().expect("chosen at the first write").writer.as_fd()
-    }
-
-    /// True if nobody has read any of the bytes written.
-    fn is_unread(&self) -> Result<bool, Errno> {
-        Ok(waiting_bytes(self.fifo())? >= self.written)
+        };
+        self.target = Some(target);
+        written
     }
 
     /// Waits until somebody has begun to read the response.
     fn wait_until_begun(&mut self) -> Result<(), Fault> {
-        if self.target.is_none() || self.is_read_soon()? {
+        let Some(target) = self.target.take() else { return Ok(()) };
+        let begun = self.wait_until(&target);
+        self.target = Some(target);
+        begun
+    }
+
+    fn wait_until(&mut self, target: &Target) -> Result<(), Fault> {
+        if self.is_read_soon(target)? {
             return Ok(());
         }
         loop {
-            events::signal_reads(self.fifo())?;
+            events::signal_reads(target.writer())?;
             // Checked after the signal is set up: the response may have been read before.
-            if !self.is_unread()? {
+            if !target.is_unread()? {
                 return Ok(());
             }
-            self.wait_for_host(PollFlags::empty())?;
+            self.wait_for_host(target, PollFlags::empty())?;
         }
     }
 
     /// Waits until the FIFO polls, a signal has come, or it is time to look for a host elsewhere.
-    fn wait_for_host(&mut self, flags: PollFlags) -> Result<(), Fault> {
-        let deadline = self.look.next();
-        let writer = self.target.as_ref().expect("chosen at the first write").writer.as_fd();
-        let fds = vec![PollFd::new(writer, flags | PollFlags::POLLERR)];
-        wait(fds, Some(deadline), self.events, self.session)?;
+    fn wait_for_host(&mut self, target: &Target, flags: PollFlags) -> Result<(), Fault> {
+        let fds = vec![PollFd::new(target.writer(), flags)];
+        wait(fds, Some(self.look.next()), self.events, self.session)?;
         self.channel.find_removal(self.events)?;
-        // What has readers may be a copy in a process that the host has forked, while the host itself waits at the path.
-        if self.is_unread()? && (!has_reader(self.fifo()) || self.channel.responses.has_new_reader()) {
-            return Err(Fault::Unread);
-        }
-        Ok(())
+        if self.channel.responses.fate(target)? == Fate::Lost { Err(Fault::Unread) } else { Ok(()) }
     }
 
     /// Stays awake for the moment in which most hosts begin to read: they get the end of the file sooner. If one does not, the
     /// next responses go without, for the processors are busy.
-    fn is_read_soon(&mut self) -> Result<bool, Errno> {
+    fn is_read_soon(&mut self, target: &Target) -> Result<bool, Errno> {
         if let Some(left) = self.channel.drowsy.checked_sub(1) {
             self.channel.drowsy = left;
             return Ok(false);
         }
         let asleep_at = Instant::now() + WAKEFUL_TIME;
-        while self.is_unread()? {
+        while target.is_unread()? {
             if Instant::now() >= asleep_at {
                 self.channel.drowsy = DROWSY_RESPONSES;
                 return Ok(false);

@@ -45,6 +45,12 @@ impl ControlError {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// True if the file, or the directory that it belongs in, does not exist.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
 }
 
 type Result<T> = std::result::Result<T, ControlError>;
@@ -195,8 +201,9 @@ impl ControlDir {
     /// The directory cannot be written.
     pub fn open_history(&self) -> Result<History> {
         let path = self.history_file();
-        let file = append(&path).map_err(|error| at("cannot open the history", &path, error))?;
-        Ok(History { file, path })
+        let opened = append_to().read(true).open(&path);
+        let file = opened.map_err(|error| at("cannot open the history", &path, error))?;
+        Ok(History { file, path, may_be_unfinished: true })
     }
 
     /// Opens the log file for appending.
@@ -205,7 +212,7 @@ impl ControlDir {
     /// The directory cannot be written.
     pub fn open_log(&self) -> Result<File> {
         let path = self.log_file();
-        append(&path).map_err(|error| at("cannot open the log", &path, error))
+        append_to().open(&path).map_err(|error| at("cannot open the log", &path, error))
     }
 
     fn replace(&self, path: &Path, value: &impl Serialize) -> Result<()> {
@@ -224,7 +231,11 @@ impl ControlDir {
             .open(&temporary)
             .and_then(|mut file| file.write_all(text))
             .and_then(|()| fs::rename(&temporary, path));
-        written.map_err(|error| at("cannot write", path, error))
+        written.map_err(|error| {
+            // On a full disk its bytes are needed.
+            let _never_made = fs::remove_file(&temporary);
+            at("cannot write", path, error)
+        })
     }
 }
 
@@ -233,16 +244,27 @@ impl ControlDir {
 pub struct History {
     file: File,
     path: PathBuf,
+    /// A worker that was killed, or an append that failed, may have left a part of a line.
+    may_be_unfinished: bool,
 }
 
 impl History {
-    /// Appends one call as one line.
+    /// Appends one call as one line, or nothing.
     ///
     /// # Errors
-    /// For example, the disk is full or the file was removed.
+    /// For example, the disk is full.
     pub fn append(&mut self, entry: &HistoryEntry) -> Result<()> {
-        let written = jsonl::line(entry).and_then(|line| jsonl::append(&self.file, &line));
-        written.map_err(|error| at("cannot append to the history", &self.path, error))
+        self.append_line(entry).map_err(|error| at("cannot append to the history", &self.path, error))
+    }
+
+    fn append_line(&mut self, entry: &HistoryEntry) -> io::Result<()> {
+        if self.may_be_unfinished {
+            jsonl::remove_unfinished_line(&self.file)?;
+        }
+        self.may_be_unfinished = true;
+        jsonl::append(&self.file, &jsonl::line(entry)?)?;
+        self.may_be_unfinished = false;
+        Ok(())
     }
 }
 
@@ -256,9 +278,12 @@ pub fn make_fifo(path: &Path) -> Result<()> {
         .map_err(|errno| at("cannot make the FIFO", path, errno.into()))
 }
 
-fn append(path: &Path) -> io::Result<File> {
-    // Never block on something that a session planted there. A link is followed: a host may have put it there.
-    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)
+/// Opens files for appending. Never blocks on something that a session planted there. A link is followed: a host may
+/// have put it there.
+fn append_to() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+    options
 }
 
 /// Path at which a file is written before it is renamed into place.

@@ -4,10 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rlm_core::env;
+use rlm_core::memory::Allocator;
 use rlm_core::protocol::Context;
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Exit, Program, Settings, program};
 use rlm_worker_bash::{BashConfig, BashSession, tools};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 #[derive(Default)]
 struct BashWorker;

@@ -5,11 +5,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rlm_core::env;
+use rlm_core::memory::Allocator;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Exit, Program, Settings, program};
 use rlm_worker_python::wire::Setup;
 use rlm_worker_python::{ENGINE, Python, PythonConfig, PythonSession, tools};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 #[derive(Default)]
 struct PythonWorker {

@@ -65,6 +65,7 @@ pub struct Setup {
     arguments: Vec<OsString>,
     env: Vec<(String, String)>,
     prepare: fn(&ControlDir),
+    stderr: Stdio,
 }
 
 impl Setup {
@@ -90,7 +91,7 @@ impl Setup {
     #[must_use]
     pub fn of(name: &str) -> Self {
         let (arguments, env) = (Vec::new(), Vec::new());
-        Self { program: program(name), arguments, env, prepare: |_| {} }
+        Self { program: program(name), arguments, env, prepare: |_| {}, stderr: Stdio::inherit() }
     }
 
     /// Starts this file instead of the program.
@@ -118,6 +119,13 @@ impl Setup {
     #[must_use]
     pub fn prepare(mut self, prepare: fn(&ControlDir)) -> Self {
         self.prepare = prepare;
+        self
+    }
+
+    /// Where the worker's standard error goes, instead of the test's own.
+    #[must_use]
+    pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = stderr.into();
         self
     }
 
@@ -152,7 +160,7 @@ impl Setup {
             .envs(self.env)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(self.stderr)
             .process_group(0)
             .spawn()
             .unwrap();

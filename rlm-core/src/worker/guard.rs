@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 
@@ -32,8 +32,8 @@ use crate::sys;
 /// [`crate::limits::SHUTDOWN_LIMIT`] by the time that the guard's own sweep takes.
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
 
-/// Forks, and runs `serve` in the child. The parent guards the child: once the child has ended for any reason, it runs
-/// `clean_up` with the child's status and returns that.
+/// Forks, and runs `serve` in the child. The parent guards the child: once the child has ended for any reason, it passes
+/// the child's status, as a shell shows it, to `clean_up`, which returns its own.
 ///
 /// Must be called while the process has one thread.
 ///
@@ -41,9 +41,10 @@ const SERVER_GRACE: Duration = Duration::from_millis(1700);
 /// The fork fails.
 pub fn run_guarded(
     serve: impl FnOnce(ForwardFlag) -> ExitCode,
-    clean_up: impl FnOnce(i32),
+    clean_up: impl FnOnce(i32) -> ExitCode,
 ) -> Result<ExitCode, Errno> {
     events::block_signals()?;
+    ignore_file_size_signal()?;
     seal_descriptors();
     // A call may print 16 MiB before the worker sits idle for hours.
     memory::free_blocks_at_once(128 << 10);
@@ -61,10 +62,16 @@ pub fn run_guarded(
         ForkResult::Parent { child } => {
             let status = guard_server(child, forwarding);
             descendants::end_all();
-            clean_up(status.unwrap_or(-1));
-            Ok(ExitCode::from(u8::try_from(status?).unwrap_or(u8::MAX)))
+            Ok(clean_up(status?))
         }
     }
+}
+
+/// A write beyond a file size limit that the host set fails like one on a full disk, instead of ending the process.
+/// The session's processes get the default action back.
+fn ignore_file_size_signal() -> Result<(), Errno> {
+    // SAFETY: no handler is installed.
+    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }.map(drop)
 }
 
 /// Marks every descriptor beyond the standard three close-on-exec: descriptors that the host left open are not for the

@@ -7,18 +7,22 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::signal::Signal;
+
 use super::channel::Channel;
 use super::events::Events;
 use super::exit::Exit;
 use super::forward_flag::ForwardFlag;
 use super::interpreter::{Description, Interpreter};
-use super::log::Log;
+use super::log::{Log, print_error};
 use super::serve::serve;
 use super::settings::{Environment, Settings};
 use super::supervisor::Supervisor;
 use super::{descendants, guard};
 use crate::control::ControlDir;
 use crate::error::with_causes;
+use crate::memory::OUT_OF_MEMORY;
 use crate::protocol::{Context, HistorySession};
 
 /// Exit status if the session cannot be started or served.
@@ -84,6 +88,7 @@ pub fn main<P: Program>() -> ExitCode {
             if status != i32::from(CANNOT_SERVE) {
                 let _directory_gone = control.clear_ready();
             }
+            after_server(P::NAME, &control, status)
         },
     );
     guarded.unwrap_or_else(|errno| {
@@ -101,7 +106,7 @@ fn run<P: Program>(
     forwarding: ForwardFlag,
 ) -> ExitCode {
     let mut log = match control.open_log() {
-        Ok(file) => Log::new(Some(file)),
+        Ok(file) => Log::new(P::NAME, file),
         Err(error) => {
             print_error(format_args!("{}: {}", P::NAME, with_causes(&error)));
             return ExitCode::from(CANNOT_SERVE);
@@ -114,11 +119,47 @@ fn run<P: Program>(
         Exit::Signalled(signal) => ExitCode::from(128 + *signal as u8),
         Exit::Failed(_) => ExitCode::from(CANNOT_SERVE),
     };
-    log.line(with_causes(&exit));
-    if matches!(exit, Exit::Failed(_)) {
-        print_error(format_args!("{}: {}", P::NAME, with_causes(&exit)));
+    match exit {
+        Exit::Failed(_) => log.failure(with_causes(&exit)),
+        exit => log.line(exit),
     }
     code
+}
+
+/// Logs how the server ended if it could not do so itself. Returns the exit status of the worker.
+fn after_server(program: &'static str, control: &ControlDir, status: i32) -> ExitCode {
+    let status = u8::try_from(status).unwrap_or(u8::MAX);
+    let killed_by = status.checked_sub(128).and_then(|signal| Signal::try_from(i32::from(signal)).ok());
+    // Signals that the server handles are in its log.
+    let killed_by = killed_by.filter(|signal| !Events::signals().contains(*signal));
+    if status != OUT_OF_MEMORY && killed_by.is_none() {
+        return ExitCode::from(status);
+    }
+    let mut log = control.open_log().map(|file| Log::new(program, file));
+    let mut fail = |message: &str| match &mut log {
+        Ok(log) => log.failure(message),
+        Err(_directory_gone) => print_error(format_args!("{program}: {message}")),
+    };
+    match killed_by {
+        Some(signal) => {
+            fail(&format!("the serving process was ended by {signal}"));
+            ExitCode::from(status)
+        }
+        None => {
+            fail(&format!("cannot continue: out of memory; {}", address_space_limit()));
+            ExitCode::from(CANNOT_SERVE)
+        }
+    }
+}
+
+/// The limit of this process's address space, in words.
+fn address_space_limit() -> String {
+    match getrlimit(Resource::RLIMIT_AS) {
+        Ok((bytes, _)) if bytes != RLIM_INFINITY => {
+            format!("the address space of a process is limited to {bytes} bytes (RLIMIT_AS)")
+        }
+        _ => "the address space of a process has no limit (RLIMIT_AS)".to_owned(),
+    }
 }
 
 /// Serves until the worker ends, and returns the reason. An error means that no call could be taken.
@@ -215,8 +256,4 @@ fn take_descriptor(fd: RawFd) -> OwnedFd {
 /// Prints for people. If nobody reads, nothing is lost: failures are logged too.
 fn print(text: &str) {
     let _nobody_listens = std::io::stdout().write_all(text.as_bytes());
-}
-
-fn print_error(message: impl std::fmt::Display) {
-    let _nobody_listens = writeln!(std::io::stderr(), "{message}");
 }

@@ -12,7 +12,8 @@ use super::exit::Exit;
 use super::interpreter::{CallReport, Description, Interpreter};
 use super::log::Log;
 use super::supervisor::Supervisor;
-use crate::control::{ControlDir, History};
+use crate::control::{ControlDir, ControlError, History};
+use crate::error::with_causes;
 use crate::frame::{Frame, excerpt, scan_seq};
 use crate::json::JsonText;
 use crate::limits::{MAX_HISTORY_VARIABLES_BYTES, MAX_REQUEST_BYTES};
@@ -41,6 +42,8 @@ pub fn serve(
         history,
         history_session: Some(history_session),
         answer: Answer::default(),
+        answer_is_saved: true,
+        has_logged_fault: false,
         execution_count: 0,
         ready_since: Instant::now(),
         log,
@@ -62,6 +65,10 @@ struct Server<'a> {
     /// The session for the first line of the history, until that line is written.
     history_session: Option<HistorySession>,
     answer: Answer,
+    /// False while the answer file lacks the answer.
+    answer_is_saved: bool,
+    /// True once the log has the fault of the files that could not be written last.
+    has_logged_fault: bool,
     execution_count: u64,
     ready_since: Instant,
     log: &'a mut Log,
@@ -96,49 +103,76 @@ impl Server<'_> {
                 let number = self.execution_count + 1;
                 let timed = Timed::run(events, || session.execute(&call, number, events))?;
                 self.execution_count = number;
-                let (response, entry) = self.record(timed, Operation::Execute, call.seq)?;
-                self.append(HistoryEntry { code: call.code, source: call.source, ..entry })?;
-                Ok(response)
+                let rest = |entry| HistoryEntry { code: call.code, source: call.source, ..entry };
+                self.record(timed, Operation::Execute, call.seq, rest)
             }
             Request::Reset { seq } => {
                 let timed = Timed::run(events, || session.reset(events))?;
-                let (response, entry) = self.record(timed, Operation::Reset, seq)?;
-                self.append(entry)?;
-                Ok(response)
+                self.record(timed, Operation::Reset, seq, |entry| entry)
             }
             Request::Set { seq, variables } => {
                 let timed = Timed::run(events, || session.set(&variables, events))?;
-                let (response, entry) = self.record(timed, Operation::Set, seq)?;
                 let (variables, variables_omitted) = bounded(variables);
-                self.append(HistoryEntry { variables: Some(variables), variables_omitted, ..entry })?;
-                Ok(response)
+                let rest = |entry| HistoryEntry { variables: Some(variables), variables_omitted, ..entry };
+                self.record(timed, Operation::Set, seq, rest)
             }
             Request::Info { seq } => self.describe(seq, &session.describe()),
             Request::Shutdown => Err(Exit::Shutdown),
         }
     }
 
-    /// Completes the response and its line of the history. The answer file is replaced first if the answer has changed.
+    /// Completes the response, and writes the answer file, if the answer has changed, and the line of the history, to
+    /// which `rest` adds what only the request has.
+    ///
+    /// A request that was served is answered even on a full disk: the response says then which files lack it.
     fn record(
         &mut self,
         Timed { report, started_at, seconds }: Timed,
         op: Operation,
         seq: i64,
-    ) -> Result<(Response, HistoryEntry), Exit> {
+        rest: impl FnOnce(HistoryEntry) -> HistoryEntry,
+    ) -> Result<Response, Exit> {
         if let Some(answer) = &report.answer
             && *answer != self.answer
         {
             self.answer.clone_from(answer);
-            self.control.write_answer(&self.answer).map_err(Exit::failed)?;
+            self.answer_is_saved = false;
         }
-        let response = report.into_response(seq, self.execution_count, self.answer.clone(), seconds);
-        let entry = HistoryEntry::of(&response, op, started_at);
-        Ok((response, entry))
+        let mut response = report.into_response(seq, self.execution_count, self.answer.clone(), seconds);
+        let entry = rest(HistoryEntry::of(&response, op, started_at));
+        let mut faults = Vec::new();
+        if let Err(error) = self.save_answer() {
+            if error.is_missing() {
+                // Nobody can reach a worker whose directory is gone.
+                return Err(Exit::failed(error));
+            }
+            faults.push(format!("the answer is only in this response: {}", with_causes(&error)));
+        }
+        if let Err(error) = self.append(entry) {
+            faults.push(format!("the history lacks this request: {}", with_causes(&error)));
+        }
+        if !faults.is_empty() && !self.has_logged_fault {
+            self.log.line(faults.join("; "));
+        }
+        self.has_logged_fault = !faults.is_empty();
+        response.hint =
+            response.hint.into_iter().chain(faults).reduce(|hint, fault| format!("{hint}; {fault}"));
+        Ok(response)
     }
 
-    fn append(&mut self, entry: HistoryEntry) -> Result<(), Exit> {
-        let entry = HistoryEntry { session: self.history_session.take(), ..entry };
-        self.history.append(&entry).map_err(Exit::failed)
+    fn save_answer(&mut self) -> Result<(), ControlError> {
+        if !self.answer_is_saved {
+            self.control.write_answer(&self.answer)?;
+            self.answer_is_saved = true;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, entry: HistoryEntry) -> Result<(), ControlError> {
+        let entry = HistoryEntry { session: self.history_session.clone(), ..entry };
+        self.history.append(&entry)?;
+        self.history_session = None;
+        Ok(())
     }
 
     fn describe(&self, seq: i64, description: &Description) -> Result<Response, Exit> {

@@ -241,22 +241,6 @@ fn a_response_fifo_that_is_taken_away_ends_the_worker_with_the_path_in_its_log()
 }
 
 #[test]
-fn a_full_disk_ends_the_worker_with_the_path_in_its_log() {
-    let setup = Setup::bash()
-        .prepare(|control| std::os::unix::fs::symlink("/dev/full", control.history_file()).unwrap());
-    let mut worker = setup.start();
-    worker.send_call("sleep 1000 & :", json!({}));
-    assert_eq!(shell_status(worker.wait()), 3);
-    let log = std::fs::read_to_string(worker.control.log_file()).unwrap();
-    let path = worker.control.history_file();
-    assert!(
-        log.contains(&format!("cannot append to the history {}: No space left", path.display())),
-        "{log}"
-    );
-    worker.assert_nothing_left();
-}
-
-#[test]
 fn an_idle_worker_sleeps() {
     let mut worker = Worker::bash();
     worker.output(":");

@@ -7,6 +7,7 @@ mod embedding;
 mod endings;
 mod environment;
 mod exits;
+mod faults;
 mod hostile_shell;
 mod limits;
 mod mcp;

@@ -24,6 +24,16 @@ pub const EXEC_TIMEOUT: &str = "RLM_EXEC_TIMEOUT";
 pub const MAX_OUTPUT_BYTES: &str = "RLM_MAX_OUTPUT_BYTES";
 /// Process id of the host: the worker ends when that process ends.
 pub const HOST_PID: &str = "RLM_HOST_PID";
+/// Most processes and threads of a session. No limit when absent.
+pub const LIMIT_PROCESSES: &str = "RLM_LIMIT_PROCESSES";
+/// Most memory of a session in bytes. No limit when absent.
+pub const LIMIT_MEMORY: &str = "RLM_LIMIT_MEMORY";
+/// Largest file that a session can write, in bytes. No limit when absent.
+pub const LIMIT_FILE_SIZE: &str = "RLM_LIMIT_FILE_SIZE";
+/// Most CPU time of one process of a session, in seconds. No limit when absent.
+pub const LIMIT_CPU: &str = "RLM_LIMIT_CPU";
+/// Directory of the cgroup in which sessions with limits get theirs, default the worker's own.
+pub const CGROUP: &str = "RLM_CGROUP";
 /// `TERM` of a session, default `dumb`.
 pub const TERM: &str = "RLM_TERM";
 /// Width of a bash session's terminal, default 80.
@@ -46,6 +56,9 @@ pub const FS_JAIL: &str = "RLM_FS_JAIL";
 /// `1` or `true`: Python sessions have the functions `FINAL` and `FINAL_VAR`, which set the answer.
 pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
 
+/// The limits of a session's resources.
+pub const LIMITS: [&str; 4] = [LIMIT_PROCESSES, LIMIT_MEMORY, LIMIT_FILE_SIZE, LIMIT_CPU];
+
 /// The `RLM_*` names that a session itself gets: what code in the REPL needs to call back.
 pub const SESSION_NAMES: [&str; 8] = [
     ROOT_TOOL_URL,
@@ -59,8 +72,13 @@ pub const SESSION_NAMES: [&str; 8] = [
 ];
 
 /// The `RLM_*` names that configure a worker, and that a person may have set for it.
-const WORKER_NAMES: [&str; 11] = [
+const WORKER_NAMES: [&str; 16] = [
     MAX_OUTPUT_BYTES,
+    LIMIT_PROCESSES,
+    LIMIT_MEMORY,
+    LIMIT_FILE_SIZE,
+    LIMIT_CPU,
+    CGROUP,
     TERM,
     COLUMNS,
     ROWS,

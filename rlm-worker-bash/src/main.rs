@@ -7,7 +7,7 @@ use rlm_core::env;
 use rlm_core::memory::Allocator;
 use rlm_core::protocol::Context;
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Exit, Program, Settings, program};
+use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
 use rlm_worker_bash::{BashConfig, BashSession, tools};
 
 #[global_allocator]
@@ -32,6 +32,9 @@ Options:
 Environment: RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, RLM_TERM, RLM_COLUMNS, RLM_ROWS, RLM_PASS_ENV,
 RLM_BASH, and the root-tool variables, which are passed on to the session.
 
+Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMIT_MEMORY and RLM_LIMIT_FILE_SIZE
+(bytes), RLM_LIMIT_CPU (seconds); RLM_CGROUP, the cgroup for them.
+
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
 
@@ -45,6 +48,7 @@ This is not a security sandbox: the session's code runs with the rights of this 
         environment: &Environment,
         settings: Settings,
         context: Context,
+        confinement: Confinement,
     ) -> Result<BashConfig, Exit> {
         let size = |text: &str| text.parse::<u16>().ok().filter(|size| *size > 0);
         let expected = "a number from 1 to 65535";
@@ -58,6 +62,7 @@ This is not a security sandbox: the session's code runs with the rights of this 
             bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),
             workdir: context.fs_root,
             env: session_env,
+            confinement,
             max_output_bytes: settings.max_output_bytes,
             rows: rows.unwrap_or(24),
             columns: columns.unwrap_or(80),

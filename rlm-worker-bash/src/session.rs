@@ -14,7 +14,8 @@ use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::supervisor::wait_until_ready;
 use rlm_core::worker::{
-    CallReport, Climb, Death, Description, Events, Exit, HeadTail, Interpreter, Process, Progress,
+    CallReport, Climb, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, Process,
+    Progress,
 };
 
 use crate::code::{Appendable, Driver, Suffix, appendable};
@@ -36,6 +37,8 @@ pub struct BashConfig {
     pub workdir: PathBuf,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
+    /// Limits of its processes.
+    pub confinement: Confinement,
     /// Most bytes of output returned for a call.
     pub max_output_bytes: usize,
     /// Height of the terminal, in rows.
@@ -74,7 +77,14 @@ impl Interpreter for BashSession {
     fn start(config: BashConfig, events: &Events) -> Result<Self, Exit> {
         let terminal = Terminal::new(config.rows, config.columns).map_err(Exit::failed)?;
         let mut pipes = Pipes::new(&terminal).map_err(ShellError::Pipes).map_err(Exit::failed)?;
-        let shell = shell::start(&config.bash, &config.env, &terminal, &mut pipes, &config.workdir);
+        let shell = shell::start(
+            &config.bash,
+            &config.env,
+            &config.confinement,
+            &terminal,
+            &mut pipes,
+            &config.workdir,
+        );
         let mut session = Self {
             settings: None,
             terminal,
@@ -270,8 +280,8 @@ impl BashSession {
     fn start_shell(&mut self, snapshot: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
         let dirs = [&self.state.cwd, &self.config.workdir];
         let cwd = dirs.into_iter().find(|dir| dir.is_dir()).cloned().unwrap_or_else(|| PathBuf::from("/"));
-        let BashConfig { bash, env, .. } = &self.config;
-        let started = shell::start(bash, env, &self.terminal, &mut self.pipes, &cwd);
+        let BashConfig { bash, env, confinement, .. } = &self.config;
+        let started = shell::start(bash, env, confinement, &self.terminal, &mut self.pipes, &cwd);
         self.shell = started.map_err(Exit::failed)?;
         self.set_up(snapshot, events)
     }

@@ -15,8 +15,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::shell::quoted;
 use rlm_core::sys::waiting_bytes;
-use rlm_core::worker::Process;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
+use rlm_core::worker::{Confinement, Process};
 
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts};
 use crate::terminal::{self, Terminal, TerminalError};
@@ -171,6 +171,7 @@ impl Pipes {
 pub(crate) fn start(
     bash: &Path,
     env: &[(OsString, OsString)],
+    confinement: &Confinement,
     terminal: &Terminal,
     pipes: &mut Pipes,
     cwd: &Path,
@@ -196,7 +197,7 @@ pub(crate) fn start(
         .stdout(output)
         .stderr(errors);
     // SAFETY: taking the terminal is one system call.
-    let started = unsafe { Process::spawn(&mut command, || terminal::take_terminal(1)) };
+    let started = unsafe { Process::spawn(&mut command, confinement, || terminal::take_terminal(1)) };
     started.map_err(|source| ShellError::Start { bash: bash.to_owned(), cwd: cwd.to_owned(), source })
 }
 

@@ -8,7 +8,7 @@ use rlm_core::env;
 use rlm_core::memory::Allocator;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Exit, Program, Settings, program};
+use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
 use rlm_worker_python::wire::Setup;
 use rlm_worker_python::{ENGINE, Python, PythonConfig, PythonSession, tools};
 
@@ -39,6 +39,9 @@ Environment: RLM_PYTHON, RLM_EXEC_TIMEOUT, RLM_MAX_OUTPUT_BYTES, RLM_HOST_PID, R
 RLM_DISALLOWED_MODULES, RLM_DISALLOWED_BUILTINS, RLM_FS_JAIL, RLM_FINAL_FUNCTIONS, and the root-tool variables, which
 are passed on to the session.
 
+Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMIT_MEMORY and RLM_LIMIT_FILE_SIZE
+(bytes), RLM_LIMIT_CPU (seconds); RLM_CGROUP, the cgroup for them.
+
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
 
@@ -59,6 +62,7 @@ This is not a security sandbox: cells run with the rights of this process.
         environment: &Environment,
         settings: Settings,
         context: Context,
+        confinement: Confinement,
     ) -> Result<PythonConfig, Exit> {
         let python = Python::find(self.python, environment).map_err(Exit::failed)?;
         let mut session_env = settings.session_env;
@@ -87,6 +91,7 @@ This is not a security sandbox: cells run with the rights of this process.
             engine: program.parent().unwrap_or(Path::new("/")).join(ENGINE),
             env: session_env,
             setup,
+            confinement,
             max_output_bytes: settings.max_output_bytes,
         })
     }

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2, read, write};
 use rlm_core::sys::waiting_bytes;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
-use rlm_core::worker::{HeadTail, Process, descendants};
+use rlm_core::worker::{Confinement, HeadTail, Process, descendants};
 
 use crate::wire::{Command, PipePaths};
 
@@ -198,6 +198,7 @@ pub(crate) fn start(
     python: &Path,
     engine: &Path,
     env: &[(std::ffi::OsString, std::ffi::OsString)],
+    confinement: &Confinement,
     pipes: &Pipes,
     cwd: &Path,
 ) -> Result<Process, StartError> {
@@ -221,7 +222,7 @@ pub(crate) fn start(
         .stdout(stdout)
         .stderr(stderr);
     // SAFETY: nothing runs between fork and exec.
-    let started = unsafe { Process::spawn(&mut command, || Ok(())) };
+    let started = unsafe { Process::spawn(&mut command, confinement, || Ok(())) };
     started.map_err(|source| StartError::Start { python: python.to_owned(), cwd: cwd.to_owned(), source })
 }
 

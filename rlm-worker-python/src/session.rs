@@ -12,7 +12,9 @@ use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
 use rlm_core::worker::supervisor::wait_until_ready;
-use rlm_core::worker::{CallReport, Climb, Death, Description, Events, Exit, Interpreter, Process, Progress};
+use rlm_core::worker::{
+    CallReport, Climb, Confinement, Death, Description, Events, Exit, Interpreter, Process, Progress,
+};
 
 use crate::ladder::{self, LADDER, Rung};
 use crate::process::{self, Outputs, Pipes, StartError};
@@ -31,6 +33,8 @@ pub struct PythonConfig {
     pub engine: PathBuf,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
+    /// Limits of its processes.
+    pub confinement: Confinement,
     /// Initial namespace, and guard rails.
     pub setup: Setup,
     /// Most bytes of output returned for a call, per stream.
@@ -289,5 +293,5 @@ fn code_and_written(call: &Execute) -> (Cow<'_, [u8]>, usize) {
 }
 
 fn start(config: &PythonConfig, pipes: &Pipes, cwd: &Path) -> Result<Process, StartError> {
-    process::start(&config.python.program, &config.engine, &config.env, pipes, cwd)
+    process::start(&config.python.program, &config.engine, &config.env, &config.confinement, pipes, cwd)
 }

@@ -340,6 +340,55 @@ pub struct Info {
     pub pid: Option<i32>,
     /// True if the answer was declared final.
     pub answer_ready: bool,
+    /// Limits of the session's resources.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The most that the session has used of them so far.
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+/// Limits of a session's resources; null where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processes and threads; by `rlimit`, those of the user.
+    pub processes: Option<Limit>,
+    /// Memory in bytes; by `rlimit`, the address space of each process.
+    pub memory_bytes: Option<Limit>,
+    /// Size of each file in bytes.
+    pub file_size_bytes: Option<Limit>,
+    /// CPU time of each process in seconds.
+    pub cpu_seconds: Option<Limit>,
+}
+
+/// A limit in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The limit, in the unit of its field.
+    pub value: u64,
+    /// The part of the kernel that enforces it; null if the kernel cannot, for this user.
+    pub mechanism: Option<Mechanism>,
+}
+
+/// The part of the kernel that enforces a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    /// The session's cgroup: the limit is for all of its processes together.
+    Cgroup,
+    /// A resource limit of each process.
+    Rlimit,
+}
+
+/// The most that a session has used of its resources so far; null where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Processes and threads that ran at once.
+    pub peak_processes: Option<u64>,
+    /// Memory in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// CPU time in seconds of everything that the session has started.
+    pub cpu_seconds: Option<f64>,
 }
 
 #[cfg(test)]
@@ -507,10 +556,21 @@ mod tests {
                 cwd: Some("/data".to_owned()),
                 pid: None,
                 answer_ready: false,
+                limits: Limits {
+                    processes: Some(Limit { value: 64, mechanism: None }),
+                    memory_bytes: Some(Limit { value: 4096, mechanism: Some(Mechanism::Cgroup) }),
+                    file_size_bytes: Some(Limit { value: 1, mechanism: Some(Mechanism::Rlimit) }),
+                    cpu_seconds: None,
+                },
+                usage: Usage { peak_processes: Some(3), peak_memory_bytes: None, cpu_seconds: Some(0.5) },
             },
             concat!(
                 r#"{"language":"bash","version":"5.2.15(1)-release","worker_version":"0.1.0","protocol":1,"#,
-                r#""uptime":1.5,"calls":2,"memory_bytes":4096,"cwd":"/data","pid":null,"answer_ready":false}"#
+                r#""uptime":1.5,"calls":2,"memory_bytes":4096,"cwd":"/data","pid":null,"answer_ready":false,"#,
+                r#""limits":{"processes":{"value":64,"mechanism":null},"#,
+                r#""memory_bytes":{"value":4096,"mechanism":"cgroup"},"#,
+                r#""file_size_bytes":{"value":1,"mechanism":"rlimit"},"cpu_seconds":null},"#,
+                r#""usage":{"peak_processes":3,"peak_memory_bytes":null,"cpu_seconds":0.5}}"#
             ),
         );
     }

@@ -151,11 +151,17 @@ impl BootTime {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the pointer is to a live struct; the clock exists since Linux 2.6.39.
         unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
-        // SAFETY: a plain integer.
-        let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100);
+        let per_second = ticks_per_second();
         let parts = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
         Self(parts[0] * per_second + parts[1] * per_second / 1_000_000_000)
     }
+}
+
+/// Clock ticks in a second, the unit of times in `/proc/PID/stat`.
+#[must_use]
+pub fn ticks_per_second() -> u64 {
+    // SAFETY: a plain integer.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100)
 }
 
 /// True if a process was started at or after a time, to the precision of a clock tick (10 ms).

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use super::descendants;
 use super::events::Events;
 use super::exit::Exit;
+use super::resources::Confinement;
 use crate::sys;
 
 /// A running interpreter. Dropping it leaves the process alone: the worker's end sweeps all descendants.
@@ -27,21 +28,27 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program as the leader of a new session, with default signal handling, to die when this process dies.
-    /// The child calls `set_up` right before it executes the program.
+    /// Starts a program as the leader of a new session, with default signal handling, under the session's limits, to die
+    /// when this process dies. The child calls `set_up` right before it executes the program.
     ///
     /// # Safety
     /// `set_up` runs between fork and exec: it may only make system calls.
     ///
     /// # Errors
     /// The program cannot be executed, or `set_up` failed.
-    pub unsafe fn spawn(command: &mut Command, set_up: fn() -> io::Result<()>) -> io::Result<Self> {
+    pub unsafe fn spawn(
+        command: &mut Command,
+        confinement: &Confinement,
+        set_up: fn() -> io::Result<()>,
+    ) -> io::Result<Self> {
         let parent = Pid::this();
+        let entry = confinement.entry()?;
         let prepare = move || {
             reset_signals();
             nix::unistd::setsid()?;
             sys::tie_to_parent(parent, Signal::SIGKILL)?;
-            set_up()
+            set_up()?;
+            entry.enter()
         };
         // SAFETY: the closure only makes system calls, and the caller vouches for `set_up`.
         unsafe { command.pre_exec(prepare) };

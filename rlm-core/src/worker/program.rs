@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
 
 use super::channel::Channel;
 use super::events::Events;
@@ -16,11 +17,13 @@ use super::exit::Exit;
 use super::forward_flag::ForwardFlag;
 use super::interpreter::{Description, Interpreter};
 use super::log::{Log, print_error};
+use super::resources::{Cgroup, Confinement};
 use super::serve::serve;
-use super::settings::{Environment, Settings};
+use super::settings::{Environment, Settings, Wanted};
 use super::supervisor::Supervisor;
 use super::{descendants, guard};
 use crate::control::ControlDir;
+use crate::env;
 use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
 use crate::protocol::{Context, HistorySession};
@@ -47,7 +50,7 @@ pub trait Program: Default {
         false
     }
 
-    /// Creates the configuration of a session.
+    /// Creates the configuration of a session, whose processes run under the limits of `confinement`.
     ///
     /// # Errors
     /// [`Exit::Failed`] names the setting that cannot be used.
@@ -56,6 +59,7 @@ pub trait Program: Default {
         environment: &Environment,
         settings: Settings,
         context: Context,
+        confinement: Confinement,
     ) -> Result<<Self::Interpreter as Interpreter>::Config, Exit>;
 }
 
@@ -88,6 +92,7 @@ pub fn main<P: Program>() -> ExitCode {
             if status != i32::from(CANNOT_SERVE) {
                 let _directory_gone = control.clear_ready();
             }
+            remove_cgroup(&environment);
             after_server(P::NAME, &control, status)
         },
     );
@@ -179,7 +184,8 @@ fn start_and_serve<P: Program>(
     let events = Events::new(settings.host_pid, forwarding)?;
     // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
     let mut channel = Channel::open(control)?;
-    let config = program.configure(environment, settings, context)?;
+    let confinement = confine(settings.limits, environment, log)?;
+    let config = program.configure(environment, settings, context, confinement.clone())?;
     let started = Supervisor::<P::Interpreter>::start(config, exec_timeout, &events);
     let mut session = started.inspect_err(|_exit| {
         descendants::end_all();
@@ -198,7 +204,8 @@ fn start_and_serve<P: Program>(
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let exit = serve(&mut session, history_session, control, &mut channel, &events, log, on_ready);
+    let exit =
+        serve(&mut session, &confinement, history_session, control, &mut channel, &events, log, on_ready);
     // Otherwise it is that of the worker that took this one's place.
     if channel.is_in_place()
         && let Err(error) = control.clear_ready()
@@ -210,7 +217,42 @@ fn start_and_serve<P: Program>(
     if !descendants::end_all() {
         log.line("some processes of the session could not be ended");
     }
+    // The guard does it too, unless it was killed.
+    confinement.remove_cgroup();
     Ok(exit)
+}
+
+/// Puts limits into force for the session, in a cgroup if one can be created, and logs where they are weaker than wanted.
+///
+/// # Errors
+/// [`Exit::Failed`] if no cgroup can be created where the host wants it.
+fn confine(wanted: Wanted, environment: &Environment, log: &mut Log) -> Result<Confinement, Exit> {
+    let cgroup = Cgroup::of_session(environment, getppid());
+    let confinement = match Confinement::new(wanted, cgroup) {
+        Err(error) if environment.get(env::CGROUP).is_none() => {
+            log.line(format_args!("the limits are those of each process: {}", with_causes(&error)));
+            Confinement::new(wanted, None)
+        }
+        created => created,
+    };
+    let confinement = confinement.map_err(Exit::failed)?;
+    if confinement.limits().processes.is_some_and(|limit| limit.mechanism.is_none()) {
+        log.line(format_args!(
+            "{} has no effect: for root, only a cgroup with the controller pids limits processes",
+            env::LIMIT_PROCESSES
+        ));
+    }
+    Ok(confinement)
+}
+
+/// Removes the cgroup of the session that this process guards, if it has one.
+fn remove_cgroup(environment: &Environment) {
+    if env::LIMITS.iter().any(|name| environment.get(name).is_some())
+        && let Some(cgroup) = Cgroup::of_session(environment, Pid::this())
+    {
+        // What stays there, the sweep of the session's processes could not end either.
+        let _removed = cgroup.remove();
+    }
 }
 
 fn parse_arguments<P: Program>() -> Result<Option<Arguments<P>>, lexopt::Error> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 
 use super::channel::{Channel, Delivery};
@@ -11,6 +12,7 @@ use super::events::Events;
 use super::exit::Exit;
 use super::interpreter::{CallReport, Description, Interpreter};
 use super::log::Log;
+use super::resources::Confinement;
 use super::supervisor::Supervisor;
 use crate::control::{ControlDir, ControlError, History};
 use crate::error::with_causes;
@@ -18,14 +20,15 @@ use crate::frame::{Frame, excerpt, scan_seq};
 use crate::json::JsonText;
 use crate::limits::{MAX_HISTORY_VARIABLES_BYTES, MAX_REQUEST_BYTES};
 use crate::protocol::{
-    Answer, BadRequest, HistoryEntry, HistorySession, Info, Operation, Outcome, PROTOCOL_VERSION, Request,
-    Response, State, UNKNOWN_SEQ,
+    Answer, BadRequest, HistoryEntry, HistorySession, Info, Limit, Mechanism, Operation, Outcome,
+    PROTOCOL_VERSION, Request, Response, State, UNKNOWN_SEQ,
 };
 
 /// Serves requests until the worker has to end, and returns the reason. `history_session` goes into the first line of
 /// the history; `on_ready` is called once the ready flag is set.
 pub fn serve(
     session: &mut Supervisor<impl Interpreter>,
+    confinement: &Confinement,
     history_session: HistorySession,
     control: &ControlDir,
     channel: &mut Channel,
@@ -39,6 +42,8 @@ pub fn serve(
     };
     let mut server = Server {
         control,
+        confinement,
+        memory_kills: 0,
         history,
         history_session: Some(history_session),
         answer: Answer::default(),
@@ -61,6 +66,9 @@ pub fn serve(
 
 struct Server<'a> {
     control: &'a ControlDir,
+    confinement: &'a Confinement,
+    /// [`Confinement::memory_kills`] after the last request.
+    memory_kills: u64,
     history: History,
     /// The session for the first line of the history, until that line is written.
     history_session: Option<HistorySession>,
@@ -140,6 +148,7 @@ impl Server<'_> {
         }
         let mut response = report.into_response(seq, self.execution_count, self.answer.clone(), seconds);
         let entry = rest(HistoryEntry::of(&response, op, started_at));
+        let notices = self.limits_reached(response.exit_code);
         let mut faults = Vec::new();
         if let Err(error) = self.save_answer() {
             if error.is_missing() {
@@ -155,9 +164,36 @@ impl Server<'_> {
             self.log.line(faults.join("; "));
         }
         self.has_logged_fault = !faults.is_empty();
-        response.hint =
-            response.hint.into_iter().chain(faults).reduce(|hint, fault| format!("{hint}; {fault}"));
+        let hints = response.hint.into_iter().chain(notices).chain(faults);
+        response.hint = hints.reduce(|hint, fault| format!("{hint}; {fault}"));
         Ok(response)
+    }
+
+    /// The limits of resources that were reached since the last request, in words.
+    fn limits_reached(&mut self, exit_code: Option<i32>) -> Vec<String> {
+        let mut reached = Vec::new();
+        let limits = self.confinement.limits();
+        if let Some(Limit { value, mechanism: Some(Mechanism::Cgroup) }) = limits.memory_bytes {
+            let kills = self.confinement.memory_kills();
+            if kills > self.memory_kills {
+                reached.push(format!(
+                    "the kernel killed processes of the session at its memory limit of {value} bytes; killed: {}",
+                    kills - self.memory_kills
+                ));
+            }
+            self.memory_kills = kills;
+        }
+        for (limit, signal, of) in [
+            (limits.cpu_seconds, Signal::SIGXCPU, "s of CPU time"),
+            (limits.file_size_bytes, Signal::SIGXFSZ, "bytes in a file"),
+        ] {
+            if let Some(Limit { value, .. }) = limit
+                && exit_code == Some(128 + signal as i32)
+            {
+                reached.push(format!("a process reached the limit of {value} {of} ({signal})"));
+            }
+        }
+        reached
     }
 
     fn save_answer(&mut self) -> Result<(), ControlError> {
@@ -191,6 +227,8 @@ impl Server<'_> {
             cwd: cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
             pid: pid.map(Pid::as_raw),
             answer_ready: self.answer.ready,
+            limits: self.confinement.limits(),
+            usage: self.confinement.usage(),
         };
         let hint = "the interpreter has ended; the next call runs in a new one";
         let report = CallReport {

@@ -27,6 +27,8 @@ pub struct Settings {
     pub session_env: Vec<(OsString, OsString)>,
     /// Functions of the host that code in the session can call.
     pub root_tools: Option<RootTools>,
+    /// Limits of the session's resources.
+    pub limits: Wanted,
 }
 
 /// The root tools of a session and their endpoint.
@@ -195,6 +197,36 @@ impl Settings {
             host_pid,
             session_env: session_environment(environment),
             root_tools: RootTools::from_environment(environment)?,
+            limits: Wanted::from_environment(environment)?,
+        })
+    }
+}
+
+/// The limits of a session's resources that a host wants. None: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Processes and threads of the session.
+    pub processes: Option<u64>,
+    /// Memory of the session in bytes.
+    pub memory: Option<u64>,
+    /// Size of a file in bytes.
+    pub file_size: Option<u64>,
+    /// CPU time of a process in seconds.
+    pub cpu: Option<u64>,
+}
+
+impl Wanted {
+    fn from_environment(environment: &Environment) -> Result<Self, BadVariable> {
+        let limit = |name, expected| {
+            // The kernel's own limits are signed.
+            let above_0 = |text: &str| text.parse::<i64>().ok().and_then(|value| u64::try_from(value).ok());
+            environment.parse(name, expected, |text| above_0(text).filter(|value| *value > 0))
+        };
+        Ok(Self {
+            processes: limit(env::LIMIT_PROCESSES, "a whole number of processes above 0")?,
+            memory: limit(env::LIMIT_MEMORY, "a whole number of bytes above 0")?,
+            file_size: limit(env::LIMIT_FILE_SIZE, "a whole number of bytes above 0")?,
+            cpu: limit(env::LIMIT_CPU, "a whole number of seconds above 0")?,
         })
     }
 }
@@ -292,6 +324,21 @@ mod tests {
         );
         assert!(settings(&[("RLM_EXEC_TIMEOUT", "NaN")]).is_err());
         assert!(settings(&[("RLM_HOST_PID", "-1")]).is_err());
+    }
+
+    #[test]
+    fn limits_are_whole_numbers_above_0() {
+        assert_eq!(settings(&[]).unwrap().limits, Wanted::default());
+        let limits = settings(&[("RLM_LIMIT_MEMORY", "1048576"), ("RLM_LIMIT_CPU", "60")]).unwrap().limits;
+        assert_eq!(limits, Wanted { memory: Some(1 << 20), cpu: Some(60), ..Wanted::default() });
+        for bad in ["0", "-1", "1.5", "1G", "9223372036854775808"] {
+            let error = settings(&[("RLM_LIMIT_FILE_SIZE", bad)]).unwrap_err();
+            let expected = "expected a whole number of bytes above 0";
+            assert_eq!(
+                error.to_string(),
+                format!("environment variable RLM_LIMIT_FILE_SIZE is {bad:?}, {expected}")
+            );
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod output;
 mod persistence;
 mod python;
 mod replay;
+mod resources;
 mod rollouts;
 mod root_tools;
 mod run;

@@ -41,7 +41,7 @@ __rlm_recorded() {
   if [[ -z $key && -z $request && ! -t 0 ]]; then
     IFS= read -r -d '' text || :
     if [[ $text == *[![:space:]]* ]]; then
-      if [[ $tool == llm_batch ]]; then key=$text$'\x1f'; else request=$text; fi
+      if [[ $tool == llm_batch ]]; then key=${text%$'\n'}$'\x1f'; else request=$text; fi
     fi
   fi
   if [[ -n $request ]]; then

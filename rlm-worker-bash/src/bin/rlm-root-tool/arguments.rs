@@ -177,7 +177,10 @@ impl Request {
                 let text = read_standard_input()?;
                 match (is_batch, text.trim().is_empty()) {
                     (true, true) => Err(no_prompt()),
-                    (true, false) => Ok(words::call(tool, vec![text.into()])),
+                    // As in `$( )`: the newline ends the text, and is not a part of it.
+                    (true, false) => {
+                        Ok(words::call(tool, vec![text.strip_suffix('\n').unwrap_or(&text).into()]))
+                    }
                     (false, true) => Ok(words::call(tool, Vec::new())),
                     (false, false) => of_payload(tool, &text),
                 }

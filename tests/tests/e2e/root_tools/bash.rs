@@ -83,6 +83,13 @@ fn llm_batch_takes_text_and_prints_only_the_replies() {
         assert_eq!(worker.output("llm_batch --json '[\"a\", \"b\"]'"), "reply to a\nreply to b\n");
         assert_eq!(worker.output("printf '{\"prompts\": [\"a\"]}' | llm_batch --json"), "reply to a\n");
         assert_eq!(worker.output("echo_=; printf 'a\\nb' | llm_batch"), "reply to a\nb\n");
+        // One newline at the end of the text is not a part of the prompt.
+        for (text, reply) in
+            [("a\\n", "reply to a"), ("a\\n\\n", "reply to a\\n"), ("\\na\\n", "reply to \\na")]
+        {
+            let json = worker.output(&format!("printf '{text}' | llm_batch --json-output"));
+            assert_eq!(json, format!("[\"{reply}\"]\n"));
+        }
         assert_eq!(worker.output("llm_batch a b --json-output"), "[\"reply to a\", \"reply to b\"]\n");
         let response = worker.call("llm_batch </dev/null");
         assert_eq!(

@@ -111,6 +111,8 @@ class Handler(BaseHTTPRequestHandler):
         if name == "hostile":
             hostile = bytes.fromhex(args[0]) if args else b"cos\nsystem\n(S'touch owned'\ntR."
             return {"result": base64.b64encode(hostile).decode()}
+        if name == "fail_softly":
+            return {"error": args[0]}
         value = TOOLS[name](*args, **kwargs)
         reply = {"print_lines": ["a line"]} if kwargs.get("lines") else {}
         if name == "llm_batch":

@@ -9,8 +9,19 @@ use crate::{Setup, default_python, repository};
 pub const SECRET: &str = "s3cret";
 
 /// The tools that it provides.
-pub const TOOLS: [&str; 10] =
-    ["give", "echo", "size", "fail", "hang", "open_gate", "noop", "llm_batch", "protocol", "hostile"];
+pub const TOOLS: [&str; 11] = [
+    "give",
+    "echo",
+    "size",
+    "fail",
+    "fail_softly",
+    "hang",
+    "open_gate",
+    "noop",
+    "llm_batch",
+    "protocol",
+    "hostile",
+];
 
 /// A running endpoint, which ends when this is dropped.
 #[derive(Debug)]

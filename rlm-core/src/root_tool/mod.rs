@@ -132,6 +132,9 @@ pub enum WireError {
         /// Actual type or value.
         found: String,
     },
+    /// The endpoint's own message, in place of a result.
+    #[error("{0}")]
+    Reported(String),
     /// A value that cannot be encoded.
     #[error("{field} cannot be sent: {source}")]
     Write {
@@ -250,6 +253,17 @@ impl Envelope {
     }
 }
 
+impl WireError {
+    /// The message for the caller of the tool whose reply has this fault.
+    #[must_use]
+    pub fn in_reply_of(self, tool: &str) -> String {
+        match self {
+            Self::Reported(message) => message,
+            fault => format!("the answer to {tool} cannot be read: {fault}"),
+        }
+    }
+}
+
 impl Call {
     /// The argument of a parameter, given by position or by name.
     #[must_use]
@@ -313,7 +327,7 @@ impl Reply {
     /// Parses the body of a response of status 200.
     ///
     /// # Errors
-    /// [`WireError`] names the field.
+    /// [`WireError::Reported`], or an error that names the field.
     pub fn from_body(body: &[u8], serialization: Serialization, limits: &Limits) -> Result<Self, WireError> {
         let mut raw = RawReply::parse(body)?;
         let result = match (raw.result_repr.take(), serialization) {
@@ -380,7 +394,7 @@ impl RawReply {
     /// Parses a body.
     ///
     /// # Errors
-    /// [`WireError::Json`].
+    /// [`WireError::Reported`] for an error without a result, [`WireError::Json`].
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         #[derive(Deserialize)]
         struct Body {
@@ -390,13 +404,17 @@ impl RawReply {
             result_repr: Option<String>,
             #[serde(default)]
             print_lines: Option<Vec<Json>>,
+            error: Option<Json>,
         }
         let body: Body = serde_json::from_slice(body).map_err(WireError::Json)?;
-        let line = |line| match line {
-            Json::String(line) => line,
+        let text = |value| match value {
+            Json::String(text) => text,
             other => other.to_string(),
         };
-        let print_lines = body.print_lines.unwrap_or_default().into_iter().map(line).collect();
+        if let (None, None, Some(error)) = (&body.result, &body.result_repr, body.error) {
+            return Err(WireError::Reported(text(error)));
+        }
+        let print_lines = body.print_lines.unwrap_or_default().into_iter().map(text).collect();
         Ok(Self { result: body.result, result_repr: body.result_repr, print_lines })
     }
 
@@ -540,6 +558,20 @@ mod tests {
         assert_eq!(read.result, ToolResult::Repr("b'\\x00'".to_owned()));
         let none = Reply::of(Value::None).to_body(Serialization::Json).unwrap();
         assert_eq!(Reply::from_body(&none, Serialization::Json, &limits).unwrap(), Reply::of(Value::None));
+    }
+
+    #[test]
+    fn an_error_without_a_result_is_the_reply() {
+        let read = |body: &str| {
+            let reply = Reply::from_body(body.as_bytes(), Serialization::Json, &Limits::default());
+            reply.map_err(|error| error.in_reply_of("t"))
+        };
+        assert_eq!(read(r#"{"error": "it broke"}"#), Err("it broke".to_owned()));
+        assert_eq!(read(r#"{"error": {"code": 3}}"#), Err(r#"{"code":3}"#.to_owned()));
+        assert_eq!(read(r#"{"error": "a remark", "result": 5}"#), Ok(Reply::of(5)));
+        assert_eq!(read(r#"{"error": "a remark", "result": null}"#), Ok(Reply::of(Value::None)));
+        let unreadable = "the answer to t cannot be read: result must be there, not missing";
+        assert_eq!(read(r#"{"error": null}"#), Err(unreadable.to_owned()));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple};
 use rlm_core::pickle::{Limits, check_for_cpython};
 use rlm_core::root_tool::client::{Answer, Connection, Endpoint, PostError};
-use rlm_core::root_tool::{MAX_BODY_BYTES, RawReply, Serialization, Written, write_body};
+use rlm_core::root_tool::{MAX_BODY_BYTES, RawReply, Serialization, WireError, Written, write_body};
 use rlm_core::worker::settings::RootTools;
 
 use crate::eval::evaluate;
@@ -88,7 +88,7 @@ impl Tools {
         let body = self.body(name, args, kwargs)?;
         let answer = self.post(py, name, &body)?;
         let body = answer.into_ok().map_err(failure)?;
-        let unreadable = |error| failure(format!("the answer to {name} cannot be read: {error}"));
+        let unreadable = |error: WireError| failure(error.in_reply_of(name));
         let reply = RawReply::parse(&body).map_err(unreadable)?;
         for line in &reply.print_lines {
             self.print.call1(py, (line,))?;

@@ -25,6 +25,5 @@ pub(crate) fn send(call: &Call, environment: &Environment) -> Result<Reply, Stri
         })?;
     let body = answer.into_ok()?;
     let limits = Limits { payload_bytes: MAX_BODY_BYTES, ..Limits::default() };
-    Reply::from_body(&body, tools.serialization, &limits)
-        .map_err(|error| format!("the answer to {} cannot be read: {error}", call.tool))
+    Reply::from_body(&body, tools.serialization, &limits).map_err(|error| error.in_reply_of(&call.tool))
 }

@@ -105,6 +105,8 @@ fn llm_batch_takes_text_and_prints_only_the_replies() {
 fn errors_are_named_and_have_a_status() {
     for_both(|worker, _| {
         assert_eq!(worker.output("fail 'it broke'; builtin echo $?"), "Error: it broke\n1\n");
+        // A reply of status 200, as some endpoints send for an error.
+        assert_eq!(worker.output("fail_softly 'it broke'; builtin echo $?"), "Error: it broke\n1\n");
         assert_eq!(worker.output("fail 'it broke' 2>/dev/null || builtin echo no"), "no\n");
         assert_eq!(worker.output("missing; builtin echo $?"), "Error: Tool 'missing' not found\n1\n");
         assert_eq!(

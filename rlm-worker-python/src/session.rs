@@ -252,22 +252,23 @@ impl PythonSession {
     }
 
     fn after_cell(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
-        let Report { result, dropped, exception, answer } = report;
+        let Report { result, dropped, exception, answer, answer_type } = report;
         let ended = if exception.is_some() { Outcome::Error } else { Outcome::Ok };
         let kind = exception.as_ref().map(|exception| exception.kind.as_str());
-        let hint = match (stopped, kind) {
+        let end = match (stopped, kind) {
             (Some(_), Some("KeyboardInterrupt")) => None,
-            (Some(_), _) => Some(STOPPED_ITSELF),
-            (None, Some("SystemExit")) => Some("exit only ends the cell; the session goes on"),
+            (Some(_), _) => Some(STOPPED_ITSELF.to_owned()),
+            (None, Some("SystemExit")) => Some("exit only ends the cell; the session goes on".to_owned()),
             (None, _) => None,
         };
+        let hints: Vec<String> = end.into_iter().chain(answer_type.as_deref().map(not_a_dict)).collect();
         if let Some(answer) = &answer {
             self.config.setup.answer = answer.clone();
         }
         CallReport {
             result,
             exception,
-            hint: hint.map(str::to_owned),
+            hint: (!hints.is_empty()).then(|| hints.join("; ")),
             answer,
             truncated: Truncated { result: dropped, ..Truncated::default() },
             ..CallReport::new(stopped.unwrap_or(ended), State::Kept)
@@ -278,6 +279,14 @@ impl PythonSession {
 /// Hint for a cell that was to be stopped, but has a result of its own.
 const STOPPED_ITSELF: &str =
     "the cell handled the interrupt or ended by itself at that moment; the session's state is kept";
+
+/// Hint for a cell that bound `answer` to a value of this type.
+fn not_a_dict(kind: &str) -> String {
+    format!(
+        "`answer` is now of type {kind}, not a dict: its text is the content, and it is not final; to finish, set \
+         answer = {{\"ready\": True, \"content\": ...}}, or answer[\"ready\"] = True in such a dict"
+    )
+}
 
 fn death(how: String) -> Death {
     Death { outcome: Outcome::Crashed, exit_code: None, how }

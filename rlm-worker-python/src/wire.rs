@@ -154,6 +154,8 @@ pub struct Report {
     pub exception: Option<Exception>,
     /// The answer; None if it has not changed.
     pub answer: Option<Answer>,
+    /// Type of a new value of the answer that is not a dict.
+    pub answer_type: Option<String>,
 }
 
 /// Size of a report's header in bytes: nonce, and length of the document.

@@ -7,36 +7,43 @@ use rlm_core::protocol::Answer;
 
 use crate::text;
 
-/// The last answer that was last_answer, so that a large one is last_answer only once.
+/// The last answer that was reported, so that a large one is reported only once.
 #[derive(Default)]
 pub(crate) struct LastAnswer {
     ready: bool,
     /// The content object, if it does not need to be read again: a string, which does not change, or an object that
     /// cannot be shown, which might take its time over it again.
     content: Option<Py<PyAny>>,
+    /// Address of the value of `answer` if that is not a dict. It may be gone.
+    other: Option<usize>,
 }
 
 impl LastAnswer {
-    /// The current answer; None if it is the one that was last_answer last.
-    pub(crate) fn changed(&mut self, namespace: &Bound<'_, PyDict>) -> Option<Answer> {
+    /// The current answer, and the type of a new value that is not a dict. None if the answer is the one that was reported
+    /// last.
+    pub(crate) fn changed(&mut self, namespace: &Bound<'_, PyDict>) -> Option<(Answer, Option<String>)> {
         let answer = item(namespace, "answer");
         let (ready, content) = match answer.as_ref().map(|answer| answer.cast::<PyDict>()) {
             None => (None, None),
             Some(Ok(dict)) => (item(dict, "ready"), item(dict, "content")),
-            Some(Err(_)) => (answer.clone(), answer.clone()),
+            // Code may use the name for something else, which must not end the rollout.
+            Some(Err(_)) => (None, answer.clone()),
         };
         // A truth value that raises does not count as true.
         let ready = ready.is_some_and(|ready| ready.is_truthy().unwrap_or(false));
+        let other = answer.filter(|answer| !answer.is_instance_of::<PyDict>());
+        let address = other.as_ref().map(|other| other.as_ptr() as usize);
+        let is_new_other = address.is_some() && address != self.other;
+        self.other = address;
         let same = self.content.as_ref().zip(content.as_ref()).is_some_and(|(old, new)| new.is(old));
-        if same && ready == self.ready {
+        if same && ready == self.ready && !is_new_other {
             return None;
         }
         self.ready = ready;
         self.content = None;
-        let is_in_dict = answer.zip(content.as_ref()).is_some_and(|(answer, content)| !answer.is(content));
         let content = match content {
             None => String::new(),
-            Some(content) if content.is_none() && is_in_dict => String::new(),
+            Some(content) if content.is_none() && other.is_none() => String::new(),
             Some(content) => {
                 let text = text::of_value(&content);
                 if text.is_err() || content.is_exact_instance_of::<PyString>() {
@@ -45,7 +52,7 @@ impl LastAnswer {
                 text.unwrap_or_else(|_raised| text::placeholder(&content))
             }
         };
-        Some(Answer { ready, content })
+        Some((Answer { ready, content }, other.filter(|_| is_new_other).as_ref().map(text::type_name)))
     }
 }
 

@@ -202,7 +202,7 @@ impl Session {
                 (Some(failure.traceback), Some(failure.exception))
             }
         };
-        let answer = self.last_answer.changed(self.cells.namespace(py));
+        let (answer, answer_type) = self.last_answer.changed(self.cells.namespace(py)).unzip();
         self.remove_transient_variables(py);
         self.streams.flush(py);
         self.signals.close(py);
@@ -210,7 +210,13 @@ impl Session {
         self.streams.restore(py)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let (result, dropped) = result.map(|text| text::cut(text, limit)).unzip();
-        Ok(Report { result, dropped: dropped.unwrap_or(0), exception, answer })
+        Ok(Report {
+            result,
+            dropped: dropped.unwrap_or(0),
+            exception,
+            answer,
+            answer_type: answer_type.flatten(),
+        })
     }
 
     /// Removes the variables that last for one call from the namespace. A cell may have put anything in their place.

@@ -44,16 +44,39 @@ fn the_answer_is_what_the_dict_holds() {
 }
 
 #[test]
-fn an_answer_that_is_not_a_dict_is_its_own_content() {
+fn an_answer_that_is_not_a_dict_is_its_own_content_and_never_final() {
     let mut worker = Worker::python();
     check(&mut worker, "del answer", false, "");
-    check(&mut worker, "answer = 'text'", true, "text");
+    check(&mut worker, "answer = 'text'", false, "text");
     check(&mut worker, "answer = ''", false, "");
-    check(&mut worker, "answer = ['a', 1]", true, "['a', 1]");
+    check(&mut worker, "answer = ['a', 1]", false, "['a', 1]");
     check(&mut worker, "answer = []", false, "[]");
     check(&mut worker, "answer = None", false, "None");
     check(&mut worker, "answer = {}", false, "");
-    check(&mut worker, "del answer; globals()['answer'] = 5", true, "5");
+    check(&mut worker, "answer['ready'] = 1", true, "");
+    check(&mut worker, "answer = True", false, "True");
+    check(&mut worker, "del answer; globals()['answer'] = 5", false, "5");
+    worker.end();
+}
+
+#[test]
+fn the_call_that_makes_the_answer_something_else_than_a_dict_is_told_how_to_finish() {
+    let mut worker = Worker::python();
+    let hint = worker.call("answer = 'text'").hint.expect("a hint");
+    assert_eq!(
+        hint,
+        "`answer` is now of type str, not a dict: its text is the content, and it is not final; to finish, set \
+         answer = {\"ready\": True, \"content\": ...}, or answer[\"ready\"] = True in such a dict"
+    );
+    for code in ["x = 1", "answer += ''"] {
+        assert_eq!(worker.call(code).hint, None, "it was told already");
+    }
+    let hint = worker.call("answer = 5; exit()").hint.expect("a hint");
+    assert!(hint.starts_with("exit only ends the cell; the session goes on; `answer` is now of type int"));
+    assert_eq!(worker.call("x = 1").hint, None, "it was told already");
+    assert_eq!(worker.call("answer = {'ready': True, 'content': 'x'}").hint, None);
+    assert!(worker.call("answer = answer['content']").hint.is_some());
+    assert_eq!(worker.call("del answer").hint, None);
     worker.end();
 }
 

@@ -73,6 +73,7 @@ impl Interpreter for BashSession {
     const UPKEEP_INTERVAL: Duration = EOF_INTERVAL;
     /// Background jobs keep running.
     const ENDS_PROGRAMS: bool = false;
+    const HAS_RESULTS: bool = false;
 
     fn start(config: BashConfig, events: &Events) -> Result<Self, Exit> {
         let terminal = Terminal::new(config.rows, config.columns).map_err(Exit::failed)?;

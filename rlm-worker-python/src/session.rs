@@ -74,6 +74,7 @@ impl Interpreter for PythonSession {
     const LADDER: &'static [(Rung, Duration)] = &LADDER;
     const UPKEEP_INTERVAL: Duration = UPKEEP_INTERVAL;
     const ENDS_PROGRAMS: bool = true;
+    const HAS_RESULTS: bool = true;
 
     fn start(config: PythonConfig, events: &Events) -> Result<Self, Exit> {
         let pipes = Pipes::new().map_err(StartError::Pipes).map_err(Exit::failed)?;

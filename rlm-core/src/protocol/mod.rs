@@ -90,6 +90,23 @@ impl Response {
         Self { seq, hint: Some(fault), ..Self::new(Outcome::Error, State::Kept) }
     }
 
+    /// Puts the hint before the result, on a line of its own, for hosts that show a model no hints.
+    pub fn show_hint(&mut self) {
+        let Some(hint) = &self.hint else { return };
+        self.result = Some(match &self.result {
+            None => hint.clone(),
+            Some(result) => format!("{hint}\n{result}"),
+        });
+    }
+
+    /// The inverse of [`Self::show_hint`].
+    pub fn hide_hint(&mut self) {
+        let (Some(hint), Some(result)) = (&self.hint, &self.result) else { return };
+        if let Some(rest) = result.strip_prefix(hint.as_str()) {
+            self.result = rest.strip_prefix('\n').map(str::to_owned);
+        }
+    }
+
     /// The first 16 hexadecimal digits of the SHA-256 of `stdout`, `stderr` and, if it is not null, `result`, as they
     /// stand here, in UTF-8, with a byte 0xff between them.
     #[must_use]
@@ -573,6 +590,27 @@ mod tests {
                 r#""usage":{"peak_processes":3,"peak_memory_bytes":null,"cpu_seconds":0.5}}"#
             ),
         );
+    }
+
+    #[test]
+    fn a_hint_stands_before_the_result_and_can_be_taken_away_again() {
+        let hint = "the interpreter ended";
+        for (result, shown) in
+            [(None, hint), (Some("5"), "the interpreter ended\n5"), (Some(""), "the interpreter ended\n")]
+        {
+            let response =
+                Response { result: result.map(str::to_owned), ..Response::refused(1, hint.to_owned()) };
+            let mut told = response.clone();
+            told.show_hint();
+            assert_eq!(told.result.as_deref(), Some(shown));
+            told.hide_hint();
+            assert_eq!(told, response);
+            told.hide_hint();
+            assert_eq!(told, response);
+        }
+        let mut without = Response::new(Outcome::Ok, State::Reset);
+        without.show_hint();
+        assert_eq!(without.result, None);
     }
 
     /// Output of `printf 'out\xfferr' | sha256sum`, and of the same command with `\xffresult` appended.

@@ -38,6 +38,10 @@ pub trait Interpreter: Sized {
     /// True if programs that the session has started end with the process.
     const ENDS_PROGRAMS: bool;
 
+    /// True if calls have results. Then the result of a call that found or left less than the whole state begins with
+    /// the hint.
+    const HAS_RESULTS: bool;
+
     /// Starts the session's first process, and returns once it can take a request.
     ///
     /// # Errors

@@ -100,10 +100,10 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn handle(
+    fn handle<I: Interpreter>(
         &mut self,
         request: Request,
-        session: &mut Supervisor<impl Interpreter>,
+        session: &mut Supervisor<I>,
         events: &Events,
     ) -> Result<Response, Exit> {
         match request {
@@ -112,7 +112,11 @@ impl Server<'_> {
                 let timed = Timed::run(events, || session.execute(&call, number, events))?;
                 self.execution_count = number;
                 let rest = |entry| HistoryEntry { code: call.code, source: call.source, ..entry };
-                self.record(timed, Operation::Execute, call.seq, rest)
+                let mut response = self.record(timed, Operation::Execute, call.seq, rest)?;
+                if I::HAS_RESULTS && response.state != State::Kept {
+                    response.show_hint();
+                }
+                Ok(response)
             }
             Request::Reset { seq } => {
                 let timed = Timed::run(events, || session.reset(events))?;

@@ -286,10 +286,14 @@ impl Session {
                 self.process.died().await;
                 return Err(self.process.death(&self.control));
             };
-            let response: Response = serde_json::from_slice(&document).map_err(|error| {
+            let mut response: Response = serde_json::from_slice(&document).map_err(|error| {
                 SessionError::Protocol(format!("{error} in {}", rlm_core::frame::excerpt(&document)))
             })?;
             if response.seq == self.seq {
+                if response.state != State::Kept {
+                    // Callers show the hint themselves, and the history has the result without it.
+                    response.hide_hint();
+                }
                 return Ok(response);
             }
             self.stale.push(response.seq);

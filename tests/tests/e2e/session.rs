@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rlm_core::protocol::{Outcome, State};
+use rlm_core::protocol::{Answer, Outcome, State};
 use rlm_env::{Call, ReplLanguage, Session, SessionConfig, SessionError};
 use rlm_tests::{default_python, is_over, program, until, wait_until};
 
@@ -66,8 +66,12 @@ fn a_session_speaks_python_too() {
         assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept));
         let response = session.execute("import os; os._exit(1)").await.unwrap();
         assert_eq!((response.outcome, response.state), (Outcome::Crashed, State::Reset));
+        assert_eq!(response.result, None, "the hint is told once");
+        session.execute("answer['content'] = 'of the worker before'").await.unwrap();
         session.restart().await.unwrap();
-        assert_eq!(session.execute("'x' in dir()").await.unwrap().result.as_deref(), Some("False"));
+        let response = session.execute("'x' in dir()").await.unwrap();
+        assert_eq!(response.result.as_deref(), Some("False"));
+        assert_eq!(response.answer, Answer::default(), "a restart loses the answer");
         let pid_now = session.pid();
         session.close().await.unwrap();
         assert!(!is_alive(pid) && !is_alive(pid_now) && !dir.exists());

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use rlm_core::protocol::{Outcome, State};
+use rlm_core::protocol::{HistoryEntry, Outcome, State};
 use rlm_tests::{Setup, Worker, open_descriptors, pythons, wait_until};
 use serde_json::json;
 
@@ -23,6 +23,7 @@ fn crashes(worker: &mut Worker, code: &str, why: &str) {
     );
     let hint = response.hint.unwrap_or_default();
     assert!(hint.contains(why) && hint.contains("variables and imports are lost"), "{code:?}: {hint}");
+    assert_eq!(response.result.as_ref(), Some(&hint), "{code:?}");
     assert!(response.answer.ready && response.answer.content == "so far", "{:?}", response.answer);
     assert_eq!(worker.value("'kept' in dir(), answer"), "(False, {'ready': True, 'content': 'so far'})");
 }
@@ -215,9 +216,40 @@ fn the_next_call_reports_an_interpreter_that_died_between_calls() {
     wait_until("the worker has seen it", || !std::path::Path::new(&format!("/proc/{interpreter}")).exists());
     let response = worker.call("'kept' in dir()");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset), "{response:?}");
-    assert_eq!(response.result.as_deref(), Some("False"));
-    assert!(response.hint.unwrap().starts_with("since the last call the interpreter was ended by SIGKILL; "));
+    let hint = response.hint.unwrap();
+    assert!(hint.starts_with("since the last call the interpreter was ended by SIGKILL; "), "{hint}");
+    assert_eq!(response.result, Some(format!("{hint}\nFalse")));
     assert_eq!(response.answer.content, "so far");
+    worker.end();
+}
+
+#[test]
+fn a_lost_state_is_told_in_the_result_of_calls_only_and_not_in_the_history() {
+    let mut worker = Worker::python();
+    worker.value("'kept whole'");
+    let mut lost = Vec::new();
+    for (code, rest) in [("None", None), ("1 / 0", Some("Traceback (most recent call last):"))] {
+        kill(worker.interpreter(), Signal::SIGKILL).unwrap();
+        let response = worker.call(code);
+        let (hint, result) = (response.hint.unwrap(), response.result.unwrap());
+        let told = result.strip_prefix(&hint).expect("the result begins with the hint");
+        assert_eq!(told.lines().nth(1), rest, "{result}");
+        lost.push(rest.is_some());
+    }
+    lost.push(false);
+    worker.call("import os; os._exit(1)");
+    kill(worker.interpreter(), Signal::SIGKILL).unwrap();
+    worker.send_call("", json!({"op": "set", "variables": {"x": 1}}));
+    let response = worker.receive();
+    assert_eq!((response.state, response.result), (State::Reset, None));
+    worker.send_call("", json!({"op": "reset"}));
+    let response = worker.receive();
+    assert_eq!((response.state, response.result), (State::Reset, None));
+    let history = std::fs::read_to_string(worker.control.history_file()).unwrap();
+    let entries: Vec<HistoryEntry> =
+        history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let has_result: Vec<bool> = entries.iter().map(|entry| entry.has_result).collect();
+    assert_eq!(has_result, [&[true], &lost[..], &[false, false]].concat());
     worker.end();
 }
 

@@ -5,7 +5,7 @@
 //! | `rlm_context.json` | the session's directory | host, before start |
 //! | `rlm_cmd`, `rlm_res` | the FIFOs, mode 0600 | worker |
 //! | `rlm_ready` | `ready`, once a call can be taken; removed at the worker's end | worker |
-//! | `rlm_answer.json` | the latest answer, replaced atomically | worker |
+//! | `rlm_answer.json` | the latest answer, replaced atomically; before the start, the answer to begin with | worker, host |
 //! | `rlm_history.jsonl` | one line for each executed call, appended | worker |
 //! | `rlm_worker.log` | what the worker has to say to people | worker |
 
@@ -19,6 +19,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::stat::Mode;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::jsonl;
 use crate::protocol::{Answer, Context, HistoryEntry};
@@ -136,17 +137,32 @@ impl ControlDir {
     /// The file is missing, or is not a JSON object with an `fs_root`.
     pub fn read_context(&self) -> Result<Context> {
         let path = self.context_file();
-        let mut text = Vec::new();
-        let opened = OpenOptions::new().read(true).custom_flags(OWN_FILE_FLAGS).open(&path);
-        opened
-            .and_then(|mut file| file.read_to_end(&mut text))
-            .map_err(|error| at("cannot read the context file", &path, error))?;
-        serde_json::from_slice(&text)
-            .map_err(|error| at("cannot understand the context file", &path, io::Error::from(error)))
+        let text = read(&path).map_err(|error| at("cannot read the context file", &path, error))?;
+        let parsed = serde_json::from_slice(&text).map_err(io::Error::from).and_then(|value: Value| {
+            check_fs_root(&value)?;
+            Ok(serde_json::from_value(value)?)
+        });
+        parsed.map_err(|error| at("cannot understand the context file", &path, error))
+    }
+
+    /// Reads the answer file; None if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not an answer.
+    pub fn read_answer(&self) -> Result<Option<Answer>> {
+        let path = self.answer_file();
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(at("cannot read the answer file", &path, error)),
+        };
+        let parsed = serde_json::from_slice(&text).map(Some);
+        parsed.map_err(|error| at("cannot understand the answer file", &path, io::Error::from(error)))
     }
 
     /// Makes the directory usable again for a new worker, whatever a session has done to it: it exists, belongs to us,
-    /// and holds at our paths only files of the right kind. Directories at those paths are moved aside.
+    /// and holds at our paths only files of the right kind. Directories at those paths are moved aside. The answer is
+    /// removed, so that the new session begins with an empty one.
     ///
     /// # Errors
     /// The directory cannot be created, or an entry cannot be moved.
@@ -154,19 +170,16 @@ impl ControlDir {
         let cannot = |error| at("cannot repair the control directory", &self.dir, error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(cannot)?;
         fs::set_permissions(&self.dir, Permissions::from_mode(0o700)).map_err(cannot)?;
-        let files = [
-            self.ready_flag(),
-            self.context_file(),
-            self.answer_file(),
-            self.history_file(),
-            self.log_file(),
-        ];
+        let files = [self.ready_flag(), self.context_file(), self.history_file(), self.log_file()];
         for path in &files {
             clear_unless(path, |kind| kind.is_file() || kind.is_symlink())?;
             clear_unless(&temporary(path), |kind| kind.is_file())?;
         }
         for path in [self.command_fifo(), self.response_fifo(), self.spare_response_fifo()] {
             clear_unless(&path, |kind| kind.is_fifo())?;
+        }
+        for path in [self.answer_file(), temporary(&self.answer_file())] {
+            clear_unless(&path, |_| false)?;
         }
         Ok(())
     }
@@ -276,6 +289,27 @@ pub fn make_fifo(path: &Path) -> Result<()> {
     remove(path)?;
     nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .map_err(|errno| at("cannot make the FIFO", path, errno.into()))
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    OpenOptions::new().read(true).custom_flags(OWN_FILE_FLAGS).open(path)?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Checks the field of a context that hosts most often get wrong.
+fn check_fs_root(context: &Value) -> io::Result<()> {
+    let found = match context.get("fs_root") {
+        Some(Value::String(_)) => return Ok(()),
+        Some(Value::Null) => "null",
+        Some(Value::Bool(_)) => "a boolean",
+        Some(Value::Number(_)) => "a number",
+        Some(Value::Array(_)) => "a list",
+        Some(Value::Object(_)) => "an object",
+        None => "missing",
+    };
+    let expected = r#"expected the path of the session's directory, such as {"fs_root": "/data"}"#;
+    Err(io::Error::new(io::ErrorKind::InvalidData, format!("`fs_root` is {found}, {expected}")))
 }
 
 /// Opens files for appending. Never blocks on something that a session planted there. A link is followed: a host may
@@ -393,6 +427,37 @@ mod tests {
             assert_eq!(read, answer);
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file was left");
+    }
+
+    #[test]
+    fn a_context_without_a_directory_is_refused_with_the_field_and_an_example() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlDir::new(dir.path());
+        for (text, found) in [
+            (r#"{"fs_root": null}"#, "`fs_root` is null"),
+            (r#"{"fs_metadata": 1}"#, "`fs_root` is missing"),
+            (r#"{"fs_root": ["/data"]}"#, "`fs_root` is a list"),
+            ("[]", "`fs_root` is missing"),
+        ] {
+            fs::write(control.context_file(), text).unwrap();
+            let error = control.read_context().unwrap_err();
+            let fault = std::error::Error::source(&error).unwrap().to_string();
+            let expected = r#"expected the path of the session's directory, such as {"fs_root": "/data"}"#;
+            assert_eq!(fault, format!("{found}, {expected}"), "{text}");
+        }
+        fs::write(control.context_file(), r#"{"fs_root": "/data", "allowed_paths": 1}"#).unwrap();
+        control.read_context().unwrap_err();
+    }
+
+    #[test]
+    fn a_repaired_directory_has_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlDir::new(dir.path());
+        let answer = Answer { ready: true, content: "of the earlier session".to_owned() };
+        control.write_answer(&answer).unwrap();
+        assert_eq!(control.read_answer().unwrap(), Some(answer));
+        control.repair().unwrap();
+        assert_eq!(control.read_answer().unwrap(), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rlm_core::env;
 use rlm_core::memory::Allocator;
-use rlm_core::protocol::Context;
+use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
 use rlm_worker_bash::{BashConfig, BashSession, tools};
@@ -48,6 +48,7 @@ This is not a security sandbox: the session's code runs with the rights of this 
         environment: &Environment,
         settings: Settings,
         context: Context,
+        answer: Answer,
         confinement: Confinement,
     ) -> Result<BashConfig, Exit> {
         let size = |text: &str| text.parse::<u16>().ok().filter(|size| *size > 0);
@@ -61,6 +62,7 @@ This is not a security sandbox: the session's code runs with the rights of this 
         Ok(BashConfig {
             bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),
             workdir: context.fs_root,
+            answer,
             env: session_env,
             confinement,
             max_output_bytes: settings.max_output_bytes,

@@ -35,6 +35,8 @@ pub struct BashConfig {
     pub bash: PathBuf,
     /// Working directory.
     pub workdir: PathBuf,
+    /// The answer that the session begins with.
+    pub answer: Answer,
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
     /// Limits of its processes.
@@ -92,7 +94,7 @@ impl Interpreter for BashSession {
             pipes,
             shell: shell.map_err(Exit::failed)?,
             version: String::new(),
-            state: SessionState::new(config.workdir.clone()),
+            state: SessionState::new(config.workdir.clone(), &config.answer),
             output: HeadTail::new(config.max_output_bytes),
             exchange: Exchange::new(),
             config,
@@ -121,7 +123,8 @@ impl Interpreter for BashSession {
     }
 
     fn start_anew(&mut self, events: &Events) -> Result<(), Exit> {
-        self.state = SessionState::new(self.config.workdir.clone());
+        self.config.answer = Answer::default();
+        self.state = SessionState::new(self.config.workdir.clone(), &self.config.answer);
         // A state that the shell handed on just now must not reach the next one.
         self.exchange.receive(&self.pipes)?;
         self.exchange = Exchange::new();

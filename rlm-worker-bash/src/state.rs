@@ -22,13 +22,13 @@ pub(crate) struct SessionState {
 }
 
 impl SessionState {
-    /// The state of a new session that starts in this directory.
-    pub(crate) fn new(cwd: PathBuf) -> Self {
+    /// The state of a new session that starts in this directory, with this answer.
+    pub(crate) fn new(cwd: PathBuf, answer: &Answer) -> Self {
         Self {
             user: UserState::default(),
             driver: Driver::Fast,
             cwd,
-            answer: RawAnswer::default(),
+            answer: RawAnswer::new(answer),
             transient: TransientVariables::default(),
         }
     }
@@ -42,6 +42,13 @@ pub(crate) struct RawAnswer {
 }
 
 impl RawAnswer {
+    /// The values for an answer; a NUL, which no variable can hold, is left out.
+    fn new(answer: &Answer) -> Self {
+        let ready = if answer.ready { b"1".to_vec() } else { Vec::new() };
+        let content = answer.content.bytes().filter(|byte| *byte != 0).collect();
+        Self { ready, content }
+    }
+
     pub(crate) fn answer(&self) -> Answer {
         Answer { ready: report::is_truthy(&self.ready), content: into_string(self.content.clone()) }
     }

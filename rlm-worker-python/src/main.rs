@@ -62,6 +62,7 @@ This is not a security sandbox: cells run with the rights of this process.
         environment: &Environment,
         settings: Settings,
         context: Context,
+        answer: Answer,
         confinement: Confinement,
     ) -> Result<PythonConfig, Exit> {
         let python = Python::find(self.python, environment).map_err(Exit::failed)?;
@@ -79,7 +80,7 @@ This is not a security sandbox: cells run with the rights of this process.
             jail: is_jailed.then(jail),
             fs_root: context.fs_root,
             fs_metadata: context.fs_metadata,
-            answer: Answer::default(),
+            answer,
             disallowed_modules: environment.names(env::DISALLOWED_MODULES),
             disallowed_builtins: environment.names(env::DISALLOWED_BUILTINS),
             root_tools: settings.root_tools,

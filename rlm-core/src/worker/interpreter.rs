@@ -66,7 +66,7 @@ pub trait Interpreter: Sized {
     /// Describes the session, without asking the process anything.
     fn describe(&self) -> Description;
 
-    /// The answer that the interpreter last reported.
+    /// The answer that the interpreter last reported or was started with.
     fn answer(&self) -> Answer;
 
     /// Adds the descriptors that output and reports arrive on.

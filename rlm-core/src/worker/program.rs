@@ -26,7 +26,7 @@ use crate::control::ControlDir;
 use crate::env;
 use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
-use crate::protocol::{Context, HistorySession};
+use crate::protocol::{Answer, Context, HistorySession};
 
 /// Exit status if the session cannot be started or served.
 const CANNOT_SERVE: u8 = 3;
@@ -50,7 +50,8 @@ pub trait Program: Default {
         false
     }
 
-    /// Creates the configuration of a session, whose processes run under the limits of `confinement`.
+    /// Creates the configuration of a session that begins with this answer, and whose processes run under the limits of
+    /// `confinement`.
     ///
     /// # Errors
     /// [`Exit::Failed`] names the setting that cannot be used.
@@ -59,6 +60,7 @@ pub trait Program: Default {
         environment: &Environment,
         settings: Settings,
         context: Context,
+        answer: Answer,
         confinement: Confinement,
     ) -> Result<<Self::Interpreter as Interpreter>::Config, Exit>;
 }
@@ -178,6 +180,10 @@ fn start_and_serve<P: Program>(
 ) -> Result<Exit, Exit> {
     let settings = Settings::from_environment(environment).map_err(Exit::failed)?;
     let context = control.read_context().map_err(Exit::failed)?;
+    let answer = control.read_answer().unwrap_or_else(|error| {
+        log.line(format_args!("{}; the session begins with an empty answer", with_causes(&error)));
+        None
+    });
     let workdir = context.fs_root.to_string_lossy().into_owned();
     let root_tools = settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect();
     let exec_timeout = settings.exec_timeout;
@@ -185,7 +191,8 @@ fn start_and_serve<P: Program>(
     // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
     let mut channel = Channel::open(control)?;
     let confinement = confine(settings.limits, environment, log)?;
-    let config = program.configure(environment, settings, context, confinement.clone())?;
+    let answer = answer.unwrap_or_default();
+    let config = program.configure(environment, settings, context, answer, confinement.clone())?;
     let started = Supervisor::<P::Interpreter>::start(config, exec_timeout, &events);
     let mut session = started.inspect_err(|_exit| {
         descendants::end_all();

@@ -24,8 +24,8 @@ use crate::protocol::{
     PROTOCOL_VERSION, Request, Response, State, UNKNOWN_SEQ,
 };
 
-/// Serves requests until the worker has to end, and returns the reason. `history_session` goes into the first line of
-/// the history; `on_ready` is called once the ready flag is set.
+/// Serves requests until the worker has to end, and returns the reason. First, the session's answer replaces the answer
+/// file. `history_session` goes into the first line of the history; `on_ready` is called once the ready flag is set.
 pub fn serve(
     session: &mut Supervisor<impl Interpreter>,
     confinement: &Confinement,
@@ -46,7 +46,7 @@ pub fn serve(
         memory_kills: 0,
         history,
         history_session: Some(history_session),
-        answer: Answer::default(),
+        answer: session.answer(),
         answer_is_saved: true,
         has_logged_fault: false,
         execution_count: 0,

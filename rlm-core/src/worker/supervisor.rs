@@ -99,6 +99,12 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(report)
     }
 
+    /// The answer that the interpreter last reported or was started with.
+    #[must_use]
+    pub fn answer(&self) -> Answer {
+        self.interpreter.answer()
+    }
+
     /// Describes the session without asking the interpreter.
     #[must_use]
     pub fn describe(&self) -> Description {

@@ -1,10 +1,73 @@
 //! The answer is the worker's: any size, any bytes, and it outlives the shell.
 
-use rlm_core::protocol::Answer;
-use rlm_tests::Worker;
+use std::fs;
+
+use rlm_core::protocol::{Answer, Outcome, State};
+use rlm_tests::{Setup, Worker};
+use serde_json::json;
 
 fn file(worker: &Worker) -> Answer {
-    serde_json::from_slice(&std::fs::read(worker.control.answer_file()).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(worker.control.answer_file()).unwrap()).unwrap()
+}
+
+#[test]
+fn an_answer_of_the_host_is_the_one_that_the_session_begins_with() {
+    let host = || Answer { ready: true, content: "it's $5 é\n".to_owned() };
+    let cases = [
+        (
+            Setup::bash(),
+            "printf '%s' \"$RLM_READY $RLM_CONTENT\"",
+            "1 it's $5 é\n",
+            "RLM_CONTENT=new",
+            "kill -9 $$",
+        ),
+        (
+            Setup::python(),
+            "print(*answer.values(), type(answer['ready']).__name__, end='')",
+            "True it's $5 é\n bool",
+            "answer['content'] = 'new'",
+            "import os; os.abort()",
+        ),
+    ];
+    for (setup, show, shown, change, end) in cases {
+        let write = |control: &rlm_core::control::ControlDir| {
+            fs::write(control.answer_file(), r#"{"ready": true, "content": "it's $5 é\n", "by": "host"}"#)
+                .unwrap();
+        };
+        let mut worker = setup.prepare(write).start();
+        assert_eq!(file(&worker), host());
+        worker.send(br#"{"op": "info", "seq": 1}"#);
+        assert_eq!(worker.receive().answer, host());
+        let response = worker.call(show);
+        assert_eq!((response.stdout.as_str(), response.answer), (shown, host()));
+        let response = worker.call(end);
+        assert_eq!((response.state, response.answer), (State::Reset, host()));
+        assert_eq!(worker.output(show), shown);
+        let changed = Answer { content: "new".to_owned(), ..host() };
+        assert_eq!(worker.call(change).answer, changed);
+        assert_eq!(file(&worker), changed);
+        worker.send_call("", json!({"op": "reset"}));
+        assert_eq!(worker.receive().answer, Answer::default());
+        assert_eq!(worker.call("true = 1").answer, Answer::default());
+        assert_eq!(file(&worker), Answer::default());
+        worker.end();
+    }
+}
+
+#[test]
+fn a_session_begins_with_an_empty_answer_where_that_of_the_host_cannot_be_used() {
+    for setup in [Setup::bash(), Setup::python()] {
+        let mut worker =
+            setup.prepare(|control| fs::write(control.answer_file(), r#"{"ready": 1}"#).unwrap()).start();
+        assert_eq!(file(&worker), Answer::default());
+        let response = worker.call("true = 1");
+        assert_eq!((response.outcome, response.answer), (Outcome::Ok, Answer::default()));
+        let log = fs::read_to_string(worker.control.log_file()).unwrap();
+        let expected =
+            format!("cannot understand the answer file {}", worker.control.answer_file().display());
+        assert!(log.contains(&expected) && log.contains("the session begins with an empty answer"), "{log}");
+        worker.end();
+    }
 }
 
 #[test]

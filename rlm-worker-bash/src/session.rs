@@ -165,7 +165,7 @@ impl Interpreter for BashSession {
         Ok(())
     }
 
-    fn send_code(&mut self, call: &Execute, _number: u64) -> Result<(), Exit> {
+    fn send_code(&mut self, call: &Execute, _number: u64) -> Result<Option<String>, Exit> {
         self.output.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
         let code = &call.code;
         let suffix = match appendable(code) {
@@ -192,8 +192,7 @@ impl Interpreter for BashSession {
         }
         let nonce = self.exchange.begin(Task::Set);
         let call = self.pipes.scripts.set(&variables, nonce);
-        self.send(&call)?;
-        Ok(None)
+        self.send(&call)
     }
 
     fn has_unread_request(&self) -> Result<bool, Exit> {
@@ -298,7 +297,10 @@ impl BashSession {
         let nonce = self.exchange.begin(Task::SetUp);
         let SessionState { user, answer, .. } = &self.state;
         let call = self.pipes.scripts.set_up(user.positional.as_deref(), snapshot.is_some(), answer, nonce);
-        self.pipes.send(&call).map_err(Exit::failed)?;
+        self.pipes
+            .write_file(&call)
+            .and_then(|()| self.pipes.send_lines(&call.lines))
+            .map_err(Exit::failed)?;
         wait_until_ready(self, &self.config.bash.clone(), events)?;
         if let Some(snapshot) = snapshot {
             self.state.user.options =
@@ -308,11 +310,15 @@ impl BashSession {
         Ok(())
     }
 
-    /// Sends a call.
-    fn send(&mut self, call: &Call) -> Result<(), Exit> {
+    /// Sends a call. Returns the reason if its file cannot be written.
+    fn send(&mut self, call: &Call) -> Result<Option<String>, Exit> {
+        if let Err(error) = self.pipes.write_file(call) {
+            return Ok(Some(format!("the request cannot be passed to the shell: {error}")));
+        }
         self.settings = self.terminal.settings();
         self.terminal.begin_call();
-        self.pipes.send(call).map_err(Exit::failed)
+        self.pipes.send_lines(&call.lines).map_err(Exit::failed)?;
+        Ok(None)
     }
 
     /// Asks for the report again: an interrupt may have hit the second line of the driver. A shell that was thrown back

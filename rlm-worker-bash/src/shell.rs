@@ -119,14 +119,14 @@ impl Pipes {
         self.report.reader()
     }
 
-    /// Sends a call to the shell.
-    pub(crate) fn send(&mut self, call: &Call) -> io::Result<()> {
+    /// Writes the file of a call, which the shell reads when the call's lines are sent.
+    pub(crate) fn write_file(&mut self, call: &Call) -> io::Result<()> {
         if self.code_bytes > KEEP_CODE_BYTES {
             self.code.set_len(0)?;
         }
         self.code.write_all_at(&call.file, 0)?;
         self.code_bytes = call.file.len();
-        self.send_lines(&call.lines)
+        Ok(())
     }
 
     /// Sends lines to the shell in one write, so that it reads them in one piece.

@@ -103,13 +103,18 @@ impl Pipes {
         }
     }
 
-    /// Sends a command to the engine.
-    pub(crate) fn send(&mut self, command: Command, payload: &[u8]) -> io::Result<()> {
+    /// Writes the payload of a command, which the engine reads when the command is sent.
+    pub(crate) fn write_payload(&mut self, payload: &[u8]) -> io::Result<()> {
         if self.payload_bytes > KEEP_PAYLOAD_BYTES {
             self.payload.set_len(0)?;
         }
         self.payload.write_all_at(payload, 0)?;
         self.payload_bytes = payload.len();
+        Ok(())
+    }
+
+    /// Sends a command to the engine.
+    pub(crate) fn send(&self, command: Command) -> io::Result<()> {
         write(&self.commands_writer, &command.encode())?;
         Ok(())
     }

@@ -143,7 +143,7 @@ impl Interpreter for PythonSession {
         Ok(())
     }
 
-    fn send_code(&mut self, call: &Execute, number: u64) -> Result<(), Exit> {
+    fn send_code(&mut self, call: &Execute, number: u64) -> Result<Option<String>, Exit> {
         let max_output_bytes = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
         self.outputs.set_limit(max_output_bytes);
         let (payload, written_bytes) = code_and_written(call);
@@ -152,8 +152,7 @@ impl Interpreter for PythonSession {
 
     fn send_variables(&mut self, variables: &BTreeMap<String, JsonText>) -> Result<Option<String>, Exit> {
         let payload = serde_json::to_vec(variables).map_err(Exit::failed)?;
-        self.send(Task::Set, &payload, 0, 0)?;
-        Ok(None)
+        self.send(Task::Set, &payload, 0, 0)
     }
 
     fn has_unread_request(&self) -> Result<bool, Exit> {
@@ -215,13 +214,15 @@ impl PythonSession {
     /// Makes a newly started interpreter ready for cells.
     fn set_up(&mut self, events: &Events) -> Result<(), Exit> {
         let setup = serde_json::to_vec(&self.config.setup).map_err(Exit::failed)?;
-        self.send(Task::SetUp, &setup, 0, 0)?;
+        if let Some(fault) = self.send(Task::SetUp, &setup, 0, 0)? {
+            return Err(Exit::failed(fault));
+        }
         wait_until_ready(self, &self.config.python.program.clone(), events)?;
         self.image = process::image(self.process.pid());
         Ok(())
     }
 
-    /// Sends a command. The last `written_bytes` of a cell's payload are its source as written, if that is not the
+    /// Sends a command. Returns the reason if its payload cannot be written. The last `written_bytes` of a cell's payload are its source as written, if that is not the
     /// code.
     fn send(
         &mut self,
@@ -229,13 +230,17 @@ impl PythonSession {
         payload: &[u8],
         written_bytes: usize,
         max_result_bytes: usize,
-    ) -> Result<(), Exit> {
+    ) -> Result<Option<String>, Exit> {
+        if let Err(error) = self.pipes.write_payload(payload) {
+            return Ok(Some(format!("the request cannot be passed to the interpreter: {error}")));
+        }
         let nonce = self.exchange.nonce + 1;
         self.exchange = Exchange { nonce, task, began: BootTime::now(), report: Vec::new() };
         let [payload_bytes, written_bytes, max_result_bytes] =
             [payload.len(), written_bytes, max_result_bytes].map(|bytes| bytes as u64);
         let command = Command { nonce, task, payload_bytes, written_bytes, max_result_bytes };
-        self.pipes.send(command, payload).map_err(Exit::failed)
+        self.pipes.send(command).map_err(Exit::failed)?;
+        Ok(None)
     }
 
     fn after_report(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {

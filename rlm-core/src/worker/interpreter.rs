@@ -78,11 +78,12 @@ pub trait Interpreter: Sized {
     /// [`Exit`] if the session can no longer be served.
     fn absorb(&mut self, ready: &[bool]) -> Result<(), Exit>;
 
-    /// Sends the code of a call, the session's `number`-th.
+    /// Sends the code of a call, the session's `number`-th. Returns the reason if it cannot be passed on; then nothing
+    /// was sent.
     ///
     /// # Errors
     /// [`Exit`] if the session can no longer be served.
-    fn send_code(&mut self, call: &Execute, number: u64) -> Result<(), Exit>;
+    fn send_code(&mut self, call: &Execute, number: u64) -> Result<Option<String>, Exit>;
 
     /// Sends variables, of which the interpreter sets all or none; values are never run as code. Returns the reason if they
     /// cannot be set and that is known before anything is sent.

@@ -193,7 +193,7 @@ fn start_and_serve<P: Program>(
     let confinement = confine(settings.limits, environment, log)?;
     let answer = answer.unwrap_or_default();
     let config = program.configure(environment, settings, context, answer, confinement.clone())?;
-    let started = Supervisor::<P::Interpreter>::start(config, exec_timeout, &events);
+    let started = Supervisor::<P::Interpreter>::start(config, confinement.clone(), exec_timeout, &events);
     let mut session = started.inspect_err(|_exit| {
         descendants::end_all();
     })?;
@@ -211,8 +211,7 @@ fn start_and_serve<P: Program>(
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let exit =
-        serve(&mut session, &confinement, history_session, control, &mut channel, &events, log, on_ready);
+    let exit = serve(&mut session, history_session, control, &mut channel, &events, log, on_ready);
     // Otherwise it is that of the worker that took this one's place.
     if channel.is_in_place()
         && let Err(error) = control.clear_ready()

@@ -28,7 +28,6 @@ use crate::protocol::{
 /// file. `history_session` goes into the first line of the history; `on_ready` is called once the ready flag is set.
 pub fn serve(
     session: &mut Supervisor<impl Interpreter>,
-    confinement: &Confinement,
     history_session: HistorySession,
     control: &ControlDir,
     channel: &mut Channel,
@@ -42,7 +41,7 @@ pub fn serve(
     };
     let mut server = Server {
         control,
-        confinement,
+        confinement: session.confinement().clone(),
         memory_kills: 0,
         history,
         history_session: Some(history_session),
@@ -66,7 +65,7 @@ pub fn serve(
 
 struct Server<'a> {
     control: &'a ControlDir,
-    confinement: &'a Confinement,
+    confinement: Confinement,
     /// [`Confinement::memory_kills`] after the last request.
     memory_kills: u64,
     history: History,

@@ -15,6 +15,7 @@ use super::exit::Exit;
 use super::interpreter::{CallReport, Climb, Death, Description, Interpreter, Progress};
 use super::ladder::Ladder;
 use super::output::HeadTail;
+use super::resources::Confinement;
 use crate::error::with_causes;
 use crate::json::JsonText;
 use crate::limits::{SET_LIMIT, START_LIMIT};
@@ -27,6 +28,7 @@ const QUOTED_OUTPUT_BYTES: usize = 2048;
 #[derive(Debug)]
 pub struct Supervisor<I> {
     interpreter: I,
+    confinement: Confinement,
     /// Time limit of a call without one of its own.
     exec_timeout: Option<Duration>,
     /// True after a reset that could not start a new interpreter.
@@ -34,13 +36,19 @@ pub struct Supervisor<I> {
 }
 
 impl<I: Interpreter> Supervisor<I> {
-    /// Starts the session. `exec_timeout` limits calls without a time limit of their own.
+    /// Starts the session, whose processes run under the limits of `confinement`. `exec_timeout` limits calls without a
+    /// time limit of their own.
     ///
     /// # Errors
     /// [`Exit::Failed`] if no interpreter can be started.
-    pub fn start(config: I::Config, exec_timeout: Option<Duration>, events: &Events) -> Result<Self, Exit> {
+    pub fn start(
+        config: I::Config,
+        confinement: Confinement,
+        exec_timeout: Option<Duration>,
+        events: &Events,
+    ) -> Result<Self, Exit> {
         let interpreter = I::start(config, events)?;
-        Ok(Self { interpreter, exec_timeout, reset_failed: false })
+        Ok(Self { interpreter, confinement, exec_timeout, reset_failed: false })
     }
 
     /// Runs the code of the session's `number`-th call.
@@ -103,6 +111,12 @@ impl<I: Interpreter> Supervisor<I> {
     #[must_use]
     pub fn answer(&self) -> Answer {
         self.interpreter.answer()
+    }
+
+    /// The limits of the session's processes.
+    #[must_use]
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
     }
 
     /// Describes the session without asking the interpreter.
@@ -183,13 +197,12 @@ impl<I: Interpreter> Supervisor<I> {
         limit: Option<Duration>,
         events: &Events,
     ) -> Result<(End, Option<Outcome>), Exit> {
-        match request {
+        let refusal = match request {
             Request::Code { call, number } => self.interpreter.send_code(call, *number)?,
-            Request::Variables(variables) => {
-                if let Some(fault) = self.interpreter.send_variables(variables)? {
-                    return Ok((End::Refused(fault), None));
-                }
-            }
+            Request::Variables(variables) => self.interpreter.send_variables(variables)?,
+        };
+        if let Some(fault) = refusal {
+            return Ok((End::Refused(fault), None));
         }
         let mut clock = Clock::new(limit, I::UPKEEP_INTERVAL);
         let mut ladder: Option<Ladder<I::Rung>> = None;

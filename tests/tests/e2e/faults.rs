@@ -87,6 +87,22 @@ fn a_file_size_limit_loses_no_answer_and_no_worker() {
 }
 
 #[test]
+fn code_beyond_a_file_size_limit_is_refused_and_the_session_goes_on() {
+    for (mut worker, noun) in [(Worker::bash(), "shell"), (Worker::python(), "interpreter")] {
+        worker.call("kept=1");
+        limit(worker.server(), libc::RLIMIT_FSIZE, 15_000);
+        let response = worker.call(&format!("kept=2{}", "\n".repeat(20_000)));
+        assert_eq!((response.outcome, response.state), (Outcome::Error, State::Kept), "{response:?}");
+        let hint = response.hint.unwrap();
+        let fault = format!("the request cannot be passed to the {noun}: File too large (os error 27)");
+        assert!(hint.starts_with(&fault), "{hint}");
+        let code = if noun == "shell" { "echo $kept" } else { "print(kept)" };
+        assert_eq!(worker.output(code), "1\n");
+        worker.end();
+    }
+}
+
+#[test]
 fn a_file_size_limit_of_the_host_is_the_sessions_too() {
     let mut worker = Worker::bash();
     assert_eq!(worker.call("(ulimit -f 1; head -c 5000 /dev/zero >big)").exit_code, Some(153));

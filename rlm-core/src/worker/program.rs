@@ -233,6 +233,9 @@ fn start_and_serve<P: Program>(
 /// # Errors
 /// [`Exit::Failed`] if no cgroup can be created where the host wants it.
 fn confine(wanted: Wanted, environment: &Environment, log: &mut Log) -> Result<Confinement, Exit> {
+    if wanted == Wanted::default() {
+        return Ok(Confinement::default());
+    }
     let cgroup = Cgroup::of_session(environment, getppid());
     let confinement = match Confinement::new(wanted, cgroup) {
         Err(error) if environment.get(env::CGROUP).is_none() => {

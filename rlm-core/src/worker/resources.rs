@@ -39,15 +39,11 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Limits for the processes that will [enter](Entry::enter). The cgroup is created if there is one and a limit is
-    /// wanted.
+    /// Limits for the processes that will [enter](Entry::enter). Creates the cgroup, if there is one.
     ///
     /// # Errors
     /// The cgroup cannot be created.
     pub fn new(wanted: Wanted, cgroup: Option<Cgroup>) -> Result<Self, CgroupError> {
-        if wanted == Wanted::default() {
-            return Ok(Self::default());
-        }
         if let Some(cgroup) = &cgroup {
             cgroup.create(wanted)?;
         }
@@ -318,14 +314,5 @@ mod tests {
         assert_eq!(error.to_string(), format!("cannot create the cgroup {}", cgroup.dir.display()));
         assert!(cgroup.remove());
         assert!(!cgroup.dir.exists());
-    }
-
-    #[test]
-    fn without_limits_nothing_is_created() {
-        let dir = tempfile::tempdir().unwrap();
-        let cgroup = Cgroup { dir: dir.path().join("session") };
-        let confinement = Confinement::new(Wanted::default(), Some(cgroup)).unwrap();
-        assert_eq!((confinement.limits(), confinement.rlimits), (Limits::default(), Vec::new()));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -26,7 +26,7 @@ fn a_session_without_limits_has_none() {
     let mut worker = Worker::bash();
     worker.output("for ((i = 0; i < 100000; i++)); do :; done");
     let info = info(&worker);
-    assert_eq!(info.limits, Limits::default());
+    assert_eq!((info.limits, cgroup(&worker)), (Limits::default(), None));
     assert!(info.usage.cpu_seconds > Some(0.0), "{info:?}");
     worker.end();
 }

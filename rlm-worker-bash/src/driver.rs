@@ -18,16 +18,16 @@ use std::collections::BTreeSet;
 use rlm_core::shell::{quoted, quoted_bytes};
 
 use self::legend::{
-    ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, OPTIONS, PIPE_STATUS, READONLY, RETURN, STATUS,
-    STDIN_FD, TOKENS, VARIABLES,
+    ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, MARKERS, OPTIONS, PIPE_STATUS, READONLY, RETURN,
+    STATUS, STDIN_FD, TOKENS, VARIABLES,
 };
 use crate::code::{Driver, Suffix, lists_traps};
-use crate::report::{Stdin, UserState};
+use crate::report::{Marks, Stdin, UserState};
 use crate::state::RawAnswer;
 use crate::variables::Value;
 
 /// Paths by which the shell opens the worker's pipes and files when it needs them, so that the shell and its children
-/// inherit none of those descriptors.
+/// inherit none of those descriptors, and the key of the worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     /// The pipe that bash reads its commands from.
@@ -44,6 +44,8 @@ pub(crate) struct Paths {
     pub(crate) terminal: String,
     /// The script files.
     pub(crate) scripts: [String; SCRIPTS.len()],
+    /// The end of every marker: letters and digits that nobody guesses.
+    pub(crate) key: String,
 }
 
 /// The files that the shell sources. The other texts refer to their paths as `@NAME@`.
@@ -85,6 +87,7 @@ pub(crate) struct Scripts {
     tell_version: String,
     fast_end: String,
     dump_state: String,
+    take_state: String,
     begin_set: String,
     end_set: String,
     end_path: String,
@@ -92,7 +95,7 @@ pub(crate) struct Scripts {
     /// The contents of the script files, in the order of [`Paths::scripts`].
     pub(crate) files: [String; SCRIPT_COUNT],
     /// The command in front of the user's EXIT trap while a call runs.
-    pub(crate) exit_hook: String,
+    exit_hook: String,
     paths: Paths,
 }
 
@@ -120,6 +123,7 @@ impl Scripts {
             tell_version: fill("\\builtin printf '\\0@VERSION@\\0%s\\0' \"$BASH_VERSION\" >@QUIET@\n"),
             fast_end: fill(include_str!("driver/fast.bash")),
             dump_state: fill("{ \\builtin . @exit.bash@; } >/dev/null 2>&1\n"),
+            take_state: fill(include_str!("driver/take_state.bash")),
             begin_set: fill(include_str!("driver/set.bash")),
             end_set: fill(include_str!("driver/set_end.bash")),
             end_path: fill("@end.bash@"),
@@ -128,6 +132,11 @@ impl Scripts {
             files: SCRIPTS.map(|(_, text)| fill(text)),
             paths,
         }
+    }
+
+    /// The marks by which the worker reads what the shell prints.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks { key: self.paths.key.clone(), exit_hook: self.exit_hook.clone() }
     }
 
     /// The call that runs the user's code, after unsetting these variables.
@@ -213,11 +222,7 @@ impl Scripts {
             file.push(b'\n');
         }
         if restores_state {
-            let source = format!(
-                "{{ \\builtin . {}; \\builtin unset -v BASH_XTRACEFD; \\builtin set +o history +o histexpand; }} >/dev/null 2>&1\n",
-                self.paths.state
-            );
-            file.extend_from_slice(source.as_bytes());
+            file.extend_from_slice(self.take_state.as_bytes());
         } else {
             for (name, value) in [("RLM_READY", &answer.ready), ("RLM_CONTENT", &answer.content)] {
                 if !value.is_empty() {
@@ -451,10 +456,17 @@ fn fill(text: &str, paths: &Paths) -> String {
     for (token, content) in TOKENS {
         text = text.replace(token, content);
     }
-    for (pipe, path) in
-        [("@COMMANDS@", &paths.commands), ("@REPORT@", &paths.report), ("@QUIET@", &paths.quiet)]
-    {
-        text = text.replace(pipe, path);
+    for (marker, content) in MARKERS {
+        text = text.replace(marker, &format!("{content}{}", paths.key));
+    }
+    let files = [
+        ("@COMMANDS@", &paths.commands),
+        ("@REPORT@", &paths.report),
+        ("@QUIET@", &paths.quiet),
+        ("@STATE_FILE@", &paths.state),
+    ];
+    for (file, path) in files {
+        text = text.replace(file, path);
     }
     with_short_names(&text)
 }
@@ -496,6 +508,7 @@ mod tests {
             state: path("state"),
             terminal: path("terminal"),
             scripts: std::array::from_fn(|at| path(&at.to_string())),
+            key: "0f1e2d3c".to_owned(),
         })
     }
 
@@ -569,7 +582,7 @@ mod tests {
         assert!(in_sources.is_subset(&long), "{:?}", in_sources.difference(&long));
         let in_texts: BTreeSet<&str> = texts.iter().flat_map(|text| names(text)).collect();
         assert_eq!(in_texts, short, "names in the shell, and of the list");
-        for (token, _) in TOKENS {
+        for (token, _) in TOKENS.iter().chain(MARKERS) {
             assert!(table.contains(&format!("`{}`", token.trim_matches('@'))), "{token}");
         }
         for (file, text) in sources {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::report::{self, Report, Snapshot};
+use crate::report::{self, Marks, Report, Snapshot};
 use crate::shell::Pipes;
 
 /// A shell that has started to report is stopped like any other after this long without a byte.
@@ -16,6 +16,10 @@ const REPORT_SILENCE: Duration = Duration::from_secs(5);
 
 /// Time that a stopped shell has to confirm its report.
 const CONFIRMATION_LIMIT: Duration = Duration::from_millis(250);
+
+/// A shell that has read this many questions in a row, each once it was done with the one before, cannot answer. An
+/// interrupt swallows one, or a few.
+const MAX_UNANSWERED: u32 = 4;
 
 /// The kind of request that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +33,7 @@ pub(crate) enum Task {
 }
 
 /// The progress of the report.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReportProgress {
     Nothing,
     /// The state from before the code was handed on, and the code has started.
@@ -49,6 +53,7 @@ pub(crate) enum ReportProgress {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) task: Task,
+    marks: Marks,
     /// Nonce of the last line that asked for the report.
     nonce: u64,
     /// Nonce of the first such line.
@@ -61,6 +66,8 @@ pub(crate) struct Exchange {
     received_at: Instant,
     /// Size of `report` at the last call of [`Self::is_silent`].
     looked_at: usize,
+    /// Number of lines that asked again since anything has arrived.
+    unanswered: u32,
     /// The report of a call that was stopped, and the deadline for its confirmation.
     unconfirmed: Option<(Box<Report>, Instant)>,
     /// True once the ladder has asked for the report again.
@@ -71,15 +78,17 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// An exchange in which nothing was sent yet.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(marks: Marks) -> Self {
         Self {
             task: Task::SetUp,
+            marks,
             nonce: 0,
             first_nonce: 0,
             report: Vec::new(),
             quiet: Vec::new(),
             received_at: Instant::now(),
             looked_at: 0,
+            unanswered: 0,
             unconfirmed: None,
             was_asked_again: false,
             shown_line: None,
@@ -89,13 +98,15 @@ impl Exchange {
     /// Starts a new exchange, and returns the nonce to send.
     pub(crate) fn begin(&mut self, task: Task) -> u64 {
         let nonce = self.nonce + 1;
-        *self = Self { task, nonce, first_nonce: nonce, ..Self::new() };
+        let marks = std::mem::take(&mut self.marks);
+        *self = Self { task, nonce, first_nonce: nonce, ..Self::new(marks) };
         nonce
     }
 
     /// The nonce for asking for the report again.
     pub(crate) fn ask_again(&mut self) -> u64 {
         self.nonce += 1;
+        self.unanswered += 1;
         self.nonce
     }
 
@@ -122,47 +133,52 @@ impl Exchange {
     /// Reads the report pipe, and returns the progress of the report.
     pub(crate) fn advance(&mut self, pipes: &Pipes, is_stopped: bool) -> Result<ReportProgress, Errno> {
         self.receive(pipes)?;
-        self.received_at = Instant::now();
-        if report::ends_with_state(&self.report) {
-            return Ok(ReportProgress::State);
+        // In this order: what a report needs from here was written before its end.
+        self.receive_quiet(pipes)?;
+        Ok(self.judge(is_stopped, Instant::now()))
+    }
+
+    /// The progress of the report after bytes have arrived.
+    fn judge(&mut self, is_stopped: bool, now: Instant) -> ReportProgress {
+        self.received_at = now;
+        self.unanswered = 0;
+        if self.marks.ends_with_state(&self.report) {
+            return ReportProgress::State;
         }
-        if let Some((_, until)) = &mut self.unconfirmed {
-            *until = self.received_at + REPORT_SILENCE;
-        }
-        let Some(nonce) = report::complete_nonce(&self.report) else { return Ok(self.wait()) };
+        let Some((nonce, mut report)) = report::complete(&self.report) else { return self.wait(now) };
         if nonce < self.first_nonce || self.unconfirmed.is_some() && nonce != self.nonce {
             // This report answers an earlier question.
             self.report.clear();
-            return Ok(self.wait());
+            return self.wait(now);
         }
-        self.receive_quiet(pipes)?;
-        let parsed = report::parse(&self.report, &self.quiet, nonce, &pipes.scripts.exit_hook);
-        let Some(report) = parsed else { return Ok(self.wait()) };
+        self.marks.read_quiet(&self.quiet, &mut report);
         // Frees the buffers, as the answer in the report may be large.
         (self.report, self.quiet) = (Vec::new(), Vec::new());
         if let Some((first, _)) = self.unconfirmed.take() {
-            return Ok(ReportProgress::Report(first));
+            return ReportProgress::Report(first);
         }
         if !is_stopped {
-            return Ok(ReportProgress::Report(Box::new(report)));
+            return ReportProgress::Report(Box::new(report));
         }
-        let until = Instant::now() + CONFIRMATION_LIMIT;
+        let until = now + CONFIRMATION_LIMIT;
         self.unconfirmed = Some((Box::new(report), until));
-        Ok(ReportProgress::Unconfirmed { until })
+        ReportProgress::Unconfirmed { until }
     }
 
     /// The progress of the report when nothing has arrived.
-    pub(crate) fn wait(&mut self) -> ReportProgress {
-        if let Some((report, _)) = self.unconfirmed.take_if(|(_, until)| Instant::now() >= *until) {
+    pub(crate) fn wait(&mut self, now: Instant) -> ReportProgress {
+        let is_arriving = self.marks.has_begun(&self.report);
+        let silent_at = is_arriving.then(|| self.received_at + REPORT_SILENCE);
+        let Some((report, limit)) = self.unconfirmed.take() else {
+            return silent_at.map_or(ReportProgress::Nothing, |until| ReportProgress::Part { until });
+        };
+        // A confirmation that has begun may take as long as any report. One that was dropped gives no more time.
+        let until = silent_at.unwrap_or(limit);
+        if now >= until {
             return ReportProgress::Report(report);
         }
-        match &self.unconfirmed {
-            Some((_, until)) => ReportProgress::Part { until: *until },
-            None if report::has_begun(&self.report) => {
-                ReportProgress::Part { until: self.received_at + REPORT_SILENCE }
-            }
-            None => ReportProgress::Nothing,
-        }
+        self.unconfirmed = Some((report, limit));
+        ReportProgress::Part { until }
     }
 
     /// True while a report waits for its confirmation.
@@ -175,8 +191,140 @@ impl Exchange {
         std::mem::replace(&mut self.looked_at, self.report.len()) == self.report.len()
     }
 
+    /// True if the shell was asked often enough, provided that it waits for commands.
+    pub(crate) fn is_unanswerable(&self) -> bool {
+        self.unanswered >= MAX_UNANSWERED
+    }
+
     /// The state that the shell handed on when it ended.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
-        report::parse_snapshot(&self.report)
+        self.marks.snapshot(&self.report)
+    }
+}
+
+/// Simulated clocks and every order of events. An exchange is plain data without threads or shared memory, so a loop over the
+/// orders covers everything; a model checker for threads has nothing to add.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Something that happens after the report of a stopped call has arrived.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Event {
+        /// The report that the ladder had asked for before.
+        Earlier,
+        /// The first half of the confirmation.
+        Half,
+        /// The confirmation, or the rest of it.
+        Confirmation,
+        /// Time passes, until the deadline at most.
+        Milliseconds(u64),
+    }
+
+    const EVENTS: [Event; 5] = [
+        Event::Earlier,
+        Event::Half,
+        Event::Confirmation,
+        Event::Milliseconds(100),
+        Event::Milliseconds(10_000),
+    ];
+
+    fn record(nonce: u64) -> Vec<u8> {
+        format!("|\0B{nonce}\x000\0\0|\0hB\0\0t\0\0\0/\0\0report {nonce}\0E{nonce}\0").into_bytes()
+    }
+
+    fn exchange() -> Exchange {
+        let marks = Marks { key: "0f1e2d3c".to_owned(), exit_hook: "HOOK".to_owned() };
+        let mut exchange = Exchange::new(marks);
+        exchange.begin(Task::Code);
+        exchange
+    }
+
+    fn content(progress: &ReportProgress) -> Option<&[u8]> {
+        match progress {
+            ReportProgress::Report(report) => Some(&report.content),
+            _ => None,
+        }
+    }
+
+    /// Lets these events happen, and then only time pass. Returns the time from the first report to the end of the call.
+    fn end_after(events: &[Event]) -> Duration {
+        let start = Instant::now();
+        let mut exchange = exchange();
+        exchange.ask_again();
+        exchange.report = record(1);
+        let first = exchange.judge(true, start);
+        let ReportProgress::Unconfirmed { mut until } = first else { panic!("{first:?}") };
+        exchange.ask_again();
+        let confirmation = record(3);
+        let (half, rest) = confirmation.split_at(confirmation.len() / 2);
+        let mut now = start;
+        let mut has_half = false;
+        for event in events.iter().chain(&[Event::Milliseconds(10_000); 3]) {
+            let progress = match event {
+                Event::Earlier => {
+                    has_half = false;
+                    exchange.report.extend_from_slice(&record(2));
+                    exchange.judge(true, now)
+                }
+                Event::Half => {
+                    has_half = true;
+                    exchange.report.extend_from_slice(half);
+                    exchange.judge(true, now)
+                }
+                Event::Confirmation => {
+                    exchange.report.extend_from_slice(if has_half { rest } else { &confirmation });
+                    exchange.judge(true, now)
+                }
+                Event::Milliseconds(pause) => {
+                    now = (now + Duration::from_millis(*pause)).min(until);
+                    exchange.wait(now)
+                }
+            };
+            match progress {
+                ReportProgress::Part { until: next } => until = next,
+                progress => {
+                    assert_eq!(content(&progress), Some(&b"report 1"[..]), "{events:?}");
+                    return now - start;
+                }
+            }
+        }
+        panic!("the call does not end: {events:?}");
+    }
+
+    #[test]
+    fn a_stopped_call_ends_in_time_whatever_arrives_in_whatever_order() {
+        for number in 0..EVENTS.len().pow(6) {
+            let events: Vec<Event> =
+                (0..6).map(|place| EVENTS[number / EVENTS.len().pow(place) % EVENTS.len()]).collect();
+            let took = end_after(&events);
+            let limit = if events.contains(&Event::Half) {
+                REPORT_SILENCE * 6 + CONFIRMATION_LIMIT
+            } else {
+                CONFIRMATION_LIMIT
+            };
+            assert!(took <= limit, "{took:?}: {events:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_that_was_dropped_gives_no_more_time() {
+        assert_eq!(end_after(&[Event::Milliseconds(100), Event::Earlier]), CONFIRMATION_LIMIT);
+        assert_eq!(end_after(&[Event::Half, Event::Earlier]), CONFIRMATION_LIMIT);
+        let slow = [Event::Milliseconds(100), Event::Half, Event::Milliseconds(10_000)];
+        assert_eq!(end_after(&slow), Duration::from_millis(100) + REPORT_SILENCE);
+    }
+
+    #[test]
+    fn a_shell_that_is_asked_again_and_again_without_a_byte_cannot_answer() {
+        let mut exchange = exchange();
+        for _ in 0..MAX_UNANSWERED {
+            assert!(!exchange.is_unanswerable());
+            exchange.ask_again();
+        }
+        assert!(exchange.is_unanswerable());
+        exchange.report = b"|\0".to_vec();
+        exchange.judge(false, Instant::now());
+        assert!(!exchange.is_unanswerable());
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
-use rlm_core::worker::{Climb, Process, descendants};
+use rlm_core::worker::{Process, descendants};
 
 use crate::terminal::Terminal;
 
@@ -38,24 +38,19 @@ pub(crate) const LADDER: [(Rung, Duration); 7] = [
 ];
 
 /// Takes a rung.
-pub(crate) fn climb(rung: Rung, shell: &Process, terminal: &Terminal) -> Climb {
+pub(crate) fn climb(rung: Rung, shell: &Process, terminal: &Terminal) {
     match rung {
         Rung::Interrupt | Rung::InterruptAgain => interrupt_foreground(shell, terminal),
         // The session sends the request.
         Rung::AskAgain => {}
         Rung::Terminate | Rung::Kill => {
             let signal = if rung == Rung::Kill { Signal::SIGKILL } else { Signal::SIGTERM };
-            let has_programs = signal_programs(signal, shell, terminal);
+            signal_programs(signal, shell, terminal);
             shell.signal(Signal::SIGINT);
-            if !has_programs {
-                // Only the shell itself is running.
-                return Climb::GoOn;
-            }
         }
         Rung::HangUp => shell.signal(Signal::SIGHUP),
         Rung::KillShell => shell.signal(Signal::SIGKILL),
     }
-    Climb::Wait
 }
 
 fn interrupt_foreground(shell: &Process, terminal: &Terminal) {
@@ -67,16 +62,15 @@ fn interrupt_foreground(shell: &Process, terminal: &Terminal) {
 }
 
 /// Signals the foreground job or, if the shell itself is in the foreground, the processes that it waits for in its own
-/// group: command substitutions. Returns true if there were any.
-fn signal_programs(signal: Signal, shell: &Process, terminal: &Terminal) -> bool {
+/// group: command substitutions.
+fn signal_programs(signal: Signal, shell: &Process, terminal: &Terminal) {
+    // It does not matter if a process is already gone.
     if let Some(group) = terminal.foreground().filter(|group| *group != shell.pid()) {
-        return killpg(group, signal).is_ok();
+        let _gone = killpg(group, signal);
+        return;
     }
     let in_group = |pid: &Pid| getpgid(Some(*pid)) == Ok(shell.pid());
-    let programs: Vec<Pid> = descendants::below(shell.pid()).into_iter().filter(in_group).collect();
-    for pid in &programs {
-        // It does not matter if the process is already gone.
-        let _gone = kill(*pid, signal);
+    for pid in descendants::below(shell.pid()).into_iter().filter(in_group) {
+        let _gone = kill(pid, signal);
     }
-    !programs.is_empty()
 }

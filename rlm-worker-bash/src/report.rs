@@ -1,12 +1,13 @@
 //! The shell's report on itself at the end of a call, read from the report pipe.
 //!
-//! The driver prints NUL-separated tokens with the printf builtin. A record is valid once it ends with its nonce;
-//! earlier records that an interrupt cut short are skipped. Values are bytes: they become text at the edge of the
-//! worker. [`crate::driver::legend`] explains each token.
+//! The driver prints tokens, each ended by NUL, with the printf builtin. An interrupt may cut a record short, and the next
+//! one follows it. A value may be any text, and is never mistaken for a token: a report is read from its end, where each
+//! token has its place, and all other records begin and end with [markers](Marks). Values are bytes: they become text at
+//! the edge of the worker. [`crate::driver::legend`] explains each token.
 
 use crate::driver::legend::{
-    BAR, BEGIN, CLOSED, DISABLED, END, FUNCTIONS, POSITIONAL, PROMPTS, SAVED, SET, STATE, STATE_END,
-    TERMINAL, VERSION,
+    BAR, BEGIN, CLOSED, DISABLED, END, FUNCTIONS, LIST_END, POSITIONAL, PROMPTS, SAVED, SET, STATE,
+    STATE_END, TERMINAL, VERSION,
 };
 
 /// The state that the worker restores before the next call: everything that would show, act or break between calls.
@@ -87,76 +88,143 @@ impl UserState {
 /// Start of each trap in the output of `trap -p`.
 const TRAP: &[u8] = b"trap -- ";
 
-/// The nonce of a complete report: the last token is its end.
-pub(crate) fn complete_nonce(bytes: &[u8]) -> Option<u64> {
-    let body = bytes.strip_suffix(b"\0")?;
-    let token = &body[memchr::memrchr(0, body)? + 1..];
-    std::str::from_utf8(token.strip_prefix(END.as_bytes())?).ok()?.parse().ok()
+/// The markers between the records that the shell prints: a name of the legend, and a key of this worker that no value has by
+/// chance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks {
+    /// The end of every marker.
+    pub(crate) key: String,
+    /// The text that the worker itself put in front of the EXIT trap.
+    pub(crate) exit_hook: String,
 }
 
-/// True while the shell is reporting: the code has ended, or has not started, and the time that passes now is not its
-/// own.
-pub(crate) fn has_begun(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && !ends_with_state(bytes)
-}
+impl Marks {
+    /// The name of a marker; None for any other token.
+    fn name<'a>(&self, token: &'a [u8]) -> Option<&'a str> {
+        str::from_utf8(token.strip_suffix(self.key.as_bytes())?).ok()
+    }
 
-/// True if the last token is the end of a complete handed-on state.
-pub(crate) fn ends_with_state(bytes: &[u8]) -> bool {
-    let end = bytes.strip_suffix(b"\0").and_then(|bytes| bytes.strip_suffix(STATE_END.as_bytes()));
-    end.is_some_and(|bytes| bytes.ends_with(b"\0"))
-}
+    /// The values before the next marker, if that ends a list: otherwise an interrupt cut the list short.
+    fn list<'a>(&self, tokens: &'a [&'a [u8]]) -> Option<&'a [&'a [u8]]> {
+        let end = tokens.iter().position(|token| self.name(token).is_some())?;
+        (self.name(tokens[end]) == Some(LIST_END)).then_some(&tokens[..end])
+    }
 
-/// Parses the complete report with this nonce, and the data from the quiet pipe before it. `exit_hook` is the text that
-/// the worker itself put in front of the EXIT trap.
-pub(crate) fn parse(bytes: &[u8], quiet: &[u8], nonce: u64, exit_hook: &str) -> Option<Report> {
-    let tokens: Vec<&[u8]> = bytes.split(|byte| *byte == 0).collect();
-    let begin = format!("{BEGIN}{nonce}");
-    let at = tokens.iter().rposition(|token| *token == begin.as_bytes())?;
-    let mut report = Report::default();
-    let quiet: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
-    parse_quiet(&quiet, &mut report.user, exit_hook);
-    let told = |token: &str| {
-        let at = quiet.iter().position(|other| *other == token.as_bytes())?;
-        quiet.get(at + 1).map(|value| value.to_vec())
-    };
-    (report.version, report.set) = (told(VERSION), told(SET));
-    parse_end(&tokens[at + 1..], &mut report)?;
-    Some(report)
-}
-
-/// Parses the data from the quiet pipe. If an interrupt hit the driver, an item may come twice: the first one counts,
-/// because by the second one the item was already removed from the shell.
-fn parse_quiet(tokens: &[&[u8]], user: &mut UserState, exit_hook: &str) {
-    for (at, token) in tokens.iter().enumerate() {
-        let before = at.checked_sub(1).map_or(&b""[..], |before| tokens[before]);
-        match std::str::from_utf8(token).unwrap_or_default() {
-            // A function named `export` may have printed something else, which must not be evaluated.
-            FUNCTIONS if memchr::memmem::find(before, b"builtin () \n").is_some() => {
-                user.builtin_function.get_or_insert_with(|| before.to_vec());
+    /// Adds the data from the quiet pipe to a report. If an interrupt hit the driver, an item may come twice: the first one
+    /// counts, because by the second one the item was already removed from the shell.
+    pub(crate) fn read_quiet(&self, quiet: &[u8], report: &mut Report) {
+        let Report { user, version, set, .. } = report;
+        let tokens: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
+        let (mut rest, mut before) = (&tokens[..], &b""[..]);
+        while let [token, after @ ..] = rest {
+            rest = after;
+            let name = self.name(token);
+            let value =
+                || after.first().filter(|value| self.name(value).is_none()).map(|value| value.to_vec());
+            match name {
+                // A function named `export` may have printed something else, which must not be evaluated.
+                Some(FUNCTIONS) if memchr::memmem::find(before, b"builtin () \n").is_some() => {
+                    user.builtin_function.get_or_insert_with(|| before.to_vec());
+                }
+                Some(DISABLED) if user.disabled.is_empty() => {
+                    let lines = before.split(|byte| *byte == b'\n');
+                    let names = lines.filter_map(|line| line.strip_prefix(b"enable -n "));
+                    user.disabled = names.map(<[u8]>::to_vec).collect();
+                }
+                Some(POSITIONAL | PROMPTS) => {
+                    let list = self.list(after).unwrap_or_default();
+                    rest = &after[list.len()..];
+                    if name == Some(PROMPTS) && user.prompts.is_empty() {
+                        let triples = list.as_chunks::<3>().0;
+                        user.prompts = triples.iter().map(|triple| triple.map(<[u8]>::to_vec)).collect();
+                    } else if name == Some(POSITIONAL) && user.positional.is_none() && !list.is_empty() {
+                        user.positional = Some(list.iter().map(|value| value.to_vec()).collect());
+                    }
+                }
+                Some(VERSION) => *version = value(),
+                Some(SET) => *set = value(),
+                None if token.starts_with(TRAP) => parse_traps(token, user, &self.exit_hook),
+                _ => {}
             }
-            POSITIONAL if user.positional.is_none() => {
-                let count = tokens
-                    .get(at + 1)
-                    .and_then(|count| number(count))
-                    .and_then(|count| usize::try_from(count).ok());
-                let values = count.and_then(|count| tokens.get(at + 2..at + 2 + count));
-                user.positional = values.map(|values| values.iter().map(|value| value.to_vec()).collect());
-            }
-            DISABLED if user.disabled.is_empty() => {
-                let lines = before.split(|byte| *byte == b'\n');
-                user.disabled =
-                    lines.filter_map(|line| line.strip_prefix(b"enable -n ")).map(<[u8]>::to_vec).collect();
-            }
-            PROMPTS if user.prompts.is_empty() => {
-                let rest = &tokens[at + 1..];
-                let end = rest.iter().position(|token| *token == BAR.as_bytes()).unwrap_or(0);
-                let triples = rest[..end].as_chunks::<3>().0;
-                user.prompts = triples.iter().map(|triple| triple.map(<[u8]>::to_vec)).collect();
-            }
-            _ if token.starts_with(TRAP) => parse_traps(token, user, exit_hook),
-            _ => {}
+            before = token;
         }
     }
+
+    /// True while the shell is reporting: the code has ended, or has not started, and the time that passes now is not its
+    /// own.
+    pub(crate) fn has_begun(&self, bytes: &[u8]) -> bool {
+        !bytes.is_empty() && !self.ends_with_state(bytes)
+    }
+
+    /// True if the data ends with a complete handed-on state.
+    pub(crate) fn ends_with_state(&self, bytes: &[u8]) -> bool {
+        let end = bytes.strip_suffix(b"\0").and_then(|bytes| bytes.strip_suffix(self.key.as_bytes()));
+        end.and_then(|bytes| bytes.strip_suffix(STATE_END.as_bytes()))
+            .is_some_and(|bytes| bytes.ends_with(b"\0"))
+    }
+
+    /// The last complete state that the shell handed on.
+    pub(crate) fn snapshot(&self, bytes: &[u8]) -> Option<Snapshot> {
+        let ended = &bytes[..=memchr::memrchr(0, bytes)?];
+        let tokens: Vec<&[u8]> = ended.split(|byte| *byte == 0).collect();
+        tokens[..tokens.len() - 1].windows(8).rev().find_map(|record| {
+            let [begin, _status, options, cwd, ready, content, state, end] = record else { return None };
+            let is_state = self.name(begin) == Some(STATE) && self.name(end) == Some(STATE_END);
+            is_state.then(|| Snapshot {
+                options: options.to_vec(),
+                cwd: cwd.to_vec(),
+                ready: ready.to_vec(),
+                content: content.to_vec(),
+                state: state.to_vec(),
+            })
+        })
+    }
+}
+
+/// The report at the end of the data, without what comes through the quiet pipe, and its nonce. None if it is not complete.
+pub(crate) fn complete(bytes: &[u8]) -> Option<(u64, Report)> {
+    // From the end, where the last value may be large.
+    let mut tokens = bytes.strip_suffix(b"\0")?.rsplit(|byte| *byte == 0);
+    let nonce = str::from_utf8(tokens.next()?.strip_prefix(END.as_bytes())?).ok()?;
+    let mut fields = [&b""[..]; 9];
+    for field in fields.iter_mut().rev() {
+        *field = tokens.next()?;
+    }
+    let [bar, options, thrown, stdin, exec, silenced, cwd, ready, content] = fields;
+    if bar != BAR.as_bytes() {
+        return None;
+    }
+    let mut statuses = Vec::new();
+    loop {
+        match tokens.next()? {
+            // PIPESTATUS is not known.
+            b"" => {}
+            begin if begin.strip_prefix(BEGIN.as_bytes()) == Some(nonce.as_bytes()) => break,
+            status => statuses.push(number(status)?),
+        }
+    }
+    let status = statuses.pop()?;
+    statuses.reverse();
+    let places = [(TERMINAL, Stdin::Terminal), (SAVED, Stdin::Saved), (CLOSED, Stdin::Closed)];
+    let place = places.into_iter().find(|(token, _)| token.as_bytes() == stdin);
+    let user = UserState {
+        status,
+        pipe_status: statuses,
+        options: options.to_vec(),
+        stdin: place.map(|(_, place)| place).unwrap_or_default(),
+        exec_is_function: !exec.is_empty(),
+        is_silenced: !silenced.is_empty(),
+        ..UserState::default()
+    };
+    let report = Report {
+        user,
+        was_thrown: !thrown.is_empty(),
+        cwd: cwd.to_vec(),
+        ready: ready.to_vec(),
+        content: content.to_vec(),
+        ..Report::default()
+    };
+    Some((nonce.parse().ok()?, report))
 }
 
 /// Parses the output of `trap -p`.
@@ -206,47 +274,8 @@ fn without_hook(trap: &[u8], exit_hook: &str) -> Vec<u8> {
     }
 }
 
-fn parse_end(tokens: &[&[u8]], report: &mut Report) -> Option<()> {
-    let (status, rest) = tokens.split_first()?;
-    let bar = rest.iter().position(|token| *token == BAR.as_bytes())?;
-    let (pipe_status, rest) = rest.split_at(bar);
-    let [_bar, options, thrown, stdin, exec, silenced, cwd, ready, content, _end, _empty] = rest else {
-        return None;
-    };
-    let user = &mut report.user;
-    user.status = number(status).unwrap_or(0);
-    user.pipe_status = pipe_status.iter().filter_map(|status| number(status)).collect();
-    user.options = options.to_vec();
-    let places = [(TERMINAL, Stdin::Terminal), (SAVED, Stdin::Saved), (CLOSED, Stdin::Closed)];
-    let place = places.into_iter().find(|(token, _)| token.as_bytes() == *stdin);
-    user.stdin = place.map(|(_, place)| place).unwrap_or_default();
-    user.exec_is_function = !exec.is_empty();
-    user.is_silenced = !silenced.is_empty();
-    report.was_thrown = !thrown.is_empty();
-    report.cwd = cwd.to_vec();
-    report.ready = ready.to_vec();
-    report.content = content.to_vec();
-    Some(())
-}
-
-/// A token with a NUL byte on each side.
-fn ended(token: &str) -> Vec<u8> {
-    [b"\0", token.as_bytes(), b"\0"].concat()
-}
-
 fn number(token: &[u8]) -> Option<i32> {
     std::str::from_utf8(token).ok()?.parse().ok()
-}
-
-/// Parses the state that a shell handed on when it ended, if it is complete.
-pub(crate) fn parse_snapshot(bytes: &[u8]) -> Option<Snapshot> {
-    let begin = ended(STATE);
-    let body = &bytes[memchr::memmem::rfind(bytes, &begin)? + begin.len()..];
-    let body = body.strip_suffix(&*ended(STATE_END))?;
-    let mut parts = body.splitn(6, |byte| *byte == 0);
-    let mut next = || parts.next().map(<[u8]>::to_vec);
-    let _status = next()?;
-    Some(Snapshot { options: next()?, cwd: next()?, ready: next()?, content: next()?, state: next()? })
 }
 
 /// True for a value of `RLM_READY` that means yes.
@@ -258,8 +287,17 @@ pub(crate) fn is_truthy(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::legend::{MARKERS, TOKENS};
 
-    const HOOK: &str = "HOOK";
+    const KEY: &str = "0f1e2d3c";
+
+    fn marks() -> Marks {
+        Marks { key: KEY.to_owned(), exit_hook: "HOOK".to_owned() }
+    }
+
+    fn marked(text: &str) -> Vec<u8> {
+        text.replace('@', KEY).into_bytes()
+    }
 
     fn end(nonce: u64) -> Vec<u8> {
         format!("{BAR}\0{BEGIN}{nonce}\x003\x001\x003\0{BAR}\0hiBs\0\0{TERMINAL}\0\0\0/tmp\0yes\0the answer\0{END}{nonce}\0")
@@ -267,33 +305,104 @@ mod tests {
     }
 
     fn user_state(quiet: &str) -> UserState {
-        parse(&end(1), quiet.as_bytes(), 1, HOOK).unwrap().user
+        let mut report = complete(&end(1)).unwrap().1;
+        marks().read_quiet(&marked(quiet), &mut report);
+        report.user
     }
 
     #[test]
     fn a_report_is_complete_at_its_nonce() {
         let bytes = end(7);
-        assert_eq!(complete_nonce(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(complete_nonce(b""), None);
-        assert_eq!(complete_nonce(&bytes), Some(7));
-        let report = parse(&bytes, b"", 7, HOOK).unwrap();
+        for cut in 0..bytes.len() {
+            assert_eq!(complete(&bytes[..cut]), None, "{cut}");
+        }
+        let (nonce, report) = complete(&bytes).unwrap();
+        assert_eq!(nonce, 7);
         assert_eq!(report.user.status, 3);
         assert_eq!(report.user.pipe_status, [1, 3]);
         assert_eq!(report.cwd, b"/tmp");
         assert_eq!(report.content, b"the answer");
         assert!(is_truthy(&report.ready));
+        // Two records that an interrupt cut short, anywhere, do not matter.
+        for cut in 0..bytes.len() {
+            let all = [&bytes[..cut], b"|\0", &bytes[..cut], &bytes].concat();
+            assert_eq!(complete(&all), Some((7, report.clone())), "{cut}");
+        }
+    }
+
+    #[test]
+    fn no_value_looks_like_a_token_however_the_report_arrives() {
+        let names = TOKENS.iter().chain(MARKERS).map(|(_, text)| (*text).to_owned());
+        let values: Vec<String> = names.chain(["E7", "B7", "E1", "0", ""].map(str::to_owned)).collect();
+        for [cwd, ready, content] in triples(&values) {
+            let report =
+                format!("|\0B7\x000\0\0|\0hB\0\0t\0\0\0{cwd}\0{ready}\0{content}\0E7\0").into_bytes();
+            for (cut, _) in report.iter().enumerate().filter(|(_, byte)| **byte == 0) {
+                let part = &report[..=cut];
+                assert_eq!(
+                    complete(part).is_some(),
+                    part.len() == report.len(),
+                    "{cut}: {cwd} {ready} {content}"
+                );
+                assert!(!marks().ends_with_state(part));
+            }
+            let found = complete(&report).unwrap().1;
+            assert_eq!((found.cwd, found.ready, found.content), (cwd.into(), ready.into(), content.into()));
+        }
+    }
+
+    #[test]
+    fn no_value_looks_like_the_marker_of_a_state() {
+        let names = TOKENS.iter().chain(MARKERS).map(|(_, text)| (*text).to_owned());
+        let values: Vec<String> = names.collect();
+        for [cwd, ready, content] in triples(&values) {
+            let text = "declare -- x=\"1\"\n";
+            let state = marked(&format!("\0X@\x000\0hB\0{cwd}\0{ready}\0{content}\0{text}\0Y@\0"));
+            for cut in 0..state.len() {
+                assert_eq!(marks().snapshot(&state[..cut]), None);
+            }
+            let found = marks().snapshot(&[&state[..], &state[..40]].concat()).unwrap();
+            assert_eq!((found.cwd, found.ready, found.content), (cwd.into(), ready.into(), content.into()));
+            assert_eq!(found.state, text.as_bytes());
+        }
+    }
+
+    /// Every three of these values.
+    fn triples(values: &[String]) -> impl Iterator<Item = [&str; 3]> {
+        let pairs = values.iter().flat_map(|first| values.iter().map(move |second| (first, second)));
+        pairs.flat_map(|(first, second)| values.iter().map(move |third| [&**first, &**second, &**third]))
     }
 
     #[test]
     fn traps_prompts_and_disabled_builtins_are_reported() {
-        let user = user_state(&format!(
-            "enable -n printf\n\0{DISABLED}\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0{PROMPTS}\0PS1\0x\0> \0{BAR}\0"
-        ));
+        let user = user_state(
+            "enable -n printf\n\0N@\0trap -- 'HOOK\nbye' EXIT\ntrap -- 'a DEBUG\nit'\\''s' DEBUG\ntrap -- 'e' ERR\n\0P@\0PS1\0x\0> \0L@\0",
+        );
         assert_eq!(user.debug_trap, b"trap -- 'a DEBUG\nit'\\''s' DEBUG\n");
         assert_eq!(user.disabled, [b"printf"]);
         assert_eq!(user.err_trap, b"trap -- 'e' ERR\n");
         assert_eq!(user.exit_trap, b"trap -- 'bye' EXIT\n");
         assert_eq!(user.prompts, [[b"PS1".to_vec(), b"x".to_vec(), b"> ".to_vec()]]);
+    }
+
+    #[test]
+    fn a_prompt_or_a_positional_parameter_never_looks_like_a_marker_or_a_trap() {
+        let values = ["A", "P", "N", "F", "L", "|", "", "trap -- 'evil' DEBUG\n", "builtin () \n"];
+        for value in values {
+            let user = user_state(&format!("\0P@\0PS1\0\0{value}\0L@\0\0A@\x001\0{value}\x003\0L@\0"));
+            assert_eq!(user.prompts, [[b"PS1".to_vec(), b"".to_vec(), value.into()]], "{value}");
+            assert_eq!(user.positional, Some(vec![b"1".to_vec(), value.into(), b"3".to_vec()]), "{value}");
+            let others = UserState { prompts: Vec::new(), positional: None, ..user };
+            assert_eq!(others, user_state(""), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_an_interrupt_cut_short_does_not_count() {
+        let user = user_state("\0A@\x001\x002\0\0N@\0trap -- 'e' ERR\n\0P@\0PS1\0\0> \0L@\0");
+        assert_eq!(user.positional, None);
+        assert_eq!(user.err_trap, b"trap -- 'e' ERR\n");
+        assert_eq!(user.prompts.len(), 1);
     }
 
     #[test]
@@ -311,22 +420,24 @@ mod tests {
 
     #[test]
     fn a_first_record_cut_by_an_interrupt_still_counts() {
-        let user = user_state(&format!(
-            "trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK' EXIT\n\0{PROMPTS}\0PS1\0\0> \0{BAR}\0"
-        ));
+        let user =
+            user_state("trap -- 'd' DEBUG\ntrap -- 'e' ERR\ntrap -- 'HOOK' EXIT\n\0P@\0PS1\0\0> \0L@\0");
         assert_eq!(user.debug_trap, b"trap -- 'd' DEBUG\n");
         assert_eq!(user.exit_trap, b"");
         assert_eq!(user.prompts.len(), 1);
     }
 
     #[test]
-    fn a_handed_on_state_is_read_if_it_is_complete() {
-        let bytes =
-            format!("junk\0{STATE}\x003\0hi\0/tmp\0\0A\0declare -- x=\"1\"\n\0{STATE_END}\0").into_bytes();
-        let will = parse_snapshot(&bytes).unwrap();
-        assert_eq!(will.state, b"declare -- x=\"1\"\n");
-        assert_eq!(will.content, b"A");
-        assert_eq!(parse_snapshot(&bytes[..bytes.len() - 1]), None);
+    fn the_last_complete_state_counts() {
+        let state =
+            |content: &str| marked(&format!("junk\0X@\x003\0hi\0/tmp\0\0{content}\0declare -- x\n\0Y@\0"));
+        let (first, last) = (state("A"), state("B"));
+        let both = [&first[..], &last].concat();
+        assert_eq!(marks().snapshot(&both).unwrap().content, b"B");
+        let cut = marks().snapshot(&both[..both.len() - 1]).unwrap();
+        assert_eq!((&*cut.content, &*cut.state), (&b"A"[..], &b"declare -- x\n"[..]));
+        assert!(marks().ends_with_state(&both) && !marks().has_begun(&both));
+        assert!(!marks().ends_with_state(&both[..both.len() - 1]));
     }
 
     #[test]

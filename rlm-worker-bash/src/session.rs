@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
@@ -14,8 +14,7 @@ use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::supervisor::wait_until_ready;
 use rlm_core::worker::{
-    CallReport, Climb, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, Process,
-    Progress,
+    CallReport, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, Process, Progress,
 };
 
 use crate::code::{Appendable, Driver, Suffix, appendable};
@@ -88,6 +87,7 @@ impl Interpreter for BashSession {
             &mut pipes,
             &config.workdir,
         );
+        let exchange = Exchange::new(pipes.scripts.marks());
         let mut session = Self {
             settings: None,
             terminal,
@@ -96,7 +96,7 @@ impl Interpreter for BashSession {
             version: String::new(),
             state: SessionState::new(config.workdir.clone(), &config.answer),
             output: HeadTail::new(config.max_output_bytes),
-            exchange: Exchange::new(),
+            exchange,
             config,
         };
         session.set_up(None, events)?;
@@ -127,7 +127,7 @@ impl Interpreter for BashSession {
         self.state = SessionState::new(self.config.workdir.clone(), &self.config.answer);
         // A state that the shell handed on just now must not reach the next one.
         self.exchange.receive(&self.pipes)?;
-        self.exchange = Exchange::new();
+        self.exchange = Exchange::new(self.pipes.scripts.marks());
         *self = Self::start(self.config.clone(), events)?;
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Interpreter for BashSession {
         let heard = if ready[1] {
             self.exchange.advance(&self.pipes, stopped.is_some())?
         } else {
-            self.exchange.wait()
+            self.exchange.wait(Instant::now())
         };
         Ok(match heard {
             ReportProgress::Nothing => Progress::Running,
@@ -229,25 +229,31 @@ impl Interpreter for BashSession {
         if self.exchange.is_unconfirmed() {
             return Ok(None);
         }
-        // A shell that an interrupt threw back may read its commands from the terminal, and end of file would end it.
-        if !is_stopped || self.exchange.was_asked_again {
-            self.terminal.send_eof()?;
+        // Before that, the interrupt may not have reached the shell. One that was thrown back may read its commands from the
+        // terminal, and end of file would end it.
+        if is_stopped && !self.exchange.was_asked_again {
+            return Ok(None);
         }
-        // A shell that waits for commands without having reported was interrupted in the driver, from within the
-        // session.
-        if self.exchange.is_silent() && !is_stopped && self.pipes.is_waited_for(self.shell.pid()) {
+        self.terminal.send_eof()?;
+        // A shell that waits for commands without having reported was interrupted in the driver.
+        if self.exchange.is_silent() && self.pipes.is_waited_for(self.shell.pid()) {
+            if self.exchange.is_unanswerable() {
+                let how = "could no longer report, perhaps because its limit of descriptors (`ulimit -n`) is too low";
+                return Ok(Some(Death { outcome: Outcome::Exited, exit_code: None, how: how.to_owned() }));
+            }
             self.ask_again()?;
         }
         self.exchange.receive_quiet(&self.pipes)?;
         Ok(None)
     }
 
-    fn climb(&mut self, rung: Rung) -> Result<Climb, Exit> {
+    fn climb(&mut self, rung: Rung) -> Result<(), Exit> {
         if rung == Rung::AskAgain {
             self.exchange.was_asked_again = true;
             self.ask_again()?;
         }
-        Ok(ladder::climb(rung, &self.shell, &self.terminal))
+        ladder::climb(rung, &self.shell, &self.terminal);
+        Ok(())
     }
 
     fn take_output(&mut self, report: &mut CallReport) -> Result<(), Exit> {

@@ -19,7 +19,7 @@ use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
 use rlm_core::worker::{Confinement, Process};
 
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts};
-use crate::terminal::{self, Terminal, TerminalError};
+use crate::terminal::{self, Terminal, TerminalError, random};
 
 /// A code file larger than this is truncated after the call to free its memory.
 const KEEP_CODE_BYTES: usize = 256 << 10;
@@ -81,6 +81,7 @@ impl Pipes {
             state: path_of(state.as_raw_fd()),
             terminal: quoted(&terminal.name().to_string_lossy()),
             scripts: std::array::from_fn(|at| path_of(script_files[at].as_raw_fd())),
+            key: format!("{:016x}", random()),
         };
         let scripts = Scripts::new(paths);
         for (file, text) in script_files.iter().zip(&scripts.files) {

@@ -229,10 +229,7 @@ impl Terminal {
     /// Upper-case characters only: `stty olcuc` would change lower-case ones.
     fn next_token(&mut self) -> Vec<u8> {
         self.fences += 1;
-        let mut random = [0u8; 8];
-        // SAFETY: the pointer and length are those of a live local array.
-        unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), libc::GRND_NONBLOCK) };
-        format!("\x1e{:016X}{:X}\x1e", u64::from_ne_bytes(random), self.fences).into_bytes()
+        format!("\x1e{:016X}{:X}\x1e", random(), self.fences).into_bytes()
     }
 
     /// Starts a call: any program that reads from now on counts as a new reader.
@@ -299,6 +296,14 @@ impl Terminal {
         let _refused = tcflow(&self.slave, FlowArg::TCOON);
         let _refused = tcsetattr(&self.slave, SetArg::TCSANOW, settings.unwrap_or(&self.sane));
     }
+}
+
+/// A random number, for tokens that no text has by chance.
+pub(crate) fn random() -> u64 {
+    let mut random = [0u8; 8];
+    // SAFETY: the pointer and length are those of a live local array.
+    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), libc::GRND_NONBLOCK) };
+    u64::from_ne_bytes(random)
 }
 
 /// Makes the terminal on `fd` the controlling terminal of the calling process, which leads a new session.

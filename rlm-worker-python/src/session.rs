@@ -13,7 +13,7 @@ use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
 use rlm_core::worker::supervisor::wait_until_ready;
 use rlm_core::worker::{
-    CallReport, Climb, Confinement, Death, Description, Events, Exit, Interpreter, Process, Progress,
+    CallReport, Confinement, Death, Description, Events, Exit, Interpreter, Process, Progress,
 };
 
 use crate::ladder::{self, LADDER, Rung};
@@ -181,9 +181,9 @@ impl Interpreter for PythonSession {
         Ok(is_replaced.then(|| death("executed another program".to_owned())))
     }
 
-    fn climb(&mut self, rung: Rung) -> Result<Climb, Exit> {
+    fn climb(&mut self, rung: Rung) -> Result<(), Exit> {
         ladder::climb(rung, &self.process, self.exchange.began);
-        Ok(Climb::Wait)
+        Ok(())
     }
 
     fn take_output(&mut self, report: &mut CallReport) -> Result<(), Exit> {

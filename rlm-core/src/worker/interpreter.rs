@@ -115,7 +115,7 @@ pub trait Interpreter: Sized {
     ///
     /// # Errors
     /// [`Exit`] if the session can no longer be served.
-    fn climb(&mut self, rung: Self::Rung) -> Result<Climb, Exit>;
+    fn climb(&mut self, rung: Self::Rung) -> Result<(), Exit>;
 
     /// Moves everything printed so far into a report.
     ///
@@ -144,15 +144,6 @@ pub enum Progress {
     },
     /// The report is complete. Output is not part of it yet.
     Done(Box<CallReport>),
-}
-
-/// Effect of a rung.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Climb {
-    /// It may take effect within the rung's time.
-    Wait,
-    /// It found nothing to act on: the next rung is due at once.
-    GoOn,
 }
 
 /// The end of an interpreter.

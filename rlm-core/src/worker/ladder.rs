@@ -23,8 +23,8 @@ impl<R: Copy> Ladder<R> {
         rungs: &'static [(R, Duration)],
         is_interrupted: bool,
         time_is_up: Option<Instant>,
+        now: Instant,
     ) -> Option<Self> {
-        let now = Instant::now();
         let cause = if is_interrupted {
             Outcome::Interrupted
         } else if time_is_up.is_some_and(|limit| now >= limit) {
@@ -36,10 +36,10 @@ impl<R: Copy> Ladder<R> {
     }
 
     /// Takes the next rung; repeats the last one.
-    pub fn take(&mut self) -> R {
+    pub fn take(&mut self, now: Instant) -> R {
         let (rung, pause) = self.rungs[self.taken.min(self.rungs.len() - 1)];
         self.taken += 1;
-        self.next = Instant::now() + pause;
+        self.next = now + pause;
         rung
     }
 

@@ -12,10 +12,10 @@ use nix::poll::{PollFd, PollFlags};
 use super::descendants;
 use super::events::{Events, Wake};
 use super::exit::Exit;
-use super::interpreter::{CallReport, Climb, Death, Description, Interpreter, Progress};
-use super::ladder::Ladder;
+use super::interpreter::{CallReport, Death, Description, Interpreter, Progress};
 use super::output::HeadTail;
 use super::resources::Confinement;
+use super::schedule::Schedule;
 use crate::error::with_causes;
 use crate::json::JsonText;
 use crate::limits::{SET_LIMIT, START_LIMIT};
@@ -204,50 +204,30 @@ impl<I: Interpreter> Supervisor<I> {
         if let Some(fault) = refusal {
             return Ok((End::Refused(fault), None));
         }
-        let mut clock = Clock::new(limit, I::UPKEEP_INTERVAL);
-        let mut ladder: Option<Ladder<I::Rung>> = None;
+        let mut schedule = Schedule::new(I::LADDER, limit, I::UPKEEP_INTERVAL, Instant::now());
         let end = loop {
-            let wake_at = clock.wake_at(ladder.as_ref().map(|ladder| ladder.next));
-            let arrival = wait(&self.interpreter, Some(wake_at), events)?;
-            let stopped = ladder.as_ref().map(|ladder| ladder.cause);
-            match self.interpreter.advance(&arrival.ready, stopped)? {
+            let arrival = wait(&self.interpreter, Some(schedule.wake_at()), events)?;
+            match self.interpreter.advance(&arrival.ready, schedule.cause())? {
                 Progress::Done(report) => break End::Reported(report),
-                progress => clock.note(&progress),
+                progress => schedule.note(&progress, Instant::now()),
             }
             if let Some(status) = arrival.status {
-                break End::Died(self.death(status, ladder.as_ref()));
+                break End::Died(self.death(status, schedule.is_at_end()));
             }
             // The host can only interrupt code.
-            let is_interrupted = arrival.interrupt && matches!(request, Request::Code { .. });
-            self.stop_if_due(&mut ladder, &clock, is_interrupted)?;
-            if clock.is_upkeep_due()
-                && let Some(death) = self.upkeep(ladder.is_some())?
+            if arrival.interrupt && matches!(request, Request::Code { .. }) {
+                schedule.interrupt();
+            }
+            if let Some(rung) = schedule.due_rung(Instant::now()) {
+                self.interpreter.climb(rung)?;
+            }
+            if schedule.is_upkeep_due(Instant::now())
+                && let Some(death) = self.upkeep(schedule.cause().is_some())?
             {
                 break End::Died(death);
             }
         };
-        Ok((end, ladder.map(|ladder| ladder.cause)))
-    }
-
-    /// Starts to stop a call that was interrupted or whose time limit has passed, or takes the rung that is due.
-    fn stop_if_due(
-        &mut self,
-        ladder: &mut Option<Ladder<I::Rung>>,
-        clock: &Clock,
-        is_interrupted: bool,
-    ) -> Result<(), Exit> {
-        if clock.is_reporting() {
-            return Ok(());
-        }
-        if ladder.is_none() {
-            *ladder = Ladder::start(I::LADDER, is_interrupted, clock.time_is_up);
-        }
-        if let Some(ladder) = ladder.as_mut().filter(|ladder| Instant::now() >= ladder.next)
-            && self.interpreter.climb(ladder.take())? == Climb::GoOn
-        {
-            ladder.next = Instant::now();
-        }
-        Ok(())
+        Ok((end, schedule.cause()))
     }
 
     /// Does periodic work during a call. Returns the interpreter's death if only this check can detect it.
@@ -259,17 +239,15 @@ impl<I: Interpreter> Supervisor<I> {
         self.interpreter.upkeep(is_stopped)
     }
 
-    fn death(&self, status: i32, ladder: Option<&Ladder<I::Rung>>) -> Death {
+    fn death(&self, status: i32, was_killed: bool) -> Death {
         let death = self.interpreter.death(status);
-        match ladder {
-            Some(ladder) if ladder.is_at_end() => {
-                Death { how: "was killed because the call did not stop".to_owned(), ..death }
-            }
-            _ => death,
+        if was_killed {
+            return Death { how: "was killed because the call did not stop".to_owned(), ..death };
         }
     }
 
     /// Completes a report; the interpreter keeps running.
+        death
     fn after_report(
         &mut self,
         mut report: CallReport,
@@ -362,61 +340,6 @@ struct Replacement {
     state: State,
     /// Notice for the next caller.
     notice: String,
-}
-
-/// The deadlines of a request.
-struct Clock {
-    limit: Option<Duration>,
-    /// Time at which the time limit is reached.
-    time_is_up: Option<Instant>,
-    /// Until then the interpreter is still reporting.
-    reporting_until: Option<Instant>,
-    upkeep_at: Instant,
-    upkeep_interval: Duration,
-}
-
-impl Clock {
-    fn new(limit: Option<Duration>, upkeep_interval: Duration) -> Self {
-        let now = Instant::now();
-        Self {
-            limit,
-            time_is_up: limit.and_then(|limit| now.checked_add(limit)),
-            reporting_until: None,
-            upkeep_at: now + upkeep_interval,
-            upkeep_interval,
-        }
-    }
-
-    fn note(&mut self, progress: &Progress) {
-        self.reporting_until = None;
-        match progress {
-            Progress::Running | Progress::Done(_) => {}
-            Progress::CodeBegins => {
-                self.time_is_up = self.limit.and_then(|limit| Instant::now().checked_add(limit));
-            }
-            Progress::Reporting { until } => self.reporting_until = Some(*until),
-        }
-    }
-
-    /// The next time at which there is something to do even if nothing arrives. `rung_at` is when the next rung of the
-    /// ladder is due.
-    fn wake_at(&self, rung_at: Option<Instant>) -> Instant {
-        let stop_at = self.reporting_until.or(rung_at).or(self.time_is_up);
-        stop_at.map_or(self.upkeep_at, |stop_at| stop_at.min(self.upkeep_at))
-    }
-
-    fn is_reporting(&self) -> bool {
-        self.reporting_until.is_some_and(|until| Instant::now() < until)
-    }
-
-    fn is_upkeep_due(&mut self) -> bool {
-        let now = Instant::now();
-        let is_due = now >= self.upkeep_at;
-        if is_due {
-            self.upkeep_at = now + self.upkeep_interval;
-        }
-        is_due
-    }
 }
 
 /// Input from an interpreter.

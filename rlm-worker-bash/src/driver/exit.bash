@@ -1,8 +1,9 @@
 # Hands the worker the state that the next shell starts with. It is sourced by the EXIT trap when the shell ends, where
 # no signal may interrupt it, and, as second best, before code that may replace that trap. Errexit and onecmd are left
 # out, or the next shell would end at once as well. Functions come late: if one cannot be read back, the reading ends
-# there.
+# there. A fork of the shell inherits the trap until it removes it: that one hands on nothing.
 __rlm_status=${__rlm_status-$?} __rlm_options=$-
+[[ /proc/self -ef /proc/$$ ]] || \builtin return "$__rlm_status"
 [[ ! -v __rlm_exiting ]] || \builtin trap '' INT HUP TERM
 {
 \builtin trap - DEBUG ERR RETURN

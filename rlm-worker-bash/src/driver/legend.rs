@@ -38,7 +38,8 @@
 //! # Tokens
 //!
 //! Both pipes carry tokens, each ended by NUL. A call's *report* goes to the pipe that the worker waits for; everything
-//! before it goes to the *quiet* pipe, in any order.
+//! before it goes to the *quiet* pipe, in any order. A report is read from its end, where each token has its place. A *marker*
+//! ends with the key of the worker, which is random. So no value looks like a token or a marker by chance.
 //!
 //! | token | pipe | means | followed by |
 //! | --- | --- | --- | --- |
@@ -46,13 +47,17 @@
 //! | `BEGIN` + nonce | report | the report with this nonce | status, PIPESTATUS, `BAR`, options, thrown, location of standard input, exec, silenced, PWD, RLM_READY, RLM_CONTENT, `END` |
 //! | `END` + nonce | report | the report is complete | |
 //! | `TERMINAL`, `SAVED`, `CLOSED` | report | the user's standard input is the terminal, saved, closed | |
+//!
+//! | marker | pipe | means | followed by |
+//! | --- | --- | --- | --- |
 //! | `STATE` | report | the state that the shell hands on | status, options, PWD, RLM_READY, RLM_CONTENT, shell text, `STATE_END` |
 //! | `STATE_END` | report | the state is complete | |
 //! | `VERSION` | quiet | a new shell is ready to be used | its version |
 //! | `FUNCTIONS` | quiet | the text before it defines a function named `builtin` and the exported ones | |
 //! | `DISABLED` | quiet | the text before it is the list of disabled builtins | |
-//! | `PROMPTS` | quiet | prompt variables | name, attributes and value of each; `BAR` |
-//! | `POSITIONAL` | quiet | positional parameters | their number; each of them |
+//! | `PROMPTS` | quiet | prompt variables | name, attributes and value of each; `LIST_END` |
+//! | `POSITIONAL` | quiet | positional parameters | each of them; `LIST_END` |
+//! | `LIST_END` | quiet | the list is complete | |
 //! | `SET` | quiet | the result of op `set` | readonly names, or a space if everything was set |
 //!
 //! Traps are on the quiet pipe as `trap -p` prints them, starting with `trap -- `.
@@ -103,21 +108,25 @@ pub(crate) const VARIABLES: [(&str, &str); 25] = [
 ];
 
 macro_rules! tokens {
-    ($($name:ident = $text:literal)*) => {
+    ($list:ident: $($name:ident = $text:literal)*) => {
         $(pub(crate) const $name: &str = $text;)*
 
-        /// Each token's name between `@`, as in the `.bash` files, and its text.
-        pub(crate) const TOKENS: &[(&str, &str)] = &[$((concat!("@", stringify!($name), "@"), $text)),*];
+        /// Each name between `@`, as in the `.bash` files, and its text.
+        pub(crate) const $list: &[(&str, &str)] = &[$((concat!("@", stringify!($name), "@"), $text)),*];
     };
 }
 
-tokens! {
+tokens! { TOKENS:
     BAR = "|"
     BEGIN = "B"
     END = "E"
     TERMINAL = "t"
     SAVED = "s"
     CLOSED = "c"
+}
+
+// In the shell each is followed by the key.
+tokens! { MARKERS:
     STATE = "X"
     STATE_END = "Y"
     VERSION = "V"
@@ -125,5 +134,6 @@ tokens! {
     DISABLED = "N"
     PROMPTS = "P"
     POSITIONAL = "A"
+    LIST_END = "L"
     SET = "S"
 }

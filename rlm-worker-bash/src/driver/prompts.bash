@@ -9,7 +9,7 @@
 for __rlm_index in "${!PROMPT_COMMAND[@]}"; do
 \builtin printf '%s\0' "PROMPT_COMMAND[$__rlm_index]" "${PROMPT_COMMAND[*]@a}" "${PROMPT_COMMAND[__rlm_index]}"
 done
-\builtin printf '@BAR@\0'
+\builtin printf '@LIST_END@\0'
 } >@QUIET@
 \builtin unset -v PS0 PS1 PS2 TMOUT PROMPT_COMMAND __rlm_index
 [[ -z ${PS0-}${PS1-}${PS2-}${PROMPT_COMMAND[*]-} ]] || __rlm_silenced=1

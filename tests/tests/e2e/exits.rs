@@ -1,5 +1,6 @@
 //! The shell ends: the call says so, and the next one runs in a new shell.
 
+use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::Worker;
 
@@ -122,7 +123,7 @@ fn a_shell_killed_between_calls_is_noticed_and_replaced() {
     let mut worker = Worker::bash();
     worker.output("RLM_CONTENT=answer; RLM_READY=1");
     let shell = worker.interpreter();
-    nix::sys::signal::kill(shell, nix::sys::signal::Signal::SIGKILL).unwrap();
+    kill(shell, Signal::SIGKILL).unwrap();
     rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
     let response = worker.call("echo on $RLM_CONTENT");
     assert_eq!(
@@ -141,7 +142,7 @@ fn a_shell_that_is_killed_right_before_a_request_runs_its_code_once_or_says_that
     let mut rounds = 0;
     for _ in 0..20 {
         worker.output("kept=1");
-        nix::sys::signal::kill(worker.interpreter(), nix::sys::signal::Signal::SIGKILL).unwrap();
+        kill(worker.interpreter(), Signal::SIGKILL).unwrap();
         let response = worker.call("echo ${kept-gone}; echo ran >>rounds");
         assert_eq!(response.state, State::Reset, "{response:?}");
         let hint = response.hint.unwrap_or_default();
@@ -225,7 +226,7 @@ fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
     let mut worker = Worker::bash();
     worker.output("big=$(head -c 1000000 /dev/zero | tr '\\0' x)");
     let shell = worker.interpreter();
-    nix::sys::signal::kill(shell, nix::sys::signal::Signal::SIGHUP).unwrap();
+    kill(shell, Signal::SIGHUP).unwrap();
     rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
     let response = worker.call("echo ${#big}");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Restored), "{response:?}");
@@ -250,6 +251,96 @@ fn a_time_limit_that_meets_the_exit_loses_nothing() {
         // The limit may pass when bash has printed `exit` but not exited: then the old shell goes on.
         assert_ne!(response.state, State::Reset, "limit {limit}: {response:?}");
         assert_eq!(worker.output("echo ${#a3000}"), "500\n", "limit {limit}");
+    }
+    worker.end();
+}
+
+/// A fork has the traps of the shell until it removes them, which this one never comes to.
+#[test]
+fn a_fork_does_not_hand_on_its_older_state() {
+    let mut worker = Worker::bash();
+    worker.output("mkfifo gate; sleep \"$(cat gate)\" & :");
+    worker.output("w=later");
+    assert!(worker.output("kill -HUP $!; wait $!; w=latest; echo $?").contains("Hangup"));
+    assert_eq!(worker.call("exit 1").state, State::Restored);
+    assert_eq!(worker.output("echo $w"), "latest\n");
+    worker.output("sleep \"$(cat gate)\" & :");
+    let response = worker.call("kill -HUP $!; wait $!; kill -9 $$");
+    assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Reset), "{response:?}");
+    assert_eq!(worker.output("echo [$w]"), "[]\n");
+    worker.end();
+}
+
+/// Every token and marker of the driver, and those of the reports of the first calls.
+const TOKENS: [&str; 23] = [
+    "|", "B", "E", "t", "s", "c", "X", "Y", "V", "F", "N", "P", "A", "L", "S", "B2", "E2", "B3", "E3", "B4",
+    "E4", "B5", "E5",
+];
+
+#[test]
+fn no_value_is_taken_for_a_token_of_the_driver() {
+    let mut worker = Worker::bash();
+    for token in TOKENS {
+        let change = r#"
+            a=(1 "$t" 3); declare -A m=(["$t"]=$t); eval "f() { echo '$t'; }"; alias tok="echo '$t'"
+            set -- "$t" 2 "$t"; mkdir -p ~/rlm_fs/"$t"; cd ~/rlm_fs/"$t"
+            RLM_CONTENT=$t RLM_READY=$t PS1=$t; trap ": '$t'" EXIT"#;
+        worker.output(&format!("t='{token}'{change}"));
+        let recall = r#"echo "${a[1]} ${m[$t]} $1 $3 $# ${PWD##*/} $RLM_CONTENT $RLM_READY"; f; tok"#;
+        let recalled =
+            format!("{token} {token} {token} {token} 3 {token} {token} {token}\n{token}\n{token}\n");
+        assert_eq!(worker.output(recall), recalled);
+        let trap = format!(r"trap -- ': '\''{token}'\''' EXIT");
+        assert_eq!(worker.output("echo $PS1; trap"), format!("{token}\n{trap}\n"));
+        let response = worker.call("exit 1");
+        assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Restored), "{token}");
+        assert_eq!(response.answer.content, token);
+        assert_eq!(worker.output(recall), recalled, "restored");
+    }
+    worker.end();
+}
+
+#[test]
+fn an_answer_that_looks_like_a_token_does_not_lose_the_state_of_a_new_session() {
+    for token in TOKENS {
+        for name in ["RLM_CONTENT", "RLM_READY", "PWD"] {
+            let mut worker = Worker::bash();
+            worker.output(&format!("v=1; {name}='{token}'"));
+            let response = worker.call("exit 1");
+            assert_eq!(
+                (response.outcome, response.state),
+                (Outcome::Exited, State::Restored),
+                "{name}={token}: {response:?}"
+            );
+            assert_eq!(worker.output("echo $v"), "1\n");
+            worker.end();
+        }
+    }
+}
+
+#[test]
+fn a_restored_shell_has_nothing_of_the_driver() {
+    let mut worker = Worker::bash();
+    for change in ["x=1", "exec </dev/null", "readonly PS1=p"] {
+        worker.output(change);
+        assert_eq!(worker.call("exit").state, State::Restored);
+        assert_eq!(worker.output("declare -p | grep ' __rlm'; declare -F"), "", "{change}");
+    }
+    worker.output("x=2; exec </dev/null");
+    kill(worker.interpreter(), Signal::SIGHUP).unwrap();
+    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
+    let response = worker.call("echo $x; declare -p | grep ' __rlm'; [ -t 0 ] && echo terminal");
+    assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "2\nterminal\n"));
+    worker.end();
+}
+
+#[test]
+fn a_shell_ignores_termination_after_a_call_with_traps() {
+    let mut worker = Worker::bash();
+    for shell in ["new", "restored"] {
+        worker.output("trap 'echo usr' USR1");
+        assert_eq!(worker.output("kill -TERM $$; echo alive"), "alive\n", "{shell}");
+        assert_eq!(worker.call("exit").state, State::Restored);
     }
     worker.end();
 }

@@ -52,6 +52,7 @@ fn a_command_substitution() {
 #[test]
 fn a_loop_of_programs() {
     check("while true; do sleep 1000; done", State::Kept, "");
+    check("h() { while :; do /bin/true; done; }; h", State::Kept, "");
     check("for i in 1 2 3; do sh -c 'trap \"\" INT; sleep 1000'; done", State::Kept, "");
 }
 

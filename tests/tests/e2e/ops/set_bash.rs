@@ -80,6 +80,21 @@ fn nasty() -> impl Strategy<Value = String> {
 }
 
 #[test]
+fn a_shell_without_descriptors_is_replaced_at_once() {
+    let mut worker = Worker::bash();
+    worker.output("x=1; ulimit -n 5");
+    let response = ask(&worker, json!({"op": "set", "variables": {"a": 1}}));
+    assert!(response.execution_time < 5.0, "{response:?}");
+    assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Reset), "{response:?}");
+    let hint = "the shell could no longer report, perhaps because its limit of descriptors (`ulimit -n`) is too low; \
+        a new shell has its working directory and answer, but nothing else; nothing was set";
+    assert_eq!((response.exit_code, response.hint.as_deref()), (None, Some(hint)));
+    assert!(response.stdout.trim().is_empty(), "nothing is added to the output of a set: {response:?}");
+    assert_eq!(worker.output("echo [$x$a]").trim(), "[]");
+    worker.end();
+}
+
+#[test]
 fn values_survive_the_round_trip() {
     let worker = RefCell::new(Worker::bash());
     let key = nasty().prop_filter("an empty key", |key| !key.is_empty());

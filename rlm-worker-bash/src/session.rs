@@ -267,6 +267,15 @@ impl Interpreter for BashSession {
         Ok(())
     }
 
+    fn announce_reset(report: &mut CallReport) {
+        let Some(hint) = &report.hint else { return };
+        if !report.stdout.is_empty() && !report.stdout.ends_with('\n') {
+            report.stdout.push('\n');
+        }
+        report.stdout.push_str(hint);
+        report.stdout.push('\n');
+    }
+
     fn death(&self, status: i32) -> Death {
         let how = format!("ended with status {status}");
         Death { outcome: Outcome::Exited, exit_code: Some(status), how }

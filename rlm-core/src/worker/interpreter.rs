@@ -123,6 +123,9 @@ pub trait Interpreter: Sized {
     /// [`Exit`] if the session can no longer be served.
     fn take_output(&mut self, report: &mut CallReport) -> Result<(), Exit>;
 
+    /// Completes the report of code after which nothing is left of the old state. A host may show a model only the output.
+    fn announce_reset(_report: &mut CallReport) {}
+
     /// Describes the end of a process with this status: an exit status, or 128 and the number of a signal.
     fn death(&self, status: i32) -> Death;
 

@@ -186,6 +186,9 @@ impl<I: Interpreter> Supervisor<I> {
             });
             report.answer = Some(self.interpreter.answer());
         }
+        if matches!(request, Request::Code { .. }) && report.state == State::Reset {
+            I::announce_reset(&mut report);
+        }
         Ok(report)
     }
 
@@ -244,10 +247,10 @@ impl<I: Interpreter> Supervisor<I> {
         if was_killed {
             return Death { how: "was killed because the call did not stop".to_owned(), ..death };
         }
+        death
     }
 
     /// Completes a report; the interpreter keeps running.
-        death
     fn after_report(
         &mut self,
         mut report: CallReport,

@@ -9,6 +9,8 @@ const REMEMBER: &str = "x='it'\\''s'; declare -A m=([k]=v); arr=(1 '2 3'); expor
     RLM_CONTENT=answer RLM_READY=yes";
 const RECALL: &str = "f\nhi\necho \"${m[k]} ${arr[1]} $ro $# $2 $RLM_CONTENT $(umask) ${PWD##*/}\"; bash -c 'echo $ex'; \
     shopt -q extglob && [[ $- == *u* ]] && [[ -o pipefail ]] && echo options";
+/// The end of the hint, and of the last line of the output, if the state is lost.
+const NOTHING_ELSE: &str = "a new shell has its working directory and answer, but nothing else";
 const RECALLED: &str = "f it's\naliased\nv 2 3 5 2 q r answer 0027 sub\n1\noptions\n";
 
 fn ended(response: &Response, state: State, exit_code: i32) {
@@ -92,7 +94,7 @@ fn exec_replaces_the_shell() {
     worker.output(REMEMBER);
     let response = worker.call("exec echo replaced");
     ended(&response, State::Reset, 0);
-    assert_eq!(response.stdout, "replaced\n");
+    assert_eq!(response.stdout, format!("replaced\nthe shell ended with status 0; {NOTHING_ELSE}\n"));
     assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT ${x-gone}"), "sub answer gone\n");
     worker.end();
 }
@@ -103,7 +105,7 @@ fn a_killed_shell_is_replaced() {
     worker.output(REMEMBER);
     let response = worker.call("echo last; kill -9 $$; sleep 100");
     ended(&response, State::Reset, 137);
-    assert_eq!(response.stdout, "last\n");
+    assert_eq!(response.stdout, format!("last\nthe shell ended with status 137; {NOTHING_ELSE}\n"));
     assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT"), "sub answer\n");
     worker.end();
 }
@@ -126,11 +128,10 @@ fn a_shell_killed_between_calls_is_noticed_and_replaced() {
     kill(shell, Signal::SIGKILL).unwrap();
     rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
     let response = worker.call("echo on $RLM_CONTENT");
-    assert_eq!(
-        (response.outcome, response.state, response.stdout.as_str()),
-        (Outcome::Ok, State::Reset, "on answer\n")
-    );
-    assert!(response.hint.unwrap().starts_with("since the last call the shell ended with status 137; "));
+    let hint = format!("since the last call the shell ended with status 137; {NOTHING_ELSE}");
+    assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset));
+    assert_eq!(response.stdout, format!("on answer\n{hint}\n"));
+    assert_eq!(response.hint, Some(hint));
     worker.end();
 }
 
@@ -149,7 +150,7 @@ fn a_shell_that_is_killed_right_before_a_request_runs_its_code_once_or_says_that
         match response.outcome {
             Outcome::Ok => {
                 assert!(hint.starts_with("since the last call the shell ended with status 137; "), "{hint}");
-                assert_eq!(response.stdout, "gone\n");
+                assert_eq!(response.stdout, format!("gone\n{hint}\n"));
                 rounds += 1;
             }
             outcome => {
@@ -252,6 +253,22 @@ fn a_time_limit_that_meets_the_exit_loses_nothing() {
         assert_ne!(response.state, State::Reset, "limit {limit}: {response:?}");
         assert_eq!(worker.output("echo ${#a3000}"), "500\n", "limit {limit}");
     }
+    worker.end();
+}
+
+#[test]
+fn output_says_on_a_line_of_its_own_that_the_state_is_lost() {
+    let mut worker = Worker::bash();
+    let lost = format!("the shell ended with status 137; {NOTHING_ELSE}");
+    for (code, printed) in
+        [("kill -9 $$", ""), ("printf part; kill -9 $$", "part\n"), ("echo; kill -9 $$", "\n")]
+    {
+        let response = worker.call(code);
+        assert_eq!((response.state, response.hint.as_deref()), (State::Reset, Some(&*lost)), "{response:?}");
+        assert_eq!(response.stdout, format!("{printed}{lost}\n"), "{code:?}");
+    }
+    let restored = worker.call("printf part; exit 3");
+    assert_eq!((restored.state, restored.stdout.as_str()), (State::Restored, "partexit\n"));
     worker.end();
 }
 

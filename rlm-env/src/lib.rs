@@ -23,6 +23,7 @@
 
 mod callbacks;
 mod endpoint;
+mod files;
 mod interception;
 mod metrics;
 pub mod model;
@@ -49,5 +50,6 @@ pub use tool::{SessionTool, SessionToolConfig};
 #[doc(hidden)]
 pub mod unstable {
     pub use crate::callbacks::{RootTools, RootToolsError};
+    pub use crate::files::PrivateDir;
     pub use crate::prompts::{McpDoc, McpText, SubLlmPrompt};
 }

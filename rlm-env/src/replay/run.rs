@@ -17,8 +17,9 @@ use super::past::{PastCall, PastSession, Task};
 use super::recording::{Answers, RecordedTool, Recorder, Recording, answering_tool, missing_tool};
 use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
 use crate::endpoint::host_variables;
+use crate::files::HostDir;
 use crate::session::{Call, Session, SessionConfig, SessionError};
-use crate::workspace::{Context, CopyLimits, HostDir, Workspace};
+use crate::workspace::{Context, CopyLimits, Workspace};
 
 /// The id of the rollout at the endpoint and the name of its directory.
 const ID: &str = "replay";

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rlm_rootd::{Models, Prices, RootModel, RootdConfig};
 
 use crate::endpoint::Endpoint;
+use crate::files::HostDir;
 use crate::prompts::Prompts;
 use crate::terms::ReplLanguage;
-use crate::workspace::HostDir;
 
 /// The configuration of a host: everything that its rollouts share.
 #[derive(Clone, Debug)]

@@ -27,7 +27,6 @@ use rlm_core::limits::OPERATION_LIMIT;
 use rlm_core::protocol::Context;
 #[doc(inline)]
 pub use rlm_core::protocol::{Answer, Exception, Info, Outcome, Response, State, Truncated};
-use tempfile::TempDir;
 use tokio::time::timeout;
 
 pub use self::error::SessionError;
@@ -35,6 +34,7 @@ use self::error::io_error;
 pub use self::process::Interrupter;
 use self::process::WorkerProcess;
 use self::wire::Wire;
+use crate::files::PrivateDir;
 
 /// Time between interrupts, which are repeated until the call has ended.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(250);
@@ -110,7 +110,7 @@ pub struct Session {
     control: ControlDir,
     config: SessionConfig,
     /// The control directory, if it is private.
-    _private: Option<TempDir>,
+    _private: Option<PrivateDir>,
     seq: i64,
     stale: Vec<i64>,
     last_answer: Answer,
@@ -126,13 +126,13 @@ impl Session {
     pub async fn start(config: SessionConfig) -> Result<Self, SessionError> {
         let private = match &config.control_dir {
             Some(_) => None,
-            None => {
-                let made = tempfile::Builder::new().prefix("rlm-session-").tempdir();
-                Some(made.map_err(io_error("make a private control directory"))?)
-            }
+            None => Some(PrivateDir::create().map_err(io_error("make a private control directory"))?),
         };
-        let dir =
-            private.as_ref().map(TempDir::path).or(config.control_dir.as_deref()).unwrap_or(Path::new("."));
+        let dir = private
+            .as_ref()
+            .map(PrivateDir::path)
+            .or(config.control_dir.as_deref())
+            .unwrap_or(Path::new("."));
         let control = ControlDir::new(dir);
         let (process, wire) = start_worker(&config, &control).await?;
         Ok(Self {

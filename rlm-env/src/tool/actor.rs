@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::config::SessionToolConfig;
 use super::output::Outputs;
 use super::result::{CallValue, Cuts, ResetValue, ToolFailure, ToolReply, ToolResult};
+use crate::files::HostDir;
 use crate::prompts::{StateLost, ToolFault};
 use crate::render::render;
 use crate::session::{Call, Session, SessionConfig, SessionError};
-use crate::workspace::HostDir;
 
 /// Name of the control directory within the tool's private directory.
 pub(super) const CONTROL: &str = "control";

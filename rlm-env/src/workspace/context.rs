@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rlm_core::text::grouped;
 use serde_json::Value as Json;
 
-use super::names::shown;
+use crate::files::shown;
 
 /// The initial contents of a rollout's working directory.
 #[derive(Clone, Debug, Default, PartialEq)]

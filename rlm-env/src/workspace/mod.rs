@@ -11,12 +11,7 @@
 
 mod context;
 mod copy;
-mod host_dir;
-mod names;
-mod remove;
 mod summary;
-#[cfg(test)]
-mod testing;
 mod transcript;
 
 use std::ffi::OsStr;
@@ -33,11 +28,10 @@ use tokio_util::sync::CancellationToken;
 pub use context::Context;
 pub(crate) use context::ContextError;
 pub(crate) use copy::CopyLimits;
-pub(crate) use host_dir::HostDir;
 pub(crate) use summary::Summary;
 pub(crate) use transcript::Transcript;
 
-use names::shown;
+use crate::files::{HostDir, remove_all, shown};
 
 const FS: &str = "rlm_fs";
 const CONTROL: &str = "rlm_control";
@@ -211,7 +205,7 @@ impl Tree {
         if self.is_kept() || self.is_removed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        remove::remove_all(self.parent.directory(), OsStr::new(&self.id))
+        remove_all(self.parent.directory(), OsStr::new(&self.id))
     }
 }
 

@@ -10,7 +10,7 @@ use rlm_core::dirfd::Directory;
 use rlm_core::text::{counted, grouped, size};
 use serde_json::{Map, Value as Json, json};
 
-use super::names::{shown, shown_short};
+use crate::files::{shown, shown_short};
 
 /// Number of top-level entries, and of files in the whole tree, that are kept: the largest.
 const KEPT: usize = 100;

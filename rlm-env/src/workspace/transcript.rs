@@ -99,8 +99,8 @@ mod tests {
 
     use serde_json::json;
 
-    use super::super::testing::warnings_of;
     use super::*;
+    use crate::files::testing::warnings_of;
 
     fn transcript() -> (tempfile::TempDir, Transcript) {
         let dir = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ mod environment;
 mod exits;
 mod faults;
 mod hostile_shell;
+mod leftovers;
 mod limits;
 mod mcp;
 mod ops;

@@ -18,9 +18,9 @@ use rlm_core::dirfd::{Cursor, Directory, Identity, Kind};
 
 use self::names::{JSON, TEXT, labels, names_of};
 use super::context::{Context, ContextError};
-use super::remove;
 use super::summary::{Summary, Tally};
 use super::transcript::MESSAGES;
+use crate::files;
 
 /// Bytes that are copied between two checks for a stop.
 const CHUNK_BYTES: u64 = 4 << 20;
@@ -76,7 +76,7 @@ pub(super) fn fill(
         tally.summarize(fs, is_stopped).ok_or(ContextError::Cancelled)
     });
     if filled.is_err()
-        && let Err(error) = remove::clear(fs)
+        && let Err(error) = files::clear(fs)
     {
         tracing::warn!(path = %fs_path.display(), %error, "cannot remove the partial copy of a context");
     }

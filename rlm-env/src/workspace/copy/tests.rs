@@ -8,8 +8,8 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sys::stat::Mode;
 use serde_json::json;
 
-use super::super::testing::{as_nobody, with_own_mounts};
 use super::*;
+use crate::files::testing::{as_nobody, with_own_mounts};
 
 const LIMITS: CopyLimits = CopyLimits { max_bytes: 1000, max_entries: 100 };
 
@@ -104,7 +104,7 @@ fn several_paths_lie_there_under_their_names() {
     symlink(ground.context.join("two"), &link).unwrap();
     ground.fill(&Context::Paths(vec![file.clone(), ground.context.join("two"), link])).unwrap();
     assert_eq!(ground.read("a.txt") + &ground.read("two/b.txt") + &ground.read("link/b.txt"), "abb");
-    remove::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
+    files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
     ground.fill(&Context::Paths(vec![file])).unwrap();
     assert_eq!(ground.read("a.txt"), "a");
 }
@@ -221,7 +221,7 @@ fn there_is_a_limit_of_files_too() {
         ground.file(&format!("{index}"), "");
     }
     assert_eq!(ground.fill(&ground.whole()).unwrap().files(), 100);
-    remove::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
+    files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
     ground.file("one more", "");
     ground
         .check_error("the context has more than 100 files and directories: give a part of it, or an archive");

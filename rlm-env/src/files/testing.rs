@@ -15,7 +15,7 @@ const NOBODY: u32 = 65534;
 
 /// Runs a test under permission checks even if the tests run as root: on a thread with the rights of an unprivileged
 /// user, who owns the directory.
-pub(super) fn as_nobody(dir: &Path, test: impl FnOnce(&Path) + Send) {
+pub(crate) fn as_nobody(dir: &Path, test: impl FnOnce(&Path) + Send) {
     if !geteuid().is_root() {
         return test(dir);
     }
@@ -34,7 +34,7 @@ pub(super) fn as_nobody(dir: &Path, test: impl FnOnce(&Path) + Send) {
 
 /// Runs a test on a thread with its own mount namespace. Prints a note if that is not allowed.
 #[expect(clippy::print_stdout, reason = "a skipped test has to say so")]
-pub(super) fn with_own_mounts(test: impl FnOnce() + Send) {
+pub(crate) fn with_own_mounts(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let run = || {
             if let Err(error) = unshare(CloneFlags::CLONE_NEWNS) {
@@ -51,7 +51,7 @@ pub(super) fn with_own_mounts(test: impl FnOnce() + Send) {
 
 /// True if the test can run; prints why if not.
 #[expect(clippy::print_stdout, reason = "a skipped test has to say so")]
-pub(super) fn is_root(what_for: &str) -> bool {
+pub(crate) fn is_root(what_for: &str) -> bool {
     if !geteuid().is_root() {
         println!("skipped: {what_for}");
     }
@@ -59,7 +59,7 @@ pub(super) fn is_root(what_for: &str) -> bool {
 }
 
 /// Number of warnings that a closure logs.
-pub(super) fn warnings_of(test: impl FnOnce()) -> usize {
+pub(crate) fn warnings_of(test: impl FnOnce()) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::with_default(Warnings(Arc::clone(&count)), test);
     count.load(Ordering::Relaxed)

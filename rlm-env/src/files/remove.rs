@@ -20,7 +20,7 @@ const PASSES: u32 = 4;
 ///
 /// # Errors
 /// The first entry that could not be removed, with its path. Everything else is removed.
-pub(super) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
+pub(crate) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
     let failed = |error: io::Error| with_path(Path::new(name), &error);
     for _ in 0..PASSES {
         if remove_one(parent, name).map_err(|errno| failed(errno.into()))? == Removal::Done {
@@ -40,7 +40,7 @@ pub(super) fn remove_all(parent: &Directory, name: &OsStr) -> io::Result<()> {
 ///
 /// # Errors
 /// As for [`remove_all`].
-pub(super) fn clear(directory: &Directory) -> io::Result<()> {
+pub(crate) fn clear(directory: &Directory) -> io::Result<()> {
     clear_below(directory.try_clone()?, Path::new("."))
 }
 

@@ -15,11 +15,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::errno::Errno;
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use rlm_core::dirfd::{Directory, Identity};
+use tempfile::TempDir;
 
 use super::remove::remove_all;
 
@@ -52,11 +53,31 @@ impl HostDir {
         Err(io::Error::other("another process keeps removing new directories"))
     }
 
+    /// The directory that this process has in the system's directory for temporary files, for as long as it is in use.
+    /// Blocks as [`Self::create`], if there is none.
+    ///
+    /// # Errors
+    /// As for [`Self::create`].
+    pub(crate) fn of_process() -> io::Result<Self> {
+        static CURRENT: Mutex<Weak<OwnedDir>> = Mutex::new(Weak::new());
+        let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owned) = current.upgrade() {
+            *owned.clones() += 1;
+            let shared = Self(owned);
+            if shared.is_in_place() {
+                return Ok(shared);
+            }
+        }
+        let made = Self::create(&std::env::temp_dir())?;
+        *current = Arc::downgrade(&made.0);
+        Ok(made)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0.path
     }
 
-    pub(super) fn directory(&self) -> &Directory {
+    pub(crate) fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
@@ -92,6 +113,32 @@ impl Drop for HostDir {
         let mut others = self.0.clones();
         *others = others.saturating_sub(1);
         self.0.gone.notify_all();
+    }
+}
+
+/// A directory in [`HostDir::of_process`], removed when it is dropped.
+#[derive(Debug)]
+pub struct PrivateDir {
+    // Field order matters: the inner directory is removed first.
+    inner: TempDir,
+    _outer: HostDir,
+}
+
+impl PrivateDir {
+    /// Creates it.
+    ///
+    /// # Errors
+    /// The system's directory for temporary files cannot be used.
+    pub fn create() -> io::Result<Self> {
+        let outer = HostDir::of_process()?;
+        let inner = tempfile::Builder::new().prefix("session-").tempdir_in(outer.path())?;
+        Ok(Self { inner, _outer: outer })
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.inner.path()
     }
 }
 

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 
 /// A name or path with every character visible. Escapes backslashes, control characters and characters that change how
 /// others are displayed; bytes that are not UTF-8 become `\xNN`.
-pub(super) fn shown(name: impl AsRef<OsStr>) -> String {
+pub(crate) fn shown(name: impl AsRef<OsStr>) -> String {
     pieces(name.as_ref()).concat()
 }
 
 /// As [`shown`], with at most this many characters: longer names are cut in the middle, never inside an escape.
-pub(super) fn shown_short(name: impl AsRef<OsStr>, limit: usize) -> String {
+pub(crate) fn shown_short(name: impl AsRef<OsStr>, limit: usize) -> String {
     let pieces = pieces(name.as_ref());
     let length = |piece: &String| piece.chars().count();
     if pieces.iter().map(length).sum::<usize>() <= limit {

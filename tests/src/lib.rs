@@ -7,6 +7,7 @@
 pub mod endpoint;
 mod place;
 pub mod scripted_model;
+pub mod soak;
 pub mod tree;
 
 use std::ffi::OsString;

@@ -1,0 +1,446 @@
+//! The grammar of bash calls.
+
+use rlm_core::protocol::{Outcome, State};
+
+use super::grammar::{Draw, Productions};
+use super::step::{Effect, Step};
+
+pub(super) const PRODUCTIONS: Productions = &[
+    (120, set),
+    (40, append),
+    (15, unset),
+    (100, show),
+    (30, |_| show_all()),
+    (25, function),
+    (15, alias),
+    (15, array),
+    (15, map),
+    (15, export),
+    (10, noglob),
+    (10, umask),
+    (10, parameters),
+    (10, trap),
+    (10, descriptor),
+    (12, trace),
+    (10, strict),
+    (12, unset_variable),
+    (12, redirect_output),
+    (10, redirect_input),
+    (20, background),
+    (6, nohup),
+    (3, stopped),
+    (15, subshell),
+    (15, here_document),
+    (30, syntax_error),
+    (20, reader),
+    (12, large_output),
+    (20, without_newline),
+    (15, binary),
+    (15, exit_code),
+    (30, exit),
+    (8, errexit),
+    (4, exit_trap),
+    (6, exit_with_trap),
+    (10, kill_itself),
+    (6, hang_up),
+    (10, exec),
+    (20, change_directory),
+    (25, answer),
+    (4, large_answer),
+    (6, endless_loop),
+    (6, endless_sleep),
+    (2, deaf_program),
+    (4, loop_of_programs),
+    (2, deaf_shell),
+    (15, killed_child),
+    (6, slow),
+    (4, hidden),
+];
+
+/// Every name that calls set, with the code that prints its value or `gone`.
+const SHOWN: [(&str, &str); 14] = [
+    ("v1", "printf '%s\\n' \"${v1-gone}\""),
+    ("v2", "printf '%s\\n' \"${v2-gone}\""),
+    ("v3", "printf '%s\\n' \"${v3-gone}\""),
+    ("v4", "printf '%s\\n' \"${v4-gone}\""),
+    ("f1", "if declare -F f1 >/dev/null; then f1; else echo gone; fi"),
+    ("a1", "if alias a1 >/dev/null 2>&1; then eval a1; else echo gone; fi"),
+    ("array", "printf '%s\\n' \"${array[1]-gone}\""),
+    ("map", "if declare -p map >/dev/null 2>&1; then printf '%s\\n' \"${map[a key]-gone}\"; else echo gone; fi"),
+    ("exported", "bash -c 'printf \"%s\\n\" \"${exported-gone}\"'"),
+    ("noglob", "if [[ -o noglob ]]; then echo on; else echo gone; fi"),
+    ("umask", "if [[ $(umask) == 0022 ]]; then echo gone; else umask; fi"),
+    ("parameter", "printf '%s\\n' \"${1-gone}\""),
+    ("!usr1", "if [[ -n $(trap -p USR1) ]]; then kill -USR1 $$; else echo gone; fi"),
+    ("!fd7", "if [[ -e /proc/$$/fd/7 ]]; then readlink /proc/$$/fd/7; else echo gone; fi"),
+];
+
+/// Prints everything that calls set.
+pub(super) fn show_all() -> Step {
+    let mut code: Vec<&str> = SHOWN.iter().map(|(_, code)| *code).collect();
+    code.push("echo \"${PWD##*/rlm_fs}\"");
+    let effects = SHOWN.iter().map(|(name, _)| Effect::Show((*name).to_owned()));
+    Step::new("show all", code.join("\n")).effects(effects).effects([Effect::ShowDir])
+}
+
+fn show(draw: &mut Draw<'_>) -> Step {
+    let (mut code, mut effects) = (Vec::new(), Vec::new());
+    for _ in 0..draw.rng.u32(1..4) {
+        let (name, shown) = draw.pick(&SHOWN);
+        code.push(shown);
+        effects.push(Effect::Show(name.to_owned()));
+    }
+    Step::new("show", code.join("; ")).effects(effects)
+}
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+fn set_to(name: &str, value: &str) -> Effect {
+    Effect::Set(name.to_owned(), value.to_owned())
+}
+
+fn print(text: &str) -> Effect {
+    Effect::Print(text.to_owned())
+}
+
+fn complain(text: &str) -> Effect {
+    Effect::Complain(text.to_owned())
+}
+
+fn set(draw: &mut Draw<'_>) -> Step {
+    let (mut code, mut effects) = (Vec::new(), Vec::new());
+    for _ in 0..draw.rng.u32(1..4) {
+        let (name, value) = (draw.name(), draw.value());
+        code.push(format!("{name}={}", quote(&value)));
+        effects.push(set_to(name, &value));
+    }
+    Step::new("set", code.join(draw.pick(&["; ", "\n", " && "]))).effects(effects)
+}
+
+fn append(draw: &mut Draw<'_>) -> Step {
+    let (name, value) = (draw.name(), draw.value());
+    Step::new("append", format!("{name}+={}", quote(&value))).effects([Effect::Append(name.to_owned(), value)])
+}
+
+fn unset(draw: &mut Draw<'_>) -> Step {
+    let name = draw.name();
+    Step::new("unset", format!("unset {name}")).effects([Effect::Unset(name.to_owned())])
+}
+
+fn function(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    let code = format!("f1() {{ local l=1; printf '%s\\n' {}; }}", quote(&value));
+    Step::new("function", code).effects([set_to("f1", &value)])
+}
+
+fn alias(draw: &mut Draw<'_>) -> Step {
+    let value = draw.word();
+    Step::new("alias", format!("alias a1='echo {value}'")).effects([set_to("a1", &value)])
+}
+
+fn array(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    Step::new("array", format!("array=(x {} y)", quote(&value))).effects([set_to("array", &value)])
+}
+
+fn map(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    let code = format!("declare -A map; map=(['a key']={})", quote(&value));
+    Step::new("map", code).effects([Effect::Unset("map".to_owned()), set_to("map", &value)])
+}
+
+fn export(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    Step::new("export", format!("export exported={}", quote(&value))).effects([set_to("exported", &value)])
+}
+
+fn noglob(draw: &mut Draw<'_>) -> Step {
+    if draw.rng.bool() {
+        return Step::new("set -f", "set -f").effects([set_to("noglob", "on")]);
+    }
+    Step::new("set +f", "set +f").effects([Effect::Unset("noglob".to_owned())])
+}
+
+fn umask(_: &mut Draw<'_>) -> Step {
+    Step::new("umask", "umask 027").effects([set_to("umask", "0027")])
+}
+
+fn parameters(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    Step::new("set --", format!("set -- {} b", quote(&value))).effects([set_to("parameter", &value)])
+}
+
+fn trap(draw: &mut Draw<'_>) -> Step {
+    let value = draw.word();
+    Step::new("trap USR1", format!("trap 'echo {value}' USR1")).effects([set_to("!usr1", &value)])
+}
+
+fn descriptor(draw: &mut Draw<'_>) -> Step {
+    if draw.rng.bool() {
+        return Step::new("exec 7>", "exec 7>/dev/full").effects([set_to("!fd7", "/dev/full")]);
+    }
+    Step::new("exec 7>&-", "exec 7>&-").effects([Effect::Unset("!fd7".to_owned())])
+}
+
+fn trace(draw: &mut Draw<'_>) -> Step {
+    let is_on = draw.rng.bool();
+    let code = if is_on { "set -x; echo one" } else { "{ set +x; } 2>/dev/null; echo one" };
+    Step::new("set -x", code).effects([Effect::Trace(is_on), print("one\n")])
+}
+
+fn strict(draw: &mut Draw<'_>) -> Step {
+    let is_on = draw.rng.bool();
+    Step::new("set -e", if is_on { "set -e" } else { "set +e" }).effects([Effect::Strict(is_on)])
+}
+
+fn unset_variable(draw: &mut Draw<'_>) -> Step {
+    let (name, value) = (draw.name(), draw.value());
+    let code = format!("set +u; {name}={}; set -u; echo \"$nowhere\"; echo never", quote(&value));
+    let effects = [set_to(name, &value), complain("bash: nowhere: unbound variable\n")];
+    Step::new("set -u", code).effects(effects).failing()
+}
+
+fn redirect_output(draw: &mut Draw<'_>) -> Step {
+    match draw.rng.u32(..4) {
+        0 => Step::new("exec >file", "exec >>out").effects([Effect::Mute(true)]),
+        1 => Step::new("exec >&-", "exec >/dev/null 2>/dev/tty").effects([Effect::Mute(true)]),
+        _ => Step::new("exec >tty", "exec >/dev/tty 2>&1; echo back").effects([Effect::Mute(false), print("back\n")]),
+    }
+}
+
+fn redirect_input(draw: &mut Draw<'_>) -> Step {
+    Step::new("exec <", draw.pick(&["exec </dev/null", "exec 0<&-", "exec </dev/tty", "exec <&2"]))
+}
+
+fn background(draw: &mut Draw<'_>) -> Step {
+    let (name, value) = (draw.name(), draw.value());
+    let delay = draw.rng.f64() * 0.05;
+    let job = format!("{{ sleep {delay:.3}; echo '~bg{value}~'; }} &", value = draw.word());
+    let code = format!("{job}\n{name}={}; printf '%s\\n' \"${name}\"", quote(&value));
+    Step::new("background", code).effects([
+        Effect::Noisy,
+        set_to(name, &value),
+        Effect::Show(name.to_owned()),
+    ])
+}
+
+fn nohup(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&[
+        "nohup sleep 1001 >/dev/null 2>&1 &",
+        "setsid sleep 1002 &",
+        "setsid -f sleep 1003",
+        "( (trap '' HUP TERM INT; sleep 1004) & )",
+        "sleep 1005 & disown",
+        "sleep 1006 | sleep 1007 &",
+    ]);
+    Step::new("daemon", code).effects([Effect::Noisy])
+}
+
+fn stopped(_: &mut Draw<'_>) -> Step {
+    Step::new("stopped job", "sleep 1008 & kill -STOP $!").effects([Effect::Noisy, Effect::Stopped])
+}
+
+fn subshell(draw: &mut Draw<'_>) -> Step {
+    let (name, value) = (draw.name(), draw.value());
+    let code = format!("({name}={}; printf '%s\\n' \"${name}\"; exit 3)", quote(&value));
+    Step::new("subshell", code).effects([print(&format!("{value}\n"))]).exit_code(3).failing()
+}
+
+fn here_document(draw: &mut Draw<'_>) -> Step {
+    let (name, value) = (draw.name(), draw.word());
+    let code = format!("{name}={value}\ncat <<EOF | tr w W\n${name} \"q'\nEOF\ncat <<'EOF'\n$x\nEOF");
+    let effects = [set_to(name, &value), print(&format!("{} \"q'\n$x\n", value.replace('w', "W")))];
+    Step::new("here-document", code).effects(effects)
+}
+
+fn syntax_error(draw: &mut Draw<'_>) -> Step {
+    const END: &str = "bash: syntax error: unexpected end of file\n";
+    const CASES: [(&str, &str); 11] = [
+        ("echo \"open", "bash: unexpected EOF while looking for matching `\"'\n"),
+        ("echo 'open", "bash: unexpected EOF while looking for matching `''\n"),
+        ("echo $(open", "bash: unexpected EOF while looking for matching `)'\n"),
+        ("echo `open", "bash: unexpected EOF while looking for matching ``'\n"),
+        ("if true; then echo a", END),
+        ("while true; do", END),
+        ("f1() {", END),
+        ("case x in", END),
+        ("echo a |", END),
+        ("fi", "bash: syntax error near unexpected token `fi'\n"),
+        ("echo a | | b", "bash: syntax error near unexpected token `|'\n"),
+    ];
+    let (code, message) = draw.pick(&CASES);
+    Step::new("syntax error", code).effects([complain(message)]).failing()
+}
+
+fn reader(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&[
+        "cat 2>/dev/null; echo after",
+        "read v1 2>/dev/null </dev/tty || v1=; echo after",
+        "while read line; do echo $line; done 2>/dev/null; echo after",
+        "bash -c cat 2>/dev/null; echo after",
+        "read -t 5 -n 1 key </dev/null; echo after",
+    ]);
+    let is_set = code.starts_with("read v1");
+    Step::new("reader", code).effects(is_set.then(|| set_to("v1", ""))).effects([print("after\n")]).failing()
+}
+
+fn large_output(draw: &mut Draw<'_>) -> Step {
+    let kib = draw.pick(&[5, 64, 300, 3000]) + draw.rng.usize(..9);
+    let code = format!("yes abcdefghijklmno | head -c {}", kib << 10);
+    let step = Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
+    if draw.rng.bool() { step } else { step.field("max_output_bytes", draw.rng.u32(256..4096)) }
+}
+
+fn without_newline(draw: &mut Draw<'_>) -> Step {
+    let word = draw.word();
+    Step::new("no newline", format!("printf {word}")).effects([print(&word)])
+}
+
+fn binary(_: &mut Draw<'_>) -> Step {
+    Step::new("binary", "printf '\\377\\376x\\0\\001\\033\\n'").effects([print("\u{fffd}\u{fffd}x\0\u{1}\u{1b}\n")])
+}
+
+fn exit_code(draw: &mut Draw<'_>) -> Step {
+    let code = draw.rng.i32(0..256);
+    let step = Step::new("exit code", format!("(exit {code})")).exit_code(code);
+    if code == 0 { step } else { step.failing() }
+}
+
+fn exit(draw: &mut Draw<'_>) -> Step {
+    let (name, value, code) = (draw.name(), draw.value(), draw.rng.i32(0..256));
+    let how = draw.pick(&["exit", "(exit 1); exit", "die() { exit $1; }; die"]);
+    Step::new("exit", format!("{name}={}; {how} {code}", quote(&value)))
+        .effects([set_to(name, &value), complain("exit\n")])
+        .ends(Outcome::Exited, State::Restored)
+        .exit_code(code)
+        .failing()
+}
+
+fn errexit(draw: &mut Draw<'_>) -> Step {
+    let (name, value) = (draw.name(), draw.value());
+    let code = format!("set -e; {name}={}; echo before; false; echo never", quote(&value));
+    Step::new("errexit", code)
+        .effects([set_to(name, &value), print("before\n")])
+        .ends(Outcome::Exited, State::Restored)
+        .exit_code(1)
+}
+
+fn exit_trap(draw: &mut Draw<'_>) -> Step {
+    let word = draw.word();
+    Step::new("trap EXIT", format!("trap 'echo {word}' EXIT")).effects([Effect::AtExit(format!("{word}\n"))])
+}
+
+fn exit_with_trap(draw: &mut Draw<'_>) -> Step {
+    let (word, value) = (draw.word(), draw.value());
+    Step::new("exit with trap", format!("v1={}; trap 'echo {word}' EXIT; exit 5", quote(&value)))
+        .effects([set_to("v1", &value), Effect::AtExit(format!("{word}\n")), complain("exit\n")])
+        .ends(Outcome::Exited, State::Restored)
+        .exit_code(5)
+}
+
+fn kill_itself(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    Step::new("kill -9 $$", format!("v1={}; echo last; kill -9 $$; sleep 100", quote(&value)))
+        .effects([set_to("v1", &value), print("last\n")])
+        .ends(Outcome::Exited, State::Reset)
+        .exit_code(137)
+}
+
+fn hang_up(draw: &mut Draw<'_>) -> Step {
+    let value = draw.value();
+    Step::new("kill -HUP $$", format!("v1={}; kill -HUP $$; sleep 5", quote(&value)))
+        .effects([set_to("v1", &value)])
+        .ends(Outcome::Exited, State::Restored)
+        .exit_code(129)
+}
+
+fn exec(draw: &mut Draw<'_>) -> Step {
+    let (word, value) = (draw.word(), draw.value());
+    Step::new("exec program", format!("v1={}; exec echo {word}", quote(&value)))
+        .effects([set_to("v1", &value), print(&format!("{word}\n"))])
+        .ends(Outcome::Exited, State::Reset)
+        .exit_code(0)
+}
+
+fn change_directory(draw: &mut Draw<'_>) -> Step {
+    let dir = draw.pick(&["d1", "d2", "a b/c"]);
+    let code = format!("cd \"${{PWD%%/rlm_fs*}}/rlm_fs\"; mkdir -p '{dir}'; cd '{dir}'");
+    Step::new("cd", code).effects([Effect::Dir(String::new()), Effect::Dir(format!("/{dir}"))])
+}
+
+fn answer(draw: &mut Draw<'_>) -> Step {
+    // `X` is what the driver itself adds to values.
+    let content = if draw.rng.u32(..10) == 0 { "X".to_owned() } else { draw.value() };
+    let (ready, is_ready) = draw.pick(&[("1", true), ("yes", true), ("On", true), ("0", false), ("maybe", false)]);
+    let code = format!("RLM_CONTENT={}; RLM_READY={ready}", quote(&content));
+    Step::new("answer", code).effects([Effect::Content(content), Effect::Ready(is_ready)])
+}
+
+fn large_answer(draw: &mut Draw<'_>) -> Step {
+    let bytes = draw.rng.usize(1..300_000);
+    let code = format!("RLM_CONTENT=$(head -c {bytes} /dev/zero | tr '\\0' z)");
+    Step::new("large answer", code).effects([Effect::Content("z".repeat(bytes))])
+}
+
+/// Code that runs until its time limit.
+fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
+    let (name, value) = (draw.name(), draw.value());
+    let code = format!("{name}={}; {code}", quote(&value));
+    Step::new(kind, code)
+        .effects([set_to(name, &value)])
+        .ends(Outcome::TimedOut, State::Kept)
+        .field("timeout", f64::from(draw.rng.u32(1..30)) / 100.0)
+        .failing()
+}
+
+fn endless_loop(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&["while :; do :; done", "until false; do x=$((${x-0} + 1)); done", "f() { f; }; for ((;;)); do :; done"]);
+    endless(draw, "endless loop", code)
+}
+
+fn endless_sleep(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&["sleep 1000", "sleep 1000 | cat | cat", "x=$(sleep 1000)", "sleep 1000 & wait", "cat <(sleep 1000)"]);
+    endless(draw, "endless sleep", code).effects([Effect::Noisy])
+}
+
+fn deaf_program(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&[
+        "sh -c 'trap \"\" INT; while :; do sleep 0.1; done'",
+        "sh -c 'trap \"\" INT TERM; while :; do sleep 0.1; done'",
+    ]);
+    endless(draw, "deaf program", code)
+}
+
+fn loop_of_programs(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&["while :; do /bin/true; done", "while :; do x=$(/bin/echo); done", "while :; do sleep 0.01; done"]);
+    endless(draw, "loop of programs", code)
+}
+
+fn deaf_shell(draw: &mut Draw<'_>) -> Step {
+    let code = draw.pick(&["trap '' INT TERM; while :; do :; done", "trap '' INT HUP; while :; do :; done"]);
+    endless(draw, "deaf shell", code).ends(Outcome::TimedOut, State::Restored)
+}
+
+fn killed_child(draw: &mut Draw<'_>) -> Step {
+    let word = draw.word();
+    let code = format!("sh -c 'kill -9 $$' || echo \"$? {word}\"");
+    Step::new("killed child", code).effects([complain("Killed\n"), print(&format!("137 {word}\n"))])
+}
+
+/// A call that lasts long enough to be disturbed.
+fn slow(draw: &mut Draw<'_>) -> Step {
+    let name = draw.name();
+    let (first, second) = (draw.value(), draw.value());
+    let code = format!("{name}={}; sleep 0.02; sleep 0.02; {name}={}", quote(&first), quote(&second));
+    Step::new("slow", code).effects([set_to(name, &first), set_to(name, &second)]).with_free_output().failing()
+}
+
+/// Functions and aliases that are named like builtins.
+fn hidden(draw: &mut Draw<'_>) -> Step {
+    let name = draw.pick(&["trap", "read", "eval", "builtin", "set", "unset", "mapfile", "declare"]);
+    let code = format!("{name}() {{ :; }}; {name}; unset -f {name}");
+    let code = if name == "unset" { "unset() { command unset \"$@\"; }; unset -f unset".to_owned() } else { code };
+    Step::new("hidden builtin", code)
+}

@@ -1,0 +1,69 @@
+//! Broken promises.
+
+use std::fmt;
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defect {
+    /// Its class.
+    pub class: Class,
+    /// What came, and what was expected.
+    pub what: String,
+}
+
+/// The kind of a broken promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// No response in time.
+    Wedge,
+    /// The worker ended by itself, or takes no request.
+    WorkerDied,
+    /// A response that is no JSON, lacks a field, answers another request or comes twice.
+    Damaged,
+    /// An outcome, exit code, exception or hint that does not fit.
+    WrongEnding,
+    /// A part of the output is missing, added or different.
+    WrongOutput,
+    /// The answer is not the one that the code set.
+    WrongAnswer,
+    /// State was lost, and no response said so.
+    SilentLoss,
+    /// State was lost where the documentation promises that it is kept or restored.
+    BrokenPromise,
+    /// Something outlives the worker.
+    LeftBehind,
+    /// The worker's memory or descriptors grow.
+    Growth,
+    /// A rollout's result, stop reason or trajectory does not fit.
+    Rollout,
+}
+
+impl Defect {
+    pub(crate) fn new(class: Class, what: String) -> Self {
+        Self { class, what }
+    }
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.class, self.what)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wedge => "wedge",
+            Self::WorkerDied => "worker died",
+            Self::Damaged => "damaged response",
+            Self::WrongEnding => "wrong ending",
+            Self::WrongOutput => "wrong output",
+            Self::WrongAnswer => "wrong answer",
+            Self::SilentLoss => "lost without being told",
+            Self::BrokenPromise => "lost where kept or restored is promised",
+            Self::LeftBehind => "left behind",
+            Self::Growth => "growth",
+            Self::Rollout => "rollout",
+        })
+    }
+}

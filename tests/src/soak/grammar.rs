@@ -1,0 +1,216 @@
+//! What the grammars share: weights, values, requests that are no calls, and disturbances.
+
+use fastrand::Rng;
+use nix::libc;
+use rlm_core::protocol::{Outcome, State};
+use serde_json::{Value, json};
+
+use super::Language;
+use super::step::{Disturbance, Effect, Reading, Request, Step};
+
+/// Makes the calls of a session.
+#[derive(Debug)]
+pub(crate) struct Grammar {
+    language: Language,
+    rng: Rng,
+    /// Number of values made so far: no two are alike.
+    values: u32,
+    left: usize,
+    /// The call that comes next, whatever is drawn.
+    next: Option<Step>,
+}
+
+/// Productions with their weights.
+pub(crate) type Productions = &'static [(u32, fn(&mut Draw<'_>) -> Step)];
+
+/// Random choices of a production.
+#[derive(Debug)]
+pub(crate) struct Draw<'a> {
+    pub(crate) rng: &'a mut Rng,
+    values: &'a mut u32,
+}
+
+/// Names of variables that calls set.
+pub(crate) const NAMES: [&str; 4] = ["v1", "v2", "v3", "v4"];
+
+/// Number of possible states from which on a call shows everything.
+const MANY_DOUBTS: usize = 8;
+
+impl Grammar {
+    pub(crate) fn new(language: Language, seed: u64, length: usize) -> Self {
+        Self { language, rng: Rng::with_seed(seed), values: 0, left: length, next: None }
+    }
+
+    pub(crate) fn next(&mut self, doubts: usize) -> Option<Step> {
+        self.left = self.left.checked_sub(1)?;
+        let mut draw = Draw { rng: &mut self.rng, values: &mut self.values };
+        if doubts > MANY_DOUBTS || self.left == 0 {
+            return Some(self.language.show_all());
+        }
+        if let Some(step) = self.next.take() {
+            return Some(step);
+        }
+        let mut step = match draw.rng.u32(..100) {
+            0..=7 => shared(&mut draw, self.language),
+            _ => draw.one_of(self.language.productions()),
+        };
+        if step.effects.contains(&Effect::Broken(true)) {
+            self.next = Some(super::python::mend());
+        }
+        if step.operation() == Some("execute") {
+            draw.disturb(&mut step, self.language);
+        }
+        step.reading = draw.reading();
+        Some(step)
+    }
+}
+
+impl Draw<'_> {
+    fn one_of(&mut self, productions: Productions) -> Step {
+        let sum: u32 = productions.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.rng.u32(..sum);
+        let production = productions.iter().find(|(weight, _)| {
+            let is_here = at < *weight;
+            at = at.saturating_sub(*weight);
+            is_here
+        });
+        production.map_or_else(|| Step::new("nothing", ""), |(_, make)| make(self))
+    }
+
+    /// A value that was never used before.
+    pub(crate) fn value(&mut self) -> String {
+        const ENDS: [&str; 10] =
+            ["", "", " two words", "'", "\"", "\nline", "$x `y`", "é 日本 🎉", "\\n\\", "*;&|<>()!#"];
+        *self.values += 1;
+        let end = self.pick(&ENDS);
+        format!("w{}{end}", self.values)
+    }
+
+    /// A value that is one word.
+    pub(crate) fn word(&mut self) -> String {
+        *self.values += 1;
+        format!("w{}", self.values)
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.rng.usize(..of.len())]
+    }
+
+    pub(crate) fn name(&mut self) -> &'static str {
+        self.pick(&NAMES)
+    }
+
+    fn reading(&mut self) -> Reading {
+        self.pick(&[Reading::Blocking, Reading::Early, Reading::Late, Reading::Forked])
+    }
+
+    fn disturb(&mut self, step: &mut Step, language: Language) {
+        let delay = match self.rng.u32(..3) {
+            0 => self.rng.u64(..500),
+            1 => self.rng.u64(..5_000),
+            _ => self.rng.u64(..50_000),
+        };
+        let signals = [libc::SIGKILL, libc::SIGHUP, libc::SIGTERM];
+        // A signal that ends a program must not end the command that shows a value, which nobody repeats.
+        step.disturbance = match self.rng.u32(..200) {
+            0..=5 => Some(Disturbance::Interrupt(delay)),
+            6 => Some(Disturbance::Kill(self.pick(&signals), delay)),
+            7 => Some(Disturbance::KillBefore(self.pick(&signals))),
+            8 if step.is_output_free => Some(Disturbance::KillChild(delay)),
+            9..=11 if step.timeout().is_none() => {
+                let limit = self.rng.f64() * if language == Language::Bash { 0.02 } else { 0.05 };
+                *step = step.clone().field("timeout", (limit * 10_000.0).ceil() / 10_000.0);
+                None
+            }
+            _ => None,
+        };
+    }
+}
+
+/// A request that is not a call.
+fn shared(draw: &mut Draw<'_>, language: Language) -> Step {
+    match draw.rng.u32(..20) {
+        0..=1 => {
+            Step::of("op reset", Request::Document(json!({"op": "reset"}))).ends(Outcome::Ok, State::Reset)
+        }
+        2..=7 => Step::of("op info", Request::Document(json!({"op": "info"}))),
+        8..=11 => {
+            let (first, second) = (draw.value(), draw.value());
+            let variables = json!({"v1": first, "v3": second});
+            // They are set in the order of their names.
+            Step::of("op set", Request::Document(json!({"op": "set", "variables": variables})))
+                .effects([Effect::Set("v1".to_owned(), first), Effect::Set("v3".to_owned(), second)])
+        }
+        12 => refused(
+            Step::of("op set refused", Request::Document(json!({"op": "set", "variables": language.refused()}))),
+            "",
+        ),
+        _ => malformed(draw),
+    }
+}
+
+fn refused(step: Step, fault: &str) -> Step {
+    Step { fault: Some(fault.to_owned()), ..step.ends(Outcome::Error, State::Kept) }
+}
+
+/// Input that is not a request.
+fn malformed(draw: &mut Draw<'_>) -> Step {
+    const BYTES: [(&str, i64, &str); 17] = [
+        ("{\"code\": tru, \"seq\": 9}", 9, "request is not valid JSON"),
+        ("{\"code\": 'x', \"seq\": 9}", 9, "request is not valid JSON"),
+        ("hello", -1, "found \"hello"),
+        ("hello\nworld\n", -1, "found \"hello"),
+        ("42", -1, "found \"42\""),
+        ("}", -1, "expected an object"),
+        ("[1, 2]", -1, "request is an array"),
+        ("{\"seq\": 3}", 3, "no field `code`"),
+        ("{\"code\": 1, \"seq\": 3}", 3, "field `code` is the number 1"),
+        ("{\"code\": \":\", \"seq\": \"3\"}", -1, "field `seq` is a string"),
+        ("{\"code\": \":\", \"seq\": 1.5}", -1, "field `seq` is the number 1.5"),
+        ("{\"op\": \"dance\", \"seq\": 3}", 3, "unknown op `dance`"),
+        ("{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),
+        ("{\"code\": \":\", \"max_output_bytes\": 3, \"seq\": 3}", 3, "max_output_bytes"),
+        ("{\"shutdown\": \"now\", \"seq\": 3}", 3, "field `shutdown` is a string"),
+        ("{\"seq\": 3, \"code\": \"\u{ff}\"}", 3, "request is not valid UTF-8"),
+        ("{\"seq\": 7, \"code\": \"cut", 7, "request was cut off"),
+    ];
+    match draw.rng.u32(..40) {
+        0 => refused(Step::of("malformed: too large", Request::TooLarge), "exceeds the limit"),
+        1..=2 => {
+            let deep = "[".repeat(draw.rng.usize(1000..100_000));
+            refused(Step::of("malformed: deep", Request::Bytes(deep, -1)), "cut off")
+        }
+        3..=4 => {
+            let garbage: String = (0..draw.rng.usize(1..60_000)).map(|_| draw.pick(&['x', '\u{ff}', ' ', '7'])).collect();
+            refused(Step::of("malformed: garbage", Request::Bytes(format!("x{garbage}"), -1)), "found ")
+        }
+        _ => {
+            let (text, seq, fault) = draw.pick(&BYTES);
+            refused(Step::of("malformed", Request::Bytes(text.to_owned(), seq)), fault)
+        }
+    }
+}
+
+impl Language {
+    fn productions(self) -> Productions {
+        match self {
+            Self::Bash => super::bash::PRODUCTIONS,
+            Self::Python => super::python::PRODUCTIONS,
+        }
+    }
+
+    fn show_all(self) -> Step {
+        match self {
+            Self::Bash => super::bash::show_all(),
+            Self::Python => super::python::show_all(),
+        }
+    }
+
+    /// Variables of which one cannot be set.
+    fn refused(self) -> Value {
+        match self {
+            Self::Bash => json!({"v1": "never", "UID": "x"}),
+            Self::Python => json!({"v1": "never", "not a name": "x"}),
+        }
+    }
+}

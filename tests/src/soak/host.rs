@@ -1,0 +1,344 @@
+//! A host that reads in several styles, disturbs its worker, and gives up on it after a while instead of panicking.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rlm_core::limits::MAX_REQUEST_BYTES;
+use rlm_core::protocol::Response;
+use serde_json::{Value, json};
+
+use super::defect::{Class, Defect};
+use super::session::End;
+use super::step::{Disturbance, Reading, Request, Step};
+use crate::{Worker, children};
+
+/// The fields of a response, in order.
+const FIELDS: [&str; 15] = [
+    "answer",
+    "exception",
+    "execution_count",
+    "execution_time",
+    "exit_code",
+    "hint",
+    "outcome",
+    "protocol",
+    "result",
+    "seq",
+    "state",
+    "status",
+    "stderr",
+    "stdout",
+    "truncated",
+];
+
+/// The interval at which a waiting host looks whether its worker is alive.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The time that a worker may take to end. It is promised to take 2 s; the machine may be busy.
+const LONGEST_END: Duration = Duration::from_secs(6);
+
+/// A host and its worker.
+#[derive(Debug)]
+pub(crate) struct Host {
+    worker: Worker,
+    seq: i64,
+    /// The time limit of calls without one of their own: a response that takes longer never comes.
+    patience: Duration,
+    /// The copy of a reader that a forked process has.
+    copy: Option<File>,
+}
+
+/// The worker's resources at one moment, both processes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub(crate) memory_kib: u64,
+    pub(crate) descriptors: usize,
+}
+
+impl Host {
+    pub(crate) fn new(worker: Worker, patience: Duration) -> Self {
+        Self { worker, seq: 0, patience, copy: None }
+    }
+
+    /// Makes a call.
+    pub(crate) fn call(&mut self, step: &Step) -> Result<Response, Defect> {
+        let limit = self.patience + Duration::from_secs_f64(step.timeout().unwrap_or(0.0));
+        let deadline = Instant::now() + limit;
+        let early = match step.reading {
+            Reading::Early | Reading::Forked => Some(self.early_reader()?),
+            Reading::Blocking | Reading::Late => None,
+        };
+        self.copy = match (&early, step.reading) {
+            (Some(reader), Reading::Forked) => Some(reader.try_clone().map_err(|error| broken(&error))?),
+            _ => None,
+        };
+        let (bytes, seq) = self.bytes(step);
+        if let Some(Disturbance::KillBefore(signal)) = step.disturbance {
+            signal_to(self.interpreter(), signal);
+        }
+        self.write(&bytes, deadline)?;
+        let disturber = self.disturb(step);
+        let text = match early {
+            Some(reader) => self.read(reader, deadline),
+            None if step.reading == Reading::Late => self.reader().and_then(|reader| self.read(reader, deadline)),
+            None => self.read_blocking(deadline),
+        };
+        if let Some(disturber) = disturber {
+            disturber.join().map_err(|_panic| Defect::new(Class::Wedge, "a disturbance panicked".to_owned()))?;
+        }
+        understand(&text?, seq)
+    }
+
+    /// The bytes of a request, and the `seq` of its answer.
+    fn bytes(&mut self, step: &Step) -> (Vec<u8>, i64) {
+        self.seq += 1;
+        match &step.request {
+            Request::Document(document) => {
+                let mut document = document.clone();
+                document["seq"] = self.seq.into();
+                (document.to_string().into_bytes(), self.seq)
+            }
+            Request::Bytes(text, seq) => {
+                (text.chars().map(|char| u8::try_from(u32::from(char)).unwrap_or(b'?')).collect(), *seq)
+            }
+            Request::TooLarge => {
+                let code = "x".repeat(MAX_REQUEST_BYTES);
+                (json!({"seq": self.seq, "code": code}).to_string().into_bytes(), self.seq)
+            }
+        }
+    }
+
+    fn reader(&self) -> Result<File, Defect> {
+        open(&self.worker.control.response_fifo(), true).map_err(|error| broken(&error))
+    }
+
+    /// A reader that is there before the request. A response that it finds is one too many.
+    fn early_reader(&self) -> Result<File, Defect> {
+        let reader = self.reader()?;
+        if is_ready(&reader, PollFlags::POLLIN, Duration::ZERO) {
+            return Err(Defect::new(Class::Damaged, "a response came without a request".to_owned()));
+        }
+        Ok(reader)
+    }
+
+    fn write(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), Defect> {
+        let mut fifo = open(&self.worker.control.command_fifo(), false).map_err(|error| broken(&error))?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match fifo.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.check_alive(deadline, "the request is not read")?;
+                    is_ready(&fifo, PollFlags::POLLOUT, LOOK_EVERY);
+                }
+                Err(error) => return Err(broken(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads to end of file whenever there is something to read. To find nothing then is a defect: a host in Python
+    /// would raise.
+    fn read(&mut self, mut reader: File, deadline: Instant) -> Result<Vec<u8>, Defect> {
+        let mut text = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            if !is_ready(&reader, PollFlags::POLLIN, LOOK_EVERY) {
+                self.check_alive(deadline, "no response")?;
+                continue;
+            }
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(text),
+                Ok(count) => text.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let what = format!("readable, but nothing to read, after {} bytes", text.len());
+                    return Err(Defect::new(Class::Damaged, what));
+                }
+                Err(error) => return Err(broken(&error)),
+            }
+        }
+    }
+
+    /// Reads in a thread, which may wait in `open` or `read` for as long as it likes.
+    fn read_blocking(&mut self, deadline: Instant) -> Result<Vec<u8>, Defect> {
+        let path = self.worker.control.response_fifo();
+        let (sender, receiver) = mpsc::channel();
+        let reader = path.clone();
+        thread::spawn(move || {
+            // The receiver is gone if this took too long.
+            let _unread = sender.send(fs::read(reader));
+        });
+        loop {
+            match receiver.recv_timeout(LOOK_EVERY) {
+                Ok(text) => return text.map_err(|error| broken(&error)),
+                Err(_) => {
+                    if let Err(defect) = self.check_alive(deadline, "no response") {
+                        // A writer that comes and goes ends the thread. There may be no reader any more.
+                        let _end_of_file = open(&path, false);
+                        return Err(defect);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fails if the deadline has passed or the worker has ended.
+    fn check_alive(&mut self, deadline: Instant, what: &str) -> Result<(), Defect> {
+        if let Ok(Some(status)) = self.worker.child.try_wait() {
+            self.worker.status = Some(status);
+            let log = fs::read_to_string(self.worker.control.log_file()).unwrap_or_default();
+            return Err(Defect::new(Class::WorkerDied, format!("{status}: {}", log.trim())));
+        }
+        if Instant::now() < deadline {
+            return Ok(());
+        }
+        Err(Defect::new(Class::Wedge, format!("{what} within {:?} beyond the limit", self.patience)))
+    }
+
+    fn disturb(&self, step: &Step) -> Option<thread::JoinHandle<()>> {
+        let (guard, interpreter) = (self.worker.pid(), self.interpreter());
+        let (delay, act): (u64, Box<dyn FnOnce() + Send>) = match step.disturbance? {
+            Disturbance::Interrupt(delay) => (delay, Box::new(move || signal_to(Some(guard), libc::SIGINT))),
+            Disturbance::Kill(signal, delay) => (delay, Box::new(move || signal_to(interpreter, signal))),
+            Disturbance::KillChild(delay) => {
+                let child = move || interpreter.and_then(|interpreter| children(interpreter).pop());
+                (delay, Box::new(move || signal_to(child(), libc::SIGKILL)))
+            }
+            Disturbance::KillBefore(_) => return None,
+        };
+        Some(thread::spawn(move || {
+            // The moment is drawn at random: there is no event to wait for.
+            thread::sleep(Duration::from_micros(delay));
+            act();
+        }))
+    }
+
+    fn interpreter(&self) -> Option<Pid> {
+        let server = *children(self.worker.pid()).first()?;
+        children(server).first().copied()
+    }
+
+    /// Memory of the worker's own two processes that is not that of files, and their descriptors.
+    pub(crate) fn resources(&self) -> Option<Resources> {
+        let pids = [self.worker.pid(), *children(self.worker.pid()).first()?];
+        let mut resources = Resources { memory_kib: 0, descriptors: 0 };
+        for pid in pids {
+            let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = rollup.lines().find(|line| line.starts_with("Anonymous:"))?;
+            resources.memory_kib += line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
+            resources.descriptors += fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+        }
+        Some(resources)
+    }
+
+    /// Ends the worker, and checks that it goes in time and takes everything with it.
+    pub(crate) fn end(mut self, end: End) -> Result<(), Defect> {
+        let begun = Instant::now();
+        match end {
+            End::Term => signal_to(Some(self.worker.pid()), libc::SIGTERM),
+            End::Shutdown => self.write(b"{\"shutdown\": true}", begun + LONGEST_END)?,
+            End::KillGuard => signal_to(Some(self.worker.pid()), libc::SIGKILL),
+            End::KillServer => signal_to(children(self.worker.pid()).first().copied(), libc::SIGKILL),
+        }
+        let is_over = |host: &mut Self| {
+            host.worker.status = host.worker.child.try_wait().ok().flatten();
+            host.worker.status.is_some()
+        };
+        if !wait_until(begun + LONGEST_END, || is_over(&mut self)) {
+            let what = format!("the worker goes on {LONGEST_END:?} after {end:?}");
+            return Err(Defect::new(Class::Wedge, what));
+        }
+        // What a killed process of the worker leaves is ended by the other one.
+        let patience = match end {
+            End::Term | End::Shutdown => Duration::ZERO,
+            End::KillGuard | End::KillServer => LONGEST_END,
+        };
+        if !wait_until(Instant::now() + patience, || self.worker.processes().is_empty()) {
+            let what = format!("after {end:?}: {:?}", self.worker.processes());
+            return Err(Defect::new(Class::LeftBehind, what));
+        }
+        if !wait_until(Instant::now() + patience, || !self.worker.control.ready_flag().exists()) {
+            return Err(Defect::new(Class::LeftBehind, format!("the ready flag, after {end:?}")));
+        }
+        Ok(())
+    }
+}
+
+impl Host {
+    /// Ends what a defect has left, by force.
+    pub(crate) fn abandon(mut self) {
+        signal_to(children(self.worker.pid()).first().copied(), libc::SIGKILL);
+        let ended = |host: &mut Self| {
+            host.worker.status = host.worker.child.try_wait().ok().flatten();
+            host.worker.status.is_some()
+        };
+        if !wait_until(Instant::now() + LONGEST_END, || ended(&mut self)) {
+            signal_to(Some(self.worker.pid()), libc::SIGKILL);
+            self.worker.status = self.worker.child.wait().ok();
+        }
+        for (pid, _) in self.worker.processes() {
+            signal_to(Some(pid), libc::SIGKILL);
+        }
+    }
+}
+
+/// Parses a response and checks that every field is there.
+fn understand(text: &[u8], seq: i64) -> Result<Response, Defect> {
+    let excerpt = || String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
+    let damaged = |what: String| Defect::new(Class::Damaged, what);
+    let value: Value =
+        serde_json::from_slice(text).map_err(|error| damaged(format!("{error}: {:?}", excerpt())))?;
+    let mut fields: Vec<_> = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    fields.sort_unstable();
+    if fields != FIELDS {
+        return Err(damaged(format!("the fields are {fields:?}")));
+    }
+    let response: Response = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
+    if response.seq != seq {
+        return Err(damaged(format!("seq {} in place of {seq}: {:?}", response.seq, excerpt())));
+    }
+    Ok(response)
+}
+
+fn open(path: &Path, is_reader: bool) -> io::Result<File> {
+    OpenOptions::new().read(is_reader).write(!is_reader).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+fn is_ready(file: &File, flags: PollFlags, limit: Duration) -> bool {
+    let mut fds = [PollFd::new(file.as_fd(), flags)];
+    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    poll(&mut fds, limit).is_ok_and(|count| count > 0)
+}
+
+fn signal_to(pid: Option<Pid>, signal: i32) {
+    if let (Some(pid), Ok(signal)) = (pid, Signal::try_from(signal)) {
+        // It may have ended by itself.
+        let _gone = kill(pid, signal);
+    }
+}
+
+fn broken(error: &io::Error) -> Defect {
+    Defect::new(Class::WorkerDied, format!("the FIFOs are broken: {error}"))
+}
+
+fn wait_until(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(crate::LOOK_EVERY);
+    }
+}

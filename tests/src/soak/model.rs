@@ -1,0 +1,312 @@
+//! What the documentation promises about a session, call by call.
+
+use rlm_core::protocol::{Info, Outcome, Response, State};
+
+use super::Language;
+use super::defect::{Class, Defect};
+use super::step::{Disturbance, Effect, Ending, Step};
+use super::world::{Output, World};
+use nix::libc;
+
+/// A time limit below this may end any call, in seconds.
+const SHORT: f64 = 3.0;
+
+/// The states that a session may be in, and what was reported about it so far.
+#[derive(Debug)]
+pub(crate) struct Model {
+    language: Language,
+    worlds: Vec<World>,
+    executed: u64,
+    /// True if the last report of a loss said that the state was restored, and nothing was found missing since.
+    was_restored: bool,
+}
+
+impl Model {
+    pub(crate) fn new(language: Language) -> Self {
+        Self { language, worlds: vec![World::new(language)], executed: 0, was_restored: false }
+    }
+
+    /// Number of states that the session may be in.
+    pub(crate) fn doubts(&self) -> usize {
+        self.worlds.len()
+    }
+
+    /// Compares a response with what may come, and keeps the states that it allows.
+    pub(crate) fn take(&mut self, step: &Step, response: &Response) -> Result<(), Defect> {
+        if step.operation() == Some("execute") {
+            self.executed += 1;
+        }
+        self.check_form(step, response)?;
+        if step.operation() == Some("info") {
+            return self.check_info(response);
+        }
+        let mut fitting = Vec::new();
+        let mut fault: Option<(u8, Defect)> = None;
+        for world in &self.worlds {
+            for (next, output) in self.successors(world, step, response)? {
+                match self.compare(world, step, &next, output.as_ref(), response) {
+                    Ok(()) if fitting.contains(&next) => {}
+                    Ok(()) => fitting.push(next),
+                    // The state that comes closest tells best what is wrong.
+                    Err((_, defect)) if fault.is_none() => fault = Some((0, defect)),
+                    Err((closeness, defect)) if fault.as_ref().is_some_and(|(best, _)| *best < closeness) => {
+                        fault = Some((closeness, defect));
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        if fitting.is_empty() {
+            let unknown = || Defect::new(Class::WrongOutput, "no state of the session fits".to_owned());
+            return Err(fault.map_or_else(unknown, |(_, defect)| defect));
+        }
+        self.worlds = fitting;
+        match response.state {
+            State::Kept => {}
+            State::Restored => self.was_restored = true,
+            State::Reset => self.was_restored = false,
+        }
+        Ok(())
+    }
+
+    /// What is the same for every response.
+    fn check_form(&self, step: &Step, response: &Response) -> Result<(), Defect> {
+        let damaged = |what: String| Err(Defect::new(Class::Damaged, what));
+        if response.status != response.outcome.status() {
+            return damaged(format!("status {:?} with outcome {:?}", response.status, response.outcome));
+        }
+        if response.execution_count != self.executed {
+            return damaged(format!(
+                "execution_count is {}, not {}",
+                response.execution_count, self.executed
+            ));
+        }
+        let text = format!("{}{}", response.stdout, response.result.as_deref().unwrap_or_default());
+        if text.contains("__rlm") {
+            return Err(Defect::new(Class::WrongOutput, "the output shows the driver".to_owned()));
+        }
+        let is_lost = response.state != State::Kept && step.operation() != Some("reset");
+        let needs_hint = is_lost || matches!(response.outcome, Outcome::TimedOut | Outcome::Interrupted);
+        if needs_hint && response.hint.as_deref().unwrap_or_default().is_empty() {
+            return Err(Defect::new(Class::SilentLoss, format!("no hint with {:?}", ending(response))));
+        }
+        if let Some(fault) = &step.fault {
+            let hint = response.hint.as_deref().unwrap_or_default();
+            if !hint.contains(fault) {
+                return Err(Defect::new(
+                    Class::WrongEnding,
+                    format!("the hint {hint:?} does not say {fault:?}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_info(&self, response: &Response) -> Result<(), Defect> {
+        let text = response.result.as_deref().unwrap_or_default();
+        let info: Info = serde_json::from_str(text)
+            .map_err(|error| Defect::new(Class::Damaged, format!("info {text:?}: {error}")))?;
+        if info.calls != self.executed {
+            return Err(Defect::new(Class::WrongOutput, format!("info: {} calls", info.calls)));
+        }
+        if !self.worlds.iter().any(|world| world.answer.ready == info.answer_ready) {
+            return Err(Defect::new(Class::WrongAnswer, format!("info: answer_ready {}", info.answer_ready)));
+        }
+        Ok(())
+    }
+
+    /// The states after a response with this ending, with the output where it is known.
+    fn successors(
+        &self,
+        world: &World,
+        step: &Step,
+        response: &Response,
+    ) -> Result<Vec<(World, Option<Output>)>, Defect> {
+        let (outcome, state) = (response.outcome, response.state);
+        if step.operation() == Some("reset") {
+            let fresh = World::new(self.language);
+            return self.allow(step, response, &step.endings.clone()).map(|()| vec![(fresh, None)]);
+        }
+        let planned = step.endings.iter().any(|ending| (ending.outcome, ending.state) == (outcome, state));
+        self.allow(step, response, &self.endings(world, step))?;
+        let is_stopped = matches!(outcome, Outcome::TimedOut | Outcome::Interrupted);
+        let has_ended = matches!(outcome, Outcome::Exited | Outcome::Crashed);
+        let exact = |base: &World| {
+            let (next, output) = base.after(&step.effects);
+            let is_known = !step.is_output_free && !is_stopped && !base.is_broken;
+            (next, is_known.then_some(output))
+        };
+        let begun = || (0..=step.effects.len()).map(|count| world.after(&step.effects[..count]).0);
+        Ok(match state {
+            State::Kept if outcome == Outcome::Error && !planned && !world.is_broken => {
+                vec![(world.clone(), None)]
+            }
+            State::Kept if is_stopped || world.is_broken || !planned => begun().map(|next| (next, None)).collect(),
+            State::Kept => vec![exact(world)],
+            State::Restored if has_ended && planned => {
+                let (next, output) = exact(world);
+                let (mut restored, said) = next.restored();
+                if step.effects.iter().any(|effect| matches!(effect, Effect::AtExit(_))) {
+                    // The trap replaces the one by which the driver hands the state on.
+                    restored = world.restored().0;
+                }
+                let output = output.map(|output| Output { stdout: output.stdout + &said, ..output });
+                vec![(restored, output)]
+            }
+            State::Restored if has_ended || is_stopped => begun().map(|next| (next.restored().0, None)).collect(),
+            State::Restored => vec![self.after_loss(&world.restored().0, step)],
+            State::Reset if has_ended && planned => vec![(world.lost(), exact(world).1)],
+            State::Reset if has_ended || is_stopped => vec![(world.lost(), None)],
+            State::Reset => vec![self.after_loss(&world.lost(), step)],
+        })
+    }
+
+    /// The call ran in a new interpreter. Its output may follow that of the old one's end.
+    fn after_loss(&self, base: &World, step: &Step) -> (World, Option<Output>) {
+        (base.after(&step.effects).0, None)
+    }
+
+    fn allow(&self, step: &Step, response: &Response, endings: &[Ending]) -> Result<(), Defect> {
+        let is_of = |allowed: &&Ending| (allowed.outcome, allowed.state) == (response.outcome, response.state);
+        let mut matching = endings.iter().filter(is_of).peekable();
+        if matching.peek().is_none() {
+            let worst = endings.iter().map(|ending| loss(ending.state)).max().unwrap_or(0);
+            let class = if loss(response.state) > worst { Class::BrokenPromise } else { Class::WrongEnding };
+            let pairs: Vec<_> = endings.iter().map(|ending| (ending.outcome, ending.state)).collect();
+            return Err(Defect::new(class, format!("{:?}, expected one of {pairs:?}", ending(response))));
+        }
+        let fits = |ending: &Ending| ending.exit_code.is_none_or(|code| response.exit_code == Some(code));
+        if !matching.any(fits) {
+            let what = format!("exit code {:?}, expected of {:?}", response.exit_code, step.endings);
+            return Err(Defect::new(Class::WrongEnding, what));
+        }
+        if response.outcome == Outcome::Error && step.exception.is_some() {
+            let found = response.exception.as_ref().map(|exception| exception.kind.as_str());
+            let is_planned = response.outcome == step.endings[0].outcome && found == step.exception.as_deref();
+            if !is_planned && !self.worlds.iter().any(|world| world.is_broken) {
+                let what = format!("exception {found:?}, expected {:?}", step.exception);
+                return Err(Defect::new(Class::WrongEnding, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// All endings that are allowed in this state: the step's own, and those that its surroundings add.
+    fn endings(&self, world: &World, step: &Step) -> Vec<Ending> {
+        let mut endings = step.endings.clone();
+        let mut add = |outcome, state| endings.push(Ending { outcome, state, exit_code: None });
+        let ended = match self.language {
+            Language::Bash => Outcome::Exited,
+            Language::Python => Outcome::Crashed,
+        };
+        if step.operation() == Some("execute") {
+            let planned = step.endings.iter().map(|ending| ending.state).chain([State::Kept]);
+            if step.timeout().is_some_and(|limit| limit < SHORT) {
+                planned.clone().for_each(|state| add(Outcome::TimedOut, state));
+            }
+            if matches!(step.disturbance, Some(Disturbance::Interrupt(_))) {
+                planned.for_each(|state| add(Outcome::Interrupted, state));
+            }
+            if world.is_strict && step.fails {
+                add(Outcome::Exited, State::Restored);
+            }
+            if world.is_broken {
+                add(Outcome::Error, State::Kept);
+                add(Outcome::Ok, State::Kept);
+            }
+            if world.has_stopped_job && step.endings.iter().any(|ending| ending.outcome == Outcome::Exited) {
+                add(Outcome::Ok, State::Kept);
+            }
+        }
+        let signal = match step.disturbance {
+            Some(Disturbance::KillBefore(signal) | Disturbance::Kill(signal, _)) => signal,
+            _ => return endings,
+        };
+        let left = match (self.language, signal) {
+            (Language::Bash, libc::SIGHUP) => State::Restored,
+            // An interactive shell ignores it.
+            (Language::Bash, libc::SIGTERM) => return endings,
+            _ => State::Reset,
+        };
+        endings.push(Ending { outcome: ended, state: left, exit_code: None });
+        for ending in step.endings.clone() {
+            // The interpreter was replaced before the call.
+            let state = if loss(left) > loss(ending.state) { left } else { ending.state };
+            endings.push(Ending { state, ..ending });
+        }
+        endings
+    }
+
+    /// Tells by a number how close a state is that does not fit.
+    fn compare(
+        &self,
+        world: &World,
+        step: &Step,
+        next: &World,
+        output: Option<&Output>,
+        response: &Response,
+    ) -> Result<(), (u8, Defect)> {
+        if next.answer != response.answer {
+            let what = format!("answer {}, expected {}", cut(&response.answer), cut(&next.answer));
+            return Err((1, Defect::new(Class::WrongAnswer, what)));
+        }
+        let Some(output) = output else { return Ok(()) };
+        let streams = [("stdout", &output.stdout, &response.stdout), ("stderr", &output.stderr, &response.stderr)];
+        for (name, expected, found) in streams {
+            let is_cut = step.max_output().is_some_and(|limit| expected.len() > limit);
+            let fits = match (is_cut, step.exception.is_some() && name == "stderr") {
+                (true, _) => response.truncated.is_some() && is_excerpt(expected, found),
+                (false, true) => true,
+                (false, false) => world.fits(expected, found) || next.fits(expected, found),
+            };
+            if !fits {
+                let what = format!("{name} {}, expected {}", cut(found), cut(expected));
+                return Err((2, Defect::new(self.class(expected, found), what)));
+            }
+        }
+        if step.exception.is_none() && output.result != response.result {
+            let what = format!("result {:?}, expected {:?}", response.result, output.result);
+            return Err((3, Defect::new(Class::WrongOutput, what)));
+        }
+        Ok(())
+    }
+
+    /// The class of a wrong output: a value that is missing was lost.
+    fn class(&self, expected: &str, found: &str) -> Class {
+        let is_missing = |(expected, found): (&str, &str)| expected != found && found.ends_with(super::world::GONE);
+        if !expected.lines().zip(found.lines()).any(is_missing) {
+            return Class::WrongOutput;
+        }
+        if self.was_restored { Class::BrokenPromise } else { Class::SilentLoss }
+    }
+}
+
+fn ending(response: &Response) -> (Outcome, State) {
+    (response.outcome, response.state)
+}
+
+fn loss(state: State) -> u8 {
+    match state {
+        State::Kept => 0,
+        State::Restored => 1,
+        State::Reset => 2,
+    }
+}
+
+/// True if the text begins and ends as another one does.
+fn is_excerpt(whole: &str, excerpt: &str) -> bool {
+    const SURE: usize = 32;
+    let (whole, excerpt) = (whole.as_bytes(), excerpt.as_bytes());
+    excerpt.len() >= 2 * SURE
+        && whole[..SURE] == excerpt[..SURE]
+        && whole[whole.len() - SURE..] == excerpt[excerpt.len() - SURE..]
+}
+
+/// The beginning of a value's debug form.
+fn cut(value: &(impl std::fmt::Debug + ?Sized)) -> String {
+    let text = format!("{value:?}");
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

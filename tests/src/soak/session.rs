@@ -1,0 +1,134 @@
+//! One session: a worker, its host, its model, and calls until they end or a promise is broken.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rlm_core::protocol::Response;
+use serde::{Deserialize, Serialize};
+
+use super::Language;
+use super::defect::{Class, Defect};
+use super::host::{Host, Resources};
+use super::model::Model;
+use super::step::Step;
+use crate::Setup;
+
+/// The number of calls from which on a session's resources are compared.
+const LONG: usize = 300;
+
+/// What is fixed for a session. It is the first line of a replay file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Its language.
+    pub language: Language,
+    /// The way the host ends the worker.
+    pub end: End,
+    /// The seed from which it was made.
+    pub seed: u64,
+}
+
+/// The way a host ends its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// SIGTERM.
+    Term,
+    /// The request `shutdown`.
+    Shutdown,
+    /// SIGKILL to the process that was started.
+    KillGuard,
+    /// SIGKILL to the process that serves.
+    KillServer,
+}
+
+/// What a session did.
+#[derive(Debug)]
+pub struct Run {
+    /// The calls that were made.
+    pub steps: Vec<Step>,
+    /// What came of each, for the statistics: its kind and ending.
+    pub(crate) endings: Vec<String>,
+    /// The promise that was broken, after which nothing more was called.
+    pub defect: Option<Defect>,
+    /// Growth of a long session's memory in KiB and of its descriptors, from 10 % of its calls to its end.
+    pub(crate) growth: Option<(i64, i64)>,
+}
+
+/// The means of a session.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// The Python of Python sessions.
+    pub python: PathBuf,
+    /// The time that a response may take beyond its call's time limit.
+    pub patience: Duration,
+}
+
+impl Means {
+    /// Runs the calls that `next` returns, until there are no more or a promise is broken. `next` gets the number of
+    /// states that the session may be in.
+    pub(crate) fn run(&self, frame: &Frame, length: usize, mut next: impl FnMut(usize) -> Option<Step>) -> Run {
+        let setup = match frame.language {
+            Language::Bash => Setup::bash(),
+            Language::Python => Setup::python_at(&self.python),
+        };
+        let mut host = Host::new(setup.start(), self.patience);
+        let mut model = Model::new(frame.language);
+        let mut run = Run { steps: Vec::new(), endings: Vec::new(), defect: None, growth: None };
+        let mut first = None;
+        while let Some(step) = next(model.doubts()) {
+            if run.steps.len() == length / 10 {
+                first = host.resources();
+            }
+            run.steps.push(step.clone());
+            let taken = host.call(&step).and_then(|response| {
+                run.endings.push(describe(&response));
+                model.take(&step, &response).map_err(|defect| with_context(defect, &response))
+            });
+            if let Err(defect) = taken {
+                run.defect = Some(defect);
+                host.abandon();
+                return run;
+            }
+        }
+        if length >= LONG {
+            let last = host.resources();
+            run.growth = first.zip(last).map(|(first, last)| growth(first, last));
+            run.defect = first.zip(last).and_then(|(first, last)| grown(first, last));
+        }
+        if let Err(defect) = host.end(frame.end) {
+            run.defect = Some(defect);
+        }
+        run
+    }
+
+    /// Runs these calls.
+    pub fn replay(&self, frame: &Frame, steps: &[Step]) -> Run {
+        let mut steps = steps.iter().cloned();
+        self.run(frame, steps.len(), |_| steps.next())
+    }
+}
+
+fn growth(first: Resources, last: Resources) -> (i64, i64) {
+    let difference = |first: u64, last: u64| i64::try_from(last).unwrap_or(0) - i64::try_from(first).unwrap_or(0);
+    (difference(first.memory_kib, last.memory_kib), difference(first.descriptors as u64, last.descriptors as u64))
+}
+
+/// Five percent, and the memory that the allocator may hold back at one moment and not at the other.
+fn grown(first: Resources, last: Resources) -> Option<Defect> {
+    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 256 || last.descriptors > first.descriptors;
+    is_grown.then(|| Defect::new(Class::Growth, format!("{first:?}, then {last:?}")))
+}
+
+fn describe(response: &Response) -> String {
+    format!("{:?} {:?}", response.outcome, response.state).to_lowercase()
+}
+
+fn with_context(defect: Defect, response: &Response) -> Defect {
+    let mut response = response.clone();
+    for text in [&mut response.stdout, &mut response.stderr, &mut response.answer.content] {
+        if let Some((end, _)) = text.char_indices().nth(300) {
+            text.truncate(end);
+        }
+    }
+    let shown = serde_json::to_string(&response).unwrap_or_default();
+    Defect { what: format!("{}\n    response: {shown}", defect.what), ..defect }
+}

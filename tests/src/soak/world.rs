@@ -1,0 +1,187 @@
+//! A state that a session may be in, and what calls make of it.
+
+use std::collections::BTreeMap;
+
+use rlm_core::protocol::Answer;
+
+use super::Language;
+use super::step::Effect;
+
+/// One possible state of a session. A call that was stopped leaves several, and later calls tell which it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct World {
+    language: Language,
+    values: BTreeMap<String, String>,
+    pub(crate) answer: Answer,
+    /// Working directory, relative to the session's.
+    dir: String,
+    /// Prints go elsewhere.
+    is_muted: bool,
+    /// Bash: `set -x`.
+    is_traced: bool,
+    /// Bash: `set -e`.
+    pub(crate) is_strict: bool,
+    /// Bash: the output of the EXIT trap.
+    at_exit: Option<String>,
+    /// Background programs print at any time.
+    is_noisy: bool,
+    /// Bash: there is a stopped job.
+    pub(crate) has_stopped_job: bool,
+    /// Python: builtins are broken.
+    pub(crate) is_broken: bool,
+}
+
+/// The output of a call. A name without a value prints [`GONE`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) result: Option<String>,
+}
+
+/// The text for a name without a value.
+pub(crate) const GONE: &str = "gone";
+
+impl World {
+    /// The state of a new session.
+    pub(crate) fn new(language: Language) -> Self {
+        Self {
+            language,
+            values: BTreeMap::new(),
+            answer: Answer::default(),
+            dir: String::new(),
+            is_muted: false,
+            is_traced: false,
+            is_strict: false,
+            at_exit: None,
+            is_noisy: false,
+            has_stopped_job: false,
+            is_broken: false,
+        }
+    }
+
+    /// The state after these effects, and their output.
+    pub(crate) fn after(&self, effects: &[Effect]) -> (Self, Output) {
+        let (mut world, mut output) = (self.clone(), Output::default());
+        for effect in effects {
+            world.apply(effect, &mut output);
+        }
+        (world, output)
+    }
+
+    fn apply(&mut self, effect: &Effect, output: &mut Output) {
+        match effect {
+            Effect::Set(name, value) => {
+                self.values.insert(name.clone(), value.clone());
+            }
+            Effect::Append(name, text) => self.values.entry(name.clone()).or_default().push_str(text),
+            Effect::Unset(name) => {
+                self.values.remove(name);
+            }
+            Effect::Show(name) => {
+                let value = self.values.get(name).map_or(GONE, String::as_str).to_owned();
+                self.print(output, &format!("{value}\n"));
+            }
+            Effect::ShowDir => self.print(output, &format!("{}\n", self.dir)),
+            Effect::Print(text) => self.print(output, text),
+            Effect::Complain(text) => match self.language {
+                Language::Bash => output.stdout.push_str(text),
+                Language::Python => output.stderr.push_str(text),
+            },
+            Effect::Fill(text, count) => self.print(output, &text.repeat(*count)),
+            Effect::Result(text) => output.result = Some(text.clone()),
+            Effect::Content(text) => self.answer.content.clone_from(text),
+            Effect::Ready(is_ready) => self.answer.ready = *is_ready,
+            Effect::Dir(dir) => self.dir.clone_from(dir),
+            Effect::Mute(is_muted) => self.is_muted = *is_muted,
+            Effect::Trace(is_traced) => self.is_traced = *is_traced,
+            Effect::Strict(is_strict) => self.is_strict = *is_strict,
+            Effect::AtExit(text) => self.at_exit = Some(text.clone()),
+            Effect::Noisy => self.is_noisy = true,
+            Effect::Stopped => self.has_stopped_job = true,
+            Effect::Broken(is_broken) => self.is_broken = *is_broken,
+        }
+    }
+
+    fn print(&self, output: &mut Output, text: &str) {
+        if !self.is_muted {
+            output.stdout.push_str(text);
+        }
+    }
+
+    /// The state of a new shell that has what the old one could save, and what the old one printed at its end.
+    pub(crate) fn restored(&self) -> (Self, String) {
+        let mut world = self.lost();
+        world.values = self.values.clone();
+        world.values.retain(|name, _| !name.starts_with('!'));
+        // The trap has the shell's output, wherever that goes.
+        let said = self.at_exit.clone().filter(|_| !self.is_muted).unwrap_or_default();
+        // `set -x` is among the options that are restored.
+        world.is_traced = self.is_traced;
+        (world, said)
+    }
+
+    /// The state of a new interpreter that has nothing but the answer and, for bash, the working directory.
+    pub(crate) fn lost(&self) -> Self {
+        let dir = match self.language {
+            Language::Bash => self.dir.clone(),
+            Language::Python => String::new(),
+        };
+        // Programs in the background may go on.
+        Self { answer: self.answer.clone(), dir, is_noisy: self.is_noisy, ..Self::new(self.language) }
+    }
+
+    /// True if the output of a call fits what is expected of it in this state.
+    pub(crate) fn fits(&self, expected: &str, found: &str) -> bool {
+        if expected == found {
+            return true;
+        }
+        let found = if self.is_noisy { without_noise(found) } else { found.to_owned() };
+        let expected = if self.is_noisy { without_noise(expected) } else { expected.to_owned() };
+        if !self.is_traced {
+            return expected == found;
+        }
+        // Between the lines are those of the trace.
+        let mut rest = found.as_str();
+        expected.lines().all(|line| match rest.find(line) {
+            Some(at) => {
+                rest = &rest[at + line.len()..];
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+/// The text without lines of background programs, `~bg…~`, and without those of bash about its jobs: `[1] 123` and
+/// `[1]+  Done  …`. No other text of a soak has a number in brackets.
+fn without_noise(text: &str) -> String {
+    let mut rest = text;
+    let mut kept = String::new();
+    while let Some(at) = rest.find(['~', '[']) {
+        kept.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let is_job = rest[1..].split_once(']').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+        let length = match rest.find('\n') {
+            Some(end) if rest.starts_with("~bg") || is_job => end + 1,
+            _ => 1,
+        };
+        if length == 1 {
+            kept.push_str(&rest[..1]);
+        }
+        rest = &rest[length..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_noise_of_background_programs_is_no_output_of_a_call() {
+        let text = "[1] 4711\na\n~bg3~\n[2]-  Done                    sleep 1\nb[x]~";
+        assert_eq!(without_noise(text), "a\nb[x]~");
+    }
+}

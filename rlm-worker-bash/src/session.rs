@@ -306,8 +306,10 @@ impl BashSession {
 
     /// Makes a newly started shell ready for calls, with the state that an old one handed on.
     fn set_up(&mut self, snapshot: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
-        if let Some(snapshot) = snapshot {
-            self.pipes.write_state(&snapshot.state).map_err(Exit::failed)?;
+        match snapshot {
+            Some(snapshot) => self.pipes.write_state(&snapshot.state).map_err(Exit::failed)?,
+            // They are told after each call, but belong to the state that is lost.
+            None => self.state.user.positional = None,
         }
         let nonce = self.exchange.begin(Task::SetUp);
         let SessionState { user, answer, .. } = &self.state;

@@ -116,6 +116,7 @@ impl Draw<'_> {
             0..=5 => Some(Disturbance::Interrupt(delay)),
             6 => Some(Disturbance::Kill(self.pick(&signals), delay)),
             7 => Some(Disturbance::KillBefore(self.pick(&signals))),
+            8 if step.endings[0].state != State::Kept => Some(Disturbance::KillNew(delay)),
             8 if step.is_output_free => Some(Disturbance::KillChild(delay)),
             9..=11 if step.timeout().is_none() => {
                 let limit = self.rng.f64() * if language == Language::Bash { 0.02 } else { 0.05 };
@@ -169,7 +170,7 @@ fn malformed(draw: &mut Draw<'_>) -> Step {
         ("{\"code\": \":\", \"seq\": 1.5}", -1, "field `seq` is the number 1.5"),
         ("{\"op\": \"dance\", \"seq\": 3}", 3, "unknown op `dance`"),
         ("{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),
-        ("{\"code\": \":\", \"max_output_bytes\": 3, \"seq\": 3}", 3, "max_output_bytes"),
+        ("{\"code\": \":\", \"max_output_bytes\": true, \"seq\": 3}", 3, "max_output_bytes"),
         ("{\"shutdown\": \"now\", \"seq\": 3}", 3, "field `shutdown` is a string"),
         ("{\"seq\": 3, \"code\": \"\u{ff}\"}", 3, "request is not valid UTF-8"),
         ("{\"seq\": 7, \"code\": \"cut", 7, "request was cut off"),

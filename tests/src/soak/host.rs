@@ -86,8 +86,9 @@ impl Host {
         if let Some(Disturbance::KillBefore(signal)) = step.disturbance {
             signal_to(self.interpreter(), signal);
         }
+        let interpreter = self.interpreter();
         self.write(&bytes, deadline)?;
-        let disturber = self.disturb(step);
+        let disturber = self.disturb(step, interpreter);
         let text = match early {
             Some(reader) => self.read(reader, deadline),
             None if step.reading == Reading::Late => self.reader().and_then(|reader| self.read(reader, deadline)),
@@ -205,11 +206,14 @@ impl Host {
         Err(Defect::new(Class::Wedge, format!("{what} within {:?} beyond the limit", self.patience)))
     }
 
-    fn disturb(&self, step: &Step) -> Option<thread::JoinHandle<()>> {
-        let (guard, interpreter) = (self.worker.pid(), self.interpreter());
+    fn disturb(&self, step: &Step, interpreter: Option<Pid>) -> Option<thread::JoinHandle<()>> {
+        let guard = self.worker.pid();
         let (delay, act): (u64, Box<dyn FnOnce() + Send>) = match step.disturbance? {
             Disturbance::Interrupt(delay) => (delay, Box::new(move || signal_to(Some(guard), libc::SIGINT))),
             Disturbance::Kill(signal, delay) => (delay, Box::new(move || signal_to(interpreter, signal))),
+            Disturbance::KillNew(delay) => {
+                (delay, Box::new(move || signal_to(interpreter_of(guard), libc::SIGKILL)))
+            }
             Disturbance::KillChild(delay) => {
                 let child = move || interpreter.and_then(|interpreter| children(interpreter).pop());
                 (delay, Box::new(move || signal_to(child(), libc::SIGKILL)))
@@ -224,8 +228,7 @@ impl Host {
     }
 
     fn interpreter(&self) -> Option<Pid> {
-        let server = *children(self.worker.pid()).first()?;
-        children(server).first().copied()
+        interpreter_of(self.worker.pid())
     }
 
     /// Memory of the worker's own two processes that is not that of files, and their descriptors.
@@ -325,6 +328,11 @@ fn signal_to(pid: Option<Pid>, signal: i32) {
         // It may have ended by itself.
         let _gone = kill(pid, signal);
     }
+}
+
+fn interpreter_of(guard: Pid) -> Option<Pid> {
+    let server = *children(guard).first()?;
+    children(server).first().copied()
 }
 
 fn broken(error: &io::Error) -> Defect {

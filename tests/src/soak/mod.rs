@@ -15,7 +15,7 @@ mod host;
 mod model;
 mod python;
 mod report;
-pub mod rollouts;
+mod rollouts;
 mod session;
 mod shrink;
 mod step;

@@ -19,11 +19,13 @@ pub(crate) struct Model {
     executed: u64,
     /// True if the last report of a loss said that the state was restored, and nothing was found missing since.
     was_restored: bool,
+    /// A signal to the interpreter that may have come after the last call.
+    late_signal: Option<i32>,
 }
 
 impl Model {
     pub(crate) fn new(language: Language) -> Self {
-        Self { language, worlds: vec![World::new(language)], executed: 0, was_restored: false }
+        Self { language, worlds: vec![World::new(language)], executed: 0, was_restored: false, late_signal: None }
     }
 
     /// Number of states that the session may be in.
@@ -61,6 +63,12 @@ impl Model {
             return Err(fault.map_or_else(unknown, |(_, defect)| defect));
         }
         self.worlds = fitting;
+        match step.disturbance {
+            Some(Disturbance::Kill(signal, _)) if response.state == State::Kept => self.late_signal = Some(signal),
+            Some(Disturbance::KillNew(_)) => self.late_signal = Some(libc::SIGKILL),
+            _ if step.operation().is_some() => self.late_signal = None,
+            _ => {}
+        }
         match response.state {
             State::Kept => {}
             State::Restored => self.was_restored = true,
@@ -86,8 +94,7 @@ impl Model {
             return Err(Defect::new(Class::WrongOutput, "the output shows the driver".to_owned()));
         }
         let is_lost = response.state != State::Kept && step.operation() != Some("reset");
-        let needs_hint = is_lost || matches!(response.outcome, Outcome::TimedOut | Outcome::Interrupted);
-        if needs_hint && response.hint.as_deref().unwrap_or_default().is_empty() {
+        if (is_lost || response.outcome == Outcome::TimedOut) && response.hint.as_deref().unwrap_or_default().is_empty() {
             return Err(Defect::new(Class::SilentLoss, format!("no hint with {:?}", ending(response))));
         }
         if let Some(fault) = &step.fault {
@@ -127,10 +134,12 @@ impl Model {
             let fresh = World::new(self.language);
             return self.allow(step, response, &step.endings.clone()).map(|()| vec![(fresh, None)]);
         }
-        let planned = step.endings.iter().any(|ending| (ending.outcome, ending.state) == (outcome, state));
+        // An ending that a signal may have caused says nothing about how much of the code has run.
+        let has_ended = matches!(outcome, Outcome::Exited | Outcome::Crashed);
+        let planned = step.endings.iter().any(|ending| (ending.outcome, ending.state) == (outcome, state))
+            && !(has_ended && self.signal(step).is_some());
         self.allow(step, response, &self.endings(world, step))?;
         let is_stopped = matches!(outcome, Outcome::TimedOut | Outcome::Interrupted);
-        let has_ended = matches!(outcome, Outcome::Exited | Outcome::Crashed);
         let exact = |base: &World| {
             let (next, output) = base.after(&step.effects);
             let is_known = !step.is_output_free && !is_stopped && !base.is_broken;
@@ -143,7 +152,7 @@ impl Model {
             }
             State::Kept if is_stopped || world.is_broken || !planned => begun().map(|next| (next, None)).collect(),
             State::Kept => vec![exact(world)],
-            State::Restored if has_ended && planned => {
+            State::Restored if has_ended && planned && !(world.is_strict && step.fails) => {
                 let (next, output) = exact(world);
                 let (mut restored, said) = next.restored();
                 if step.effects.iter().any(|effect| matches!(effect, Effect::AtExit(_))) {
@@ -218,10 +227,7 @@ impl Model {
                 add(Outcome::Ok, State::Kept);
             }
         }
-        let signal = match step.disturbance {
-            Some(Disturbance::KillBefore(signal) | Disturbance::Kill(signal, _)) => signal,
-            _ => return endings,
-        };
+        let Some(signal) = self.signal(step) else { return endings };
         let left = match (self.language, signal) {
             (Language::Bash, libc::SIGHUP) => State::Restored,
             // An interactive shell ignores it.
@@ -235,6 +241,15 @@ impl Model {
             endings.push(Ending { state, ..ending });
         }
         endings
+    }
+
+    /// The signal that the interpreter may get in this call, or got since the last one.
+    fn signal(&self, step: &Step) -> Option<i32> {
+        match step.disturbance {
+            Some(Disturbance::KillBefore(signal) | Disturbance::Kill(signal, _)) => Some(signal),
+            Some(Disturbance::KillNew(_)) => Some(libc::SIGKILL),
+            _ => self.late_signal,
+        }
     }
 
     /// Tells by a number how close a state is that does not fit.
@@ -255,7 +270,9 @@ impl Model {
         for (name, expected, found) in streams {
             let is_cut = step.max_output().is_some_and(|limit| expected.len() > limit);
             let fits = match (is_cut, step.exception.is_some() && name == "stderr") {
-                (true, _) => response.truncated.is_some() && is_excerpt(expected, found),
+                (true, _) => {
+                    response.truncated.is_some() && (next.has_more_output() || is_excerpt(expected, found))
+                }
                 (false, true) => true,
                 (false, false) => world.fits(expected, found) || next.fits(expected, found),
             };

@@ -151,7 +151,7 @@ fn exception(draw: &mut Draw<'_>) -> Step {
 }
 
 fn syntax_error(draw: &mut Draw<'_>) -> Step {
-    Step::new("syntax error", draw.pick(&["def f(:", "x = '", "if True:", "(", "return 1 +", "\"\"\"open"])).raises("SyntaxError")
+    Step::new("syntax error", draw.pick(&["def f(:", "x = '", "x = = 1", "(", "return 1 +", "\"\"\"open"])).raises("SyntaxError")
 }
 
 fn exit(draw: &mut Draw<'_>) -> Step {

@@ -70,6 +70,8 @@ pub enum Disturbance {
     Kill(i32, u64),
     /// A signal to the interpreter before the request.
     KillBefore(i32),
+    /// SIGKILL to the interpreter that is there then: a new one, if the call ends the old one.
+    KillNew(u64),
     /// SIGKILL to a program that the interpreter has started.
     KillChild(u64),
 }

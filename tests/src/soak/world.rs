@@ -131,6 +131,11 @@ impl World {
         Self { answer: self.answer.clone(), dir, is_noisy: self.is_noisy, ..Self::new(self.language) }
     }
 
+    /// True if what comes with the output of a call cannot be told in advance.
+    pub(crate) fn has_more_output(&self) -> bool {
+        self.is_noisy || self.is_traced
+    }
+
     /// True if the output of a call fits what is expected of it in this state.
     pub(crate) fn fits(&self, expected: &str, found: &str) -> bool {
         if expected == found {
@@ -153,19 +158,24 @@ impl World {
     }
 }
 
-/// The text without lines of background programs, `~bg…~`, and without those of bash about its jobs: `[1] 123` and
-/// `[1]+  Done  …`. No other text of a soak has a number in brackets.
+/// The text without lines of background programs, `~bg…~`, and without those of bash about its jobs: `[1] 123`,
+/// `[1]+  Done  …`, `(wd now: …)`, and an empty line before a job that is stopped. No other text of a soak has a number
+/// in brackets.
 fn without_noise(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::new();
-    while let Some(at) = rest.find(['~', '[']) {
+    while let Some(at) = rest.find(['~', '[', '(']) {
         kept.push_str(&rest[..at]);
         rest = &rest[at..];
+        let line = rest.lines().next().unwrap_or_default();
         let is_job = rest[1..].split_once(']').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let length = match rest.find('\n') {
-            Some(end) if rest.starts_with("~bg") || is_job => end + 1,
+            Some(end) if line.starts_with("~bg") || line.starts_with("(wd now: ") || is_job => end + 1,
             _ => 1,
         };
+        if length > 1 && is_job && line.contains("Stopped") && kept.ends_with('\n') {
+            kept.pop();
+        }
         if length == 1 {
             kept.push_str(&rest[..1]);
         }
@@ -181,7 +191,8 @@ mod tests {
 
     #[test]
     fn the_noise_of_background_programs_is_no_output_of_a_call() {
-        let text = "[1] 4711\na\n~bg3~\n[2]-  Done                    sleep 1\nb[x]~";
+        let text =
+            "[1] 4711\na\n~bg3~\n\n[3]+  Stopped   x\n[2]-  Done   sleep 1  (wd: ~)\n(wd now: ~/x)\nb[x]~";
         assert_eq!(without_noise(text), "a\nb[x]~");
     }
 }

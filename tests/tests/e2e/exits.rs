@@ -95,7 +95,7 @@ fn exec_replaces_the_shell() {
     let response = worker.call("exec echo replaced");
     ended(&response, State::Reset, 0);
     assert_eq!(response.stdout, format!("replaced\nthe shell ended with status 0; {NOTHING_ELSE}\n"));
-    assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT ${x-gone}"), "sub answer gone\n");
+    assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT ${x-gone} $#"), "sub answer gone 0\n");
     worker.end();
 }
 
@@ -106,7 +106,7 @@ fn a_killed_shell_is_replaced() {
     let response = worker.call("echo last; kill -9 $$; sleep 100");
     ended(&response, State::Reset, 137);
     assert_eq!(response.stdout, format!("last\nthe shell ended with status 137; {NOTHING_ELSE}\n"));
-    assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT"), "sub answer\n");
+    assert_eq!(worker.output("echo ${PWD##*/} $RLM_CONTENT $#"), "sub answer 0\n");
     worker.end();
 }
 

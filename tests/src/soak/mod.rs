@@ -6,7 +6,7 @@
 //! halfway. A response that fits none of them is a defect. Its session is run again with fewer and fewer calls, and the
 //! shortest list that fails is reported.
 //!
-//! Nothing here panics because of a worker: whatever it does is an entry of the report.
+//! Nothing here panics because of a worker, unless one does not start: whatever it does is an entry of the report.
 
 mod bash;
 mod defect;

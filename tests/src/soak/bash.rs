@@ -66,7 +66,10 @@ const SHOWN: [(&str, &str); 14] = [
     ("f1", "if declare -F f1 >/dev/null; then f1; else echo gone; fi"),
     ("a1", "if alias a1 >/dev/null 2>&1; then eval a1; else echo gone; fi"),
     ("array", "printf '%s\\n' \"${array[1]-gone}\""),
-    ("map", "if declare -p map >/dev/null 2>&1; then printf '%s\\n' \"${map[a key]-gone}\"; else echo gone; fi"),
+    (
+        "map",
+        "if declare -p map >/dev/null 2>&1; then printf '%s\\n' \"${map[a key]-gone}\"; else echo gone; fi",
+    ),
     ("exported", "bash -c 'printf \"%s\\n\" \"${exported-gone}\"'"),
     ("noglob", "if [[ -o noglob ]]; then echo on; else echo gone; fi"),
     ("umask", "if [[ $(umask) == 0022 ]]; then echo gone; else umask; fi"),
@@ -121,7 +124,8 @@ fn set(draw: &mut Draw<'_>) -> Step {
 
 fn append(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
-    Step::new("append", format!("{name}+={}", quote(&value))).effects([Effect::Append(name.to_owned(), value)])
+    Step::new("append", format!("{name}+={}", quote(&value)))
+        .effects([Effect::Append(name.to_owned(), value)])
 }
 
 fn unset(draw: &mut Draw<'_>) -> Step {
@@ -206,7 +210,8 @@ fn redirect_output(draw: &mut Draw<'_>) -> Step {
     match draw.rng.u32(..4) {
         0 => Step::new("exec >file", "exec >>out").effects([Effect::Mute(true)]),
         1 => Step::new("exec >&-", "exec >/dev/null 2>/dev/tty").effects([Effect::Mute(true)]),
-        _ => Step::new("exec >tty", "exec >/dev/tty 2>&1; echo back").effects([Effect::Mute(false), print("back\n")]),
+        _ => Step::new("exec >tty", "exec >/dev/tty 2>&1; echo back")
+            .effects([Effect::Mute(false), print("back\n")]),
     }
 }
 
@@ -289,7 +294,8 @@ fn reader(draw: &mut Draw<'_>) -> Step {
 fn large_output(draw: &mut Draw<'_>) -> Step {
     let kib = draw.pick(&[5, 64, 300, 3000]) + draw.rng.usize(..9);
     let code = format!("yes abcdefghijklmno | head -c {}", kib << 10);
-    let step = Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
+    let step =
+        Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
     if draw.rng.bool() { step } else { step.field("max_output_bytes", draw.rng.u32(256..4096)) }
 }
 
@@ -299,7 +305,8 @@ fn without_newline(draw: &mut Draw<'_>) -> Step {
 }
 
 fn binary(_: &mut Draw<'_>) -> Step {
-    Step::new("binary", "printf '\\377\\376x\\0\\001\\033\\n'").effects([print("\u{fffd}\u{fffd}x\0\u{1}\u{1b}\n")])
+    Step::new("binary", "printf '\\377\\376x\\0\\001\\033\\n'")
+        .effects([print("\u{fffd}\u{fffd}x\0\u{1}\u{1b}\n")])
 }
 
 fn exit_code(draw: &mut Draw<'_>) -> Step {
@@ -373,7 +380,8 @@ fn change_directory(draw: &mut Draw<'_>) -> Step {
 fn answer(draw: &mut Draw<'_>) -> Step {
     // `X` is what the driver itself adds to values.
     let content = if draw.rng.u32(..10) == 0 { "X".to_owned() } else { draw.value() };
-    let (ready, is_ready) = draw.pick(&[("1", true), ("yes", true), ("On", true), ("0", false), ("maybe", false)]);
+    let (ready, is_ready) =
+        draw.pick(&[("1", true), ("yes", true), ("On", true), ("0", false), ("maybe", false)]);
     let code = format!("RLM_CONTENT={}; RLM_READY={ready}", quote(&content));
     Step::new("answer", code).effects([Effect::Content(content), Effect::Ready(is_ready)])
 }
@@ -396,12 +404,22 @@ fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
 }
 
 fn endless_loop(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&["while :; do :; done", "until false; do x=$((${x-0} + 1)); done", "f() { f; }; for ((;;)); do :; done"]);
+    let code = draw.pick(&[
+        "while :; do :; done",
+        "until false; do x=$((${x-0} + 1)); done",
+        "f() { f; }; for ((;;)); do :; done",
+    ]);
     endless(draw, "endless loop", code)
 }
 
 fn endless_sleep(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&["sleep 1000", "sleep 1000 | cat | cat", "x=$(sleep 1000)", "sleep 1000 & wait", "cat <(sleep 1000)"]);
+    let code = draw.pick(&[
+        "sleep 1000",
+        "sleep 1000 | cat | cat",
+        "x=$(sleep 1000)",
+        "sleep 1000 & wait",
+        "cat <(sleep 1000)",
+    ]);
     endless(draw, "endless sleep", code).effects([Effect::Noisy])
 }
 
@@ -414,7 +432,11 @@ fn deaf_program(draw: &mut Draw<'_>) -> Step {
 }
 
 fn loop_of_programs(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&["while :; do /bin/true; done", "while :; do x=$(/bin/echo); done", "while :; do sleep 0.01; done"]);
+    let code = draw.pick(&[
+        "while :; do /bin/true; done",
+        "while :; do x=$(/bin/echo); done",
+        "while :; do sleep 0.01; done",
+    ]);
     endless(draw, "loop of programs", code)
 }
 
@@ -434,13 +456,17 @@ fn slow(draw: &mut Draw<'_>) -> Step {
     let name = draw.name();
     let (first, second) = (draw.value(), draw.value());
     let code = format!("{name}={}; sleep 0.02; sleep 0.02; {name}={}", quote(&first), quote(&second));
-    Step::new("slow", code).effects([set_to(name, &first), set_to(name, &second)]).with_free_output().failing()
+    Step::new("slow", code)
+        .effects([set_to(name, &first), set_to(name, &second)])
+        .with_free_output()
+        .failing()
 }
 
 /// Functions and aliases that are named like builtins.
 fn hidden(draw: &mut Draw<'_>) -> Step {
     let name = draw.pick(&["trap", "read", "eval", "builtin", "set", "unset", "mapfile", "declare"]);
     let code = format!("{name}() {{ :; }}; {name}; unset -f {name}");
-    let code = if name == "unset" { "unset() { command unset \"$@\"; }; unset -f unset".to_owned() } else { code };
+    let code =
+        if name == "unset" { "unset() { command unset \"$@\"; }; unset -f unset".to_owned() } else { code };
     Step::new("hidden builtin", code)
 }

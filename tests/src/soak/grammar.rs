@@ -143,7 +143,10 @@ fn shared(draw: &mut Draw<'_>, language: Language) -> Step {
                 .effects([Effect::Set("v1".to_owned(), first), Effect::Set("v3".to_owned(), second)])
         }
         12 => refused(
-            Step::of("op set refused", Request::Document(json!({"op": "set", "variables": language.refused()}))),
+            Step::of(
+                "op set refused",
+                Request::Document(json!({"op": "set", "variables": language.refused()})),
+            ),
             "",
         ),
         _ => malformed(draw),
@@ -182,7 +185,8 @@ fn malformed(draw: &mut Draw<'_>) -> Step {
             refused(Step::of("malformed: deep", Request::Bytes(deep, -1)), "cut off")
         }
         3..=4 => {
-            let garbage: String = (0..draw.rng.usize(1..60_000)).map(|_| draw.pick(&['x', '\u{ff}', ' ', '7'])).collect();
+            let garbage: String =
+                (0..draw.rng.usize(1..60_000)).map(|_| draw.pick(&['x', '\u{ff}', ' ', '7'])).collect();
             refused(Step::of("malformed: garbage", Request::Bytes(format!("x{garbage}"), -1)), "found ")
         }
         _ => {

@@ -91,11 +91,15 @@ impl Host {
         let disturber = self.disturb(step, interpreter);
         let text = match early {
             Some(reader) => self.read(reader, deadline),
-            None if step.reading == Reading::Late => self.reader().and_then(|reader| self.read(reader, deadline)),
+            None if step.reading == Reading::Late => {
+                self.reader().and_then(|reader| self.read(reader, deadline))
+            }
             None => self.read_blocking(deadline),
         };
         if let Some(disturber) = disturber {
-            disturber.join().map_err(|_panic| Defect::new(Class::Wedge, "a disturbance panicked".to_owned()))?;
+            disturber
+                .join()
+                .map_err(|_panic| Defect::new(Class::Wedge, "a disturbance panicked".to_owned()))?;
         }
         understand(&text?, seq)
     }

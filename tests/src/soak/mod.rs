@@ -98,8 +98,8 @@ impl Plan {
                 let Some(defect) = run.defect else { continue };
                 let kind = run.steps.last().map(|step| step.kind.clone());
                 let is_new = locked(&seen).insert((session.frame.language, defect.class, kind));
-                let shortest =
-                    is_new.then(|| shrink(&self.means, &session.frame, &run.steps, defect.class, self.bounds));
+                let shortest = is_new
+                    .then(|| shrink(&self.means, &session.frame, &run.steps, defect.class, self.bounds));
                 let session = Some((session.number, session.frame.clone()));
                 let finding = Finding { session, defect, steps: run.steps, shortest };
                 tell(&finding);
@@ -115,7 +115,8 @@ impl Plan {
 
     /// The sessions, with a seed of its own for each.
     fn sessions(&self) -> Vec<Session> {
-        const ENDS: [End; 6] = [End::Term, End::Term, End::Shutdown, End::Shutdown, End::KillGuard, End::KillServer];
+        const ENDS: [End; 6] =
+            [End::Term, End::Term, End::Shutdown, End::Shutdown, End::KillGuard, End::KillServer];
         let mut rng = Rng::with_seed(self.seed);
         let mut sessions = Vec::new();
         let mut calls = 0;

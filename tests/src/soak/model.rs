@@ -25,7 +25,13 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(language: Language) -> Self {
-        Self { language, worlds: vec![World::new(language)], executed: 0, was_restored: false, late_signal: None }
+        Self {
+            language,
+            worlds: vec![World::new(language)],
+            executed: 0,
+            was_restored: false,
+            late_signal: None,
+        }
     }
 
     /// Number of states that the session may be in.
@@ -64,7 +70,9 @@ impl Model {
         }
         self.worlds = fitting;
         match step.disturbance {
-            Some(Disturbance::Kill(signal, _)) if response.state == State::Kept => self.late_signal = Some(signal),
+            Some(Disturbance::Kill(signal, _)) if response.state == State::Kept => {
+                self.late_signal = Some(signal)
+            }
             Some(Disturbance::KillNew(_)) => self.late_signal = Some(libc::SIGKILL),
             _ if step.operation().is_some() => self.late_signal = None,
             _ => {}
@@ -94,7 +102,9 @@ impl Model {
             return Err(Defect::new(Class::WrongOutput, "the output shows the driver".to_owned()));
         }
         let is_lost = response.state != State::Kept && step.operation() != Some("reset");
-        if (is_lost || response.outcome == Outcome::TimedOut) && response.hint.as_deref().unwrap_or_default().is_empty() {
+        if (is_lost || response.outcome == Outcome::TimedOut)
+            && response.hint.as_deref().unwrap_or_default().is_empty()
+        {
             return Err(Defect::new(Class::SilentLoss, format!("no hint with {:?}", ending(response))));
         }
         if let Some(fault) = &step.fault {
@@ -150,7 +160,9 @@ impl Model {
             State::Kept if outcome == Outcome::Error && !planned && !world.is_broken => {
                 vec![(world.clone(), None)]
             }
-            State::Kept if is_stopped || world.is_broken || !planned => begun().map(|next| (next, None)).collect(),
+            State::Kept if is_stopped || world.is_broken || !planned => {
+                begun().map(|next| (next, None)).collect()
+            }
             State::Kept => vec![exact(world)],
             State::Restored if has_ended && planned && !(world.is_strict && step.fails) => {
                 let (next, output) = exact(world);
@@ -162,7 +174,9 @@ impl Model {
                 let output = output.map(|output| Output { stdout: output.stdout + &said, ..output });
                 vec![(restored, output)]
             }
-            State::Restored if has_ended || is_stopped => begun().map(|next| (next.restored().0, None)).collect(),
+            State::Restored if has_ended || is_stopped => {
+                begun().map(|next| (next.restored().0, None)).collect()
+            }
             State::Restored => vec![self.after_loss(&world.restored().0, step)],
             State::Reset if has_ended && planned => vec![(world.lost(), exact(world).1)],
             State::Reset if has_ended || is_stopped => vec![(world.lost(), None)],
@@ -176,7 +190,8 @@ impl Model {
     }
 
     fn allow(&self, step: &Step, response: &Response, endings: &[Ending]) -> Result<(), Defect> {
-        let is_of = |allowed: &&Ending| (allowed.outcome, allowed.state) == (response.outcome, response.state);
+        let is_of =
+            |allowed: &&Ending| (allowed.outcome, allowed.state) == (response.outcome, response.state);
         let mut matching = endings.iter().filter(is_of).peekable();
         if matching.peek().is_none() {
             let worst = endings.iter().map(|ending| loss(ending.state)).max().unwrap_or(0);
@@ -191,7 +206,8 @@ impl Model {
         }
         if response.outcome == Outcome::Error && step.exception.is_some() {
             let found = response.exception.as_ref().map(|exception| exception.kind.as_str());
-            let is_planned = response.outcome == step.endings[0].outcome && found == step.exception.as_deref();
+            let is_planned =
+                response.outcome == step.endings[0].outcome && found == step.exception.as_deref();
             if !is_planned && !self.worlds.iter().any(|world| world.is_broken) {
                 let what = format!("exception {found:?}, expected {:?}", step.exception);
                 return Err(Defect::new(Class::WrongEnding, what));
@@ -266,7 +282,8 @@ impl Model {
             return Err((1, Defect::new(Class::WrongAnswer, what)));
         }
         let Some(output) = output else { return Ok(()) };
-        let streams = [("stdout", &output.stdout, &response.stdout), ("stderr", &output.stderr, &response.stderr)];
+        let streams =
+            [("stdout", &output.stdout, &response.stdout), ("stderr", &output.stderr, &response.stderr)];
         for (name, expected, found) in streams {
             let is_cut = step.max_output().is_some_and(|limit| expected.len() > limit);
             let fits = match (is_cut, step.exception.is_some() && name == "stderr") {
@@ -290,7 +307,8 @@ impl Model {
 
     /// The class of a wrong output: a value that is missing was lost.
     fn class(&self, expected: &str, found: &str) -> Class {
-        let is_missing = |(expected, found): (&str, &str)| expected != found && found.ends_with(super::world::GONE);
+        let is_missing =
+            |(expected, found): (&str, &str)| expected != found && found.ends_with(super::world::GONE);
         if !expected.lines().zip(found.lines()).any(is_missing) {
             return Class::WrongOutput;
         }

@@ -51,7 +51,9 @@ const BUILTINS: [&str; 6] = ["open", "len", "repr", "isinstance", "print", "str"
 pub(super) fn show_all() -> Step {
     let names: Vec<&str> = NAMES.into_iter().chain(["f1", "!usr1"]).collect();
     let mut code: Vec<String> = names.iter().map(|name| shown(name)).collect();
-    code.push("sys.stdout.write(__import__('os').getcwd().split('/rlm_fs', 1)[1] + '\\n') and None".to_owned());
+    code.push(
+        "sys.stdout.write(__import__('os').getcwd().split('/rlm_fs', 1)[1] + '\\n') and None".to_owned(),
+    );
     let effects = names.iter().map(|name| Effect::Show((*name).to_owned()));
     Step::new("show all", code.join("\n")).effects(effects).effects([Effect::ShowDir])
 }
@@ -60,7 +62,8 @@ fn shown(name: &str) -> String {
     let value = match name {
         "f1" => "(globals()['f1']() if 'f1' in globals() else 'gone')".to_owned(),
         "!usr1" => {
-            "(lambda handler: handler() if callable(handler) else 'gone')(__import__('signal').getsignal(10))".to_owned()
+            "(lambda handler: handler() if callable(handler) else 'gone')(__import__('signal').getsignal(10))"
+                .to_owned()
         }
         _ => format!("globals().get('{name}', 'gone')"),
     };
@@ -68,7 +71,8 @@ fn shown(name: &str) -> String {
 }
 
 fn show(draw: &mut Draw<'_>) -> Step {
-    let names: Vec<&str> = (0..draw.rng.u32(1..4)).map(|_| draw.pick(&["v1", "v2", "v3", "v4", "f1", "!usr1"])).collect();
+    let names: Vec<&str> =
+        (0..draw.rng.u32(1..4)).map(|_| draw.pick(&["v1", "v2", "v3", "v4", "f1", "!usr1"])).collect();
     let code: Vec<String> = names.iter().map(|name| shown(name)).collect();
     Step::new("show", code.join("\n")).effects(names.into_iter().map(|name| Effect::Show(name.to_owned())))
 }
@@ -132,7 +136,8 @@ fn result(draw: &mut Draw<'_>) -> Step {
 
 fn large_result(draw: &mut Draw<'_>) -> Step {
     let length = draw.rng.usize(1..2_000_000);
-    Step::new("large result", format!("'r' * {length}")).effects([Effect::Result(format!("'{}'", "r".repeat(length)))])
+    Step::new("large result", format!("'r' * {length}"))
+        .effects([Effect::Result(format!("'{}'", "r".repeat(length)))])
 }
 
 fn exception(draw: &mut Draw<'_>) -> Step {
@@ -151,7 +156,8 @@ fn exception(draw: &mut Draw<'_>) -> Step {
 }
 
 fn syntax_error(draw: &mut Draw<'_>) -> Step {
-    Step::new("syntax error", draw.pick(&["def f(:", "x = '", "x = = 1", "(", "return 1 +", "\"\"\"open"])).raises("SyntaxError")
+    Step::new("syntax error", draw.pick(&["def f(:", "x = '", "x = = 1", "(", "return 1 +", "\"\"\"open"]))
+        .raises("SyntaxError")
 }
 
 fn exit(draw: &mut Draw<'_>) -> Step {
@@ -166,7 +172,8 @@ fn input(_: &mut Draw<'_>) -> Step {
 fn large_output(draw: &mut Draw<'_>) -> Step {
     let kib = draw.pick(&[5, 64, 300, 3000]) + draw.rng.usize(..9);
     let code = format!("import sys\nsys.stdout.write('abcdefghijklmno\\n' * {}) and None", kib << 6);
-    let step = Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
+    let step =
+        Step::new("large output", code).effects([Effect::Fill("abcdefghijklmno\n".to_owned(), kib << 6)]);
     if draw.rng.bool() { step } else { step.field("max_output_bytes", draw.rng.u32(256..4096)) }
 }
 
@@ -187,7 +194,10 @@ fn other_stdout(draw: &mut Draw<'_>) -> Step {
 }
 
 fn closed_descriptors(draw: &mut Draw<'_>) -> Step {
-    Step::new("closed descriptors", draw.pick(&["import os; os.closerange(0, 1024)", "import os; os.close(1)"]))
+    Step::new(
+        "closed descriptors",
+        draw.pick(&["import os; os.closerange(0, 1024)", "import os; os.close(1)"]),
+    )
 }
 
 fn thread(draw: &mut Draw<'_>) -> Step {
@@ -215,12 +225,15 @@ fn asyncio(draw: &mut Draw<'_>) -> Step {
         ("import asyncio", "await asyncio.to_thread(lambda text: text, "),
     ]);
     let end = if how.contains("run") { "))" } else { ")" };
-    Step::new("asyncio", format!("{head}\n{name} = {how}{}{end}", quote(&value))).effects([set_to(name, &value)])
+    Step::new("asyncio", format!("{head}\n{name} = {how}{}{end}", quote(&value)))
+        .effects([set_to(name, &value)])
 }
 
 fn subprocess(draw: &mut Draw<'_>) -> Step {
     let word = draw.word();
-    let code = format!("import subprocess\nsubprocess.run('echo {word}; cat; echo err >&2; exit 3', shell=True).returncode");
+    let code = format!(
+        "import subprocess\nsubprocess.run('echo {word}; cat; echo err >&2; exit 3', shell=True).returncode"
+    );
     let effects =
         [print(&format!("{word}\n")), Effect::Complain("err\n".to_owned()), Effect::Result("3".to_owned())];
     Step::new("subprocess", code).effects(effects)
@@ -239,13 +252,16 @@ fn daemon(draw: &mut Draw<'_>) -> Step {
 
 fn signal_handler(draw: &mut Draw<'_>) -> Step {
     let value = draw.word();
-    let code = format!("import signal, os\nh = signal.signal(10, lambda *_: '{value}')\nos.kill(os.getpid(), 10)");
+    let code =
+        format!("import signal, os\nh = signal.signal(10, lambda *_: '{value}')\nos.kill(os.getpid(), 10)");
     Step::new("signal handler", code).effects([set_to("!usr1", &value)])
 }
 
 fn change_directory(draw: &mut Draw<'_>) -> Step {
     let dir = draw.pick(&["d1", "d2", "a b/c"]);
-    let code = format!("import os\nos.makedirs(extra_data + '/{dir}', exist_ok=True)\nos.chdir(extra_data + '/{dir}')");
+    let code = format!(
+        "import os\nos.makedirs(extra_data + '/{dir}', exist_ok=True)\nos.chdir(extra_data + '/{dir}')"
+    );
     Step::new("chdir", code).effects([Effect::Dir(format!("/{dir}"))])
 }
 
@@ -279,7 +295,9 @@ fn odd_answer(draw: &mut Draw<'_>) -> Step {
 fn crash(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
     let value = draw.value();
     let code = format!("import os, sys\nv1 = {}\nprint('last'); sys.stdout.flush()\n{code}", quote(&value));
-    Step::new(kind, code).effects([set_to("v1", &value), print("last\n")]).ends(Outcome::Crashed, State::Reset)
+    Step::new(kind, code)
+        .effects([set_to("v1", &value), print("last\n")])
+        .ends(Outcome::Crashed, State::Reset)
 }
 
 fn os_exit(draw: &mut Draw<'_>) -> Step {
@@ -287,7 +305,12 @@ fn os_exit(draw: &mut Draw<'_>) -> Step {
 }
 
 fn killed(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 1)", "os.abort()", "os.kill(os.getpid(), 15)"]);
+    let code = draw.pick(&[
+        "os.kill(os.getpid(), 9)",
+        "os.kill(os.getpid(), 1)",
+        "os.abort()",
+        "os.kill(os.getpid(), 15)",
+    ]);
     crash(draw, "killed", code)
 }
 
@@ -302,20 +325,28 @@ fn exec(draw: &mut Draw<'_>) -> Step {
 fn broken_builtins(draw: &mut Draw<'_>) -> Step {
     let name = draw.pick(&BUILTINS);
     let value = draw.pick(&["None", "lambda *_: 1 / 0"]);
-    let code = format!("import builtins\nif not hasattr(builtins, 'kept'): builtins.kept = dict(vars(builtins))\nbuiltins.{name} = {value}");
+    let code = format!(
+        "import builtins\nif not hasattr(builtins, 'kept'): builtins.kept = dict(vars(builtins))\nbuiltins.{name} = {value}"
+    );
     Step::new("broken builtin", code).effects([Effect::Broken(true)])
 }
 
 /// Makes the builtins whole.
 pub(super) fn mend() -> Step {
-    Step::new("mended builtins", "import builtins\nif 'kept' in vars(builtins): vars(builtins).update(builtins.kept)")
-        .effects([Effect::Broken(false)])
+    Step::new(
+        "mended builtins",
+        "import builtins\nif 'kept' in vars(builtins): vars(builtins).update(builtins.kept)",
+    )
+    .effects([Effect::Broken(false)])
 }
 
 /// A cell that runs until its time limit.
 fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
     let (name, value) = (draw.name(), draw.value());
-    let code = format!("import asyncio, os, signal, subprocess, threading, time\n{name} = {}\n{code}", quote(&value));
+    let code = format!(
+        "import asyncio, os, signal, subprocess, threading, time\n{name} = {}\n{code}",
+        quote(&value)
+    );
     Step::new(kind, code)
         .effects([set_to(name, &value), Effect::Noisy])
         .ends(Outcome::TimedOut, State::Kept)
@@ -323,7 +354,12 @@ fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
 }
 
 fn endless_loop(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&["while True: pass", "x = 0\nwhile True: x += 1", "sum(1 for _ in iter(int, 1))", "__import__('re').match(r'(a*)*b', 'a' * 40)"]);
+    let code = draw.pick(&[
+        "while True: pass",
+        "x = 0\nwhile True: x += 1",
+        "sum(1 for _ in iter(int, 1))",
+        "__import__('re').match(r'(a*)*b', 'a' * 40)",
+    ]);
     endless(draw, "endless loop", code)
 }
 

@@ -114,7 +114,11 @@ impl fmt::Display for Finding {
         )?;
         match &self.shortest {
             Some(Shortest { steps, failures: (failures, runs) }) => {
-                write!(f, "  the shortest that was found fails in {failures} of {runs} runs:\n{}", lines(frame, steps))
+                write!(
+                    f,
+                    "  the shortest that was found fails in {failures} of {runs} runs:\n{}",
+                    lines(frame, steps)
+                )
             }
             None => writeln!(f, "  an earlier one is of the same kind"),
         }

@@ -133,7 +133,8 @@ impl Script {
     }
 
     fn run(&self, python: &Path, mark: &str) -> Result<RolloutResult, Defect> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| defect(&e))?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| defect(&e))?;
         let dir = tempfile::tempdir().map_err(|error| defect(&error))?;
         let file = dir.path().join("trajectory.jsonl");
         let place = dir.path().join("rollouts");
@@ -208,16 +209,26 @@ impl Script {
                 format!("answer['content'] = '{at}'; answer['ready'] = True"),
             ),
             // What the models read must not contain the word by which sub-LLMs are told from the root model.
-            Turn::Batch => ("llm_batch 'jud''ge: a' 'jud''ge: b' 2>&1 | wc -l".into(), "len(llm_batch(['jud' 'ge: a', 'jud' 'ge: b']))".into()),
+            Turn::Batch => (
+                "llm_batch 'jud''ge: a' 'jud''ge: b' 2>&1 | wc -l".into(),
+                "len(llm_batch(['jud' 'ge: a', 'jud' 'ge: b']))".into(),
+            ),
             Turn::Tool => ("(sleep 600 &); twice 21".into(), "twice(21)".into()),
-            Turn::Die => ("kill -9 $PPID; sleep 600".into(), "import os, time; os.kill(os.getppid(), 9); time.sleep(600)".into()),
-            Turn::Hang => ("(setsid sleep 600 &); while :; do sleep 600; done".into(), "import time; time.sleep(600)".into()),
+            Turn::Die => (
+                "kill -9 $PPID; sleep 600".into(),
+                "import os, time; os.kill(os.getppid(), 9); time.sleep(600)".into(),
+            ),
+            Turn::Hang => (
+                "(setsid sleep 600 &); while :; do sleep 600; done".into(),
+                "import time; time.sleep(600)".into(),
+            ),
             Turn::Exit => ("exit 3".into(), "import os; os._exit(3)".into()),
             Turn::Flood => ("yes | head -c 3000000".into(), "print('y\\n' * 1500000)".into()),
             Turn::Talk | Turn::Babble | Turn::Stumble => (String::new(), String::new()),
         };
         let code = if self.language == ReplLanguage::Bash { bash } else { python };
-        let arguments = if turn == Turn::Babble { "{\"code".to_owned() } else { json!({"code": code}).to_string() };
+        let arguments =
+            if turn == Turn::Babble { "{\"code".to_owned() } else { json!({"code": code}).to_string() };
         json!({"role": "assistant", "content": null, "tool_calls": [
             {"id": format!("call-{at}"), "type": "function",
              "function": {"name": self.language.tool_name(), "arguments": arguments}},
@@ -226,14 +237,16 @@ impl Script {
 
     async fn disturb(&self, control: &Control, mark: &str) {
         let Some(disturbance) = self.disturbance else { return };
-        let (Disturbance::Stop(delay) | Disturbance::Cancel(delay) | Disturbance::KillWorker(delay)) = disturbance;
+        let (Disturbance::Stop(delay) | Disturbance::Cancel(delay) | Disturbance::KillWorker(delay)) =
+            disturbance;
         // The moment is drawn at random: there is no event to wait for.
         tokio::time::sleep(Duration::from_millis(delay)).await;
         match disturbance {
             Disturbance::Stop(_) => control.stop(),
             Disturbance::Cancel(_) => control.cancel(),
             Disturbance::KillWorker(_) => {
-                let workers = marked_processes(mark).into_iter().filter(|(_, name)| name.starts_with("rlm-worker"));
+                let workers =
+                    marked_processes(mark).into_iter().filter(|(_, name)| name.starts_with("rlm-worker"));
                 if let Some((worker, _)) = workers.last() {
                     // It may just have ended.
                     let _gone = kill(worker, Signal::SIGKILL);
@@ -266,7 +279,8 @@ impl Script {
         if result.answer_ready != (result.stop_reason == StopReason::Answered) {
             return wrong("answer_ready does not fit");
         }
-        let drafts = self.turns.iter().enumerate().filter(|(_, turn)| matches!(turn, Turn::Draft | Turn::Final));
+        let drafts =
+            self.turns.iter().enumerate().filter(|(_, turn)| matches!(turn, Turn::Draft | Turn::Final));
         let mut drafts = drafts.map(|(at, turn)| (at.to_string(), *turn));
         let is_drafted = match (&result.answer, result.stop_reason) {
             (Some(answer), StopReason::Answered) => {
@@ -317,7 +331,9 @@ fn check_trajectory(file: &Path, result: &RolloutResult) -> Result<(), Defect> {
         }
     }
     let Some(Event::RolloutEnded(end)) = events.last() else { return wrong("has no end".to_owned()) };
-    if result.stop_reason != StopReason::SetupFailed && !matches!(events.first(), Some(Event::RolloutStarted(_))) {
+    if result.stop_reason != StopReason::SetupFailed
+        && !matches!(events.first(), Some(Event::RolloutStarted(_)))
+    {
         return wrong("has no start".to_owned());
     }
     let said = (end.stop_reason, &end.answer, end.answer_ready, &end.error, &end.metrics);
@@ -343,7 +359,8 @@ fn check_trajectory(file: &Path, result: &RolloutResult) -> Result<(), Defect> {
     if !open.is_empty() {
         return wrong(format!("has no end of {open:?}"));
     }
-    let counted = (result.metrics.repl_call_count, result.metrics.root_llm_turns, result.metrics.sub_llm_call_count);
+    let counted =
+        (result.metrics.repl_call_count, result.metrics.root_llm_turns, result.metrics.sub_llm_call_count);
     if counted != (calls, replies, sub_calls) {
         return wrong(format!("has {calls} calls, {replies} replies and {sub_calls} sub-calls"));
     }

@@ -65,7 +65,12 @@ pub struct Means {
 impl Means {
     /// Runs the calls that `next` returns, until there are no more or a promise is broken. `next` gets the number of
     /// states that the session may be in.
-    pub(crate) fn run(&self, frame: &Frame, length: usize, mut next: impl FnMut(usize) -> Option<Step>) -> Run {
+    pub(crate) fn run(
+        &self,
+        frame: &Frame,
+        length: usize,
+        mut next: impl FnMut(usize) -> Option<Step>,
+    ) -> Run {
         let setup = match frame.language {
             Language::Bash => Setup::bash(),
             Language::Python => Setup::python_at(&self.python),
@@ -108,13 +113,18 @@ impl Means {
 }
 
 fn growth(first: Resources, last: Resources) -> (i64, i64) {
-    let difference = |first: u64, last: u64| i64::try_from(last).unwrap_or(0) - i64::try_from(first).unwrap_or(0);
-    (difference(first.memory_kib, last.memory_kib), difference(first.descriptors as u64, last.descriptors as u64))
+    let difference =
+        |first: u64, last: u64| i64::try_from(last).unwrap_or(0) - i64::try_from(first).unwrap_or(0);
+    (
+        difference(first.memory_kib, last.memory_kib),
+        difference(first.descriptors as u64, last.descriptors as u64),
+    )
 }
 
 /// Five percent, and the memory that the allocator may hold back at one moment and not at the other.
 fn grown(first: Resources, last: Resources) -> Option<Defect> {
-    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 256 || last.descriptors > first.descriptors;
+    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 256
+        || last.descriptors > first.descriptors;
     is_grown.then(|| Defect::new(Class::Growth, format!("{first:?}, then {last:?}")))
 }
 

@@ -163,8 +163,11 @@ fn the_fifo_client_says_that_the_worker_died() {
         let output = fifo_client(&place, worker, &calls).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{errors}");
+        // The worker's own line, if it has one, comes before or after.
+        let said = format!("the worker {words}");
+        assert_eq!(errors.lines().filter(|line| line.starts_with(&said)).count(), 1, "{errors}");
         assert!(
-            errors.starts_with(&format!("the worker {words}")) && errors.lines().count() == 1,
+            errors.lines().all(|line| line.starts_with(&said) || line.starts_with("rlm-worker-")),
             "{errors}"
         );
         place.assert_nothing_left();
@@ -186,7 +189,8 @@ fn killing_either_end_of_the_fifos_in_the_middle_of_a_call_leaves_nothing() {
         let output = client.wait_with_output().unwrap();
         if is_worker {
             let errors = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(errors, "the worker gave no response: its exit status is -9\n");
+            // The server may say why it ends: the client has removed the directory of its log.
+            assert!(errors.starts_with("the worker gave no response: its exit status is -9\n"), "{errors}");
         }
         wait_until("every process is gone", || place.processes().is_empty());
         std::fs::remove_file(begun).unwrap();

@@ -278,7 +278,7 @@ fn what_is_wrong_at_the_start_is_said_in_a_sentence() {
     std::fs::write(dir.path().join("rlm_context.json"), "{}").unwrap();
     let (code, message) = run(&["--control-dir", path], &[]);
     assert_eq!(code, Some(3));
-    assert!(message.contains("missing field `fs_root`"), "{message}");
+    assert!(message.contains("`fs_root` is missing, expected the path"), "{message}");
     std::fs::write(dir.path().join("rlm_context.json"), r#"{"fs_root": "/does/not/exist"}"#).unwrap();
     let (code, message) = run(&["--control-dir", path], &[]);
     assert_eq!(code, Some(3));

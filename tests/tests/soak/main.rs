@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rlm_tests::default_python;
 use rlm_tests::soak::{
-    Bounds, Class, Disturbance, Effect, End, Frame, Language, Means, Plan, Reading, Request, Step, lines, parse,
-    shrink,
+    Bounds, Class, Disturbance, Effect, End, Frame, Language, Means, Plan, Reading, Request, Step, lines,
+    parse, shrink,
 };
 use serde_json::json;
 
@@ -97,13 +97,18 @@ fn a_planted_loss_is_found_and_shrunk_to_the_two_calls_that_show_it() {
 
 #[test]
 fn every_class_of_planted_defect_in_a_call_is_told_from_the_others() {
-    let ended = |outcome: &str, state: &str| serde_json::from_value(json!([{"outcome": outcome, "state": state}])).unwrap();
+    let ended = |outcome: &str, state: &str| {
+        serde_json::from_value(json!([{"outcome": outcome, "state": state}])).unwrap()
+    };
     let set = Effect::Set("v1".to_owned(), "x".to_owned());
     let cases = [
         (Class::WrongOutput, call("", "echo a", vec![Effect::Print("b\n".to_owned())])),
         (Class::WrongAnswer, call("", "RLM_CONTENT=a", vec![Effect::Content("b".to_owned())])),
         (Class::WrongEnding, Step { endings: ended("timed_out", "kept"), ..call("", ":", vec![]) }),
-        (Class::BrokenPromise, Step { endings: ended("exited", "restored"), ..call("", "kill -9 $$", vec![]) }),
+        (
+            Class::BrokenPromise,
+            Step { endings: ended("exited", "restored"), ..call("", "kill -9 $$", vec![]) },
+        ),
         (Class::BrokenPromise, call("", "v1=x; exec true", vec![set])),
         (Class::Damaged, Step { request: Request::Bytes("hello".to_owned(), 5), ..call("", "", vec![]) }),
         (Class::WorkerDied, call("", "kill -9 $PPID; sleep 600", vec![])),
@@ -126,9 +131,17 @@ fn a_call_without_a_response_in_time_is_a_wedge() {
 
 #[test]
 fn a_disturbance_is_no_defect() {
-    let steps = [Disturbance::Interrupt(0), Disturbance::KillBefore(9), Disturbance::Kill(1, 0), Disturbance::Kill(9, 100)]
-        .map(|disturbance| Step { disturbance: Some(disturbance), ..call("disturbed", "sleep 0.01; echo on", vec![]) })
-        .map(|step| Step { is_output_free: true, ..step });
+    let steps = [
+        Disturbance::Interrupt(0),
+        Disturbance::KillBefore(9),
+        Disturbance::Kill(1, 0),
+        Disturbance::Kill(9, 100),
+    ]
+    .map(|disturbance| Step {
+        disturbance: Some(disturbance),
+        ..call("disturbed", "sleep 0.01; echo on", vec![])
+    })
+    .map(|step| Step { is_output_free: true, ..step });
     let defect = means().replay(&frame(), &steps).defect;
     assert_eq!(defect, None);
 }

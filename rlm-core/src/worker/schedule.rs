@@ -51,7 +51,8 @@ impl<R: Copy> Schedule<R> {
         match progress {
             Progress::Running | Progress::Done(_) => {}
             Progress::CodeBegins => self.time_is_up = self.limit.and_then(|limit| now.checked_add(limit)),
-            Progress::Reporting { until } => self.reporting_until = Some(*until),
+            // A deadline that has passed would wake the worker again and again.
+            Progress::Reporting { until } => self.reporting_until = Some(*until).filter(|until| now < *until),
         }
     }
 

@@ -15,7 +15,7 @@ use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
 use tokio::task::JoinSet;
 
 use self::questions::Question;
-use self::results::{Finished, Keep, Results};
+use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
 use crate::arguments::BatchOptions;
 use crate::run::{BatchProgress, Request, Requests, Setup, close};
@@ -52,11 +52,17 @@ pub(crate) struct Batch {
     jobs: usize,
     /// The file for results, and those of its results to keep. None is standard output.
     results: Option<(PathBuf, Option<Keep>)>,
+    /// How results are saved to the disk, if they are.
+    sync: Option<SyncFile>,
 }
 
 impl Batch {
     /// Reads the questions, all of them, before anything starts.
-    pub(crate) fn new(question: Option<&str>, options: &BatchOptions) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        question: Option<&str>,
+        options: &BatchOptions,
+        is_synced: bool,
+    ) -> anyhow::Result<Self> {
         let questions = match (&options.questions, question) {
             (Some(file), _) => questions::read(file)?,
             (None, question) => vec![Question {
@@ -72,6 +78,7 @@ impl Batch {
             attempts: options.attempts.map_or(1, usize::from),
             jobs: options.jobs.map_or(JOBS, usize::from),
             results,
+            sync: is_synced.then_some(SYNC),
         })
     }
 
@@ -83,7 +90,7 @@ impl Batch {
         draws: Option<&Warnings>,
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
-        let (mut results, done) = open(self.results.as_ref())?;
+        let (mut results, done) = open(self.results.as_ref(), self.sync)?;
         let host = Arc::new(Host::start(host).await?);
         let attempts = self.attempts(&done);
         let mut notices = done.notices.clone();
@@ -154,11 +161,14 @@ impl Attempt<'_> {
     }
 }
 
-fn open(results: Option<&(PathBuf, Option<Keep>)>) -> anyhow::Result<(Results, Finished)> {
+fn open(
+    results: Option<&(PathBuf, Option<Keep>)>,
+    sync: Option<SyncFile>,
+) -> anyhow::Result<(Results, Finished)> {
     match results.map(|(path, keep)| (path.as_path(), keep)) {
         None => Ok((Results::StandardOutput, Finished::default())),
-        Some((path, None)) => Ok((Results::create(path)?, Finished::default())),
-        Some((path, Some(keep))) => Results::resume(path as &Path, *keep),
+        Some((path, None)) => Ok((Results::create(path, sync)?, Finished::default())),
+        Some((path, Some(keep))) => Results::resume(path as &Path, *keep, sync),
     }
 }
 
@@ -340,7 +350,7 @@ mod tests {
             |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", None), question("b", Some(text("own")))];
-        let batch = Batch { questions, attempts: 2, jobs: 1, results: None };
+        let batch = Batch { questions, attempts: 2, jobs: 1, results: None, sync: None };
         let done = Finished { ids: ["b-1".to_owned()].into(), notices: Vec::new() };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
         let rollouts = batch.attempts(&done).into_iter().map(|attempt| attempt.rollout(&template));

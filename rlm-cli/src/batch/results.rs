@@ -1,10 +1,14 @@
 //! The results of a batch: JSON lines, each appended when its rollout has ended.
+//!
+//! With [`SYNC`], a result in a regular file is on the disk before the next one is taken, and so is the file's name in its
+//! directory: a power cut loses no result that was written.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -19,6 +23,12 @@ use crate::usage::Usage;
 /// The first bytes of a result.
 const BEGINNING: &[u8] = b"{\"id\":\"";
 
+/// Waits until what was written to a file or directory is on the disk.
+pub(super) type SyncFile = fn(&File) -> std::io::Result<()>;
+
+/// The disk's own: a file's data and length.
+pub(super) const SYNC: SyncFile = File::sync_data;
+
 /// The destination of results.
 #[derive(Debug)]
 pub(super) enum Results {
@@ -26,8 +36,10 @@ pub(super) enum Results {
     File {
         file: File,
         path: PathBuf,
-        /// The file's bytes, and those that remain once results to run again are removed.
-        to_remove: Option<(Vec<u8>, Vec<u8>)>,
+        /// None: results are left to the system, which writes them within seconds. Pipes and devices have none.
+        sync: Option<SyncFile>,
+        /// The lines that remain once results to run again are removed.
+        to_keep: Option<Vec<u8>>,
     },
 }
 
@@ -51,19 +63,27 @@ pub(super) enum Keep {
 
 impl Results {
     /// Opens a file that has no results yet.
-    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn create(path: &Path, sync: Option<SyncFile>) -> anyhow::Result<Self> {
         let file = open(path)?;
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if metadata.is_file() && metadata.len() > 0 {
             let path = path.display();
             return Err(Usage::new(format!("{path} has results already: continue with --resume")).into());
         }
-        Ok(Self::File { file, path: path.to_owned(), to_remove: None })
+        let sync = sync.filter(|_| metadata.is_file());
+        if let Some(sync) = sync {
+            sync_directory(path, sync).with_context(|| not_saved(path))?;
+        }
+        Ok(Self::File { file, path: path.to_owned(), sync, to_keep: None })
     }
 
     /// Opens a file that may have results. [`Self::remove_unkept`] then removes an incomplete last line and results that
     /// are not kept.
-    pub(super) fn resume(path: &Path, keep: Keep) -> anyhow::Result<(Self, Finished)> {
+    pub(super) fn resume(
+        path: &Path,
+        keep: Keep,
+        sync: Option<SyncFile>,
+    ) -> anyhow::Result<(Self, Finished)> {
         let mut file = open(path)?;
         let metadata = file.metadata().with_context(|| format!("cannot use {}", path.display()))?;
         if !metadata.is_file() {
@@ -73,18 +93,24 @@ impl Results {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
         let (kept, done) = parse(&bytes, path, keep)?;
-        let to_remove = (kept != bytes).then_some((bytes, kept));
-        Ok((Self::File { file, path: path.to_owned(), to_remove }, done))
+        if let Some(sync) = sync {
+            // An earlier batch may have left them to the system.
+            sync(&file).and_then(|()| sync_directory(path, sync)).with_context(|| not_saved(path))?;
+        }
+        let to_keep = (kept != bytes).then_some(kept);
+        Ok((Self::File { file, path: path.to_owned(), sync, to_keep }, done))
     }
 
-    /// Removes from the file the lines that are not kept.
+    /// Removes from the file the lines that are not kept. If this ends halfway, the file is as before.
     pub(super) fn remove_unkept(&mut self) -> anyhow::Result<()> {
-        let Self::File { file, path, to_remove } = self else { return Ok(()) };
-        let Some((bytes, kept)) = to_remove.take() else { return Ok(()) };
-        rewrite(file, &bytes, &kept).with_context(|| format!("cannot write {}", path.display()))
+        let Self::File { file, path, sync, to_keep } = self else { return Ok(()) };
+        let Some(kept) = to_keep.take() else { return Ok(()) };
+        *file =
+            rewrite(file, path, &kept, *sync).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(())
     }
 
-    /// Appends a result as one whole line.
+    /// Appends a result as one whole line, and waits until it is on the disk.
     pub(super) fn append(&mut self, result: &RolloutResult) -> anyhow::Result<()> {
         let line = jsonl::line(result)?;
         match self {
@@ -95,10 +121,17 @@ impl Results {
                     .and_then(|()| output.flush())
                     .context("cannot write to standard output")
             }
-            Self::File { file, path, .. } => jsonl::append(file, &line)
-                .with_context(|| format!("cannot write the results to {}", path.display())),
+            Self::File { file, path, sync, .. } => {
+                jsonl::append(file, &line)
+                    .with_context(|| format!("cannot write the results to {}", path.display()))?;
+                sync.map_or(Ok(()), |sync| sync(file)).with_context(|| not_saved(path))
+            }
         }
     }
+}
+
+fn not_saved(path: &Path) -> String {
+    format!("cannot save the results in {} to the disk", path.display())
 }
 
 /// Opens a file and locks it against other batches.
@@ -108,13 +141,16 @@ fn open(path: &Path) -> anyhow::Result<File> {
         return open_pipe(path).with_context(cannot);
     }
     let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(cannot)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(Usage::new(format!("{} is being written by another batch", path.display())).into())
-        }
-        Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
+    let is_ours = match file.try_lock() {
+        // Without a link, another batch has replaced it since it was opened.
+        Ok(()) => file.metadata().with_context(cannot)?.nlink() > 0,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
+    };
+    if !is_ours {
+        return Err(Usage::new(format!("{} is being written by another batch", path.display())).into());
     }
+    Ok(file)
 }
 
 /// Opens a pipe. It must have a reader: a pipe loses its bytes when its last end is closed.
@@ -130,14 +166,42 @@ fn open_pipe(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Rewrites a file with some of its lines removed. If this ends halfway, only results after the first removed line are
-/// lost.
-fn rewrite(file: &mut File, old: &[u8], new: &[u8]) -> std::io::Result<()> {
-    let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let from = new[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    file.set_len(u64::try_from(from).expect("a length fits"))?;
-    file.write_all(&new[from..])?;
-    file.sync_data()
+/// Replaces a file by one with these bytes, which has its permissions and is locked too.
+fn rewrite(old: &File, path: &Path, bytes: &[u8], sync: Option<SyncFile>) -> std::io::Result<File> {
+    // A link stays a link.
+    let path = path.canonicalize()?;
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".rlm-new");
+    let new_path = path.with_file_name(name);
+    // The old file's lock is held, so what is there was left by a killed batch.
+    let mut options = OpenOptions::new();
+    let mut new = options
+        .read(true)
+        .append(true)
+        .create(true)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(&new_path)?;
+    let replaced = new
+        .set_len(0)
+        .and_then(|()| new.set_permissions(old.metadata()?.permissions()))
+        .and_then(|()| Ok(new.try_lock()?))
+        .and_then(|()| new.write_all(bytes))
+        .and_then(|()| sync.map_or(Ok(()), |sync| sync(&new)))
+        .and_then(|()| std::fs::rename(&new_path, &path));
+    if let Err(error) = replaced {
+        // If it stays, the next batch uses it.
+        let _left = std::fs::remove_file(&new_path);
+        return Err(error);
+    }
+    sync.map_or(Ok(()), |sync| sync_directory(&path, sync))?;
+    Ok(new)
+}
+
+/// Saves a file's name in its directory.
+fn sync_directory(path: &Path, sync: SyncFile) -> std::io::Result<()> {
+    let path = path.canonicalize()?;
+    sync(&File::open(path.parent().unwrap_or(Path::new("/")))?)
 }
 
 /// The lines that are kept, and the results in them.
@@ -188,6 +252,9 @@ fn is_kept(reason: StopReason, keep: Keep) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::run::result;
 
@@ -203,7 +270,7 @@ mod tests {
     }
 
     fn resume(path: &Path, keep: Keep) -> (Results, Finished) {
-        let (mut results, done) = Results::resume(path, keep).unwrap();
+        let (mut results, done) = Results::resume(path, keep, None).unwrap();
         results.remove_unkept().unwrap();
         (results, done)
     }
@@ -217,10 +284,10 @@ mod tests {
     #[test]
     fn results_are_appended_to_what_the_file_has() {
         let (_dir, path) = file("");
-        let mut results = Results::create(&path).unwrap();
+        let mut results = Results::create(&path, None).unwrap();
         results.append(&result("1-1", StopReason::Answered, Some("a"))).unwrap();
         drop(results);
-        let refused = Results::create(&path).unwrap_err();
+        let refused = Results::create(&path, None).unwrap_err();
         assert!(refused.is::<Usage>());
         assert_eq!(
             refused.to_string(),
@@ -281,22 +348,107 @@ mod tests {
             (result.clone() + "notes", 2),
         ] {
             let (_dir, path) = file(&text);
-            let error = Results::resume(&path, Keep::Ended).unwrap_err();
+            let error = Results::resume(&path, Keep::Ended, None).unwrap_err();
             assert!(error.is::<Usage>());
             let expected = format!("{}:{number}: this is not a result: ", path.display());
             assert!(error.to_string().starts_with(&expected), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         let (_dir, path) = file(&line("1", StopReason::Answered).repeat(2));
-        let error = Results::resume(&path, Keep::Ended).unwrap_err().to_string();
+        let error = Results::resume(&path, Keep::Ended, None).unwrap_err().to_string();
         assert!(error.ends_with(":2: the id `1` occurs twice"), "{error}");
     }
 
     #[test]
     fn two_batches_do_not_share_a_file() {
         let (_dir, path) = file("");
-        let _first = Results::create(&path).unwrap();
-        let error = Results::create(&path).unwrap_err().to_string();
+        let _first = Results::create(&path, None).unwrap();
+        let error = Results::create(&path, None).unwrap_err().to_string();
         assert_eq!(error, format!("{} is being written by another batch", path.display()));
+    }
+
+    thread_local! {
+        /// Files and directories that were saved, by their inodes.
+        static SAVED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn record(file: &File) -> std::io::Result<()> {
+        SAVED.with_borrow_mut(|saved| saved.push(file.metadata().unwrap().ino()));
+        Ok(())
+    }
+
+    fn fail(_file: &File) -> std::io::Result<()> {
+        Err(Errno::ENOSPC.into())
+    }
+
+    #[test]
+    fn each_result_and_each_name_of_the_file_is_saved() {
+        let (dir, path) = file("");
+        let inode = |path: &Path| path.metadata().unwrap().ino();
+        let mut results = Results::create(&path, Some(record)).unwrap();
+        assert_eq!(SAVED.take(), [inode(dir.path())]);
+        for (id, reason) in [("1", StopReason::Answered), ("2", StopReason::Stopped)] {
+            results.append(&result(id, reason, Some("a"))).unwrap();
+            assert_eq!(SAVED.take(), [inode(&path)]);
+        }
+        drop(results);
+        let old = inode(&path);
+        let (mut results, _) = Results::resume(&path, Keep::Ended, Some(record)).unwrap();
+        assert_eq!(SAVED.take(), [old, inode(dir.path())]);
+        results.remove_unkept().unwrap();
+        assert_eq!(SAVED.take(), [inode(&path), inode(dir.path())]);
+        assert_ne!(inode(&path), old, "it is replaced, not changed");
+        results.append(&result("1", StopReason::Answered, Some("a"))).unwrap();
+        assert_eq!(SAVED.take(), [inode(&path)]);
+    }
+
+    #[test]
+    fn nothing_is_saved_if_the_user_does_not_want_it_or_the_destination_is_not_a_file() {
+        let (_dir, path) = file("");
+        for (path, sync) in [(path.as_path(), None), (Path::new("/dev/null"), Some(record as SyncFile))] {
+            let mut results = Results::create(path, sync).unwrap();
+            results.append(&result("1", StopReason::Answered, Some("a"))).unwrap();
+            assert!(SAVED.take().is_empty(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_disk_that_does_not_save_is_an_error() {
+        let (_dir, path) = file("");
+        let expected = format!(
+            "cannot save the results in {} to the disk: No space left on device (os error 28)",
+            path.display()
+        );
+        let error = Results::create(&path, Some(fail)).unwrap_err();
+        assert_eq!(format!("{error:#}"), expected);
+        let mut results = Results::create(&path, None).unwrap();
+        let Results::File { sync, .. } = &mut results else { unreachable!("it is a file") };
+        *sync = Some(fail);
+        let error = results.append(&result("1", StopReason::Answered, Some("a"))).unwrap_err();
+        assert_eq!(format!("{error:#}"), expected);
+    }
+
+    #[test]
+    fn a_rewrite_that_fails_leaves_the_file_as_it_was() {
+        let text = line("1", StopReason::Answered) + &line("2", StopReason::Stopped);
+        let (dir, path) = file(&text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let (mut results, _) = Results::resume(&link, Keep::Ended, None).unwrap();
+        let Results::File { sync, to_keep, .. } = &mut results else { unreachable!("it is a file") };
+        *sync = Some(fail);
+        let kept = to_keep.clone();
+        results.remove_unkept().unwrap_err();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no other file is left");
+        let Results::File { sync, to_keep, .. } = &mut results else { unreachable!("it is a file") };
+        (*sync, *to_keep) = (None, kept);
+        results.remove_unkept().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), line("1", StopReason::Answered));
+        assert!(link.is_symlink());
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
+        let error = Results::resume(&path, Keep::Ended, None).unwrap_err().to_string();
+        assert!(error.ends_with("is being written by another batch"), "the new file is locked too: {error}");
     }
 }

@@ -288,6 +288,14 @@ pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
     ..setting("trajectory", Form::Path, path)
 };
 
+/// The saving of a batch's results to the disk.
+pub(crate) static SYNC_RESULTS: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Save each result of a batch to the disk (fsync) before the next, so that a power cut loses none",
+    default: Some("true"),
+    ..setting("sync_results", Form::Flag, flag)
+};
+
 /// The directory for rollouts that are kept.
 pub(crate) static KEEP: Setting<PathBuf> = Setting {
     value_name: "DIR",
@@ -297,7 +305,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 32] = [
+pub(crate) static ALL: [&dyn AnySetting; 33] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -330,6 +338,7 @@ pub(crate) static ALL: [&dyn AnySetting; 32] = [
     &SUMMARIZE_TURNS,
     &TRAJECTORY,
     &KEEP,
+    &SYNC_RESULTS,
 ];
 
 /// The settings for root tools and their model.

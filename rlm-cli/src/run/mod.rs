@@ -24,7 +24,7 @@ pub(crate) use self::setup::{Setup, close, host, live_tools, make_directory, pyt
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, RunOptions};
 use crate::config::Settings;
-use crate::config::table::{MAX_CONTEXT_BYTES, MAX_TURNS, TRAJECTORY};
+use crate::config::table::{MAX_CONTEXT_BYTES, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
 use crate::usage::Usage;
 use crate::warnings::Warnings;
@@ -41,7 +41,7 @@ pub(crate) fn run(
         crate::standard_output::require()?;
     }
     let mut setup = Setup::new(&settings, environment)?;
-    let work = Work::new(options)?;
+    let work = Work::new(options, &settings)?;
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
@@ -98,7 +98,7 @@ enum Work {
 }
 
 impl Work {
-    fn new(options: &RunOptions) -> anyhow::Result<Self> {
+    fn new(options: &RunOptions, settings: &Settings) -> anyhow::Result<Self> {
         let is_stdin = |path: &Path| path == Path::new("-");
         let takes_questions = options.batch.questions.as_deref().is_some_and(is_stdin);
         let takes_context = options.context.iter().filter(|path| is_stdin(path)).count();
@@ -112,7 +112,11 @@ impl Work {
         }
         match &options.question {
             Some(question) if !options.batch.is_batch() => Ok(Self::One(question.clone())),
-            question => Ok(Self::Batch(batch::Batch::new(question.as_deref(), &options.batch)?)),
+            question => Ok(Self::Batch(batch::Batch::new(
+                question.as_deref(),
+                &options.batch,
+                settings.value(&SYNC_RESULTS),
+            )?)),
         }
     }
 }

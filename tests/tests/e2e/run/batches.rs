@@ -134,3 +134,50 @@ fn directories_that_were_kept_make_way_for_rollouts_that_are_run_again() {
     drop(model.finish());
     place.assert_nothing_left();
 }
+
+/// A batch of two results under `strace`, which counts the calls of `fdatasync`, and lets some of them fail. None: this
+/// machine has no `strace`.
+fn under_strace(place: &Place, inject: &str, more: &[&str]) -> Option<(String, Option<i32>, usize)> {
+    let model = ScriptedModel::start([answering("yes")]);
+    let args = ["run", "--attempts", "2", "--jobs", "1", "--results", "r.jsonl", "Why?"];
+    let rlm = asking(place, &model, &[&args[..], more].concat());
+    let mut traced = place.at_work("strace");
+    traced.args(["-f", "--seccomp-bpf", "-o", "calls", "-e", "trace=fdatasync", "-e", inject, "--"]);
+    traced.arg(rlm.get_program()).args(rlm.get_args());
+    traced.envs(rlm.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = match traced.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            #[allow(clippy::print_stdout)]
+            {
+                println!("skipped: there is no strace");
+            }
+            return None;
+        }
+        output => output.unwrap(),
+    };
+    drop(model.finish());
+    place.assert_nothing_left();
+    let calls = place.read("calls").lines().filter(|line| line.contains("fdatasync(")).count();
+    Some((text(&output.stderr).to_owned(), output.status.code(), calls))
+}
+
+#[test]
+fn each_result_is_saved_to_the_disk_unless_the_user_turns_that_off() {
+    for (more, expected) in [(&[][..], 3), (&["--sync-results", "false"][..], 0)] {
+        let place = Place::new();
+        let Some((words, status, calls)) = under_strace(&place, "fault=none", more) else { return };
+        assert_eq!((status, calls), (Some(0), expected), "the directory and two results: {words}");
+        assert_eq!(results(&place.read("r.jsonl")).len(), 2);
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_save_a_result_ends_the_batch_with_the_reason() {
+    let place = Place::new();
+    let fails = "fault=fdatasync:error=ENOSPC:when=2";
+    let Some((words, status, _)) = under_strace(&place, fails, &[]) else { return };
+    let expected =
+        "rlm: cannot save the results in r.jsonl to the disk: No space left on device (os error 28)\n";
+    assert_eq!((words.as_str(), status), (expected, Some(3)));
+    assert_eq!(results(&place.read("r.jsonl")).len(), 1, "the second rollout did not start");
+}

@@ -28,6 +28,9 @@ struct Arguments {
     /// Language of the sessions.
     #[arg(long, value_enum, default_value_t = Languages::Both)]
     language: Languages,
+    /// Sends no signals at random moments, and sets no time limits that code may or may not reach.
+    #[arg(long)]
+    undisturbed: bool,
     /// Number of sessions at once.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -71,6 +74,7 @@ fn main() -> io::Result<ExitCode> {
         calls: arguments.calls,
         seed: arguments.seed,
         languages,
+        disturbs: !arguments.undisturbed,
         jobs: arguments.jobs,
         rollouts: arguments.rollouts,
         means,

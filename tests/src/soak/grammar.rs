@@ -16,6 +16,8 @@ pub(crate) struct Grammar {
     /// Number of values made so far: no two are alike.
     values: u32,
     left: usize,
+    /// True if signals and time limits come at random moments.
+    disturbs: bool,
     /// The call that comes next, whatever is drawn.
     next: Option<Step>,
 }
@@ -37,8 +39,8 @@ pub(crate) const NAMES: [&str; 4] = ["v1", "v2", "v3", "v4"];
 const MANY_DOUBTS: usize = 8;
 
 impl Grammar {
-    pub(crate) fn new(language: Language, seed: u64, length: usize) -> Self {
-        Self { language, rng: Rng::with_seed(seed), values: 0, left: length, next: None }
+    pub(crate) fn new(language: Language, seed: u64, length: usize, disturbs: bool) -> Self {
+        Self { language, rng: Rng::with_seed(seed), values: 0, left: length, disturbs, next: None }
     }
 
     pub(crate) fn next(&mut self, doubts: usize) -> Option<Step> {
@@ -57,11 +59,19 @@ impl Grammar {
         if step.effects.contains(&Effect::Broken(true)) {
             self.next = Some(super::python::mend());
         }
-        if step.operation() == Some("execute") {
+        if self.disturbs && step.operation() == Some("execute") && !step.imports_package() {
             draw.disturb(&mut step, self.language);
         }
         step.reading = draw.reading();
         Some(step)
+    }
+}
+
+impl Step {
+    /// True if a cell imports a package of many modules. Python cannot import it any more once that was interrupted.
+    fn imports_package(&self) -> bool {
+        matches!(&self.request, Request::Document(document)
+            if document["code"].as_str().is_some_and(|code| code.contains("asyncio")))
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Plan {
     pub seed: u64,
     /// The languages, which take turns.
     pub languages: Vec<Language>,
+    /// True if signals and time limits come at random moments.
+    pub disturbs: bool,
     /// Number of sessions at once.
     pub jobs: usize,
     /// Number of rollouts after the sessions.
@@ -136,7 +138,8 @@ impl Plan {
     }
 
     fn run_session(&self, session: &Session) -> Run {
-        let mut grammar = Grammar::new(session.frame.language, session.frame.seed, session.length);
+        let mut grammar =
+            Grammar::new(session.frame.language, session.frame.seed, session.length, self.disturbs);
         self.means.run(&session.frame, session.length, |doubts| grammar.next(doubts))
     }
 }

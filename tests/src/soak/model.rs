@@ -155,7 +155,10 @@ impl Model {
             let is_known = !step.is_output_free && !is_stopped && !base.is_broken;
             (next, is_known.then_some(output))
         };
-        let begun = || (0..=step.effects.len()).map(|count| world.after(&step.effects[..count]).0);
+        let begun = || {
+            let states = (0..=step.effects.len()).map(|count| world.after(&step.effects[..count]).0);
+            states.map(|state| if is_stopped { state.stopped(&step.effects) } else { state })
+        };
         Ok(match state {
             State::Kept if outcome == Outcome::Error && !planned && !world.is_broken => {
                 vec![(world.clone(), None)]
@@ -179,7 +182,7 @@ impl Model {
             }
             State::Restored => vec![self.after_loss(&world.restored().0, step)],
             State::Reset if has_ended && planned => vec![(world.lost(), exact(world).1)],
-            State::Reset if has_ended || is_stopped => vec![(world.lost(), None)],
+            State::Reset if has_ended || is_stopped => vec![(world.lost().stopped(&step.effects), None)],
             State::Reset => vec![self.after_loss(&world.lost(), step)],
         })
     }

@@ -343,14 +343,15 @@ pub(super) fn mend() -> Step {
 /// A cell that runs until its time limit.
 fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
     let (name, value) = (draw.name(), draw.value());
-    let code = format!(
-        "import asyncio, os, signal, subprocess, threading, time\n{name} = {}\n{code}",
-        quote(&value)
-    );
+    let is_package = code.contains("asyncio");
+    let import = if is_package { "asyncio" } else { "os, signal, subprocess, threading, time" };
+    let code = format!("import {import}\n{name} = {}\n{code}", quote(&value));
+    // The limit must not pass while the package is imported.
+    let limit = if is_package { 1.5 } else { f64::from(draw.rng.u32(1..30)) / 100.0 };
     Step::new(kind, code)
         .effects([set_to(name, &value), Effect::Noisy])
         .ends(Outcome::TimedOut, State::Kept)
-        .field("timeout", f64::from(draw.rng.u32(1..30)) / 100.0)
+        .field("timeout", limit)
 }
 
 fn endless_loop(draw: &mut Draw<'_>) -> Step {

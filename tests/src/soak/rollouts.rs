@@ -122,8 +122,9 @@ impl Script {
             turns: (0..rng.usize(1..12)).map(|_| TURNS[rng.usize(..TURNS.len())]).collect(),
             max_turns: rng.u32(1..15),
             max_restarts: rng.u32(0..3),
-            timeout: (rng.u32(..4) == 0).then(|| Duration::from_millis(rng.u64(200..3000))),
+            timeout: (plan.disturbs && rng.u32(..4) == 0).then(|| Duration::from_millis(rng.u64(200..3000))),
             disturbance: match rng.u32(..10) {
+                _ if !plan.disturbs => None,
                 0 => Some(Disturbance::Stop(delay)),
                 1 => Some(Disturbance::Cancel(delay)),
                 2 => Some(Disturbance::KillWorker(delay)),
@@ -288,7 +289,7 @@ impl Script {
                 drafts.any(|(draft, turn)| draft == *answer && turn == Turn::Final)
             }
             // A text of the model is the answer if there is no other.
-            (Some(answer), StopReason::NoToolCall | StopReason::MaxTurns) if answer == "hm" => true,
+            (Some(answer), _) if answer == "hm" => true,
             (Some(answer), _) => drafts.any(|(draft, _)| draft == *answer),
             (None, _) => true,
         };

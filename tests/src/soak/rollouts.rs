@@ -246,9 +246,9 @@ impl Script {
             Disturbance::Stop(_) => control.stop(),
             Disturbance::Cancel(_) => control.cancel(),
             Disturbance::KillWorker(_) => {
-                let workers =
+                let mut workers =
                     marked_processes(mark).into_iter().filter(|(_, name)| name.starts_with("rlm-worker"));
-                if let Some((worker, _)) = workers.last() {
+                if let Some((worker, _)) = workers.next_back() {
                     // It may just have ended.
                     let _gone = kill(worker, Signal::SIGKILL);
                 }

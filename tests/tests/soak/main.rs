@@ -74,7 +74,7 @@ fn harmless(number: usize) -> Vec<Step> {
     let step = |at: usize| {
         let effects = vec![Effect::Set("v2".to_owned(), at.to_string()), Effect::Show("v2".to_owned())];
         let step = call("harmless", &format!("v2={at}; echo $v2"), effects);
-        Step { reading: if at % 2 == 0 { Reading::Early } else { Reading::Forked }, ..step }
+        Step { reading: if at.is_multiple_of(2) { Reading::Early } else { Reading::Forked }, ..step }
     };
     (0..number).map(step).collect()
 }

@@ -4,7 +4,7 @@
 //! Output above a limit loses its middle, and a line in its place says so. Notes in square brackets follow for the
 //! rest: a call that was stopped, lost state, an exit status other than 0.
 
-use rlm_core::protocol::{Outcome, Response};
+use rlm_core::protocol::{Outcome, Response, State};
 use unicode_segmentation::GraphemeCursor;
 
 use crate::prompts::output::{OutputCut, note};
@@ -32,7 +32,7 @@ pub(crate) fn render(
 ) -> Result<String, PromptError> {
     let composed;
     let output = match language {
-        ReplLanguage::Bash => &response.stdout,
+        ReplLanguage::Bash => without_hint(response),
         ReplLanguage::Python => {
             composed = streams_and_result(response);
             &composed
@@ -82,6 +82,13 @@ fn shortened(
     text.push('\n');
     text.push_str(tail);
     Ok(text)
+}
+
+/// Bash's output without the hint at its end, which is for hosts that show no hints: here a note has it.
+fn without_hint(response: &Response) -> &str {
+    let hint = response.hint.as_deref().filter(|_| response.state == State::Reset);
+    let before = |hint| response.stdout.strip_suffix('\n')?.strip_suffix(hint);
+    hint.and_then(before).unwrap_or(&response.stdout)
 }
 
 /// Python's streams and the cell's result, each starting on a new line.

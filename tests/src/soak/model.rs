@@ -45,6 +45,7 @@ impl Model {
             self.executed += 1;
         }
         self.check_form(step, response)?;
+        let response = &self.without_hint(step, response)?;
         if step.operation() == Some("info") {
             return self.check_info(response);
         }
@@ -83,6 +84,30 @@ impl Model {
             State::Reset => self.was_restored = false,
         }
         Ok(())
+    }
+
+    /// The response as it was before the worker added the hint of a lost state to what a model sees.
+    fn without_hint(&self, step: &Step, response: &Response) -> Result<Response, Defect> {
+        let mut response = response.clone();
+        if step.operation() != Some("execute") {
+            return Ok(response);
+        }
+        let hint = response.hint.clone().unwrap_or_default();
+        let is_shown = match (self.language, response.state) {
+            (Language::Bash, State::Reset) => {
+                let shown = format!("{hint}\n");
+                let before = response.stdout.strip_suffix(&shown).map(str::to_owned);
+                before.map(|before| response.stdout = before).is_some()
+            }
+            (Language::Python, State::Restored | State::Reset) => {
+                let is_shown = response.result.as_deref().unwrap_or_default().starts_with(&hint);
+                response.hide_hint();
+                is_shown
+            }
+            (Language::Bash, State::Kept | State::Restored) | (Language::Python, State::Kept) => true,
+        };
+        let silent = || Defect::new(Class::SilentLoss, format!("a model does not see the hint {hint:?}"));
+        if is_shown { Ok(response) } else { Err(silent()) }
     }
 
     /// What is the same for every response.
@@ -294,7 +319,14 @@ impl Model {
                     response.truncated.is_some() && (next.has_more_output() || is_excerpt(expected, found))
                 }
                 (false, true) => true,
-                (false, false) => world.fits(expected, found) || next.fits(expected, found),
+                (false, false) => {
+                    // The hint of a lost state begins on a line of its own.
+                    let on_own_line = found.strip_suffix('\n').filter(|_| response.state == State::Reset);
+                    [Some(found.as_str()), on_own_line]
+                        .into_iter()
+                        .flatten()
+                        .any(|found| world.fits(expected, found) || next.fits(expected, found))
+                }
             };
             if !fits {
                 let what = format!("{name} {}, expected {}", cut(found), cut(expected));

@@ -165,6 +165,7 @@ fn nothing_of_the_driver_is_open_or_set() {
 fn a_thousand_calls_leave_no_descriptor_open() {
     let mut worker = Worker::bash();
     let count = |worker: &Worker| [worker.server(), worker.interpreter()].map(rlm_tests::open_descriptors);
+    worker.output(":");
     rlm_tests::wait_until("the shell is idle", || rlm_tests::open_descriptors(worker.interpreter()) == 4);
     let before = count(&worker);
     for call in 0..1000 {

@@ -34,6 +34,8 @@ Examples:
   rlm script kept/run-1 --output run.sh        a session's calls as a stand-alone script (docs/replay.md)
   rlm replay kept/run-1 --context data         run it again and compare
   rlm mcp --workdir src                        sessions for an agent that speaks MCP (docs/mcp.md)
+  rlm conformance -- my-worker --control-dir {dir}
+                                               check a worker against the protocol (docs/conformance.md)
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
 interpreter; 2 usage; 3 the session, the model's server or another requirement failed; 128 + N ended by signal N.
@@ -71,12 +73,25 @@ pub(crate) enum Command {
     Mcp(McpOptions),
     /// Serve a session over two FIFOs, for an RLM environment.
     Worker(WorkerOptions),
+    /// Check any worker against the promises of the FIFO protocol.
+    #[command(after_help = CONFORMANCE_HELP)]
+    Conformance(ConformanceOptions),
     /// Print shell completions.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
 }
+
+const CONFORMANCE_HELP: &str = "\
+Examples:
+  rlm conformance -- rlm-worker-bash --control-dir {dir}
+  rlm conformance --filter reading/ --language python -- my-worker --control-dir={dir}
+  rlm conformance --list                       the cases, each with its promise (docs/conformance.md)
+
+Each case starts a worker of its own, and ends everything that it leaves.
+
+Exit status: 0 every case passed or was skipped; 1 a case failed; 2 usage; 3 the suite itself cannot run.";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -424,6 +439,31 @@ pub(crate) struct WorkerOptions {
     /// Further options of this language's worker, after `--`.
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) rest: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConformanceOptions {
+    /// Language of the worker's sessions: bash or python; asked by op `info` by default.
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) language: Option<ReplLanguage>,
+    /// Run only cases with this text in their names.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// Print the cases and do not run them.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Print a line of JSON for each case.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Time limit of a case; its worker is killed then.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+    /// Cases at once.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = positive)]
+    pub(crate) jobs: NonZeroUsize,
+    /// The worker, after `--`; {dir} in it is replaced by the control directory.
+    #[arg(last = true, required_unless_present = "list", value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 fn positive(text: &str) -> Result<NonZeroUsize, &'static str> {

@@ -3,6 +3,7 @@
 mod arguments;
 mod batch;
 mod config;
+mod conformance;
 mod demo;
 mod environment;
 mod exec;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Script(options) => script::run(&options),
         Command::Replay(options) => replay::run(&options, &environment),
         Command::Mcp(options) => mcp::run(&options, &environment),
+        Command::Conformance(options) => conformance::run(&options),
         Command::Worker(options) => worker::run(&options, &environment),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "rlm", &mut std::io::stdout());

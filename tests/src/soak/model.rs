@@ -52,13 +52,19 @@ impl Model {
         let mut fitting = Vec::new();
         let mut fault: Option<(u8, Defect)> = None;
         for world in &self.worlds {
-            for (next, output) in self.successors(world, step, response)? {
+            let successors = match self.successors(world, step, response) {
+                Ok(successors) => successors,
+                Err(defect) => {
+                    fault.get_or_insert((0, defect));
+                    continue;
+                }
+            };
+            for (next, output) in successors {
                 match self.compare(world, step, &next, output.as_ref(), response) {
                     Ok(()) if fitting.contains(&next) => {}
                     Ok(()) => fitting.push(next),
                     // The state that comes closest tells best what is wrong.
-                    Err((_, defect)) if fault.is_none() => fault = Some((0, defect)),
-                    Err((closeness, defect)) if fault.as_ref().is_some_and(|(best, _)| *best < closeness) => {
+                    Err((closeness, defect)) if fault.as_ref().is_none_or(|(best, _)| *best < closeness) => {
                         fault = Some((closeness, defect));
                     }
                     Err(_) => {}

@@ -185,18 +185,23 @@ impl World {
 }
 
 /// The text without lines of background programs, `~bg…~`, and without those of bash about its jobs: `[1] 123`,
-/// `[1]+  Done  …`, `(wd now: …)`, and an empty line before a job that is stopped. No other text of a soak has a number
+/// `[1]+  Done  …`, `(wd now: …)`, an empty line before a job that is stopped, and the traces of programs that began
+/// under `set -x`. No other text of a soak has a number
 /// in brackets.
 fn without_noise(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::new();
-    while let Some(at) = rest.find(['~', '[', '(']) {
+    while let Some(at) = rest.find(['~', '[', '(', '+']) {
         kept.push_str(&rest[..at]);
         rest = &rest[at..];
         let line = rest.lines().next().unwrap_or_default();
         let is_job = rest[1..].split_once(']').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let length = match rest.find('\n') {
-            Some(end) if line.starts_with("~bg") || line.starts_with("(wd now: ") || is_job => end + 1,
+            Some(end)
+                if is_job || ["~bg", "(wd now: ", "+++ "].iter().any(|noise| line.starts_with(noise)) =>
+            {
+                end + 1
+            }
             _ => 1,
         };
         if length > 1 && is_job && line.contains("Stopped") && kept.ends_with('\n') {

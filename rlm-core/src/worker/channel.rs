@@ -125,10 +125,10 @@ impl Channel {
         })
     }
 
-    /// True unless another worker, or anything else, has taken the place of the command FIFO.
+    /// True if another worker, or anything else, has taken the place of the command FIFO.
     #[must_use]
-    pub fn is_in_place(&self) -> bool {
-        identity_at(&self.command_path).is_ok_and(|found| found == self.command_file)
+    pub fn is_replaced(&self) -> bool {
+        identity_at(&self.command_path).is_ok_and(|found| found != self.command_file)
     }
 
     /// Waits for the next request document, or for what comes in its place.

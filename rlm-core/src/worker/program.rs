@@ -213,7 +213,7 @@ fn start_and_serve<P: Program>(
     };
     let exit = serve(&mut session, history_session, control, &mut channel, &events, log, on_ready);
     // Otherwise it is that of the worker that took this one's place.
-    if channel.is_in_place()
+    if !channel.is_replaced()
         && let Err(error) = control.clear_ready()
     {
         log.line(with_causes(&error));

@@ -303,6 +303,9 @@ impl Host {
 fn understand(text: &[u8], seq: i64) -> Result<Response, Defect> {
     let excerpt = || String::from_utf8_lossy(&text[..text.len().min(300)]).into_owned();
     let damaged = |what: String| Defect::new(Class::Damaged, what);
+    if text.is_empty() {
+        return Err(Defect::new(Class::WorkerDied, "end of file in place of a response".to_owned()));
+    }
     let value: Value =
         serde_json::from_slice(text).map_err(|error| damaged(format!("{error}: {:?}", excerpt())))?;
     let mut fields: Vec<_> = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();

@@ -34,16 +34,11 @@ pub(super) const CASES: &[Case] = &[
     plain("endings/shutdown", SECTION, "the same; exit status 0", shutdown),
     case("endings/shutdown-leaves-nothing", SECTION, "the same; exit status 0", shutdown_leaves_nothing),
     case("endings/the-host-ends", SECTION, "the end of the process `RLM_HOST_PID`", host_ends),
-    plain(
-        "endings/removed-fifo",
-        SECTION,
-        "a FIFO or the directory is removed, or the disk is full",
-        removed_fifo,
-    ),
+    plain("endings/removed-fifo", SECTION, "a FIFO or the directory is removed or replaced", removed_fifo),
     plain(
         "endings/removed-directory",
         SECTION,
-        "a FIFO or the directory is removed, or the disk is full",
+        "a FIFO or the directory is removed or replaced",
         removed_directory,
     ),
     case(

@@ -28,46 +28,49 @@ pub(super) const CASES: &[Case] = &[
     case(
         "reading/to-end-of-file",
         SECTION,
-        "Open `rlm_res` for reading and read to end of file.",
+        "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
         to_end_of_file,
     ),
-    case("reading/blocking", SECTION, "Open `rlm_res` for reading and read to end of file.", blocking),
+    case(
+        "reading/blocking",
+        SECTION,
+        "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
+        blocking,
+    ),
     case(
         "reading/opened-before-the-request",
         SECTION,
-        "Open `rlm_res` for reading and read to end of file.",
+        "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
         opened_before,
     ),
     case(
         "reading/opened-late",
         SECTION,
-        "The worker opens it when a response is ready, writes at once, and closes it once you have begun to read.",
+        "One reading, from open to end of file, gives one whole response.",
         opened_late,
     ),
     case(
         "reading/byte-by-byte",
         SECTION,
-        "The worker opens it when a response is ready, writes at once, and closes it once you have begun to read.",
+        "One reading, from open to end of file, gives one whole response.",
         byte_by_byte,
     ),
     case(
         "reading/kept-open",
         SECTION,
-        "A host that holds it open for reading and writing sees no end of file and must find the end by the document's \
-         brackets.",
+        "A host may instead hold `rlm_res` open for reading *and* writing.",
         kept_open_for_both,
     ),
     case(
         "reading/given-up-in-the-middle",
         SECTION,
-        "A host that stops reading in the middle of a response does no harm: the worker drops the remaining bytes and goes \
-         on.",
+        "A host that stops in the middle of a response gets the next one alone, however soon it opens again",
         given_up,
     ),
     case(
         "reading/given-up-before-the-first-byte",
         SECTION,
-        "A response that was not read at all waits for the next reader, who can tell by its `seq` that it is late.",
+        "If a host gave up on a response before it read any of it, its next reading gives that one alone",
         not_read_at_all,
     ),
     case(

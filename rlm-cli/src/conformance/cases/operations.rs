@@ -165,6 +165,8 @@ fn info_fields(stand: &Stand<'_>) -> Check {
         "cwd",
         "pid",
         "answer_ready",
+        "limits",
+        "usage",
     ];
     names("fields of `info`", &expected, &info)?;
     fields(&json!({"protocol": 1, "calls": 0, "answer_ready": false}), &info)?;

@@ -183,7 +183,7 @@ fn an_interrupt_ends_the_call_and_keeps_the_session() {
     let mut worker = Worker::python();
     worker.value("kept = 41");
     worker
-        .send_call("open('running', 'w').close()\nimport time; print('so far'); time.sleep(1000)", json!({}));
+        .send_call("print('so far')\nopen('running', 'w').close()\nimport time; time.sleep(1000)", json!({}));
     worker.wait_for_file("running");
     worker.signal(Signal::SIGINT);
     let response = worker.receive();

@@ -213,6 +213,12 @@ impl Model {
             }
             State::Restored => vec![self.after_loss(&world.restored().0, step)],
             State::Reset if has_ended && planned => vec![(world.lost(), exact(world).1)],
+            // A call that was stopped may have begun in a new interpreter.
+            State::Reset if is_stopped && self.signal(step).is_some() => {
+                let lost = world.lost();
+                let states = (0..=step.effects.len()).map(|count| lost.after(&step.effects[..count]).0);
+                states.map(|state| (state.stopped(&step.effects), None)).collect()
+            }
             State::Reset if has_ended || is_stopped => vec![(world.lost().stopped(&step.effects), None)],
             State::Reset => vec![self.after_loss(&world.lost(), step)],
         })

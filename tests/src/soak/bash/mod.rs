@@ -1,6 +1,6 @@
 //! The grammar of bash calls.
 
-use rlm_core::protocol::{Outcome, State};
+mod ends;
 
 use super::grammar::{Draw, Productions};
 use super::step::{Effect, Step};
@@ -37,21 +37,21 @@ pub(super) const PRODUCTIONS: Productions = &[
     (20, without_newline),
     (15, binary),
     (15, exit_code),
-    (30, exit),
-    (8, errexit),
-    (4, exit_trap),
-    (6, exit_with_trap),
-    (10, kill_itself),
-    (6, hang_up),
-    (10, exec),
+    (30, ends::exit),
+    (8, ends::errexit),
+    (4, ends::exit_trap),
+    (6, ends::exit_with_trap),
+    (10, ends::kill_itself),
+    (6, ends::hang_up),
+    (10, ends::exec),
     (20, change_directory),
     (25, answer),
     (4, large_answer),
-    (6, endless_loop),
-    (6, endless_sleep),
-    (2, deaf_program),
-    (4, loop_of_programs),
-    (2, deaf_shell),
+    (6, ends::endless_loop),
+    (6, ends::endless_sleep),
+    (2, ends::deaf_program),
+    (4, ends::loop_of_programs),
+    (2, ends::deaf_shell),
     (15, killed_child),
     (6, slow),
     (4, hidden),
@@ -315,62 +315,6 @@ fn exit_code(draw: &mut Draw<'_>) -> Step {
     if code == 0 { step } else { step.failing() }
 }
 
-fn exit(draw: &mut Draw<'_>) -> Step {
-    let (name, value, code) = (draw.name(), draw.value(), draw.rng.i32(0..256));
-    let how = draw.pick(&["exit", "(exit 1); exit", "die() { exit $1; }; die"]);
-    Step::new("exit", format!("{name}={}; {how} {code}", quote(&value)))
-        .effects([set_to(name, &value), complain("exit\n")])
-        .ends(Outcome::Exited, State::Restored)
-        .exit_code(code)
-        .failing()
-}
-
-fn errexit(draw: &mut Draw<'_>) -> Step {
-    let (name, value) = (draw.name(), draw.value());
-    let code = format!("set -e; {name}={}; echo before; false; echo never", quote(&value));
-    Step::new("errexit", code)
-        .effects([set_to(name, &value), print("before\n")])
-        .ends(Outcome::Exited, State::Restored)
-        .exit_code(1)
-}
-
-fn exit_trap(draw: &mut Draw<'_>) -> Step {
-    let word = draw.word();
-    Step::new("trap EXIT", format!("trap 'echo {word}' EXIT")).effects([Effect::AtExit(format!("{word}\n"))])
-}
-
-fn exit_with_trap(draw: &mut Draw<'_>) -> Step {
-    let (word, value) = (draw.word(), draw.value());
-    Step::new("exit with trap", format!("v1={}; trap 'echo {word}' EXIT; exit 5", quote(&value)))
-        .effects([set_to("v1", &value), Effect::AtExit(format!("{word}\n")), complain("exit\n")])
-        .ends(Outcome::Exited, State::Restored)
-        .exit_code(5)
-}
-
-fn kill_itself(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    Step::new("kill -9 $$", format!("v1={}; echo last; kill -9 $$; sleep 100", quote(&value)))
-        .effects([set_to("v1", &value), print("last\n")])
-        .ends(Outcome::Exited, State::Reset)
-        .exit_code(137)
-}
-
-fn hang_up(draw: &mut Draw<'_>) -> Step {
-    let value = draw.value();
-    Step::new("kill -HUP $$", format!("v1={}; kill -HUP $$; sleep 5", quote(&value)))
-        .effects([set_to("v1", &value)])
-        .ends(Outcome::Exited, State::Restored)
-        .exit_code(129)
-}
-
-fn exec(draw: &mut Draw<'_>) -> Step {
-    let (word, value) = (draw.word(), draw.value());
-    Step::new("exec program", format!("v1={}; exec echo {word}", quote(&value)))
-        .effects([set_to("v1", &value), print(&format!("{word}\n"))])
-        .ends(Outcome::Exited, State::Reset)
-        .exit_code(0)
-}
-
 fn change_directory(draw: &mut Draw<'_>) -> Step {
     let dir = draw.pick(&["d1", "d2", "a b/c"]);
     let code = format!("cd \"${{PWD%%/rlm_fs*}}/rlm_fs\"; mkdir -p '{dir}'; cd '{dir}'");
@@ -388,61 +332,8 @@ fn answer(draw: &mut Draw<'_>) -> Step {
 
 fn large_answer(draw: &mut Draw<'_>) -> Step {
     let bytes = draw.rng.usize(1..300_000);
-    let code = format!("RLM_CONTENT=$(head -c {bytes} /dev/zero | tr '\\0' z)");
-    Step::new("large answer", code).effects([Effect::Content("z".repeat(bytes))])
-}
-
-/// Code that runs until its time limit.
-fn endless(draw: &mut Draw<'_>, kind: &str, code: &str) -> Step {
-    let (name, value) = (draw.name(), draw.value());
-    let code = format!("{name}={}; {code}", quote(&value));
-    Step::new(kind, code)
-        .effects([set_to(name, &value)])
-        .ends(Outcome::TimedOut, State::Kept)
-        .field("timeout", f64::from(draw.rng.u32(1..30)) / 100.0)
-        .failing()
-}
-
-fn endless_loop(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&[
-        "while :; do :; done",
-        "until false; do x=$((${x-0} + 1)); done",
-        "f() { f; }; for ((;;)); do :; done",
-    ]);
-    endless(draw, "endless loop", code)
-}
-
-fn endless_sleep(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&[
-        "sleep 1000",
-        "sleep 1000 | cat | cat",
-        "x=$(sleep 1000)",
-        "sleep 1000 & wait",
-        "cat <(sleep 1000)",
-    ]);
-    endless(draw, "endless sleep", code).effects([Effect::Noisy])
-}
-
-fn deaf_program(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&[
-        "sh -c 'trap \"\" INT; while :; do sleep 0.1; done'",
-        "sh -c 'trap \"\" INT TERM; while :; do sleep 0.1; done'",
-    ]);
-    endless(draw, "deaf program", code)
-}
-
-fn loop_of_programs(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&[
-        "while :; do /bin/true; done",
-        "while :; do x=$(/bin/echo); done",
-        "while :; do sleep 0.01; done",
-    ]);
-    endless(draw, "loop of programs", code)
-}
-
-fn deaf_shell(draw: &mut Draw<'_>) -> Step {
-    let code = draw.pick(&["trap '' INT TERM; while :; do :; done", "trap '' INT HUP; while :; do :; done"]);
-    endless(draw, "deaf shell", code).ends(Outcome::TimedOut, State::Restored)
+    let code = format!("printf -v RLM_CONTENT '%0*d' {bytes} 7");
+    Step::new("large answer", code).effects([Effect::Content(format!("{}7", "0".repeat(bytes - 1)))])
 }
 
 fn killed_child(draw: &mut Draw<'_>) -> Step {

@@ -116,7 +116,7 @@ impl Drop for HostDir {
     }
 }
 
-/// A directory in [`HostDir::of_process`], removed when it is dropped.
+/// A directory in `HostDir::of_process`, removed when it is dropped.
 #[derive(Debug)]
 pub struct PrivateDir {
     // Field order matters: the inner directory is removed first.

@@ -1,8 +1,8 @@
 //! Sessions of random code, with a model beside each that knows what the documentation promises.
 //!
-//! A grammar ([`bash`], [`python`]) draws the calls of a session from a seed. Each call says as data ([`step::Step`]) what
+//! A grammar (`bash`, `python`) draws the calls of a session from a seed. Each call says as data (`step::Step`) what
 //! it prints and changes and how it may end, and so can be run again in any selection and order. The model
-//! ([`model::Model`]) keeps the states that the session may be in: one, or several after a call that was stopped
+//! (`model::Model`) keeps the states that the session may be in: one, or several after a call that was stopped
 //! halfway. A response that fits none of them is a defect. Its session is run again with fewer and fewer calls, and the
 //! shortest list that fails is reported.
 //!

@@ -32,8 +32,8 @@ pub(super) const CASES: &[Case] = &[
     plain(
         "input/garbage-is-one-request",
         SECTION,
-        "the whole piece, up to a line that begins a document, end of file or the moment the host waits, is one request with \
-         one answer",
+        "the whole piece, up to a line that begins a document, end of file or 0.1 s without a byte (2 s if the FIFO was full), \
+         is one request with one answer",
         garbage,
     ),
     plain(

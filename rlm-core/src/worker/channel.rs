@@ -4,7 +4,7 @@
 //! non-blocking and take "no reader" for a dead worker. After end of file a fresh reader is opened before the old one is
 //! closed; a fresh one does not poll as hung up until a writer has come and gone, so an idle worker sleeps.
 //!
-//! Each response has a FIFO of its own: see [`super::responses`]. If nobody has it open for reading, a thread waits for the
+//! Each response has a FIFO of its own: see the module `responses`. If nobody has it open for reading, a thread waits for the
 //! host to open it, since the kernel offers no other event for that, while the worker still handles signals and the session's
 //! output.
 //!

@@ -229,7 +229,14 @@ impl Cell {
             Fault::NoCommands => fs::remove_file(control.command_fifo()).unwrap(),
             Fault::NoResponses => fs::remove_file(control.response_fifo()).unwrap(),
             Fault::NoControlDir => fs::remove_dir_all(control.path()).unwrap(),
-            Fault::NoWorkdir => fs::remove_dir_all(self.worker.fs_root()).unwrap(),
+            Fault::NoWorkdir => {
+                let workdir = self.worker.fs_root();
+                // The call may make a file there in between.
+                wait_until("the directory is removed", || {
+                    let _not_empty = fs::remove_dir_all(&workdir);
+                    !workdir.exists()
+                });
+            }
             Fault::FullDisk => {
                 let history = fs::metadata(control.history_file()).unwrap().len();
                 self.limit(Process::Server, libc::RLIMIT_FSIZE, history);

@@ -52,7 +52,7 @@ pub(crate) struct Batch {
     jobs: usize,
     /// The file for results, and those of its results to keep. None is standard output.
     results: Option<(PathBuf, Option<Keep>)>,
-    /// How results are saved to the disk, if they are.
+    /// Saves results to the disk; None leaves that to the system.
     sync: Option<SyncFile>,
 }
 

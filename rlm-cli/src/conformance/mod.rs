@@ -171,7 +171,7 @@ fn next<T>(left: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     left.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// What is printed about the cases, and their numbers.
+/// Prints the cases as they end, and counts them.
 #[derive(Debug)]
 struct Report {
     json: bool,

@@ -25,13 +25,13 @@ pub(super) struct Case {
     pub(super) section: &'static str,
     /// The promise, in the words of that section.
     pub(super) promise: &'static str,
-    /// What has to be known of the worker's language.
+    /// Knowledge of the worker's language without which the case is skipped.
     pub(super) needs: Needs,
     /// Checks it. Each case has a stand of its own.
     pub(super) run: fn(&Stand<'_>) -> Check,
 }
 
-/// What a case needs to know of a worker's language.
+/// Knowledge of a worker's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     /// Nothing: it runs no code.

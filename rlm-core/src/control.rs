@@ -81,6 +81,12 @@ impl ControlDir {
         self.dir.join("rlm_cmd")
     }
 
+    /// The FIFO for requests, until it has a reader.
+    #[must_use]
+    pub fn new_command_fifo(&self) -> PathBuf {
+        temporary(&self.command_fifo())
+    }
+
     /// The FIFO for responses.
     #[must_use]
     pub fn response_fifo(&self) -> PathBuf {
@@ -175,7 +181,9 @@ impl ControlDir {
             clear_unless(path, |kind| kind.is_file() || kind.is_symlink())?;
             clear_unless(&temporary(path), |kind| kind.is_file())?;
         }
-        for path in [self.command_fifo(), self.response_fifo(), self.spare_response_fifo()] {
+        let fifos =
+            [self.command_fifo(), self.new_command_fifo(), self.response_fifo(), self.spare_response_fifo()];
+        for path in fifos {
             clear_unless(&path, |kind| kind.is_fifo())?;
         }
         for path in [self.answer_file(), temporary(&self.answer_file())] {

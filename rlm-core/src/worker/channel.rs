@@ -14,7 +14,7 @@
 //!
 //! None of this uses inotify: the kernel takes up to 25 ms to remove a watch, and has 128 for each user.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, PipeReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -106,9 +106,11 @@ impl Channel {
     /// # Errors
     /// The control directory cannot be used.
     pub fn open(control: &ControlDir) -> Result<Self, Exit> {
-        let command_path = control.command_fifo();
-        make_fifo(&command_path).map_err(Exit::failed)?;
-        let commands = open_reader(&command_path)?;
+        let (command_path, new_path) = (control.command_fifo(), control.new_command_fifo());
+        make_fifo(&new_path).map_err(Exit::failed)?;
+        // It is open before it can be found, so no host sees it without a reader.
+        let commands = open_reader(&new_path)?;
+        fs::rename(&new_path, &command_path).map_err(|source| failed("make", &command_path, source))?;
         let command_file = identity(&commands).map_err(Exit::failed)?;
         let responses = ResponseFifos::make(control)?;
         let directory = events::signal_changes(control.path()).ok();
@@ -370,6 +372,15 @@ impl Channel {
     }
 }
 
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // Otherwise it is that of the worker that took this one's place.
+        if !self.is_replaced() {
+            self.responses.remove_spare();
+        }
+    }
+}
+
 /// Writes one response, to a FIFO that is chosen at the first write, and waits for a slower host.
 struct ResponseWriter<'a, I> {
     target: Option<Target>,
@@ -549,4 +560,21 @@ fn replaced(path: &Path) -> Exit {
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> Exit {
     Exit::failed(ChannelError { operation, path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_was_replaced_leaves_the_other_ones_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = ControlDir::new(dir.path());
+        let first = Channel::open(&control).unwrap();
+        let second = Channel::open(&control).unwrap();
+        drop(first);
+        assert!(control.spare_response_fifo().exists());
+        drop(second);
+        assert!(!control.spare_response_fifo().exists());
+    }
 }

@@ -194,7 +194,8 @@ impl ResponseFifos {
         is_held
     }
 
-    fn remove_spare(&mut self) {
+    /// Removes the FIFO that was made for the next response.
+    pub(super) fn remove_spare(&mut self) {
         if self.spare.take().is_some() {
             // With the directory, it is gone too.
             let _gone = fs::remove_file(&self.spare_path);
@@ -220,12 +221,6 @@ impl Target {
 
     pub(super) fn writer(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
-    }
-}
-
-impl Drop for ResponseFifos {
-    fn drop(&mut self) {
-        self.remove_spare();
     }
 }
 

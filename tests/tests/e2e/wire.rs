@@ -1,11 +1,15 @@
 //! The wire: both habits of hosts, and malformed input of every kind.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -489,9 +493,22 @@ fn a_second_worker_in_a_control_directory_takes_the_place_of_the_first() {
         .arg(first.control.path())
         .spawn()
         .unwrap();
-    assert_eq!(rlm_tests::shell_status(first.wait()), 3);
+    let (fifo, is_over) = (first.control.command_fifo(), AtomicBool::new(false));
+    let status = thread::scope(|scope| {
+        // A host that comes meanwhile reaches one of them.
+        scope.spawn(|| {
+            let mut host = OpenOptions::new();
+            host.write(true).custom_flags(libc::O_NONBLOCK);
+            while !is_over.load(Ordering::Relaxed) {
+                host.open(&fifo).expect("a reader");
+            }
+        });
+        let status = first.wait();
+        is_over.store(true, Ordering::Relaxed);
+        status
+    });
+    assert_eq!(rlm_tests::shell_status(status), 3);
     first.assert_nothing_left();
-    wait_until("the second worker is ready", || first.control.ready_flag().exists());
     assert_eq!(first.output("echo ${x-none}"), "none\n");
     kill(Pid::from_raw(second.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(rlm_tests::shell_status(second.wait().unwrap()), 143);

@@ -28,7 +28,8 @@ struct Arguments {
     /// Language of the sessions.
     #[arg(long, value_enum, default_value_t = Languages::Both)]
     language: Languages,
-    /// Sends no signals at random moments, and sets no time limits that code may or may not reach.
+    /// Sends no signals at random moments, sets no time limits that code may or may not reach, and leaves out calls that
+    /// meet open defects.
     #[arg(long)]
     undisturbed: bool,
     /// Number of sessions at once.

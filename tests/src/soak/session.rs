@@ -78,10 +78,10 @@ impl Means {
         let mut host = Host::new(setup.start(), self.patience);
         let mut model = Model::new(frame.language);
         let mut run = Run { steps: Vec::new(), endings: Vec::new(), defect: None, growth: None };
-        let mut first = None;
+        let mut samples = Vec::new();
         while let Some(step) = next(model.doubts()) {
-            if run.steps.len() == length / 10 {
-                first = host.resources();
+            if [length / 10, length / 2].contains(&run.steps.len()) {
+                samples.extend(host.resources());
             }
             run.steps.push(step.clone());
             let taken = host.call(&step).and_then(|response| {
@@ -95,9 +95,11 @@ impl Means {
             }
         }
         if length >= LONG {
-            let last = host.resources();
-            run.growth = first.zip(last).map(|(first, last)| growth(first, last));
-            run.defect = first.zip(last).and_then(|(first, last)| grown(first, last));
+            samples.extend(host.resources());
+            if let [first, middle, last] = samples[..] {
+                run.growth = Some(growth(first, last));
+                run.defect = grown(first, last).and(grown(middle, last));
+            }
         }
         if let Err(defect) = host.end(frame.end) {
             run.defect = Some(defect);
@@ -121,7 +123,7 @@ fn growth(first: Resources, last: Resources) -> (i64, i64) {
     )
 }
 
-/// Five percent, and the memory that the allocator may hold back at one moment and not at the other.
+/// Growth by more than five percent, and the memory that the allocator may hold back at one moment and not at the other.
 fn grown(first: Resources, last: Resources) -> Option<Defect> {
     let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 256
         || last.descriptors > first.descriptors;

@@ -191,14 +191,17 @@ impl World {
 fn without_noise(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::new();
-    while let Some(at) = rest.find(['~', '[', '(', '+']) {
+    while let Some(at) = rest.find(['~', '[', '(', '+', 'b']) {
         kept.push_str(&rest[..at]);
         rest = &rest[at..];
         let line = rest.lines().next().unwrap_or_default();
         let is_job = rest[1..].split_once(']').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let length = match rest.find('\n') {
             Some(end)
-                if is_job || ["~bg", "(wd now: ", "+++ "].iter().any(|noise| line.starts_with(noise)) =>
+                if is_job
+                    || ["~bg", "(wd now: ", "+++ ", "bash: warning: deleting stopped job "]
+                        .iter()
+                        .any(|noise| line.starts_with(noise)) =>
             {
                 end + 1
             }

@@ -18,7 +18,6 @@ fn means() -> Means {
 fn plan(language: Language) -> Plan {
     Plan {
         calls: 0,
-        // Another seed may meet what is still open; the program does, with any.
         seed: 30,
         // A test of every run must not depend on the moment of a signal.
         disturbs: false,

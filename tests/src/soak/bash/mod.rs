@@ -46,6 +46,7 @@ pub(super) const PRODUCTIONS: Productions = &[
     (10, ends::exec),
     (20, change_directory),
     (25, answer),
+    (3, answer_x),
     (4, large_answer),
     (6, ends::endless_loop),
     (6, ends::endless_sleep),
@@ -322,12 +323,16 @@ fn change_directory(draw: &mut Draw<'_>) -> Step {
 }
 
 fn answer(draw: &mut Draw<'_>) -> Step {
-    // `X` is what the driver itself adds to values.
-    let content = if draw.rng.u32(..10) == 0 { "X".to_owned() } else { draw.value() };
+    let content = draw.value();
     let (ready, is_ready) =
         draw.pick(&[("1", true), ("yes", true), ("On", true), ("0", false), ("maybe", false)]);
     let code = format!("RLM_CONTENT={}; RLM_READY={ready}", quote(&content));
     Step::new("answer", code).effects([Effect::Content(content), Effect::Ready(is_ready)])
+}
+
+/// The letter that the driver adds to values of its own.
+fn answer_x(_: &mut Draw<'_>) -> Step {
+    Step::new("answer X", "RLM_CONTENT=X").effects([Effect::Content("X".to_owned())])
 }
 
 fn large_answer(draw: &mut Draw<'_>) -> Step {

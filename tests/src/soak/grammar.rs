@@ -1,12 +1,12 @@
-//! What the grammars share: weights, values, requests that are no calls, and disturbances.
+//! The calls of a session, drawn from the grammar of its language, and requests that are no calls.
 
 use fastrand::Rng;
-use nix::libc;
 use rlm_core::protocol::{Outcome, State};
 use serde_json::{Value, json};
 
-use super::Language;
-use super::step::{Disturbance, Effect, Reading, Request, Step};
+use super::draw::{Draw, Productions};
+use super::frame::Language;
+use super::step::{Effect, Request, Step};
 
 /// Makes the calls of a session.
 #[derive(Debug)]
@@ -21,19 +21,6 @@ pub(crate) struct Grammar {
     /// The call that comes next, whatever is drawn.
     next: Option<Step>,
 }
-
-/// Productions with their weights.
-pub(crate) type Productions = &'static [(u32, fn(&mut Draw<'_>) -> Step)];
-
-/// Random choices of a production.
-#[derive(Debug)]
-pub(crate) struct Draw<'a> {
-    pub(crate) rng: &'a mut Rng,
-    values: &'a mut u32,
-}
-
-/// Names of variables that calls set.
-pub(crate) const NAMES: [&str; 4] = ["v1", "v2", "v3", "v4"];
 
 /// Kinds of calls that meet open defects, which a run without disturbances leaves out:
 ///
@@ -84,69 +71,6 @@ impl Step {
     fn imports_package(&self) -> bool {
         matches!(&self.request, Request::Document(document)
             if document["code"].as_str().is_some_and(|code| code.contains("asyncio")))
-    }
-}
-
-impl Draw<'_> {
-    fn one_of(&mut self, productions: Productions) -> Step {
-        let sum: u32 = productions.iter().map(|(weight, _)| weight).sum();
-        let mut at = self.rng.u32(..sum);
-        let production = productions.iter().find(|(weight, _)| {
-            let is_here = at < *weight;
-            at = at.saturating_sub(*weight);
-            is_here
-        });
-        production.map_or_else(|| Step::new("nothing", ""), |(_, make)| make(self))
-    }
-
-    /// A value that was never used before.
-    pub(crate) fn value(&mut self) -> String {
-        const ENDS: [&str; 10] =
-            ["", "", " two words", "'", "\"", "\nline", "$x `y`", "é 日本 🎉", "\\n\\", "*;&|<>()!#"];
-        *self.values += 1;
-        let end = self.pick(&ENDS);
-        format!("w{}{end}", self.values)
-    }
-
-    /// A value that is one word.
-    pub(crate) fn word(&mut self) -> String {
-        *self.values += 1;
-        format!("w{}", self.values)
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.rng.usize(..of.len())]
-    }
-
-    pub(crate) fn name(&mut self) -> &'static str {
-        self.pick(&NAMES)
-    }
-
-    fn reading(&mut self) -> Reading {
-        self.pick(&[Reading::Blocking, Reading::Early, Reading::Late, Reading::Forked])
-    }
-
-    fn disturb(&mut self, step: &mut Step, language: Language) {
-        let delay = match self.rng.u32(..3) {
-            0 => self.rng.u64(..500),
-            1 => self.rng.u64(..5_000),
-            _ => self.rng.u64(..50_000),
-        };
-        let signals = [libc::SIGKILL, libc::SIGHUP, libc::SIGTERM];
-        // A signal that ends a program must not end the command that shows a value, which nobody repeats.
-        step.disturbance = match self.rng.u32(..200) {
-            0..=5 => Some(Disturbance::Interrupt(delay)),
-            6 => Some(Disturbance::Kill(self.pick(&signals), delay)),
-            7 => Some(Disturbance::KillBefore(self.pick(&signals))),
-            8 if step.endings[0].state != State::Kept => Some(Disturbance::KillNew(delay)),
-            8 if step.is_output_free => Some(Disturbance::KillChild(delay)),
-            9..=11 if step.timeout().is_none() => {
-                let limit = self.rng.f64() * if language == Language::Bash { 0.02 } else { 0.05 };
-                *step = step.clone().field("timeout", (limit * 10_000.0).ceil() / 10_000.0);
-                None
-            }
-            _ => None,
-        };
     }
 }
 

@@ -18,7 +18,7 @@ use rlm_core::protocol::Response;
 use serde_json::{Value, json};
 
 use super::defect::{Class, Defect};
-use super::session::End;
+use super::frame::End;
 use super::step::{Disturbance, Reading, Request, Step};
 use crate::{Worker, children};
 

@@ -10,6 +10,8 @@
 
 mod bash;
 mod defect;
+mod draw;
+mod frame;
 mod grammar;
 mod host;
 mod model;
@@ -22,41 +24,22 @@ mod step;
 mod world;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use fastrand::Rng;
-use serde::{Deserialize, Serialize};
 
 pub use self::defect::{Class, Defect};
+pub use self::frame::{End, Frame, Language};
 pub use self::report::{Finding, Report, lines, parse};
-pub use self::session::{End, Frame, Means, Run};
+pub use self::session::{Means, Run};
 pub use self::shrink::{Bounds, Shortest, shrink};
 pub use self::step::{Disturbance, Effect, Ending, Reading, Request, Step};
 
 use self::grammar::Grammar;
-
-/// The language of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Language {
-    /// Bash.
-    Bash,
-    /// Python.
-    Python,
-}
-
-impl fmt::Display for Language {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bash => "bash",
-            Self::Python => "python",
-        })
-    }
-}
+use self::rollouts::Rollouts;
 
 /// The sessions to run.
 #[derive(Clone, Debug)]
@@ -112,7 +95,22 @@ impl Plan {
         };
         thread::scope(|scope| (0..self.jobs).for_each(|_| drop(scope.spawn(work))));
         let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-        rollouts::run(self, &mut report, &tell);
+        let rollouts = Rollouts {
+            count: self.rollouts,
+            seed: self.seed,
+            languages: &self.languages,
+            disturbs: self.disturbs,
+            python: &self.means.python,
+        };
+        rollouts.run(|ended| match ended {
+            Ok(stop_reason) => report.add_rollout(format!("{stop_reason:?}")),
+            Err(defect) => {
+                report.add_rollout("defect".to_owned());
+                let finding = Finding { session: None, defect, steps: Vec::new(), shortest: None };
+                tell(&finding);
+                report.findings.push(finding);
+            }
+        });
         report.took = begun.elapsed();
         report
     }

@@ -2,8 +2,8 @@
 
 use rlm_core::protocol::{Info, Outcome, Response, State};
 
-use super::Language;
 use super::defect::{Class, Defect};
+use super::frame::Language;
 use super::step::{Disturbance, Effect, Ending, Step};
 use super::world::{Output, World};
 use nix::libc;

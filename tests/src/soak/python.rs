@@ -3,7 +3,7 @@
 use rlm_core::protocol::{Outcome, State};
 use serde_json::Value;
 
-use super::grammar::{Draw, NAMES, Productions};
+use super::draw::{Draw, NAMES, Productions};
 use super::step::{Effect, Step};
 
 pub(super) const PRODUCTIONS: Productions = &[

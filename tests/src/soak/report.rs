@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::Language;
 use super::defect::{Class, Defect};
-use super::session::{Frame, Run};
+use super::frame::{Frame, Language};
+use super::session::Run;
 use super::shrink::Shortest;
 use super::step::Step;
 

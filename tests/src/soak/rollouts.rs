@@ -16,7 +16,7 @@ use rlm_env::{Control, Host, HostConfig, ReplLanguage, RolloutConfig, RolloutRes
 use serde_json::json;
 
 use super::defect::{Class, Defect};
-use super::{Finding, Language, Plan, Report};
+use super::frame::Language;
 use crate::scripted_model::{Rule, ScriptedModel};
 use crate::{MARK, marked_processes};
 
@@ -70,30 +70,37 @@ enum Disturbance {
     KillWorker(u64),
 }
 
-/// Runs the rollouts of a plan, one after another.
-pub(crate) fn run(plan: &Plan, report: &mut Report, tell: &dyn Fn(&Finding)) {
-    let mut rng = Rng::with_seed(plan.seed);
-    for number in 0..plan.rollouts {
-        let seed = rng.u64(..);
-        let script = Script::draw(&mut Rng::with_seed(seed), plan);
-        let mark = format!("soak-rollout-{}-{number}", std::process::id());
-        let ended = script.run(&plan.means.python, &mark);
-        match &ended {
-            Ok(result) => report.add_rollout(format!("{:?}", result.stop_reason)),
-            Err(defect) => {
-                report.add_rollout("defect".to_owned());
-                let what = format!("seed {seed}, {script:?}: {}", defect.what);
-                let defect = Defect { what, ..defect.clone() };
-                let finding = Finding { session: None, defect, steps: Vec::new(), shortest: None };
-                tell(&finding);
-                report.findings.push(finding);
-            }
+/// Rollouts to run.
+#[derive(Debug)]
+pub(crate) struct Rollouts<'a> {
+    pub(crate) count: usize,
+    pub(crate) seed: u64,
+    /// Languages, one of which is drawn for each.
+    pub(crate) languages: &'a [Language],
+    /// True if they have time limits, and are ended from outside at random moments.
+    pub(crate) disturbs: bool,
+    /// The Python of Python sessions.
+    pub(crate) python: &'a Path,
+}
+
+impl Rollouts<'_> {
+    /// Runs them one after another, and passes on how each ended.
+    pub(crate) fn run(&self, mut tell: impl FnMut(Result<StopReason, Defect>)) {
+        let mut rng = Rng::with_seed(self.seed);
+        for number in 0..self.count {
+            let seed = rng.u64(..);
+            let script = Script::draw(&mut Rng::with_seed(seed), self);
+            let mark = format!("soak-rollout-{}-{number}", std::process::id());
+            let ended = script.run(self.python, &mark).map(|result| result.stop_reason);
+            tell(ended.map_err(|Defect { class, what }| {
+                Defect::new(class, format!("seed {seed}, {script:?}: {what}"))
+            }));
         }
     }
 }
 
 impl Script {
-    fn draw(rng: &mut Rng, plan: &Plan) -> Self {
+    fn draw(rng: &mut Rng, rollouts: &Rollouts<'_>) -> Self {
         const TURNS: [Turn; 17] = [
             Turn::Draft,
             Turn::Draft,
@@ -115,16 +122,17 @@ impl Script {
         ];
         let delay = rng.u64(..1500);
         Self {
-            language: match plan.languages[rng.usize(..plan.languages.len())] {
+            language: match rollouts.languages[rng.usize(..rollouts.languages.len())] {
                 Language::Bash => ReplLanguage::Bash,
                 Language::Python => ReplLanguage::Python,
             },
             turns: (0..rng.usize(1..12)).map(|_| TURNS[rng.usize(..TURNS.len())]).collect(),
             max_turns: rng.u32(1..15),
             max_restarts: rng.u32(0..3),
-            timeout: (plan.disturbs && rng.u32(..4) == 0).then(|| Duration::from_millis(rng.u64(200..3000))),
+            timeout: (rollouts.disturbs && rng.u32(..4) == 0)
+                .then(|| Duration::from_millis(rng.u64(200..3000))),
             disturbance: match rng.u32(..10) {
-                _ if !plan.disturbs => None,
+                _ if !rollouts.disturbs => None,
                 0 => Some(Disturbance::Stop(delay)),
                 1 => Some(Disturbance::Cancel(delay)),
                 2 => Some(Disturbance::KillWorker(delay)),

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rlm_core::protocol::Response;
-use serde::{Deserialize, Serialize};
 
-use super::Language;
 use super::defect::{Class, Defect};
+use super::frame::{Frame, Language};
 use super::host::{Host, Resources};
 use super::model::Model;
 use super::step::Step;
@@ -15,30 +14,6 @@ use crate::Setup;
 
 /// The number of calls from which on a session's resources are compared.
 const LONG: usize = 300;
-
-/// What is fixed for a session. It is the first line of a replay file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Frame {
-    /// Its language.
-    pub language: Language,
-    /// The way the host ends the worker.
-    pub end: End,
-    /// The seed from which it was made.
-    pub seed: u64,
-}
-
-/// The way a host ends its worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum End {
-    /// SIGTERM.
-    Term,
-    /// The request `shutdown`.
-    Shutdown,
-    /// SIGKILL to the process that was started.
-    KillGuard,
-    /// SIGKILL to the process that serves.
-    KillServer,
-}
 
 /// What a session did.
 #[derive(Debug)]

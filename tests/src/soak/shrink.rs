@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::defect::Class;
-use super::session::{Frame, Means};
+use super::frame::Frame;
+use super::session::Means;
 use super::step::{Reading, Step};
 
 /// Bounds of a search.

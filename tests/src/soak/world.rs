@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rlm_core::protocol::Answer;
 
-use super::Language;
+use super::frame::Language;
 use super::step::Effect;
 
 /// One possible state of a session. A call that was stopped leaves several, and later calls tell which it is.

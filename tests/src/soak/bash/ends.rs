@@ -2,7 +2,7 @@
 
 use rlm_core::protocol::{Outcome, State};
 
-use super::super::grammar::Draw;
+use super::super::draw::Draw;
 use super::super::step::{Effect, Step};
 use super::{complain, print, quote, set_to};
 

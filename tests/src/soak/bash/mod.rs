@@ -2,7 +2,7 @@
 
 mod ends;
 
-use super::grammar::{Draw, Productions};
+use super::draw::{Draw, Productions};
 use super::step::{Effect, Step};
 
 pub(super) const PRODUCTIONS: Productions = &[

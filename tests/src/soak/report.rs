@@ -1,5 +1,6 @@
 //! What a soak found.
 
+use std::cmp::max;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub struct Report {
     sessions: usize,
     endings: BTreeMap<(Language, String), usize>,
     stop_reasons: BTreeMap<String, usize>,
+    /// The slowest call: its time beyond its time limit, and its kind.
+    slowest: (Duration, String),
     growth: Vec<(i64, i64)>,
 }
 
@@ -55,6 +58,7 @@ impl Report {
         for ending in &run.endings {
             *self.endings.entry((language, ending.clone())).or_default() += 1;
         }
+        self.slowest = max(self.slowest.clone(), run.slowest.clone());
         self.growth.extend(run.growth);
     }
 
@@ -81,6 +85,8 @@ impl fmt::Display for Report {
         for (reason, count) in &self.stop_reasons {
             writeln!(f, "  rollout: {reason}: {count}")?;
         }
+        let (slowest, kind) = &self.slowest;
+        writeln!(f, "  slowest call: {:.1} s beyond its time limit, {kind}", slowest.as_secs_f64())?;
         let most = |of: fn(&(i64, i64)) -> i64| self.growth.iter().map(of).max().unwrap_or(0);
         writeln!(
             f,

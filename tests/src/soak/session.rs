@@ -1,7 +1,8 @@
 //! One session: a worker, its host, its model, and calls until they end or a promise is broken.
 
+use std::cmp::max;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rlm_core::protocol::Response;
 
@@ -24,6 +25,8 @@ pub struct Run {
     pub(crate) endings: Vec<String>,
     /// The promise that was broken, after which nothing more was called.
     pub defect: Option<Defect>,
+    /// The longest time that a call took beyond its time limit, and its kind.
+    pub(crate) slowest: (Duration, String),
     /// Growth of a long session's memory in KiB and of its descriptors, from 10 % of its calls to its end.
     pub(crate) growth: Option<(i64, i64)>,
 }
@@ -52,14 +55,25 @@ impl Means {
         };
         let mut host = Host::new(setup.start(), self.patience);
         let mut model = Model::new(frame.language);
-        let mut run = Run { steps: Vec::new(), endings: Vec::new(), defect: None, growth: None };
+        let mut run = Run {
+            steps: Vec::new(),
+            endings: Vec::new(),
+            defect: None,
+            slowest: (Duration::ZERO, String::new()),
+            growth: None,
+        };
         let mut samples = Vec::new();
         while let Some(step) = next(model.doubts()) {
             if [length / 10, length / 2].contains(&run.steps.len()) {
                 samples.extend(host.resources());
             }
             run.steps.push(step.clone());
-            let taken = host.call(&step).and_then(|response| {
+            let begun = Instant::now();
+            let called = host.call(&step);
+            let beyond =
+                begun.elapsed().saturating_sub(Duration::from_secs_f64(step.timeout().unwrap_or(0.0)));
+            run.slowest = max(run.slowest, (beyond, step.kind.clone()));
+            let taken = called.and_then(|response| {
                 run.endings.push(describe(&response));
                 model.take(&step, &response).map_err(|defect| with_context(defect, &response))
             });

@@ -336,7 +336,7 @@ fn answer_x(_: &mut Draw<'_>) -> Step {
 }
 
 fn large_answer(draw: &mut Draw<'_>) -> Step {
-    let bytes = draw.rng.usize(1..300_000);
+    let bytes = draw.rng.usize(1..100_000);
     let code = format!("printf -v RLM_CONTENT '%0*d' {bytes} 7");
     Step::new("large answer", code).effects([Effect::Content(format!("{}7", "0".repeat(bytes - 1)))])
 }

@@ -18,8 +18,8 @@ use std::collections::BTreeSet;
 use rlm_core::shell::{quoted, quoted_bytes};
 
 use self::legend::{
-    ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, MARKERS, OPTIONS, PIPE_STATUS, READONLY, RETURN,
-    STATUS, STDIN_FD, TOKENS, VARIABLES,
+    ATTRIBUTES, BASHOPTS, CALL, CHECK, END_STATUS, KEY, MARKERS, NONCE, OPTIONS, PIPE_STATUS, READONLY,
+    RETURN, STATUS, STDIN_FD, TOKENS, VARIABLES,
 };
 use crate::code::{Driver, Suffix, lists_traps};
 use crate::report::{Marks, Stdin, UserState};
@@ -271,7 +271,7 @@ impl Scripts {
 
     /// The second line of a call.
     pub(crate) fn end_line(&self, nonce: u64) -> String {
-        format!("{{ \\builtin . {} {nonce}; }} >/dev/null 2>&1\n", self.end_path)
+        format!("{{ {}; \\builtin . {}; }} >/dev/null 2>&1\n", begin_end(nonce), self.end_path)
     }
 
     /// The second line, if only an interrupt or a syntax error can have affected it.
@@ -281,7 +281,8 @@ impl Scripts {
 
     fn shadowed_line(&self, nonce: u64) -> String {
         format!(
-            "{{ {END_STATUS}=${{{END_STATUS}-$?}}; [[ -o posix ]] || {BASHOPTS}=$BASHOPTS; POSIXLY_CORRECT=y; \\. {} {nonce}; }} >/dev/null 2>&1\n",
+            "{{ {}; [[ -o posix ]] || {BASHOPTS}=$BASHOPTS; POSIXLY_CORRECT=y; \\. {}; }} >/dev/null 2>&1\n",
+            begin_end(nonce),
             self.shadowed_path
         )
     }
@@ -375,6 +376,11 @@ impl Scripts {
             file.extend_from_slice(if driver == Driver::Fast { b"}\n" } else { b"} >/dev/null 2>&1\n" });
         }
     }
+}
+
+/// Keeps the status of code that was aborted, and tells the rest of the second line its nonce.
+fn begin_end(nonce: u64) -> String {
+    format!("{END_STATUS}=${{{END_STATUS}-$?}} {NONCE}={nonce}")
 }
 
 /// Appends the text that sets one variable, and its values to those at the end of the file. Old attributes are removed,
@@ -510,6 +516,19 @@ mod tests {
             scripts: std::array::from_fn(|at| path(&at.to_string())),
             key: "0f1e2d3c".to_owned(),
         })
+    }
+
+    /// A shell that SIGHUP ends while a file is sourced with arguments may hand those on as the user's.
+    #[test]
+    fn nothing_is_sourced_with_arguments() {
+        for text in shell_texts() {
+            for (at, _) in text.match_indices("\\builtin . ").chain(text.match_indices("\\. ")) {
+                let rest = text[at..].split_once(". ").unwrap().1;
+                let path = &rest[..rest.find([' ', ';', '\n']).unwrap_or(rest.len())];
+                let after = rest[path.len()..].trim_start_matches(' ');
+                assert!(after.is_empty() || after.starts_with([';', '\n', '}', '|']), "{path} in {text}");
+            }
+        }
     }
 
     /// The files of the driver: name and text.

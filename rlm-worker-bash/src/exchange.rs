@@ -98,8 +98,12 @@ impl Exchange {
     /// Starts a new exchange, and returns the nonce to send.
     pub(crate) fn begin(&mut self, task: Task) -> u64 {
         let nonce = self.nonce + 1;
-        let marks = std::mem::take(&mut self.marks);
-        *self = Self { task, nonce, first_nonce: nonce, ..Self::new(marks) };
+        let (marks, mut report) = (std::mem::take(&mut self.marks), std::mem::take(&mut self.report));
+        // A shell that is ending hands on its state, and a new shell has it already.
+        if task == Task::SetUp || !marks.holds_state(&report) {
+            report = Vec::new();
+        }
+        *self = Self { task, nonce, first_nonce: nonce, report, ..Self::new(marks) };
         nonce
     }
 
@@ -313,6 +317,20 @@ mod tests {
         assert_eq!(end_after(&[Event::Half, Event::Earlier]), CONFIRMATION_LIMIT);
         let slow = [Event::Milliseconds(100), Event::Half, Event::Milliseconds(10_000)];
         assert_eq!(end_after(&slow), Duration::from_millis(100) + REPORT_SILENCE);
+    }
+
+    #[test]
+    fn a_state_that_is_being_handed_on_outlives_the_next_request() {
+        let state = b"\0X0f1e2d3c\x001\0hi\0/tmp\0\0\0declare -- x\n\0Y0f1e2d3c\0";
+        for cut in b"\0X0f1e2d3c\0".len()..=state.len() {
+            let mut exchange = exchange();
+            exchange.report = state[..cut].to_vec();
+            exchange.begin(Task::Code);
+            exchange.report.extend_from_slice(&state[cut..]);
+            assert!(exchange.snapshot().is_some_and(|snapshot| !snapshot.is_early), "{cut}");
+            exchange.begin(Task::SetUp);
+            assert_eq!(exchange.snapshot(), None, "{cut}");
+        }
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(crate) struct Report {
 /// The state that a shell handed on when it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
+    /// It is that from before the code, as second best: the shell handed on none when it ended.
+    pub(crate) is_early: bool,
     pub(crate) options: Vec<u8>,
     pub(crate) cwd: Vec<u8>,
     pub(crate) ready: Vec<u8>,
@@ -163,14 +165,20 @@ impl Marks {
             .is_some_and(|bytes| bytes.ends_with(b"\0"))
     }
 
+    /// True if the data holds a state that the shell hands on, complete or not.
+    pub(crate) fn holds_state(&self, bytes: &[u8]) -> bool {
+        memchr::memmem::find(bytes, format!("\0{STATE}{}\0", self.key).as_bytes()).is_some()
+    }
+
     /// The last complete state that the shell handed on.
     pub(crate) fn snapshot(&self, bytes: &[u8]) -> Option<Snapshot> {
         let ended = &bytes[..=memchr::memrchr(0, bytes)?];
         let tokens: Vec<&[u8]> = ended.split(|byte| *byte == 0).collect();
         tokens[..tokens.len() - 1].windows(8).rev().find_map(|record| {
-            let [begin, _status, options, cwd, ready, content, state, end] = record else { return None };
+            let [begin, exiting, options, cwd, ready, content, state, end] = record else { return None };
             let is_state = self.name(begin) == Some(STATE) && self.name(end) == Some(STATE_END);
             is_state.then(|| Snapshot {
+                is_early: exiting.is_empty(),
                 options: options.to_vec(),
                 cwd: cwd.to_vec(),
                 ready: ready.to_vec(),

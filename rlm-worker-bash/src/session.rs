@@ -12,7 +12,7 @@ use nix::sys::termios::Termios;
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
-use rlm_core::worker::supervisor::wait_until_ready;
+use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
 use rlm_core::worker::{
     CallReport, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, Process, Progress,
 };
@@ -63,6 +63,8 @@ pub struct BashSession {
     /// Output since the end of the last call, which belongs to the next one.
     output: HeadTail,
     exchange: Exchange,
+    /// True if the shell was restored with a state from before the call that ended the old one.
+    has_early_state: bool,
 }
 
 impl Interpreter for BashSession {
@@ -97,6 +99,7 @@ impl Interpreter for BashSession {
             state: SessionState::new(config.workdir.clone(), &config.answer),
             output: HeadTail::new(config.max_output_bytes),
             exchange,
+            has_early_state: false,
             config,
         };
         session.set_up(None, events)?;
@@ -108,18 +111,18 @@ impl Interpreter for BashSession {
         self.terminal.restore(None);
         self.exchange.receive(&self.pipes)?;
         if let Some(snapshot) = self.exchange.snapshot() {
-            let Snapshot { ready, content, cwd, .. } = snapshot.clone();
+            let Snapshot { is_early, ready, content, cwd, .. } = snapshot.clone();
+            self.has_early_state = is_early;
             self.state.answer = RawAnswer { ready, content };
             self.state.cwd = path(&cwd);
-            match self.start_shell(Some(&snapshot), events) {
+            match start_until_ready(|| self.start_shell(Some(&snapshot), events)) {
                 Ok(()) => return Ok(State::Restored),
                 // A shell cannot be started with that state.
                 Err(Exit::Failed(_)) => self.shell.kill(events)?,
                 Err(exit) => return Err(exit),
             }
         }
-        self.start_shell(None, events)?;
-        Ok(State::Reset)
+        start_until_ready(|| self.start_shell(None, events)).map(|()| State::Reset)
     }
 
     fn start_anew(&mut self, events: &Events) -> Result<(), Exit> {
@@ -281,9 +284,13 @@ impl Interpreter for BashSession {
         Death { outcome: Outcome::Exited, exit_code: Some(status), how }
     }
 
-    fn what_survives(state: State) -> &'static str {
+    fn what_survives(&self, state: State) -> &'static str {
         match state {
             State::Kept => "nothing is lost",
+            State::Restored if self.has_early_state => {
+                "a new shell has its variables, functions, aliases, options, working directory and answer from before \
+                 the call, but no traps, jobs or open descriptors"
+            }
             State::Restored => {
                 "a new shell has its variables, functions, aliases, options, working directory and answer, \
                  but no traps, jobs or open descriptors"

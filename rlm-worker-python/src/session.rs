@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
-use rlm_core::worker::supervisor::wait_until_ready;
+use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
 use rlm_core::worker::{
     CallReport, Confinement, Death, Description, Events, Exit, Interpreter, Process, Progress,
 };
@@ -96,11 +96,14 @@ impl Interpreter for PythonSession {
         self.pipes.drain_outputs(&mut self.outputs)?;
         let dirs = [&*self.config.setup.fs_root, Path::new("/")];
         let cwd = dirs.into_iter().find(|dir| dir.is_dir()).unwrap_or(dirs[0]);
-        self.process = start(&self.config, &self.pipes, cwd).map_err(Exit::failed)?;
+        let cwd = cwd.to_owned();
         let outputs = std::mem::replace(&mut self.outputs, Outputs::new(self.config.max_output_bytes));
-        self.set_up(events)?;
+        let started = start_until_ready(|| {
+            self.process = start(&self.config, &self.pipes, &cwd).map_err(Exit::failed)?;
+            self.set_up(events)
+        });
         self.outputs = outputs;
-        Ok(State::Reset)
+        started.map(|()| State::Reset)
     }
 
     fn start_anew(&mut self, events: &Events) -> Result<(), Exit> {
@@ -205,7 +208,7 @@ impl Interpreter for PythonSession {
         })
     }
 
-    fn what_survives(_state: State) -> &'static str {
+    fn what_survives(&self, _state: State) -> &'static str {
         "a new one has only the answer: variables and imports are lost, and programs that cells started were ended"
     }
 }

@@ -169,8 +169,8 @@ impl Outcome {
     }
 }
 
-/// The part of the session's state that is left after a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The part of the session's state that is left after a call; a greater value is a greater loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Everything: the same interpreter is still running.

@@ -129,8 +129,8 @@ pub trait Interpreter: Sized {
     /// Describes the end of a process with this status: an exit status, or 128 and the number of a signal.
     fn death(&self, status: i32) -> Death;
 
-    /// The part of the state that a new process has from the old one, in words.
-    fn what_survives(state: State) -> &'static str;
+    /// The part of the state that this process has from the one before it, in words.
+    fn what_survives(&self, state: State) -> &'static str;
 }
 
 /// Progress of a request.

@@ -24,6 +24,10 @@ use crate::protocol::{Answer, Execute, Outcome, State};
 /// Longest quote, in an error, of the output of an interpreter that could not be started, in bytes.
 const QUOTED_OUTPUT_BYTES: usize = 2048;
 
+/// Number of times that an interpreter is started if a signal ends it before it is ready. The sender may be the system that
+/// is out of memory, or a program of the session, and spare the next one.
+const START_TRIES: usize = 3;
+
 /// A session: one interpreter after another, and the requests that run in them.
 #[derive(Debug)]
 pub struct Supervisor<I> {
@@ -176,10 +180,9 @@ impl<I: Interpreter> Supervisor<I> {
                 (End::Died(death), stopped) => break self.after_death(death, request, stopped, events)?,
             }
         };
-        if let Some(Replacement { state, notice }) = replacement
-            && report.state == State::Kept
-        {
-            report.state = state;
+        if let Some(Replacement { state, notice }) = replacement {
+            // The request itself may have ended the new one, too.
+            report.state = report.state.max(state);
             report.hint = Some(match report.hint {
                 None => notice,
                 Some(hint) => format!("{notice}; {hint}"),
@@ -289,7 +292,7 @@ impl<I: Interpreter> Supervisor<I> {
         self.interpreter.take_output(&mut report)?;
         report.state = self.interpreter.restart(events)?;
         report.answer = Some(self.interpreter.answer());
-        let mut hint = format!("the {} {how}; {}", I::NOUN, I::what_survives(report.state));
+        let mut hint = format!("the {} {how}; {}", I::NOUN, self.interpreter.what_survives(report.state));
         if let Request::Variables(_) = request {
             hint.push_str(match report.state {
                 State::Reset => "; nothing was set",
@@ -308,7 +311,7 @@ impl<I: Interpreter> Supervisor<I> {
         let notice = if std::mem::take(&mut self.reset_failed) {
             format!("the session was reset before, and its new {} could be started only now", I::NOUN)
         } else {
-            format!("since the last call the {} {how}; {}", I::NOUN, I::what_survives(state))
+            format!("since the last call the {} {how}; {}", I::NOUN, self.interpreter.what_survives(state))
         };
         Ok(Replacement { state, notice })
     }
@@ -400,6 +403,20 @@ pub fn wait_until_ready(
     }
 }
 
+/// Starts an interpreter with `start`, which waits until it is ready, and again if a signal ended it before.
+///
+/// # Errors
+/// That of the last try.
+pub fn start_until_ready(mut start: impl FnMut() -> Result<(), Exit>) -> Result<(), Exit> {
+    for _ in 1..START_TRIES {
+        match start() {
+            Err(Exit::Failed(error)) if error.downcast_ref().is_some_and(NotReady::was_killed) => {}
+            started => return started,
+        }
+    }
+    start()
+}
+
 /// An interpreter that did not become ready.
 #[derive(Debug)]
 struct NotReady {
@@ -407,6 +424,12 @@ struct NotReady {
     /// None if it took too long.
     status: Option<i32>,
     output: String,
+}
+
+impl NotReady {
+    fn was_killed(&self) -> bool {
+        self.status.is_some_and(|status| status > 128)
+    }
 }
 
 impl std::error::Error for NotReady {}

@@ -9,7 +9,7 @@ __rlm_status=${__rlm_status-$?} __rlm_options=$-
 \builtin trap - DEBUG ERR RETURN
 \builtin set +etxv +o history
 \builtin printf '\0@STATE@\0'
-\builtin printf '%s\0' "$__rlm_status" "$__rlm_options" "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}"
+\builtin printf '%s\0' "${__rlm_exiting-}" "$__rlm_options" "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}"
 \builtin declare -p
 \builtin shopt -p
 __rlm_posix=

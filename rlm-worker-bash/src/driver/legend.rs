@@ -16,6 +16,7 @@
 //! | `__rlm_pipe_status` | `__rlm_p` | array: PIPESTATUS of the code, if it has a pipeline | the line appended to the code | the end of the report |
 //! | `__rlm_options` | `__rlm_o` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
 //! | `__rlm_end_status` | `__rlm_t` | `$?` at the second line: the status of code that was aborted | the second line, or the spare one before it | the end of the report |
+//! | `__rlm_nonce` | `__rlm_y` | nonce of the line that asks for the report | that line | the end of the report |
 //! | `__rlm_thrown` | `__rlm_n` | 1: an interrupt or a syntax error threw the shell out of the code, and `rescue.bash` has quieted it | `rescue.bash` | the end of the report |
 //! | `__rlm_stdin` | `__rlm_f` | location of the user's standard input: `@SAVED@`, `@CLOSED@`, or empty for the terminal | `stdin.bash` | the end of the report |
 //! | `__rlm_stdin_fd` | `__rlm_i` | descriptor of the user's standard input, if it is saved | `stdin.bash` | the next opening |
@@ -50,7 +51,7 @@
 //!
 //! | marker | pipe | means | followed by |
 //! | --- | --- | --- | --- |
-//! | `STATE` | report | the state that the shell hands on | status, options, PWD, RLM_READY, RLM_CONTENT, shell text, `STATE_END` |
+//! | `STATE` | report | the state that the shell hands on | exiting, options, PWD, RLM_READY, RLM_CONTENT, shell text, `STATE_END` |
 //! | `STATE_END` | report | the state is complete | |
 //! | `VERSION` | quiet | a new shell is ready to be used | its version |
 //! | `FUNCTIONS` | quiet | the text before it defines a function named `builtin` and the exported ones | |
@@ -70,6 +71,7 @@ pub(crate) const OPTIONS: &str = "__rlm_o";
 pub(crate) const END_STATUS: &str = "__rlm_t";
 pub(crate) const STDIN_FD: &str = "__rlm_i";
 pub(crate) const BASHOPTS: &str = "__rlm_b";
+pub(crate) const NONCE: &str = "__rlm_y";
 pub(crate) const RETURN: &str = "__rlm_r";
 pub(crate) const CHECK: &str = "__rlm_q";
 pub(crate) const READONLY: &str = "__rlm_u";
@@ -79,12 +81,13 @@ pub(crate) const ARGUMENTS: &str = "__rlm_a";
 pub(crate) const LENGTH: &str = "__rlm_l";
 
 /// Each name in the `.bash` files, with the name in the shell.
-pub(crate) const VARIABLES: [(&str, &str); 25] = [
+pub(crate) const VARIABLES: [(&str, &str); 26] = [
     ("__rlm_call", CALL),
     ("__rlm_status", STATUS),
     ("__rlm_pipe_status", PIPE_STATUS),
     ("__rlm_options", OPTIONS),
     ("__rlm_end_status", END_STATUS),
+    ("__rlm_nonce", NONCE),
     ("__rlm_thrown", "__rlm_n"),
     ("__rlm_stdin", "__rlm_f"),
     ("__rlm_stdin_fd", STDIN_FD),

@@ -12,4 +12,4 @@ fi
 @include leave_posix.bash@
 \builtin printf '\0%s\0' "${__rlm_functions-}" >@QUIET@
 \builtin unset -v __rlm_functions
-\builtin . @end.bash@ "$1"
+\builtin . @end.bash@

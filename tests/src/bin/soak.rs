@@ -28,8 +28,7 @@ struct Arguments {
     /// Language of the sessions.
     #[arg(long, value_enum, default_value_t = Languages::Both)]
     language: Languages,
-    /// Sends no signals at random moments, sets no time limits that code may or may not reach, and leaves out calls that
-    /// meet open defects.
+    /// Sends no signals at random moments, sets no time limits that code may or may not reach.
     #[arg(long)]
     undisturbed: bool,
     /// Number of sessions at once.

@@ -16,18 +16,11 @@ pub(crate) struct Grammar {
     /// Number of values made so far: no two are alike.
     values: u32,
     left: usize,
-    /// True if signals and time limits come at random moments, and [`OPEN`] defects are looked for.
+    /// True if signals and time limits come at random moments.
     disturbs: bool,
     /// The call that comes next, whatever is drawn.
     next: Option<Step>,
 }
-
-/// Kinds of calls that meet open defects, which a run without disturbances leaves out:
-///
-/// * `answer X`: a shell with the answer `X` hands on no state when it ends.
-/// * `stopped job`: with a job that was stopped right after its fork, a shell that SIGKILL ends counts as restored.
-/// * `loop of programs`: a time limit sometimes loses the state.
-const OPEN: [&str; 3] = ["answer X", "stopped job", "loop of programs"];
 
 /// Number of possible states from which on a call shows everything.
 const MANY_DOUBTS: usize = 8;
@@ -46,14 +39,9 @@ impl Grammar {
         if let Some(step) = self.next.take() {
             return Some(step);
         }
-        let mut step = loop {
-            let step = match draw.rng.u32(..100) {
-                0..=7 => shared(&mut draw, self.language),
-                _ => draw.one_of(self.language.productions()),
-            };
-            if self.disturbs || !OPEN.contains(&step.kind.as_str()) {
-                break step;
-            }
+        let mut step = match draw.rng.u32(..100) {
+            0..=7 => shared(&mut draw, self.language),
+            _ => draw.one_of(self.language.productions()),
         };
         if step.effects.contains(&Effect::Broken(true)) {
             self.next = Some(super::python::mend());

@@ -50,7 +50,7 @@ pub struct Plan {
     pub seed: u64,
     /// The languages, which take turns.
     pub languages: Vec<Language>,
-    /// True if signals and time limits come at random moments, and calls that meet open defects are among the others.
+    /// True if signals and time limits come at random moments.
     pub disturbs: bool,
     /// Number of sessions at once.
     pub jobs: usize,

@@ -21,6 +21,9 @@ pub(crate) struct Model {
     was_restored: bool,
     /// A signal to the interpreter that may have come after the last call.
     late_signal: Option<i32>,
+    /// True if the host has sent an interrupt that did not stop its call. The process that passes it on may do so only in
+    /// the next call.
+    has_late_interrupt: bool,
 }
 
 impl Model {
@@ -31,6 +34,7 @@ impl Model {
             executed: 0,
             was_restored: false,
             late_signal: None,
+            has_late_interrupt: false,
         }
     }
 
@@ -83,6 +87,10 @@ impl Model {
             Some(Disturbance::KillNew(_)) => self.late_signal = Some(libc::SIGKILL),
             _ if step.operation().is_some() => self.late_signal = None,
             _ => {}
+        }
+        if step.operation() == Some("execute") {
+            self.has_late_interrupt = matches!(step.disturbance, Some(Disturbance::Interrupt(_)))
+                && response.outcome != Outcome::Interrupted;
         }
         match response.state {
             State::Kept => {}
@@ -213,11 +221,12 @@ impl Model {
             }
             State::Restored => vec![self.after_loss(&world.restored().0, step)],
             State::Reset if has_ended && planned => vec![(world.lost(), exact(world).1)],
-            // A call that was stopped may have begun in a new interpreter.
-            State::Reset if is_stopped && self.signal(step).is_some() => {
+            // A call that was stopped, or has ended its interpreter, may have begun in a new one.
+            State::Reset if self.signal(step).is_some() && (is_stopped || has_ended) => {
                 let lost = world.lost();
-                let states = (0..=step.effects.len()).map(|count| lost.after(&step.effects[..count]).0);
-                states.map(|state| (state.stopped(&step.effects), None)).collect()
+                let begun = (0..=step.effects.len()).map(|count| lost.after(&step.effects[..count]).0);
+                let states = begun.map(|state| if has_ended { state.restored().0 } else { state });
+                states.chain([lost.clone()]).map(|state| (state.stopped(&step.effects), None)).collect()
             }
             State::Reset if has_ended || is_stopped => vec![(world.lost().stopped(&step.effects), None)],
             State::Reset => vec![self.after_loss(&world.lost(), step)],
@@ -269,11 +278,16 @@ impl Model {
             if step.timeout().is_some_and(|limit| limit < SHORT) {
                 planned.clone().for_each(|state| add(Outcome::TimedOut, state));
             }
-            if matches!(step.disturbance, Some(Disturbance::Interrupt(_))) {
+            let may_be_interrupted =
+                self.has_late_interrupt || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
+            if may_be_interrupted {
                 planned.for_each(|state| add(Outcome::Interrupted, state));
             }
             if world.is_strict && step.fails {
                 add(Outcome::Exited, State::Restored);
+                if may_be_interrupted {
+                    add(Outcome::Interrupted, State::Restored);
+                }
             }
             if world.is_broken {
                 add(Outcome::Error, State::Kept);
@@ -286,11 +300,20 @@ impl Model {
         let Some(signal) = self.signal(step) else { return endings };
         let left = match (self.language, signal) {
             (Language::Bash, libc::SIGHUP) => State::Restored,
-            // An interactive shell ignores it.
-            (Language::Bash, libc::SIGTERM) => return endings,
+            // An interactive shell ignores it, but not a program that has taken its place.
+            (Language::Bash, libc::SIGTERM) => {
+                let replaced = endings.iter().filter(|ending| ending.state == State::Reset);
+                let ended: Vec<_> = replaced.map(|ending| Ending { exit_code: None, ..*ending }).collect();
+                endings.extend(ended);
+                return endings;
+            }
             _ => State::Reset,
         };
         endings.push(Ending { outcome: ended, state: left, exit_code: None });
+        if self.language == Language::Bash && step.mentions_traps() {
+            // The state from before the call.
+            endings.push(Ending { outcome: ended, state: State::Restored, exit_code: None });
+        }
         for ending in step.endings.clone() {
             // The interpreter was replaced before the call.
             let state = if loss(left) > loss(ending.state) { left } else { ending.state };

@@ -278,7 +278,7 @@ fn answer(draw: &mut Draw<'_>) -> Step {
 fn odd_answer(draw: &mut Draw<'_>) -> Step {
     let (code, content, is_ready) = draw.pick(&[
         ("answer = {}; del answer", "", false),
-        ("answer = 'text'", "text", true),
+        ("answer = 'text'", "text", false),
         ("answer = 0", "0", false),
         ("answer = {'content': None, 'ready': 1}", "", true),
         ("answer = {'content': b'bytes', 'ready': []}", "bytes", false),

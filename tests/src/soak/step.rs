@@ -204,6 +204,12 @@ impl Step {
         }
     }
 
+    /// Bash: true if the code may replace the trap by which the shell hands on its state.
+    pub(crate) fn mentions_traps(&self) -> bool {
+        matches!(&self.request, Request::Document(document)
+            if document["code"].as_str().is_some_and(|code| code.contains("trap") || code.contains("builtin")))
+    }
+
     /// Time limit in seconds.
     pub(crate) fn timeout(&self) -> Option<f64> {
         match &self.request {

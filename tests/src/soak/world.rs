@@ -140,8 +140,10 @@ impl World {
             Language::Bash => self.dir.clone(),
             Language::Python => String::new(),
         };
-        // Programs in the background may go on.
-        let (answer, late) = (self.answer.clone(), self.late.clone());
+        // Programs in the background may go on, and a job that was stopped before it had begun is still a fork of the shell,
+        // with its trap.
+        let (answer, mut late) = (self.answer.clone(), self.late.clone());
+        late.extend(self.at_exit.clone().filter(|_| self.has_stopped_job));
         Self { answer, dir, late, is_noisy: self.is_noisy, ..Self::new(self.language) }
     }
 
@@ -199,7 +201,7 @@ fn without_noise(text: &str) -> String {
         let length = match rest.find('\n') {
             Some(end)
                 if is_job
-                    || ["~bg", "(wd now: ", "+++ ", "bash: warning: deleting stopped job "]
+                    || ["~bg", "(wd now: ", "+++ ", "++++ ", "bash: warning: deleting stopped job "]
                         .iter()
                         .any(|noise| line.starts_with(noise)) =>
             {

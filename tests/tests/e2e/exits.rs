@@ -1,8 +1,12 @@
 //! The shell ends: the call says so, and the next one runs in a new shell.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{Outcome, Response, State};
-use rlm_tests::Worker;
+use rlm_tests::{Setup, Worker, default_python, shell_status};
+use serde_json::json;
 
 const REMEMBER: &str = "x='it'\\''s'; declare -A m=([k]=v); arr=(1 '2 3'); export ex=1; readonly ro=5; f() { echo \"f $x\"; }; \
     alias hi='echo aliased'; shopt -s extglob; set -o pipefail -u; umask 027; mkdir -p sub; cd sub; set -- p 'q r'; \
@@ -210,6 +214,97 @@ fn code_that_mentions_traps_hands_everything_on() {
     let response = worker.call("z=3; trap 'echo bye' EXIT; exit 4");
     assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "exit\nbye\n"), "{response:?}");
     assert_eq!(worker.output("echo $x $y [$z] $RLM_CONTENT"), "1 2 [] answer\n");
+    worker.end();
+}
+
+#[test]
+fn a_state_from_before_the_call_is_called_so() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    for code in ["x=2; trap '' INT; kill -9 $$", "x=2; trap 'echo bye' EXIT; exit 4"] {
+        let response = worker.call(code);
+        assert_eq!((response.outcome, response.state), (Outcome::Exited, State::Restored), "{response:?}");
+        let hint = response.hint.unwrap();
+        assert!(hint.contains("options, working directory and answer from before the call"), "{hint}");
+        assert_eq!(worker.output("echo $x"), "1\n");
+    }
+    let hint = worker.call("x=2; exit").hint.unwrap();
+    assert!(!hint.contains("before"), "{hint}");
+    worker.end();
+}
+
+#[test]
+fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
+    let mut worker = Worker::bash();
+    worker.output("x=1");
+    kill(worker.interpreter(), Signal::SIGKILL).unwrap();
+    let response = worker.call("y=2; exit 12");
+    assert_eq!(
+        (response.outcome, response.state, response.exit_code),
+        (Outcome::Exited, State::Reset, Some(12)),
+        "{response:?}"
+    );
+    let hint = response.hint.unwrap();
+    let told = format!(
+        "since the last call the shell ended with status 137; {NOTHING_ELSE}; the shell ended with status 12; "
+    );
+    assert!(hint.starts_with(&told), "{hint}");
+    assert!(response.stdout.ends_with(&format!("{hint}\n")), "{:?}", response.stdout);
+    assert_eq!(worker.output("echo ${x-gone} $y"), "gone 2\n");
+    worker.end();
+}
+
+#[test]
+fn an_interpreter_that_is_killed_while_it_starts_is_started_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = |interpreter: &std::path::Path| {
+        let wrapper = dir.path().join("interpreter");
+        let text = format!(
+            "#!/bin/sh\nfor kill in {0}/1 {0}/2 {0}/3; do rm $kill 2>/dev/null && kill -9 $$; done\nexec {1} \"$@\"\n",
+            dir.path().display(),
+            interpreter.display()
+        );
+        std::fs::write(&wrapper, text).unwrap();
+        std::fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).unwrap();
+        wrapper
+    };
+    let arm =
+        |kills: &[&str]| kills.iter().for_each(|kill| std::fs::write(dir.path().join(kill), "").unwrap());
+    let bash = program("/bin/bash".as_ref());
+    let mut worker = Setup::bash().env("RLM_BASH", bash.display()).start();
+    worker.output("x=1");
+    arm(&["1", "2"]);
+    assert_eq!(worker.call("exit").state, State::Restored);
+    assert_eq!(worker.output("echo $x"), "1\n");
+    // The state may be what cannot be started with.
+    arm(&["1", "2", "3"]);
+    assert_eq!(worker.call("exit").state, State::Reset);
+    worker.end();
+
+    let mut worker = Setup::python_at(&program(&default_python())).start();
+    arm(&["1", "2"]);
+    assert_eq!(worker.call("import os; os._exit(1)").state, State::Reset);
+    assert_eq!(worker.output("print(1)"), "1\n");
+    arm(&["1", "2", "3"]);
+    worker.send_call("import os; os._exit(1)", json!({}));
+    assert_eq!(shell_status(worker.wait()), 3);
+    let log = std::fs::read_to_string(worker.control.log_file()).unwrap();
+    assert!(log.contains("interpreter ended with status 137 before it was ready"), "{log}");
+    worker.assert_nothing_left();
+}
+
+/// The state does not fit into a pipe, so the shell is still handing it on when the next request comes.
+#[test]
+fn a_shell_that_ends_just_before_a_call_hands_everything_on() {
+    let mut worker = Worker::bash();
+    worker.output("RLM_CONTENT=$(head -c 100000 /dev/zero | tr '\\0' z); x=1");
+    for _ in 0..10 {
+        kill(worker.interpreter(), Signal::SIGHUP).unwrap();
+        // It may have read the request, and says then that it has ended.
+        let response = worker.call("echo $x ${#RLM_CONTENT}");
+        assert_eq!(response.state, State::Restored, "{response:?}");
+        assert_eq!(worker.output("echo $x ${#RLM_CONTENT}"), "1 100000\n");
+    }
     worker.end();
 }
 

@@ -1,10 +1,9 @@
-# Hands the worker the state that the next shell starts with. It is sourced by the EXIT trap when the shell ends, where
-# no signal may interrupt it, and, as second best, before code that may replace that trap. Errexit and onecmd are left
+# Hands the worker the state that the next shell starts with. It is sourced by the EXIT trap when the shell ends, which
+# ignores signals until here, and, as second best, before code that may replace that trap. Errexit and onecmd are left
 # out, or the next shell would end at once as well. Functions come late: if one cannot be read back, the reading ends
 # there. A fork of the shell inherits the trap until it removes it: that one hands on nothing.
 __rlm_status=${__rlm_status-$?} __rlm_options=$-
-[[ /proc/self -ef /proc/$$ ]] || \builtin return "$__rlm_status"
-[[ ! -v __rlm_exiting ]] || \builtin trap '' INT HUP TERM
+if [[ /proc/self -ef /proc/$$ ]]; then
 {
 \builtin trap - DEBUG ERR RETURN
 \builtin set +etxv +o history
@@ -28,6 +27,7 @@ fi
 \builtin printf '%s\n\0@STATE_END@\0' "$__rlm_posix"
 [[ -z $__rlm_posix ]] || \builtin set -o posix
 } >@REPORT@ 2>/dev/null
+fi
 [[ ! -v __rlm_exiting ]] || \builtin trap - INT HUP TERM
 \builtin unset -v __rlm_options __rlm_posix __rlm_exiting
 \builtin eval "\builtin unset -v __rlm_status; \builtin return $__rlm_status"

@@ -183,10 +183,11 @@ impl Model {
             let fresh = World::new(self.language);
             return self.allow(step, response, &step.endings.clone()).map(|()| vec![(fresh, None)]);
         }
+        let is_signalled = self.signals(step).next().is_some();
         // An ending that a signal may have caused says nothing about how much of the code has run.
         let has_ended = matches!(outcome, Outcome::Exited | Outcome::Crashed);
         let planned = step.endings.iter().any(|ending| (ending.outcome, ending.state) == (outcome, state))
-            && !(has_ended && self.signal(step).is_some());
+            && !(has_ended && is_signalled);
         self.allow(step, response, &self.endings(world, step))?;
         let is_stopped = matches!(outcome, Outcome::TimedOut | Outcome::Interrupted);
         let exact = |base: &World| {
@@ -196,7 +197,7 @@ impl Model {
         };
         let begun = || {
             let states = (0..=step.effects.len()).map(|count| world.after(&step.effects[..count]).0);
-            states.map(|state| if is_stopped { state.stopped(&step.effects) } else { state })
+            states.map(|state| if is_stopped || is_signalled { state.stopped(&step.effects) } else { state })
         };
         Ok(match state {
             State::Kept if outcome == Outcome::Error && !planned && !world.is_broken => {
@@ -222,7 +223,7 @@ impl Model {
             State::Restored => vec![self.after_loss(&world.restored().0, step)],
             State::Reset if has_ended && planned => vec![(world.lost(), exact(world).1)],
             // A call that was stopped, or has ended its interpreter, may have begun in a new one.
-            State::Reset if self.signal(step).is_some() && (is_stopped || has_ended) => {
+            State::Reset if is_signalled && (is_stopped || has_ended) => {
                 let lost = world.lost();
                 let begun = (0..=step.effects.len()).map(|count| lost.after(&step.effects[..count]).0);
                 let states = begun.map(|state| if has_ended { state.restored().0 } else { state });
@@ -243,8 +244,8 @@ impl Model {
             |allowed: &&Ending| (allowed.outcome, allowed.state) == (response.outcome, response.state);
         let mut matching = endings.iter().filter(is_of).peekable();
         if matching.peek().is_none() {
-            let worst = endings.iter().map(|ending| loss(ending.state)).max().unwrap_or(0);
-            let class = if loss(response.state) > worst { Class::BrokenPromise } else { Class::WrongEnding };
+            let worst = endings.iter().map(|ending| ending.state).max().unwrap_or(State::Kept);
+            let class = if response.state > worst { Class::BrokenPromise } else { Class::WrongEnding };
             let pairs: Vec<_> = endings.iter().map(|ending| (ending.outcome, ending.state)).collect();
             return Err(Defect::new(class, format!("{:?}, expected one of {pairs:?}", ending(response))));
         }
@@ -275,7 +276,8 @@ impl Model {
         };
         if step.operation() == Some("execute") {
             let planned = step.endings.iter().map(|ending| ending.state).chain([State::Kept]);
-            if step.timeout().is_some_and(|limit| limit < SHORT) {
+            let is_short = step.timeout().is_some_and(|limit| limit < SHORT);
+            if is_short {
                 planned.clone().for_each(|state| add(Outcome::TimedOut, state));
             }
             let may_be_interrupted =
@@ -288,6 +290,9 @@ impl Model {
                 if may_be_interrupted {
                     add(Outcome::Interrupted, State::Restored);
                 }
+                if is_short {
+                    add(Outcome::TimedOut, State::Restored);
+                }
             }
             if world.is_broken {
                 add(Outcome::Error, State::Kept);
@@ -295,40 +300,43 @@ impl Model {
             }
             if world.has_stopped_job && step.endings.iter().any(|ending| ending.outcome == Outcome::Exited) {
                 add(Outcome::Ok, State::Kept);
+                if world.is_strict {
+                    // `exit` is refused, and fails.
+                    add(Outcome::Exited, State::Restored);
+                }
             }
         }
-        let Some(signal) = self.signal(step) else { return endings };
-        let left = match (self.language, signal) {
-            (Language::Bash, libc::SIGHUP) => State::Restored,
-            // An interactive shell ignores it, but not a program that has taken its place.
-            (Language::Bash, libc::SIGTERM) => {
-                let replaced = endings.iter().filter(|ending| ending.state == State::Reset);
-                let ended: Vec<_> = replaced.map(|ending| Ending { exit_code: None, ..*ending }).collect();
-                endings.extend(ended);
-                return endings;
+        for signal in self.signals(step) {
+            // A program that has taken the shell's place dies of any signal.
+            let replaced = step.endings.iter().filter(|ending| ending.state == State::Reset);
+            endings.extend(replaced.map(|ending| Ending { exit_code: None, ..*ending }));
+            let left = match (self.language, signal) {
+                (Language::Bash, libc::SIGHUP) => State::Restored,
+                // An interactive shell ignores it.
+                (Language::Bash, libc::SIGTERM) => continue,
+                _ => State::Reset,
+            };
+            for ending in endings.clone() {
+                // The interpreter was replaced before the call.
+                endings.push(Ending { state: left.max(ending.state), ..ending });
             }
-            _ => State::Reset,
-        };
-        endings.push(Ending { outcome: ended, state: left, exit_code: None });
-        if self.language == Language::Bash && step.mentions_traps() {
-            // The state from before the call.
-            endings.push(Ending { outcome: ended, state: State::Restored, exit_code: None });
-        }
-        for ending in step.endings.clone() {
-            // The interpreter was replaced before the call.
-            let state = if loss(left) > loss(ending.state) { left } else { ending.state };
-            endings.push(Ending { state, ..ending });
+            endings.push(Ending { outcome: ended, state: left, exit_code: None });
+            if self.language == Language::Bash && step.mentions_traps() {
+                // The state from before the call.
+                endings.push(Ending { outcome: ended, state: State::Restored, exit_code: None });
+            }
         }
         endings
     }
 
-    /// The signal that the interpreter may get in this call, or got since the last one.
-    fn signal(&self, step: &Step) -> Option<i32> {
-        match step.disturbance {
+    /// The signals that the interpreter may get in this call, or got since the last one.
+    fn signals(&self, step: &Step) -> impl Iterator<Item = i32> {
+        let own = match step.disturbance {
             Some(Disturbance::KillBefore(signal) | Disturbance::Kill(signal, _)) => Some(signal),
             Some(Disturbance::KillNew(_)) => Some(libc::SIGKILL),
-            _ => self.late_signal,
-        }
+            _ => None,
+        };
+        self.late_signal.into_iter().chain(own)
     }
 
     /// Tells by a number how close a state is that does not fit.
@@ -388,14 +396,6 @@ impl Model {
 
 fn ending(response: &Response) -> (Outcome, State) {
     (response.outcome, response.state)
-}
-
-fn loss(state: State) -> u8 {
-    match state {
-        State::Kept => 0,
-        State::Restored => 1,
-        State::Reset => 2,
-    }
 }
 
 /// True if the text begins and ends as another one does.

@@ -25,7 +25,7 @@ pub struct Report {
     sessions: usize,
     endings: BTreeMap<(Language, String), usize>,
     stop_reasons: BTreeMap<String, usize>,
-    /// The slowest call: its time beyond its time limit, and its kind.
+    /// The slowest call: its time beyond its time limit, and what it was.
     slowest: (Duration, String),
     growth: Vec<(i64, i64)>,
 }
@@ -85,8 +85,8 @@ impl fmt::Display for Report {
         for (reason, count) in &self.stop_reasons {
             writeln!(f, "  rollout: {reason}: {count}")?;
         }
-        let (slowest, kind) = &self.slowest;
-        writeln!(f, "  slowest call: {:.1} s beyond its time limit, {kind}", slowest.as_secs_f64())?;
+        let (slowest, call) = &self.slowest;
+        writeln!(f, "  slowest call: {:.1} s beyond its time limit, {call}", slowest.as_secs_f64())?;
         let most = |of: fn(&(i64, i64)) -> i64| self.growth.iter().map(of).max().unwrap_or(0);
         writeln!(
             f,

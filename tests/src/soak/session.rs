@@ -25,7 +25,7 @@ pub struct Run {
     pub(crate) endings: Vec<String>,
     /// The promise that was broken, after which nothing more was called.
     pub defect: Option<Defect>,
-    /// The longest time that a call took beyond its time limit, and its kind.
+    /// The longest time that a call took beyond its time limit, and the call.
     pub(crate) slowest: (Duration, String),
     /// Growth of a long session's memory in KiB and of its descriptors, from 10 % of its calls to its end.
     pub(crate) growth: Option<(i64, i64)>,
@@ -72,7 +72,11 @@ impl Means {
             let called = host.call(&step);
             let beyond =
                 begun.elapsed().saturating_sub(Duration::from_secs_f64(step.timeout().unwrap_or(0.0)));
-            run.slowest = max(run.slowest, (beyond, step.kind.clone()));
+            let shown = || match step.disturbance {
+                Some(disturbance) => format!("{} with {disturbance:?}", step.kind),
+                None => step.kind.clone(),
+            };
+            run.slowest = max(run.slowest, (beyond, shown()));
             let taken = called.and_then(|response| {
                 run.endings.push(describe(&response));
                 model.take(&step, &response).map_err(|defect| with_context(defect, &response))

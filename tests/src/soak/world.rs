@@ -116,6 +116,7 @@ impl World {
     pub(crate) fn stopped(mut self, effects: &[Effect]) -> Self {
         let text = |effect: &Effect| match effect {
             Effect::Print(text) | Effect::Complain(text) => Some(text.clone()),
+            Effect::Show(name) => Some(format!("{}\n", self.values.get(name).map_or(GONE, String::as_str))),
             _ => None,
         };
         self.late = effects.iter().filter_map(text).collect();
@@ -158,8 +159,10 @@ impl World {
             return true;
         }
         let mut found = found.to_owned();
-        for late in self.late.iter().filter(|late| !expected.contains(*late)) {
-            found = found.replacen(late, "", 1);
+        for late in &self.late {
+            if found.matches(late).count() > expected.matches(late).count() {
+                found = found.replacen(late, "", 1);
+            }
         }
         let mut expected = expected.to_owned();
         for text in [&mut expected, &mut found] {
@@ -197,7 +200,7 @@ fn without_noise(text: &str) -> String {
         kept.push_str(&rest[..at]);
         rest = &rest[at..];
         let line = rest.lines().next().unwrap_or_default();
-        let is_job = rest[1..].split_once(']').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+        let is_job = line[1..].split_once(']').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let length = match rest.find('\n') {
             Some(end)
                 if is_job

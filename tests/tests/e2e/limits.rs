@@ -146,6 +146,20 @@ fn an_interrupt_stops_the_call_and_keeps_the_session() {
     worker.end();
 }
 
+/// A shell that is still at its prompt would take the interrupt there, and a loop that reads the terminal would get the line
+/// that is typed for a shell that was thrown back to it.
+#[test]
+fn an_interrupt_right_after_the_request_reaches_the_code() {
+    let mut worker = Worker::bash();
+    for _ in 0..100 {
+        worker.send_call("while read line; do echo \"$line\"; done 2>/dev/null; echo after", json!({}));
+        worker.signal(Signal::SIGINT);
+        let response = worker.receive();
+        assert!(!response.stdout.contains("builtin"), "{response:?}");
+    }
+    worker.end();
+}
+
 #[test]
 fn an_interrupt_trap_of_the_users_runs() {
     let mut worker = Worker::bash();

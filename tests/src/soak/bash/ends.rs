@@ -8,8 +8,10 @@ use super::{complain, print, quote, set_to};
 
 pub(super) fn exit(draw: &mut Draw<'_>) -> Step {
     let (name, value, code) = (draw.name(), draw.value(), draw.rng.i32(0..256));
-    let how = draw.pick(&["exit", "(exit 1); exit", "die() { exit $1; }; die"]);
-    Step::new("exit", format!("{name}={}; {how} {code}", quote(&value)))
+    // Bash leaves a function with arguments in a bad state if an interrupt hits its `exit`.
+    let how = draw.pick(&["exit CODE", "(exit 1); exit CODE", "die() { exit CODE; }; die"]);
+    let how = how.replace("CODE", &code.to_string());
+    Step::new("exit", format!("{name}={}; {how}", quote(&value)))
         .effects([set_to(name, &value), complain("exit\n")])
         .ends(Outcome::Exited, State::Restored)
         .exit_code(code)

@@ -171,8 +171,7 @@ impl Exchange {
 
     /// The progress of the report when nothing has arrived.
     pub(crate) fn wait(&mut self, now: Instant) -> ReportProgress {
-        let is_arriving = self.marks.has_begun(&self.report);
-        let silent_at = is_arriving.then(|| self.received_at + REPORT_SILENCE);
+        let silent_at = self.is_arriving().then(|| self.received_at + REPORT_SILENCE);
         let Some((report, limit)) = self.unconfirmed.take() else {
             return silent_at.map_or(ReportProgress::Nothing, |until| ReportProgress::Part { until });
         };
@@ -183,6 +182,11 @@ impl Exchange {
         }
         self.unconfirmed = Some((report, limit));
         ReportProgress::Part { until }
+    }
+
+    /// True while a report is on its way.
+    pub(crate) fn is_arriving(&self) -> bool {
+        self.marks.has_begun(&self.report)
     }
 
     /// True while a report waits for its confirmation.

@@ -240,19 +240,23 @@ impl Interpreter for BashSession {
         if self.exchange.is_unconfirmed() {
             return Ok(None);
         }
-        // Before that, the interrupt may not have reached the shell. One that was thrown back may read its commands from the
-        // terminal, and end of file would end it.
-        if is_stopped && !self.exchange.was_asked_again {
-            return Ok(None);
-        }
-        self.terminal.send_eof()?;
-        // A shell that waits for commands without having reported was interrupted in the driver.
-        if self.exchange.is_silent() && self.pipes.is_waited_for(self.shell.pid()) {
+        // A shell that waits for commands without having reported, or that has begun to, was interrupted in the driver.
+        let is_silent = self.exchange.is_silent();
+        if is_silent && self.pipes.is_waited_for(self.shell.pid()) {
             if self.exchange.is_unanswerable() {
                 let how = "could no longer report, perhaps because its limit of descriptors (`ulimit -n`) is too low";
                 return Ok(Some(Death { outcome: Outcome::Exited, exit_code: None, how: how.to_owned() }));
             }
             self.ask_again()?;
+        } else if is_silent && self.exchange.is_arriving() && self.is_at_terminal() {
+            // It has read what was typed before.
+            if !self.terminal.has_input()? {
+                self.ask_again()?;
+            }
+        } else if !is_stopped || self.exchange.was_asked_again {
+            // Before that, the interrupt may not have reached the shell. One that was thrown back may read its commands from the
+            // terminal, and end of file would end it.
+            self.terminal.send_eof()?;
         }
         self.exchange.receive_quiet(&self.pipes)?;
         Ok(None)
@@ -371,12 +375,17 @@ impl BashSession {
     /// before it switched back to our pipe for its commands reads them from the terminal, so the line is typed there.
     fn ask_again(&mut self) -> Result<(), Exit> {
         let line = self.pipes.scripts.ask_again(self.exchange.ask_again());
-        let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
-        let reads_terminal = stdin.is_ok_and(|stdin| stdin == self.terminal.name());
-        if reads_terminal && self.terminal.foreground() == Some(self.shell.pid()) {
+        if self.is_at_terminal() {
             self.terminal.type_text(&line)?;
         }
         self.pipes.send_lines(&line).map_err(Exit::failed)
+    }
+
+    /// True if the shell itself, and no program, reads the terminal.
+    fn is_at_terminal(&self) -> bool {
+        let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
+        stdin.is_ok_and(|stdin| stdin == self.terminal.name())
+            && self.terminal.foreground() == Some(self.shell.pid())
     }
 
     fn after_set_up(&mut self, report: Report) -> Result<CallReport, Exit> {

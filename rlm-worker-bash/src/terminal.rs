@@ -241,8 +241,7 @@ impl Terminal {
     pub(crate) fn send_eof(&mut self) -> Result<(), Errno> {
         // A program may have stopped the terminal's output, and nobody can press Ctrl-Q.
         tcflow(&self.slave, FlowArg::TCOON)?;
-        let mut fds = [PollFd::new(self.slave.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, PollTimeout::ZERO)? > 0 {
+        if self.has_input()? {
             return Ok(());
         }
         let settings = tcgetattr(&self.slave)?;
@@ -268,6 +267,12 @@ impl Terminal {
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// True if something was typed that nobody has read.
+    pub(crate) fn has_input(&self) -> Result<bool, Errno> {
+        let mut fds = [PollFd::new(self.slave.as_fd(), PollFlags::POLLIN)];
+        Ok(poll(&mut fds, PollTimeout::ZERO)? > 0)
     }
 
     /// Types at the terminal.

@@ -16,6 +16,10 @@ use crate::Setup;
 /// The number of calls from which on a session's resources are compared.
 const LONG: usize = 300;
 
+/// Number of calls in a row before which resources are looked at. The least memory counts, since the allocator holds back what
+/// the last large call had, for a while; and the most descriptors.
+const LOOKS: usize = 20;
+
 /// What a session did.
 #[derive(Debug)]
 pub struct Run {
@@ -62,10 +66,13 @@ impl Means {
             slowest: (Duration::ZERO, String::new()),
             growth: None,
         };
-        let mut samples = Vec::new();
+        let places = [length / 10, length / 2, length.saturating_sub(LOOKS)];
+        let mut samples = [None; 3];
         while let Some(step) = next(model.doubts()) {
-            if [length / 10, length / 2].contains(&run.steps.len()) {
-                samples.extend(host.resources());
+            for (place, sample) in places.iter().zip(&mut samples) {
+                if (*place..place + LOOKS).contains(&run.steps.len()) {
+                    *sample = both(*sample, host.resources());
+                }
             }
             run.steps.push(step.clone());
             let begun = Instant::now();
@@ -87,12 +94,11 @@ impl Means {
                 return run;
             }
         }
-        if length >= LONG {
-            samples.extend(host.resources());
-            if let [first, middle, last] = samples[..] {
-                run.growth = Some(growth(first, last));
-                run.defect = grown(first, last).and(grown(middle, last));
-            }
+        if length >= LONG
+            && let [Some(first), Some(middle), Some(last)] = samples
+        {
+            run.growth = Some(growth(first, last));
+            run.defect = grown(first, last).and(grown(middle, last));
         }
         if let Err(defect) = host.end(frame.end) {
             run.defect = Some(defect);
@@ -107,6 +113,14 @@ impl Means {
     }
 }
 
+fn both(one: Option<Resources>, other: Option<Resources>) -> Option<Resources> {
+    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+    Some(Resources {
+        memory_kib: one.memory_kib.min(other.memory_kib),
+        descriptors: one.descriptors.max(other.descriptors),
+    })
+}
+
 fn growth(first: Resources, last: Resources) -> (i64, i64) {
     let difference =
         |first: u64, last: u64| i64::try_from(last).unwrap_or(0) - i64::try_from(first).unwrap_or(0);
@@ -116,9 +130,9 @@ fn growth(first: Resources, last: Resources) -> (i64, i64) {
     )
 }
 
-/// Growth by more than five percent, and the memory that the allocator may hold back at one moment and not at the other.
+/// Growth by more than five percent, and some pages for what only the first calls of a kind need.
 fn grown(first: Resources, last: Resources) -> Option<Defect> {
-    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 256
+    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 128
         || last.descriptors > first.descriptors;
     is_grown.then(|| Defect::new(Class::Growth, format!("{first:?}, then {last:?}")))
 }

@@ -255,6 +255,15 @@ fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
 }
 
 #[test]
+fn a_shell_that_ends_in_the_middle_of_the_driver_hands_everything_on() {
+    let mut worker = Worker::bash();
+    let response = worker.call("x=1; set -- a b; __rlm_n=1 __rlm_o=x __rlm_e=1; exit 3");
+    assert_eq!(response.state, State::Restored, "{response:?}");
+    assert_eq!(worker.output("echo $x $#; declare -p | grep ' __rlm'"), "1 2\n");
+    worker.end();
+}
+
+#[test]
 fn an_interpreter_that_is_killed_while_it_starts_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let program = |interpreter: &std::path::Path| {

@@ -335,13 +335,13 @@ impl Scripts {
     /// the driver, and `$?`.
     fn push_prefix(&self, file: &mut Vec<u8>, code: &str, user: &UserState, driver: Driver) {
         let is_shadowed = driver == Driver::Shadowed;
-        file.extend_from_slice(format!("\\builtin unset -v {CALL}\n").as_bytes());
         let begin = file.len();
         // The shell hands on its state when it ends, by an EXIT trap of ours between calls. The user's own trap runs
         // after it. Code that looks at traps must not see ours.
         let may_lose_hook = is_shadowed || code.contains("trap");
         if may_lose_hook {
-            // Second best: the current state.
+            // Second best: the current state, without the code.
+            file.extend_from_slice(format!("\\builtin unset -v {CALL}; {CALL}=\n").as_bytes());
             file.extend_from_slice(self.dump_state.as_bytes());
         }
         match (user.exit_trap.strip_prefix(b"trap -- '"), is_shadowed || lists_traps(code)) {
@@ -365,13 +365,17 @@ impl Scripts {
         }
         let (prepare_status, set_status) = restore_status(code, user, is_shadowed);
         file.extend_from_slice(prepare_status.as_bytes());
+        let is_plain = file.len() == begin;
+        // As long as this exists, the code has not begun. A DEBUG trap would see it go, and `$_` its name.
+        file.extend_from_slice(format!("\\builtin unset -v {CALL}; \\builtin : ''\n").as_bytes());
+        let unset = file.len();
         push_trap(file, &user.debug_trap);
         push_disabled(file, user);
         file.extend_from_slice(user.builtin_function.as_deref().unwrap_or_default());
         // The last command, so that the user's first command sees its status. It is in a list, so that neither ERR nor
         // errexit takes the status for a failure.
         file.extend_from_slice(set_status.as_bytes());
-        if file.len() > begin {
+        if !is_plain || file.len() > unset {
             file.splice(begin..begin, b"{\n".iter().copied());
             file.extend_from_slice(if driver == Driver::Fast { b"}\n" } else { b"} >/dev/null 2>&1\n" });
         }

@@ -6,7 +6,7 @@
 //! the edge of the worker. [`crate::driver::legend`] explains each token.
 
 use crate::driver::legend::{
-    BAR, BEGIN, CLOSED, DISABLED, END, FUNCTIONS, LIST_END, POSITIONAL, PROMPTS, SAVED, SET, STATE,
+    BAR, BEGIN, CLOSED, DISABLED, EARLY, END, FUNCTIONS, LIST_END, POSITIONAL, PROMPTS, SAVED, SET, STATE,
     STATE_END, TERMINAL, VERSION,
 };
 
@@ -55,6 +55,8 @@ pub(crate) struct Report {
     pub(crate) user: UserState,
     /// The part of the driver after the user's code was skipped, because of an interrupt or a syntax error.
     pub(crate) was_thrown: bool,
+    /// The code has not begun, and the shell may lack what is restored before it.
+    pub(crate) is_early: bool,
     pub(crate) cwd: Vec<u8>,
     pub(crate) ready: Vec<u8>,
     pub(crate) content: Vec<u8>,
@@ -227,6 +229,7 @@ pub(crate) fn complete(bytes: &[u8]) -> Option<(u64, Report)> {
     let report = Report {
         user,
         was_thrown: !thrown.is_empty(),
+        is_early: thrown.ends_with(EARLY.as_bytes()),
         cwd: cwd.to_vec(),
         ready: ready.to_vec(),
         content: content.to_vec(),

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
@@ -27,10 +26,6 @@ use crate::shell::{self, Pipes, ShellError};
 use crate::state::{RawAnswer, SessionState};
 use crate::terminal::{EOF_INTERVAL, Terminal};
 use crate::variables;
-
-/// Longest time for which an interrupt waits until the shell has begun with the request, and the interval at which it looks.
-const LONGEST_BEGINNING: Duration = Duration::from_millis(100);
-const BEGINNING_INTERVAL: Duration = Duration::from_micros(100);
 
 /// The configuration of a bash session.
 #[derive(Clone, Debug)]
@@ -68,8 +63,6 @@ pub struct BashSession {
     /// Output since the end of the last call, which belongs to the next one.
     output: HeadTail,
     exchange: Exchange,
-    /// Bytes of the current request's lines after the first, which bash reads last.
-    later_lines: usize,
     /// True if the shell was restored with a state from before the call that ended the old one.
     has_early_state: bool,
 }
@@ -106,7 +99,6 @@ impl Interpreter for BashSession {
             state: SessionState::new(config.workdir.clone(), &config.answer),
             output: HeadTail::new(config.max_output_bytes),
             exchange,
-            later_lines: 0,
             has_early_state: false,
             config,
         };
@@ -208,7 +200,7 @@ impl Interpreter for BashSession {
 
     fn has_unread_request(&self) -> Result<bool, Exit> {
         // Bash reads all lines of a call at once.
-        Ok(self.exchange.was_asked_once() && self.pipes.unread_commands()? > 0)
+        Ok(self.exchange.was_asked_once() && self.pipes.has_unread_commands()?)
     }
 
     fn advance(&mut self, ready: &[bool], stopped: Option<Outcome>) -> Result<Progress, Exit> {
@@ -263,9 +255,6 @@ impl Interpreter for BashSession {
     }
 
     fn climb(&mut self, rung: Rung) -> Result<(), Exit> {
-        if rung == Rung::Interrupt {
-            self.wait_until_begun()?;
-        }
         if rung == Rung::AskAgain {
             self.exchange.was_asked_again = true;
             self.ask_again()?;
@@ -356,19 +345,8 @@ impl BashSession {
         }
         self.settings = self.terminal.settings();
         self.terminal.begin_call();
-        self.later_lines = call.lines.split_once('\n').map_or(0, |(_, later)| later.len());
         self.pipes.send_lines(&call.lines).map_err(Exit::failed)?;
         Ok(None)
-    }
-
-    /// Waits until the shell has read the first line of the request: at its prompt it would take the interrupt for itself, and
-    /// lose part of the line. It takes microseconds, unless the machine is busy or the shell is stopped.
-    fn wait_until_begun(&self) -> Result<(), Exit> {
-        let deadline = Instant::now() + LONGEST_BEGINNING;
-        while self.pipes.unread_commands()? > self.later_lines && Instant::now() < deadline {
-            thread::sleep(BEGINNING_INTERVAL);
-        }
-        Ok(())
     }
 
     /// Asks for the report again: an interrupt may have hit the second line of the driver. A shell that was thrown back
@@ -403,7 +381,12 @@ impl BashSession {
     }
 
     fn after_code(&mut self, report: Report, stopped: Option<Outcome>) -> CallReport {
-        let Report { mut user, cwd, ready, content, was_thrown, .. } = report;
+        let Report { mut user, cwd, ready, content, was_thrown, is_early, .. } = report;
+        if is_early {
+            let UserState { status, pipe_status, stdin, exec_is_function, is_silenced, .. } = user;
+            let before = std::mem::take(&mut self.state.user);
+            user = UserState { status, pipe_status, stdin, exec_is_function, is_silenced, ..before };
+        }
         if was_thrown && user.options.contains(&b'v') {
             self.exchange.shown_line = Some(self.pipes.scripts.end_line(self.exchange.nonce()));
         }

@@ -110,9 +110,9 @@ impl Pipes {
         is_empty && ours.is_some() && ours == pipe(format!("/proc/{shell}/fd/0"))
     }
 
-    /// Bytes of commands that were sent and that no shell has read.
-    pub(crate) fn unread_commands(&self) -> Result<usize, Errno> {
-        self.commands.as_ref().map_or(Ok(0), waiting_bytes)
+    /// True if commands were sent that no shell has read.
+    pub(crate) fn has_unread_commands(&self) -> Result<bool, Errno> {
+        self.commands.as_ref().map_or(Ok(false), |commands| Ok(waiting_bytes(commands)? > 0))
     }
 
     /// Polls readable when part of a report has arrived.

@@ -11,13 +11,13 @@
 //!
 //! | name | in the shell | value | set by | lives until |
 //! | --- | --- | --- | --- | --- |
-//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; for op `set` also the values) | the first line | the code begins; the end of the report |
+//! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; for op `set` also the values) | the first line; empty: `end.bash`, before `exit.bash` | the code begins |
 //! | `__rlm_status` | `__rlm_s` | `$?` of the code; unset if that is 0 | opening; `rescue.bash` if the code was aborted | the end of the report |
 //! | `__rlm_pipe_status` | `__rlm_p` | array: PIPESTATUS of the code, if it has a pipeline | the line appended to the code | the end of the report |
 //! | `__rlm_options` | `__rlm_o` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
 //! | `__rlm_end_status` | `__rlm_t` | `$?` at the second line: the status of code that was aborted | the second line, or the spare one before it | the end of the report |
 //! | `__rlm_nonce` | `__rlm_y` | nonce of the line that asks for the report | that line | the end of the report |
-//! | `__rlm_thrown` | `__rlm_n` | 1: an interrupt or a syntax error threw the shell out of the code, and `rescue.bash` has quieted it | `rescue.bash` | the end of the report |
+//! | `__rlm_thrown` | `__rlm_n` | 1, and `EARLY` if the code has not begun: an interrupt or a syntax error threw the shell out of the call, and `rescue.bash` has quieted it | `rescue.bash` | the end of the report |
 //! | `__rlm_stdin` | `__rlm_f` | location of the user's standard input: `@SAVED@`, `@CLOSED@`, or empty for the terminal | `stdin.bash` | the end of the report |
 //! | `__rlm_stdin_fd` | `__rlm_i` | descriptor of the user's standard input, if it is saved | `stdin.bash` | the next opening |
 //! | `__rlm_silenced` | `__rlm_w` | 1: a prompt is readonly, so output is redirected between calls | `prompts.bash` | the next opening |
@@ -47,6 +47,7 @@
 //! | `BAR` | report | the shell is alive and starts to report | `BEGIN` |
 //! | `BEGIN` + nonce | report | the report with this nonce | status, PIPESTATUS, `BAR`, options, thrown, location of standard input, exec, silenced, PWD, RLM_READY, RLM_CONTENT, `END` |
 //! | `END` + nonce | report | the report is complete | |
+//! | `EARLY` | report | in thrown: the code has not begun | |
 //! | `TERMINAL`, `SAVED`, `CLOSED` | report | the user's standard input is the terminal, saved, closed | |
 //!
 //! | marker | pipe | means | followed by |
@@ -123,6 +124,7 @@ tokens! { TOKENS:
     BAR = "|"
     BEGIN = "B"
     END = "E"
+    EARLY = "0"
     TERMINAL = "t"
     SAVED = "s"
     CLOSED = "c"

@@ -238,6 +238,7 @@ fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
     let mut worker = Worker::bash();
     worker.output("x=1");
     kill(worker.interpreter(), Signal::SIGKILL).unwrap();
+    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
     let response = worker.call("y=2; exit 12");
     assert_eq!(
         (response.outcome, response.state, response.exit_code),

@@ -146,16 +146,20 @@ fn an_interrupt_stops_the_call_and_keeps_the_session() {
     worker.end();
 }
 
-/// A shell that is still at its prompt would take the interrupt there, and a loop that reads the terminal would get the line
-/// that is typed for a shell that was thrown back to it.
+/// The interrupt may hit the part of the driver that restores the traps.
 #[test]
-fn an_interrupt_right_after_the_request_reaches_the_code() {
+fn an_interrupt_just_before_the_code_loses_no_trap() {
     let mut worker = Worker::bash();
-    for _ in 0..100 {
-        worker.send_call("while read line; do echo \"$line\"; done 2>/dev/null; echo after", json!({}));
-        worker.signal(Signal::SIGINT);
-        let response = worker.receive();
-        assert!(!response.stdout.contains("builtin"), "{response:?}");
+    worker.output("trap 'echo err' ERR; trap 'echo bye' EXIT; PS1=prompt; enable -n printf");
+    for round in 0..200 {
+        worker.send_call("while :; do :; done", json!({"timeout": f64::from(round) / 100_000.0}));
+        assert_eq!(worker.receive().state, State::Kept);
+        let output = worker.output("trap -p ERR EXIT; echo $PS1; enable -n");
+        assert_eq!(
+            output.replace("\n\n", "\n"),
+            "trap -- 'echo err' ERR\ntrap -- 'echo bye' EXIT\nprompt\nenable -n printf\n",
+            "{round}"
+        );
     }
     worker.end();
 }

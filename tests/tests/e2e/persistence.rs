@@ -154,6 +154,7 @@ fn nothing_of_the_driver_is_open_or_set() {
         ),
         "0\n1\n2\n255\n"
     );
+    assert_eq!(worker.output("echo $_"), "\n");
     worker.output("x=1; f() { :; }");
     let seen = worker.output("set; declare -p; declare -f; compgen -v; env; export -p; trap; history; jobs; shopt -p; set -o; dirs; hash 2>&1");
     assert!(!seen.contains("__rlm"), "{seen}");

@@ -7,9 +7,10 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../../rlm-worker-bash/src/driver/legend.rs"]
+mod legend;
 mod driver {
-    #[path = "../../../rlm-worker-bash/src/driver/legend.rs"]
-    pub(crate) mod legend;
+    pub(crate) use super::legend;
 }
 #[path = "../../rlm-worker-bash/src/report.rs"]
 mod report;
@@ -39,7 +40,8 @@ fuzz_target!(|input: Input| {
     let _any = (complete(&input.before), marks.snapshot(&input.before), marks.has_begun(&input.before));
 
     // A variable holds no NUL, and nobody guesses the key.
-    let is_value = |value: &Vec<u8>| !value.contains(&0) && memchr::memmem::find(value, KEY.as_bytes()).is_none();
+    let is_value =
+        |value: &Vec<u8>| !value.contains(&0) && memchr::memmem::find(value, KEY.as_bytes()).is_none();
     let Input { before, nonce, status, options, cwd, ready, content, state, .. } = input;
     if ![&options, &cwd, &ready, &content, &state].into_iter().all(is_value) {
         return;

@@ -130,9 +130,9 @@ fn growth(first: Resources, last: Resources) -> (i64, i64) {
     )
 }
 
-/// Growth by more than five percent, and some pages for what only the first calls of a kind need.
+/// Growth by more than five percent, and by what the allocator keeps once something large was freed.
 fn grown(first: Resources, last: Resources) -> Option<Defect> {
-    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 128
+    let is_grown = last.memory_kib > first.memory_kib + first.memory_kib / 20 + 512
         || last.descriptors > first.descriptors;
     is_grown.then(|| Defect::new(Class::Growth, format!("{first:?}, then {last:?}")))
 }

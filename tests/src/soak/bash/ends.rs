@@ -22,7 +22,7 @@ pub(super) fn errexit(draw: &mut Draw<'_>) -> Step {
     let (name, value) = (draw.name(), draw.value());
     let code = format!("set -e; {name}={}; echo before; false; echo never", quote(&value));
     Step::new("errexit", code)
-        .effects([set_to(name, &value), print("before\n")])
+        .effects([Effect::Strict(true), set_to(name, &value), print("before\n")])
         .ends(Outcome::Exited, State::Restored)
         .exit_code(1)
 }

@@ -235,8 +235,22 @@ impl Host {
         interpreter_of(self.worker.pid())
     }
 
-    /// Memory of the worker's own two processes that is not that of files, and their descriptors.
+    /// Memory of the worker's own two processes that is not that of files, and their descriptors, once two looks see the same:
+    /// the worker may still be making the FIFO for the next response.
     pub(crate) fn resources(&self) -> Option<Resources> {
+        let mut seen = self.resources_now()?;
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(1));
+            let now = self.resources_now()?;
+            if now == seen {
+                break;
+            }
+            seen = now;
+        }
+        Some(seen)
+    }
+
+    fn resources_now(&self) -> Option<Resources> {
         let pids = [self.worker.pid(), *children(self.worker.pid()).first()?];
         let mut resources = Resources { memory_kib: 0, descriptors: 0 };
         for pid in pids {

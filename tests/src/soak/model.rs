@@ -11,6 +11,9 @@ use nix::libc;
 /// A time limit below this may end any call, in seconds.
 const SHORT: f64 = 3.0;
 
+/// Number of calls after its own that an interrupt may stop on a busy machine.
+const LATE_CALLS: u32 = 3;
+
 /// The states that a session may be in, and what was reported about it so far.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -21,9 +24,9 @@ pub(crate) struct Model {
     was_restored: bool,
     /// A signal to the interpreter that may have come after the last call.
     late_signal: Option<i32>,
-    /// True if the host has sent an interrupt that did not stop its call. The process that passes it on may do so only in
-    /// the next call.
-    has_late_interrupt: bool,
+    /// Number of calls that an interrupt may still stop, because the host has sent one that did not stop its own: the process
+    /// that passes it on may come to that only later.
+    late_interrupt_calls: u32,
 }
 
 impl Model {
@@ -34,7 +37,7 @@ impl Model {
             executed: 0,
             was_restored: false,
             late_signal: None,
-            has_late_interrupt: false,
+            late_interrupt_calls: 0,
         }
     }
 
@@ -89,8 +92,12 @@ impl Model {
             _ => {}
         }
         if step.operation() == Some("execute") {
-            self.has_late_interrupt = matches!(step.disturbance, Some(Disturbance::Interrupt(_)))
-                && response.outcome != Outcome::Interrupted;
+            let is_sent = matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
+            self.late_interrupt_calls = match response.outcome {
+                Outcome::Interrupted => 0,
+                _ if is_sent => LATE_CALLS,
+                _ => self.late_interrupt_calls.saturating_sub(1),
+            };
         }
         match response.state {
             State::Kept => {}
@@ -207,7 +214,9 @@ impl Model {
                 begun().map(|next| (next, None)).collect()
             }
             State::Kept => vec![exact(world)],
-            State::Restored if has_ended && planned && !(world.is_strict && step.fails) => {
+            State::Restored
+                if has_ended && planned && !(world.is_strict && (step.fails || world.has_stopped_job)) =>
+            {
                 let (next, output) = exact(world);
                 let (mut restored, said) = next.restored();
                 if step.effects.iter().any(|effect| matches!(effect, Effect::AtExit(_))) {
@@ -281,7 +290,7 @@ impl Model {
                 planned.clone().for_each(|state| add(Outcome::TimedOut, state));
             }
             let may_be_interrupted =
-                self.has_late_interrupt || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
+                self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
             if may_be_interrupted {
                 planned.for_each(|state| add(Outcome::Interrupted, state));
             }

@@ -365,17 +365,16 @@ impl Scripts {
         }
         let (prepare_status, set_status) = restore_status(code, user, is_shadowed);
         file.extend_from_slice(prepare_status.as_bytes());
-        let is_plain = file.len() == begin;
         // As long as this exists, the code has not begun. A DEBUG trap would see it go, and `$_` its name.
-        file.extend_from_slice(format!("\\builtin unset -v {CALL}; \\builtin : ''\n").as_bytes());
-        let unset = file.len();
+        let begin_code = format!("\\builtin unset -v {CALL}; \\builtin : ''\n");
+        file.extend_from_slice(begin_code.as_bytes());
         push_trap(file, &user.debug_trap);
         push_disabled(file, user);
         file.extend_from_slice(user.builtin_function.as_deref().unwrap_or_default());
         // The last command, so that the user's first command sees its status. It is in a list, so that neither ERR nor
         // errexit takes the status for a failure.
         file.extend_from_slice(set_status.as_bytes());
-        if !is_plain || file.len() > unset {
+        if file.len() - begin > begin_code.len() {
             file.splice(begin..begin, b"{\n".iter().copied());
             file.extend_from_slice(if driver == Driver::Fast { b"}\n" } else { b"} >/dev/null 2>&1\n" });
         }

@@ -1,10 +1,10 @@
-//! What is fixed for a session: its language, its seed, and the way it ends.
+//! The settings of a session: its language, its seed, and the way it ends.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is fixed for a session. It is the first line of a replay file.
+/// The settings of a session, which are the first line of its replay file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// Its language.

@@ -57,8 +57,7 @@ impl Grammar {
 impl Step {
     /// True if a cell imports a package of many modules. Python cannot import it any more once that was interrupted.
     fn imports_package(&self) -> bool {
-        matches!(&self.request, Request::Document(document)
-            if document["code"].as_str().is_some_and(|code| code.contains("asyncio")))
+        self.code().is_some_and(|code| code.contains("asyncio"))
     }
 }
 

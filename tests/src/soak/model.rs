@@ -284,24 +284,20 @@ impl Model {
             Language::Python => Outcome::Crashed,
         };
         if step.operation() == Some("execute") {
-            let planned = step.endings.iter().map(|ending| ending.state).chain([State::Kept]);
             let is_short = step.timeout().is_some_and(|limit| limit < SHORT);
-            if is_short {
-                planned.clone().for_each(|state| add(Outcome::TimedOut, state));
-            }
             let may_be_interrupted =
                 self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
-            if may_be_interrupted {
-                planned.for_each(|state| add(Outcome::Interrupted, state));
+            // `set -e` may end the shell, also while the call is being stopped.
+            let at_failure = (world.is_strict && step.fails).then_some(State::Restored);
+            let planned =
+                step.endings.iter().map(|ending| ending.state).chain([State::Kept]).chain(at_failure);
+            for (may_stop, outcome) in
+                [(is_short, Outcome::TimedOut), (may_be_interrupted, Outcome::Interrupted)]
+            {
+                planned.clone().filter(|_| may_stop).for_each(|state| add(outcome, state));
             }
-            if world.is_strict && step.fails {
-                add(Outcome::Exited, State::Restored);
-                if may_be_interrupted {
-                    add(Outcome::Interrupted, State::Restored);
-                }
-                if is_short {
-                    add(Outcome::TimedOut, State::Restored);
-                }
+            if let Some(state) = at_failure {
+                add(Outcome::Exited, state);
             }
             if world.is_broken {
                 add(Outcome::Error, State::Kept);

@@ -71,7 +71,7 @@ impl Means {
         while let Some(step) = next(model.doubts()) {
             for (place, sample) in places.iter().zip(&mut samples) {
                 if (*place..place + LOOKS).contains(&run.steps.len()) {
-                    *sample = both(*sample, host.resources());
+                    *sample = combined(*sample, host.resources());
                 }
             }
             run.steps.push(step.clone());
@@ -113,7 +113,7 @@ impl Means {
     }
 }
 
-fn both(one: Option<Resources>, other: Option<Resources>) -> Option<Resources> {
+fn combined(one: Option<Resources>, other: Option<Resources>) -> Option<Resources> {
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
     Some(Resources {
         memory_kib: one.memory_kib.min(other.memory_kib),

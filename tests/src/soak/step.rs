@@ -206,8 +206,15 @@ impl Step {
 
     /// Bash: true if the code may replace the trap by which the shell hands on its state.
     pub(crate) fn mentions_traps(&self) -> bool {
-        matches!(&self.request, Request::Document(document)
-            if document["code"].as_str().is_some_and(|code| code.contains("trap") || code.contains("builtin")))
+        self.code().is_some_and(|code| code.contains("trap") || code.contains("builtin"))
+    }
+
+    /// The code of a call.
+    pub(crate) fn code(&self) -> Option<&str> {
+        match &self.request {
+            Request::Document(document) => document["code"].as_str(),
+            _ => None,
+        }
     }
 
     /// Time limit in seconds.

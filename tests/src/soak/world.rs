@@ -82,8 +82,8 @@ impl World {
                 self.values.remove(name);
             }
             Effect::Show(name) => {
-                let value = self.values.get(name).map_or(GONE, String::as_str).to_owned();
-                self.print(output, &format!("{value}\n"));
+                let shown = self.shown(name);
+                self.print(output, &shown);
             }
             Effect::ShowDir => self.print(output, &format!("{}\n", self.dir)),
             Effect::Print(text) => self.print(output, text),
@@ -106,6 +106,11 @@ impl World {
         }
     }
 
+    /// The line that shows the value of a name.
+    fn shown(&self, name: &str) -> String {
+        format!("{}\n", self.values.get(name).map_or(GONE, String::as_str))
+    }
+
     fn print(&self, output: &mut Output, text: &str) {
         if !self.is_muted {
             output.stdout.push_str(text);
@@ -116,7 +121,7 @@ impl World {
     pub(crate) fn stopped(mut self, effects: &[Effect]) -> Self {
         let text = |effect: &Effect| match effect {
             Effect::Print(text) | Effect::Complain(text) => Some(text.clone()),
-            Effect::Show(name) => Some(format!("{}\n", self.values.get(name).map_or(GONE, String::as_str))),
+            Effect::Show(name) => Some(self.shown(name)),
             _ => None,
         };
         self.late = effects.iter().filter_map(text).collect();

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -481,6 +481,16 @@ pub fn wait_readable(fd: &impl AsFd, limit: Duration) {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     let ready = poll(&mut fds, PollTimeout::try_from(limit).unwrap()).unwrap();
     assert_eq!(ready, 1, "nothing to read on descriptor {} within {limit:?}", fd.as_fd().as_raw_fd());
+}
+
+/// Writes a program: a script with its `#!` line.
+///
+/// # Panics
+/// It cannot be written.
+pub fn write_program(path: &Path, text: &str) {
+    fs::write(path, text).expect("a program can be written");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(path, executable).expect("its owner may change its mode");
 }
 
 /// The children of a process.

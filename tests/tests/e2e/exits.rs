@@ -1,8 +1,5 @@
 //! The shell ends: the call says so, and the next one runs in a new shell.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-
 use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_tests::{Setup, Worker, default_python, shell_status};
@@ -26,6 +23,12 @@ fn ended(response: &Response, state: State, exit_code: i32) {
     let hint = response.hint.as_deref().unwrap_or_default();
     assert!(hint.starts_with(&format!("the shell ended with status {exit_code}; ")), "{hint}");
     assert_eq!((response.answer.ready, response.answer.content.as_str()), (true, "answer"));
+}
+
+/// Ends the shell between two calls, and waits until it is gone.
+fn end_idle_shell(worker: &Worker, signal: Signal) {
+    kill(worker.interpreter(), signal).unwrap();
+    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
 }
 
 #[track_caller]
@@ -128,9 +131,7 @@ fn a_shell_that_closed_its_output_before_it_ended() {
 fn a_shell_killed_between_calls_is_noticed_and_replaced() {
     let mut worker = Worker::bash();
     worker.output("RLM_CONTENT=answer; RLM_READY=1");
-    let shell = worker.interpreter();
-    kill(shell, Signal::SIGKILL).unwrap();
-    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
+    end_idle_shell(&worker, Signal::SIGKILL);
     let response = worker.call("echo on $RLM_CONTENT");
     let hint = format!("since the last call the shell ended with status 137; {NOTHING_ELSE}");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Reset));
@@ -237,8 +238,7 @@ fn a_state_from_before_the_call_is_called_so() {
 fn a_shell_that_was_replaced_and_ends_in_the_next_call_has_lost_its_state() {
     let mut worker = Worker::bash();
     worker.output("x=1");
-    kill(worker.interpreter(), Signal::SIGKILL).unwrap();
-    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
+    end_idle_shell(&worker, Signal::SIGKILL);
     let response = worker.call("y=2; exit 12");
     assert_eq!(
         (response.outcome, response.state, response.exit_code),
@@ -274,8 +274,7 @@ fn an_interpreter_that_is_killed_while_it_starts_is_started_again() {
             dir.path().display(),
             interpreter.display()
         );
-        std::fs::write(&wrapper, text).unwrap();
-        std::fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).unwrap();
+        rlm_tests::write_program(&wrapper, &text);
         wrapper
     };
     let arm =
@@ -331,9 +330,7 @@ fn a_root_that_is_removed_does_not_end_the_worker() {
 fn a_shell_that_ends_between_calls_hands_on_a_large_state() {
     let mut worker = Worker::bash();
     worker.output("big=$(head -c 1000000 /dev/zero | tr '\\0' x)");
-    let shell = worker.interpreter();
-    kill(shell, Signal::SIGHUP).unwrap();
-    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
+    end_idle_shell(&worker, Signal::SIGHUP);
     let response = worker.call("echo ${#big}");
     assert_eq!((response.outcome, response.state), (Outcome::Ok, State::Restored), "{response:?}");
     assert_eq!(response.stdout, "1000000\n");
@@ -449,8 +446,7 @@ fn a_restored_shell_has_nothing_of_the_driver() {
         assert_eq!(worker.output("declare -p | grep ' __rlm'; declare -F"), "", "{change}");
     }
     worker.output("x=2; exec </dev/null");
-    kill(worker.interpreter(), Signal::SIGHUP).unwrap();
-    rlm_tests::wait_until("the shell is reaped", || rlm_tests::children(worker.server()).is_empty());
+    end_idle_shell(&worker, Signal::SIGHUP);
     let response = worker.call("echo $x; declare -p | grep ' __rlm'; [ -t 0 ] && echo terminal");
     assert_eq!((response.state, response.stdout.as_str()), (State::Restored, "2\nterminal\n"));
     worker.end();

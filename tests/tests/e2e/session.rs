@@ -207,8 +207,7 @@ exec sleep 1000
         starts = starts.display(),
         real = program("rlm-worker-bash").display()
     );
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    rlm_tests::write_program(&script, &text);
     block_on(async {
         let config = SessionConfig { worker: script, margin: Duration::from_millis(300), ..config() };
         let mut session = Session::start(config).await.unwrap();

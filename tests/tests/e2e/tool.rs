@@ -389,8 +389,7 @@ fn a_worker_that_cannot_start_is_tried_twice() {
         place.path("tmp").parent().unwrap().display(),
         program("rlm-worker-bash").display()
     );
-    std::fs::write(&worker, script).unwrap();
-    std::fs::set_permissions(&worker, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    rlm_tests::write_program(&worker, &script);
     let mut config = config(&place, ReplLanguage::Bash);
     config.session.worker = worker;
     block_on(async {

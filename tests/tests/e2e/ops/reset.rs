@@ -310,8 +310,7 @@ fn a_worker_can_be_ended_while_it_resets() {
         "#!/bin/bash\n[ ! -e {0} ] || {{ touch {0}.again; exec sleep 1000; }}\ntouch {0}\nexec -a bash /bin/bash \"$@\"\n",
         started.display()
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    rlm_tests::write_program(&script, &text);
     let mut worker = Setup::bash().env("RLM_BASH", script.display()).start();
     worker.send(json!({"op": "reset", "seq": 1}).to_string().as_bytes());
     let again = started.with_extension("again");

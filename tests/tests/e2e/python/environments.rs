@@ -175,9 +175,8 @@ fn a_python_that_cannot_be_used_is_named_with_the_reason() {
         "/bin/false ended with status 1 before it was ready",
     );
     let old = dir.path().join("python3.9");
-    fs::write(&old, "#!/bin/sh\necho 'CPython 3.10 or newer is needed, this is 3.9.2' >&2\nexit 1\n")
-        .unwrap();
-    fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let says_its_age = "#!/bin/sh\necho 'CPython 3.10 or newer is needed, this is 3.9.2' >&2\nexit 1\n";
+    rlm_tests::write_program(&old, says_its_age);
     says(
         fails_to_start(&worker, &["--python", old.to_str().unwrap()], &[]),
         "CPython 3.10 or newer is needed, this is 3.9.2",

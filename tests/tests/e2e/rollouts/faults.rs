@@ -196,9 +196,7 @@ impl Sink for Swap {
     fn entry(&self, entry: &Entry) {
         if matches!(entry.event, Event::CallStarted(_)) {
             std::fs::remove_file(&self.0).unwrap();
-            std::fs::write(&self.0, "#!/bin/sh\nexec sleep 600\n").unwrap();
-            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(&self.0, executable).unwrap();
+            rlm_tests::write_program(&self.0, "#!/bin/sh\nexec sleep 600\n");
         }
     }
 }

@@ -64,7 +64,7 @@ fuzz_target!(|input: Input| {
         content.clone(),
         text(format!("{END}{nonce}")),
     ]);
-    // What an interrupt cut short is followed by a NUL at the latest.
+    // The end of a token that an interrupt cut short.
     let (found, report) = complete(&[&before[..], b"\0", &end].concat()).expect("it is complete");
     assert_eq!((found, report.user.status), (nonce.into(), status.into()));
     assert_eq!((&report.user.options, &report.cwd), (&options, &cwd));

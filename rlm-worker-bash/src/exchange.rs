@@ -70,8 +70,6 @@ pub(crate) struct Exchange {
     unanswered: u32,
     /// The report of a call that was stopped, and the deadline for its confirmation.
     unconfirmed: Option<(Box<Report>, Instant)>,
-    /// True once the ladder has asked for the report again.
-    pub(crate) was_asked_again: bool,
     /// A line of the driver that shows in the output, to be removed from it.
     pub(crate) shown_line: Option<String>,
 }
@@ -90,7 +88,6 @@ impl Exchange {
             looked_at: 0,
             unanswered: 0,
             unconfirmed: None,
-            was_asked_again: false,
             shown_line: None,
         }
     }

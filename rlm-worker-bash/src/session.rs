@@ -22,7 +22,7 @@ use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
 use crate::report::{Report, Snapshot, UserState};
-use crate::shell::{self, Pipes, ShellError};
+use crate::shell::{self, Pipes, Reads, ShellError};
 use crate::state::{RawAnswer, SessionState};
 use crate::terminal::{EOF_INTERVAL, Terminal};
 use crate::variables;
@@ -240,14 +240,16 @@ impl Interpreter for BashSession {
                 return Ok(Some(Death { outcome: Outcome::Exited, exit_code: None, how: how.to_owned() }));
             }
             self.ask_again()?;
-        } else if is_silent && self.exchange.is_arriving() && self.is_at_terminal() {
+        } else if is_silent
+            && (is_stopped || self.exchange.is_arriving())
+            && self.at_terminal() == Some(Reads::Commands)
+        {
             // It has read what was typed before.
             if !self.terminal.has_input()? {
                 self.ask_again()?;
             }
-        } else if !is_stopped || self.exchange.was_asked_again {
-            // Before that, the interrupt may not have reached the shell. One that was thrown back may read its commands from the
-            // terminal, and end of file would end it.
+        } else if !is_stopped || self.at_terminal() == Some(Reads::Input) {
+            // One that waits would end a shell that an interrupt throws back and that reads its commands from the terminal.
             self.terminal.send_eof()?;
         }
         self.exchange.receive_quiet(&self.pipes)?;
@@ -255,9 +257,11 @@ impl Interpreter for BashSession {
     }
 
     fn climb(&mut self, rung: Rung) -> Result<(), Exit> {
-        if rung == Rung::AskAgain {
-            self.exchange.was_asked_again = true;
-            self.ask_again()?;
+        match rung {
+            // As Ctrl-C does: the end of file that waits for a reader must not reach a shell that is thrown back.
+            Rung::Interrupt => self.terminal.flush_input(),
+            Rung::AskAgain => self.ask_again()?,
+            _ => {}
         }
         ladder::climb(rung, &self.shell, &self.terminal);
         Ok(())
@@ -353,17 +357,19 @@ impl BashSession {
     /// before it switched back to our pipe for its commands reads them from the terminal, so the line is typed there.
     fn ask_again(&mut self) -> Result<(), Exit> {
         let line = self.pipes.scripts.ask_again(self.exchange.ask_again());
-        if self.is_at_terminal() {
+        if self.at_terminal() == Some(Reads::Commands) {
             self.terminal.type_text(&line)?;
         }
         self.pipes.send_lines(&line).map_err(Exit::failed)
     }
 
-    /// True if the shell itself, and no program, reads the terminal.
-    fn is_at_terminal(&self) -> bool {
-        let stdin = std::fs::read_link(format!("/proc/{}/fd/0", self.shell.pid()));
-        stdin.is_ok_and(|stdin| stdin == self.terminal.name())
-            && self.terminal.foreground() == Some(self.shell.pid())
+    /// Who the shell reads the terminal for, if it does so itself, and no program.
+    fn at_terminal(&self) -> Option<Reads> {
+        let shell = self.shell.pid();
+        let stdin = std::fs::read_link(format!("/proc/{shell}/fd/0"));
+        let is_there = stdin.is_ok_and(|stdin| stdin == self.terminal.name())
+            && self.terminal.foreground() == Some(shell);
+        is_there.then(|| shell::reads(shell)).flatten()
     }
 
     fn after_set_up(&mut self, report: Report) -> Result<CallReport, Exit> {

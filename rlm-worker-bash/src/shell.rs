@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{Pid, pipe2, read};
 use rlm_core::shell::quoted;
@@ -200,6 +201,27 @@ pub(crate) fn start(
     // SAFETY: taking the terminal is one system call.
     let started = unsafe { Process::spawn(&mut command, confinement, || terminal::take_terminal(1)) };
     started.map_err(|source| ShellError::Start { bash: bash.to_owned(), cwd: cwd.to_owned(), source })
+}
+
+/// Who a shell reads its standard input for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// For itself: commands.
+    Commands,
+    /// For the code, such as for the builtin `read`.
+    Input,
+}
+
+/// Who a shell waits for input for. Bash 5.2 reads commands 1,024 bytes at a time, and what its builtins read from a terminal
+/// 4,096 or one. Where these cannot be told apart, because bash is older or the system does not tell, it may be commands.
+pub(crate) fn reads(shell: Pid) -> Option<Reads> {
+    // Number and arguments of its system call: descriptor, buffer, size.
+    let Ok(call) = std::fs::read_to_string(format!("/proc/{shell}/syscall")) else {
+        return Some(Reads::Commands);
+    };
+    let mut words = call.split(' ');
+    (words.next()? == libc::SYS_read.to_string()).then_some(())?;
+    Some(if ["0x1", "0x1000"].contains(&words.nth(2)?) { Reads::Input } else { Reads::Commands })
 }
 
 /// Asks another bash whether code is complete. False if it cannot be asked.

@@ -283,7 +283,7 @@ impl Terminal {
         }
     }
 
-    /// Ends a call: an end of file that was not read must not reach a background job.
+    /// Discards what nobody has read: at the end of a call, an end of file must not reach a background job.
     pub(crate) fn flush_input(&self) {
         // Nobody typed this input, so nothing is lost.
         let _nothing_to_flush = tcflush(&self.slave, FlushArg::TCIFLUSH);

@@ -146,6 +146,39 @@ fn an_interrupt_stops_the_call_and_keeps_the_session() {
     worker.end();
 }
 
+/// The interrupt may come while the shell starts a program, and throw it back twice: once at once, and once when that program
+/// ends. It then reads its commands from the terminal, where an end of file for readers may still lie.
+#[test]
+fn an_interrupt_between_two_programs_keeps_the_session() {
+    let mut worker = Worker::bash();
+    let begun = worker.fs_root().join("begun");
+    for round in 0..40 {
+        worker.send_call(&format!("x={round}; touch begun; sleep 1000; x=no"), json!({}));
+        while !begun.exists() {
+            std::hint::spin_loop();
+        }
+        worker.signal(Signal::SIGINT);
+        let response = worker.receive();
+        assert_eq!((response.outcome, response.state), (Outcome::Interrupted, State::Kept), "{response:?}");
+        assert_eq!(worker.output("rm begun; echo $x"), format!("{round}\n"));
+    }
+    worker.end();
+}
+
+/// The driver types at the terminal where a shell that was thrown back reads its commands, and nowhere else.
+#[test]
+fn code_that_reads_the_terminal_gets_end_of_file_and_no_line_of_the_driver() {
+    let mut worker = Worker::bash();
+    for reader in ["read -r line", "mapfile -n 1 line"] {
+        let code =
+            format!("trap '' INT; for i in 1 2 3; do {reader}; echo \"[${{line[*]}}]\"; done; trap - INT");
+        let response = worker.call_with(&code, json!({"timeout": 0.06}));
+        assert_eq!((response.outcome, response.state), (Outcome::TimedOut, State::Kept), "{response:?}");
+        assert_eq!(response.stdout, "[]\n[]\n[]\n", "{reader}");
+    }
+    worker.end();
+}
+
 /// The interrupt may hit the part of the driver that restores the traps.
 #[test]
 fn an_interrupt_just_before_the_code_loses_no_trap() {

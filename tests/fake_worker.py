@@ -60,6 +60,9 @@ def serve(request):
     if op == "execute":
         calls += 1
         done = subprocess.run(["bash", "-c", request["code"]], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        if DEFECT == "leaves-a-process" and "sleep" in request["code"]:
+            while not any(is_sleep(pid) for pid in marked()):
+                pass
         return respond(seq, stdout=done.stdout.decode(), exit_code=done.returncode)
     return respond(seq, state="reset" if op == "reset" else "kept")
 
@@ -78,12 +81,24 @@ def requests(fifo):
         text = b""
 
 
+def marked():
+    """The processes of the session."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
+            if b"RLM_CONFORMANCE_MARK=" + MARK in environ.read().split(b"\0") and int(pid) != os.getpid():
+                yield int(pid)
+
+
+def is_sleep(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as name:
+        return name.read() == "sleep\n"
+
+
 def end_everything():
     if DEFECT != "leaves-a-process":
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:
-                if b"RLM_CONFORMANCE_MARK=" + MARK in environ.read().split(b"\0") and int(pid) != os.getpid():
-                    os.kill(int(pid), signal.SIGKILL)
+        for pid in marked():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
     if DEFECT != "keeps-the-ready-flag":
         os.remove(path("rlm_ready"))
 

@@ -12,7 +12,7 @@ pub mod tree;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -500,19 +500,29 @@ pub fn children(pid: Pid) -> Vec<Pid> {
     list.split_ascii_whitespace().map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Number of open descriptors of a process of a worker that has served a plain host, once it is idle: then the server has the
-/// writers of this response FIFO and of the next one, and a handle of the last one. The guard has none of them.
+/// Number of open descriptors of a process of a worker, without those of response FIFOs, of which a server that is idle has at
+/// most four, and a guard none.
 #[must_use]
 pub fn open_descriptors(pid: Pid) -> usize {
-    let links = || descriptors(pid).filter_map(|fd| fs::read_link(fd.path()).ok());
-    let count = |end: &str| links().filter(|link| link.to_string_lossy().ends_with(end)).count();
-    let counts = || ["/rlm_res", "/rlm_res.new", "/rlm_res (deleted)"].map(count);
-    wait_until("the response FIFOs are prepared", || [[0; 3], [1; 3]].contains(&counts()));
-    descriptors(pid).count()
+    let count = || descriptors(pid).unwrap();
+    wait_until("the response FIFOs are closed", || count().of_responses <= 4);
+    count().others
 }
 
-fn descriptors(pid: Pid) -> impl Iterator<Item = fs::DirEntry> {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten()
+/// The numbers of open descriptors of a process.
+pub(crate) struct Descriptors {
+    of_responses: usize,
+    pub(crate) others: usize,
+}
+
+pub(crate) fn descriptors(pid: Pid) -> io::Result<Descriptors> {
+    let mut counts = Descriptors { of_responses: 0, others: 0 };
+    for fd in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        let link = fs::read_link(fd.path()).unwrap_or_default();
+        let is_response = link.to_string_lossy().contains("/rlm_res");
+        *if is_response { &mut counts.of_responses } else { &mut counts.others } += 1;
+    }
+    Ok(counts)
 }
 
 /// True if this process runs a single test. Otherwise runs the test with this path in a process of its own.

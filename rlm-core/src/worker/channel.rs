@@ -127,6 +127,11 @@ impl Channel {
         })
     }
 
+    /// Does ahead of the next response what takes time.
+    pub(super) fn prepare(&mut self) {
+        self.responses.prepare();
+    }
+
     /// True if another worker, or anything else, has taken the place of the command FIFO.
     #[must_use]
     pub fn is_replaced(&self) -> bool {
@@ -367,8 +372,7 @@ impl Channel {
             .map_err(|_panic| Exit::failed("the thread that opens the response FIFO panicked"))?;
         let fifo = fifo.map_err(|source| failed("open", self.responses.path(), source))?;
         fcntl(&fifo, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        self.responses.opened(fifo);
-        Ok(())
+        self.responses.opened(fifo).map_err(|source| failed("open", self.responses.path(), source))
     }
 }
 

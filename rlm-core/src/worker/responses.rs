@@ -38,20 +38,29 @@ use crate::sys::waiting_bytes;
 pub(super) struct ResponseFifos {
     path: PathBuf,
     spare_path: PathBuf,
-    /// Writer of the FIFO at the path. None: no spare could be made, so it is opened when a host is there.
-    current: Option<OwnedFd>,
-    /// Writer of the FIFO that takes its place.
-    spare: Option<OwnedFd>,
-    /// The FIFO of the last response, opened neither for reading nor for writing.
+    /// The FIFO at the path. None: no spare could be made, so it is opened when a host is there.
+    current: Option<Fifo>,
+    /// The FIFO that takes its place.
+    spare: Option<Fifo>,
+    /// The handle of the FIFO of the last response, and of the one before, which goes when there is time.
     last: Option<OwnedFd>,
-    /// Writer of a FIFO that a host holds open.
-    held: Option<OwnedFd>,
+    retired: Option<OwnedFd>,
+    /// A FIFO that a host holds open.
+    held: Option<Fifo>,
+}
+
+/// A FIFO that is open for writing.
+#[derive(Debug)]
+struct Fifo {
+    writer: OwnedFd,
+    /// Opened neither for reading nor for writing.
+    handle: OwnedFd,
 }
 
 /// The FIFO for one response.
 #[derive(Debug)]
 pub(super) struct Target {
-    writer: OwnedFd,
+    fifo: Fifo,
     /// A host holds it open for all responses.
     is_held: bool,
     /// Bytes of the response that were written.
@@ -78,8 +87,15 @@ impl ResponseFifos {
         let (path, spare_path) = (control.response_fifo(), control.spare_response_fifo());
         let current = make(&spare_path)?;
         fs::rename(&spare_path, &path).map_err(Exit::failed)?;
-        let mut fifos =
-            Self { path, spare_path, current: Some(current), spare: None, last: None, held: None };
+        let mut fifos = Self {
+            path,
+            spare_path,
+            current: Some(current),
+            spare: None,
+            last: None,
+            retired: None,
+            held: None,
+        };
         fifos.prepare();
         Ok(fifos)
     }
@@ -94,7 +110,7 @@ impl ResponseFifos {
     /// There is nothing at the path.
     pub(super) fn is_in_place(&self) -> io::Result<bool> {
         match &self.current {
-            Some(current) => Ok(identity(current)? == identity_at(&self.path)?),
+            Some(current) => Ok(identity(&current.handle)? == identity_at(&self.path)?),
             None => identity_at(&self.path).map(|_found| true),
         }
     }
@@ -102,18 +118,19 @@ impl ResponseFifos {
     /// The FIFO for the next response, if a host is there to read it.
     pub(super) fn target(&mut self) -> Option<Target> {
         if self.current.is_none() {
-            self.current = open_writer(&self.path, OFlag::O_NONBLOCK).ok();
+            self.current = open_writer(&self.path, OFlag::O_NONBLOCK).and_then(Fifo::of).ok();
         }
         if self.has_new_reader() {
-            return self.replace().map(|writer| Target { writer, is_held: false, written: 0 });
+            return self.replace().map(|fifo| Target { fifo, is_held: false, written: 0 });
         }
         self.held.take_if(|held| !has_reader(held));
         if self.held.is_none() && self.is_last_held() {
             let last = self.last.take()?;
-            self.held = open_writer(&by_descriptor(&last), OFlag::O_NONBLOCK).ok();
+            let writer = open_writer(&by_descriptor(&last), OFlag::O_NONBLOCK).ok();
+            self.held = writer.map(|writer| Fifo { writer, handle: last });
             self.remove_spare();
         }
-        self.held.take().map(|writer| Target { writer, is_held: true, written: 0 })
+        self.held.take().map(|fifo| Target { fifo, is_held: true, written: 0 })
     }
 
     /// What has become of the response that was written to this FIFO.
@@ -124,7 +141,7 @@ impl ResponseFifos {
         Ok(if !target.is_unread()? {
             Fate::Begun
         // What has readers may be a copy in a process that the host has forked, while the host itself waits at the path.
-        } else if !has_reader(&target.writer) || self.has_new_reader() {
+        } else if !has_reader(&target.fifo) || self.has_new_reader() {
             Fate::Lost
         } else {
             Fate::Waiting
@@ -137,25 +154,29 @@ impl ResponseFifos {
     }
 
     /// Takes a writer that was opened at the path when a host came.
-    pub(super) fn opened(&mut self, writer: OwnedFd) {
-        self.current.get_or_insert(writer);
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(super) fn opened(&mut self, writer: OwnedFd) -> io::Result<()> {
+        if self.current.is_none() {
+            self.current = Some(Fifo::of(writer)?);
+        }
+        Ok(())
     }
 
     /// Ends the reading of a response that was delivered.
     pub(super) fn finish(&mut self, target: Target) {
         if target.is_held {
-            self.held = Some(target.writer);
+            self.held = Some(target.fifo);
         } else {
             self.abandon(target);
-            self.prepare();
         }
     }
 
     /// Lets go of the FIFO of a response that has to be delivered again.
     pub(super) fn abandon(&mut self, target: Target) {
-        let handle =
-            OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(by_descriptor(&target.writer));
-        self.last = handle.ok().map(OwnedFd::from);
+        drop(target.fifo.writer);
+        self.retired = self.last.replace(target.fifo.handle);
     }
 
     /// True if a host has opened the path.
@@ -163,19 +184,27 @@ impl ResponseFifos {
         self.current.as_ref().is_some_and(has_reader)
     }
 
-    /// Puts the spare FIFO at the path, and returns the writer of the one that was there.
-    fn replace(&mut self) -> Option<OwnedFd> {
-        if self.spare.is_none() {
-            self.prepare();
-        }
+    /// Puts the spare FIFO at the path, and returns the one that was there.
+    fn replace(&mut self) -> Option<Fifo> {
+        self.make_spare();
         let spare = self.spare.take().filter(|_| fs::rename(&self.spare_path, &self.path).is_ok());
         std::mem::replace(&mut self.current, spare)
     }
 
-    /// Makes the next FIFO. If the disk is full, the one at the path serves for another response: the host may then meet one
-    /// of the faults above.
-    fn prepare(&mut self) {
-        self.spare = make(&self.spare_path).ok();
+    /// Does ahead of the next response what takes time.
+    pub(super) fn prepare(&mut self) {
+        self.retired = None;
+        if self.held.is_none() {
+            self.make_spare();
+        }
+    }
+
+    /// Makes the next FIFO, unless there is one. If the disk is full, the one at the path serves for another response: the
+    /// host may then meet one of the faults above.
+    fn make_spare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = make(&self.spare_path).ok();
+        }
     }
 
     /// True if the FIFO of the last response has a writer, which is not ours. Once it has none, it is of no use.
@@ -209,23 +238,31 @@ impl Target {
     /// # Errors
     /// `EAGAIN` if the FIFO is full, `EPIPE` if it has no reader.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        let count = write(&self.writer, bytes)?;
+        let count = write(&self.fifo.writer, bytes)?;
         self.written += count;
         Ok(count)
     }
 
     /// True if nobody has read any of the bytes written.
     pub(super) fn is_unread(&self) -> Result<bool, Errno> {
-        Ok(waiting_bytes(&self.writer)? >= self.written)
+        Ok(waiting_bytes(&self.fifo.writer)? >= self.written)
     }
 
     pub(super) fn writer(&self) -> BorrowedFd<'_> {
-        self.writer.as_fd()
+        self.fifo.writer.as_fd()
+    }
+}
+
+impl Fifo {
+    fn of(writer: OwnedFd) -> io::Result<Self> {
+        let path = by_descriptor(&writer);
+        let handle = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into();
+        Ok(Self { writer, handle })
     }
 }
 
 /// Makes a FIFO and opens its writer. No reader is needed, because for a moment it is open for both.
-fn make(path: &Path) -> Result<OwnedFd, Exit> {
+fn make(path: &Path) -> Result<Fifo, Exit> {
     make_fifo(path).map_err(Exit::failed)?;
     let _both = OpenOptions::new()
         .read(true)
@@ -233,7 +270,7 @@ fn make(path: &Path) -> Result<OwnedFd, Exit> {
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
         .map_err(Exit::failed)?;
-    open_writer(path, OFlag::O_NONBLOCK).map_err(Exit::failed)
+    open_writer(path, OFlag::O_NONBLOCK).and_then(Fifo::of).map_err(Exit::failed)
 }
 
 pub(super) fn open_writer(path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
@@ -253,8 +290,8 @@ pub(super) fn identity_at(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// A pipe without a reader polls as broken for its writer.
-fn has_reader(writer: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(writer.as_fd(), PollFlags::empty())];
+fn has_reader(fifo: &Fifo) -> bool {
+    let mut fds = [PollFd::new(fifo.writer.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO) == Ok(0)
 }
 

@@ -90,7 +90,7 @@ impl Server<'_> {
     ) -> Result<(), Exit> {
         let frame = channel.next_frame(events, session)?;
         let response = match parse(frame) {
-            Ok(request) => self.handle(request, session, events)?,
+            Ok(request) => self.handle(request, session, channel, events)?,
             Err(bad) => self.refuse(bad),
         };
         if channel.respond(&response, events, session)? == Delivery::GivenUp {
@@ -103,12 +103,14 @@ impl Server<'_> {
         &mut self,
         request: Request,
         session: &mut Supervisor<I>,
+        channel: &mut Channel,
         events: &Events,
     ) -> Result<Response, Exit> {
+        let mut meanwhile = || channel.prepare();
         match request {
             Request::Execute(call) => {
                 let number = self.execution_count + 1;
-                let timed = Timed::run(events, || session.execute(&call, number, events))?;
+                let timed = Timed::run(events, || session.execute(&call, number, &mut meanwhile, events))?;
                 self.execution_count = number;
                 let rest = |entry| HistoryEntry { code: call.code, source: call.source, ..entry };
                 let mut response = self.record(timed, Operation::Execute, call.seq, rest)?;
@@ -122,7 +124,7 @@ impl Server<'_> {
                 self.record(timed, Operation::Reset, seq, |entry| entry)
             }
             Request::Set { seq, variables } => {
-                let timed = Timed::run(events, || session.set(&variables, events))?;
+                let timed = Timed::run(events, || session.set(&variables, &mut meanwhile, events))?;
                 let (variables, variables_omitted) = bounded(variables);
                 let rest = |entry| HistoryEntry { variables: Some(variables), variables_omitted, ..entry };
                 self.record(timed, Operation::Set, seq, rest)

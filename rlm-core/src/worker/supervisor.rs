@@ -55,27 +55,34 @@ impl<I: Interpreter> Supervisor<I> {
         Ok(Self { interpreter, confinement, exec_timeout, reset_failed: false })
     }
 
-    /// Runs the code of the session's `number`-th call.
+    /// Runs the code of the session's `number`-th call. `meanwhile` is called while it runs, when this worker has nothing to do.
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end; the call is then abandoned.
-    pub fn execute(&mut self, call: &Execute, number: u64, events: &Events) -> Result<CallReport, Exit> {
+    pub fn execute(
+        &mut self,
+        call: &Execute,
+        number: u64,
+        meanwhile: &mut dyn FnMut(),
+        events: &Events,
+    ) -> Result<CallReport, Exit> {
         let limit = call.timeout.or(self.exec_timeout);
-        self.perform(&Request::Code { call, number }, limit, events)
+        self.perform(&Request::Code { call, number }, limit, meanwhile, events)
     }
 
     /// Sets variables in the session: all, or none and a report with the outcome `error`. Values are never run as code,
-    /// and the rest of the session stays as it is.
+    /// and the rest of the session stays as it is. `meanwhile` as in [`Self::execute`].
     ///
     /// # Errors
     /// [`Exit`] as soon as the worker has to end.
     pub fn set(
         &mut self,
         variables: &BTreeMap<String, JsonText>,
+        meanwhile: &mut dyn FnMut(),
         events: &Events,
     ) -> Result<CallReport, Exit> {
         let limit = self.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
-        self.perform(&Request::Variables(variables), Some(limit), events)
+        self.perform(&Request::Variables(variables), Some(limit), meanwhile, events)
     }
 
     /// Ends everything that the session started, and starts over with a fresh interpreter in the session's directory.
@@ -161,6 +168,7 @@ impl<I: Interpreter> Supervisor<I> {
         &mut self,
         request: &Request<'_>,
         limit: Option<Duration>,
+        meanwhile: &mut dyn FnMut(),
         events: &Events,
     ) -> Result<CallReport, Exit> {
         let mut replacement = None;
@@ -168,7 +176,7 @@ impl<I: Interpreter> Supervisor<I> {
             replacement = Some(self.replace_idle(events)?);
         }
         let mut report = loop {
-            match self.run(request, limit, events)? {
+            match self.run(request, limit, meanwhile, events)? {
                 (End::Refused(fault), _) => break CallReport::refused(fault),
                 (End::Reported(report), stopped) => {
                     break self.after_report(*report, request, limit, stopped)?;
@@ -201,6 +209,7 @@ impl<I: Interpreter> Supervisor<I> {
         &mut self,
         request: &Request<'_>,
         limit: Option<Duration>,
+        meanwhile: &mut dyn FnMut(),
         events: &Events,
     ) -> Result<(End, Option<Outcome>), Exit> {
         let refusal = match request {
@@ -211,6 +220,8 @@ impl<I: Interpreter> Supervisor<I> {
             return Ok((End::Refused(fault), None));
         }
         let mut schedule = Schedule::new(I::LADDER, limit, I::UPKEEP_INTERVAL, Instant::now());
+        // The interpreter is at work now, and this worker would only wait.
+        meanwhile();
         let end = loop {
             let arrival = wait(&self.interpreter, Some(schedule.wake_at()), events)?;
             match self.interpreter.advance(&arrival.ready, schedule.cause())? {

@@ -235,8 +235,7 @@ impl Host {
         interpreter_of(self.worker.pid())
     }
 
-    /// Memory of the worker's own two processes that is not that of files, and their descriptors, once two looks see the same:
-    /// the worker may still be making the FIFO for the next response.
+    /// Memory of the worker's own two processes that is not that of files, and their descriptors, once two looks see the same.
     pub(crate) fn resources(&self) -> Option<Resources> {
         let mut seen = self.resources_now()?;
         for _ in 0..20 {
@@ -257,7 +256,7 @@ impl Host {
             let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
             let line = rollup.lines().find(|line| line.starts_with("Anonymous:"))?;
             resources.memory_kib += line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
-            resources.descriptors += fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+            resources.descriptors += crate::descriptors(pid).ok()?.others;
         }
         Some(resources)
     }

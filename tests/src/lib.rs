@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -507,6 +508,20 @@ pub fn open_descriptors(pid: Pid) -> usize {
     let count = || descriptors(pid).unwrap();
     wait_until("the response FIFOs are closed", || count().of_responses <= 4);
     count().others
+}
+
+/// Sets the soft limit of a resource for a running process.
+///
+/// # Panics
+/// The process has ended, or its hard limit is lower.
+pub fn set_soft_limit(pid: Pid, resource: libc::__rlimit_resource_t, value: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live struct; nothing is set.
+    let got = unsafe { libc::prlimit(pid.as_raw(), resource, std::ptr::null(), &raw mut limit) };
+    limit.rlim_cur = value;
+    // SAFETY: the pointer is to a live struct; no old limit is asked for.
+    let set = unsafe { libc::prlimit(pid.as_raw(), resource, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!((got, set), (0, 0), "{}", Errno::last());
 }
 
 /// The numbers of open descriptors of a process.

@@ -289,8 +289,11 @@ impl Model {
                 self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
             // `set -e` may end the shell, also while the call is being stopped.
             let at_failure = (world.is_strict && step.fails).then_some(State::Restored);
-            let planned =
-                step.endings.iter().map(|ending| ending.state).chain([State::Kept]).chain(at_failure);
+            // A stop that comes right before the EXIT trap keeps bash from running it: docs/bash-session.md.
+            let has_exit = at_failure.is_some() || step.endings.iter().any(|ending| ending.outcome == ended);
+            let without_trap = (self.language == Language::Bash && has_exit).then_some(State::Reset);
+            let own = step.endings.iter().map(|ending| ending.state);
+            let planned = own.chain([State::Kept]).chain(at_failure).chain(without_trap);
             for (may_stop, outcome) in
                 [(is_short, Outcome::TimedOut), (may_be_interrupted, Outcome::Interrupted)]
             {

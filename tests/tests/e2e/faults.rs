@@ -3,21 +3,11 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use rlm_core::protocol::{Answer, HistoryEntry, Outcome, State};
-use rlm_tests::{Setup, Worker, shell_status};
+use rlm_tests::{Setup, Worker, set_soft_limit, shell_status};
 use serde_json::json;
-
-/// Sets the soft limit of a resource for a running process.
-fn limit(pid: Pid, resource: libc::__rlimit_resource_t, value: u64) {
-    let limit = libc::rlimit { rlim_cur: value, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the pointer is to a live struct; no old limit is asked for.
-    Errno::result(unsafe { libc::prlimit(pid.as_raw(), resource, &raw const limit, std::ptr::null_mut()) })
-        .unwrap();
-}
 
 /// Reads the standard error of a worker that has ended.
 fn said(mut stderr: io::PipeReader) -> String {
@@ -56,7 +46,7 @@ fn a_call_on_a_full_disk_is_answered_with_the_fault_in_its_hint() {
 
 /// Lets a call of a worker set a large answer while no file of the worker may grow beyond a limit.
 fn write_beyond_the_limit(mut worker: Worker, set_answer: &str) {
-    limit(worker.server(), libc::RLIMIT_FSIZE, 15_000);
+    set_soft_limit(worker.server(), libc::RLIMIT_FSIZE, 15_000);
     // In the history a line break takes two bytes, so this is beyond the limit there, but not on its way to the session.
     let response = worker.call(&format!("{}{set_answer}", "\n".repeat(10_000)));
     assert_eq!((response.outcome, response.answer.content.len()), (Outcome::Ok, 20_000), "{response:?}");
@@ -69,7 +59,7 @@ fn write_beyond_the_limit(mut worker: Worker, set_answer: &str) {
     let response = worker.call("pass=1");
     assert!(response.hint.is_some_and(|hint| !hint.contains("history")), "the answer is tried again");
     assert_eq!(saved_answer(&worker), Answer::default());
-    limit(worker.server(), libc::RLIMIT_FSIZE, libc::RLIM_INFINITY);
+    set_soft_limit(worker.server(), libc::RLIMIT_FSIZE, libc::RLIM_INFINITY);
     assert_eq!(worker.call("pass=2").hint, None);
     assert_eq!(saved_answer(&worker), answer);
     let history = fs::read_to_string(worker.control.history_file()).unwrap();
@@ -90,7 +80,7 @@ fn a_file_size_limit_loses_no_answer_and_no_worker() {
 fn code_beyond_a_file_size_limit_is_refused_and_the_session_goes_on() {
     for (mut worker, noun) in [(Worker::bash(), "shell"), (Worker::python(), "interpreter")] {
         worker.call("kept=1");
-        limit(worker.server(), libc::RLIMIT_FSIZE, 15_000);
+        set_soft_limit(worker.server(), libc::RLIMIT_FSIZE, 15_000);
         let response = worker.call(&format!("kept=2{}", "\n".repeat(20_000)));
         assert_eq!((response.outcome, response.state), (Outcome::Error, State::Kept), "{response:?}");
         let hint = response.hint.unwrap();
@@ -169,7 +159,7 @@ fn a_worker_without_memory_says_so() {
         worker.call("pass=1");
         let statm = fs::read_to_string(format!("/proc/{}/statm", worker.server())).unwrap();
         let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-        limit(worker.server(), libc::RLIMIT_AS, pages * 4096 + (1 << 20));
+        set_soft_limit(worker.server(), libc::RLIMIT_AS, pages * 4096 + (1 << 20));
         worker.send_call(code, json!({}));
         assert_eq!(shell_status(worker.wait()), 3);
         let (said, log) = (said(stderr), log(&worker));

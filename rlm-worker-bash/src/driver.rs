@@ -182,7 +182,9 @@ impl Scripts {
             file.push(b'\n');
         }
         if suffix == Suffix::PipeStatus {
-            let save = format!("\n{{ {STATUS}=$? {PIPE_STATUS}=(\"${{PIPESTATUS[@]}}\"); }}");
+            // Not an array: a shell that an interrupt throws out of `name=(...)` goes on reading that text, and then ends
+            // (bash 5.2).
+            let save = format!("\n{{ {STATUS}=$? {PIPE_STATUS}=\"${{PIPESTATUS[@]}}\"; }}");
             file.extend_from_slice(save.as_bytes());
             file.extend_from_slice(if driver == Driver::Fast { b"\n" } else { b" >/dev/null 2>&1\n" });
         }
@@ -531,6 +533,15 @@ mod tests {
                 let after = rest[path.len()..].trim_start_matches(' ');
                 assert!(after.is_empty() || after.starts_with([';', '\n', '}', '|']), "{path} in {text}");
             }
+        }
+    }
+
+    /// A shell that an interrupt throws out of `name=(...)` goes on reading that text, and then ends (bash 5.2). Only code is
+    /// interrupted, so the empty array of an op `set` may stay.
+    #[test]
+    fn no_array_is_read_around_code() {
+        for text in shell_texts() {
+            assert!(!text.replace("b=()", "").contains("=("), "{text}");
         }
     }
 

@@ -204,22 +204,17 @@ pub(crate) fn complete(bytes: &[u8]) -> Option<(u64, Report)> {
     if bar != BAR.as_bytes() {
         return None;
     }
-    let mut statuses = Vec::new();
-    loop {
-        match tokens.next()? {
-            // PIPESTATUS is not known.
-            b"" => {}
-            begin if begin.strip_prefix(BEGIN.as_bytes()) == Some(nonce.as_bytes()) => break,
-            status => statuses.push(number(status)?),
-        }
+    let pipe_status = str::from_utf8(tokens.next()?).ok()?.split_whitespace();
+    let pipe_status = pipe_status.map_while(|status| status.parse().ok()).collect();
+    let status = number(tokens.next()?)?;
+    if tokens.next()?.strip_prefix(BEGIN.as_bytes()) != Some(nonce.as_bytes()) {
+        return None;
     }
-    let status = statuses.pop()?;
-    statuses.reverse();
     let places = [(TERMINAL, Stdin::Terminal), (SAVED, Stdin::Saved), (CLOSED, Stdin::Closed)];
     let place = places.into_iter().find(|(token, _)| token.as_bytes() == stdin);
     let user = UserState {
         status,
-        pipe_status: statuses,
+        pipe_status,
         options: options.to_vec(),
         stdin: place.map(|(_, place)| place).unwrap_or_default(),
         exec_is_function: !exec.is_empty(),
@@ -311,7 +306,7 @@ mod tests {
     }
 
     fn end(nonce: u64) -> Vec<u8> {
-        format!("{BAR}\0{BEGIN}{nonce}\x003\x001\x003\0{BAR}\0hiBs\0\0{TERMINAL}\0\0\0/tmp\0yes\0the answer\0{END}{nonce}\0")
+        format!("{BAR}\0{BEGIN}{nonce}\x003\x001 3\0{BAR}\0hiBs\0\0{TERMINAL}\0\0\0/tmp\0yes\0the answer\0{END}{nonce}\0")
             .into_bytes()
     }
 

@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nix::fcntl::OFlag;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -21,7 +22,7 @@ use super::resources::{Cgroup, Confinement};
 use super::serve::serve;
 use super::settings::{Environment, Settings, Wanted};
 use super::supervisor::Supervisor;
-use super::{descendants, guard};
+use super::{descendants, guard, responses};
 use crate::control::ControlDir;
 use crate::env;
 use crate::error::with_causes;
@@ -94,6 +95,8 @@ pub fn main<P: Program>() -> ExitCode {
             if status != i32::from(CANNOT_SERVE) {
                 let _directory_gone = control.clear_ready();
             }
+            // A host that waits at a FIFO to which the server could not open a writer sees end of file now.
+            let _nobody_waits = responses::open_writer(&control.response_fifo(), OFlag::O_NONBLOCK);
             remove_cgroup(&environment);
             after_server(P::NAME, &control, status)
         },

@@ -5,7 +5,7 @@
 [[ -v __rlm_options ]] || \builtin . @rescue.bash@
 [[ -t 0 ]] || \builtin . @stdin.bash@
 if \builtin declare -F exec; then \builtin . @exec.bash@; else \exec <@COMMANDS@; fi
-\builtin printf '%s\0' '@BAR@' "@BEGIN@$__rlm_nonce" "${__rlm_status-0}" "${__rlm_pipe_status[@]-}" '@BAR@' "$__rlm_options" "${__rlm_thrown-}" \
+\builtin printf '%s\0' '@BAR@' "@BEGIN@$__rlm_nonce" "${__rlm_status-0}" "${__rlm_pipe_status-}" '@BAR@' "$__rlm_options" "${__rlm_thrown-}" \
 "${__rlm_stdin-@TERMINAL@}" "${__rlm_exec-}" "${__rlm_silenced-}" "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}" "@END@$__rlm_nonce" >@REPORT@
 \builtin unset -v __rlm_end_status __rlm_status __rlm_thrown __rlm_options __rlm_pipe_status __rlm_stdin __rlm_exec __rlm_call __rlm_nonce
 __rlm_call=

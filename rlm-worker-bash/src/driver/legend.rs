@@ -13,7 +13,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | `__rlm_call` | `__rlm` | array: the parts of the call's file (opening and code; for op `set` also the values) | the first line; empty: `end.bash`, before `exit.bash` | the code begins |
 //! | `__rlm_status` | `__rlm_s` | `$?` of the code; unset if that is 0 | opening; `rescue.bash` if the code was aborted | the end of the report |
-//! | `__rlm_pipe_status` | `__rlm_p` | array: PIPESTATUS of the code, if it has a pipeline | the line appended to the code | the end of the report |
+//! | `__rlm_pipe_status` | `__rlm_p` | PIPESTATUS of the code, separated by spaces, if it has a pipeline | the line appended to the code | the end of the report |
 //! | `__rlm_options` | `__rlm_o` | `$-` of the code. Unset: the rest of the opening was skipped | opening, `quiet.bash` | the end of the report |
 //! | `__rlm_end_status` | `__rlm_t` | `$?` at the second line: the status of code that was aborted | the second line, or the spare one before it | the end of the report |
 //! | `__rlm_nonce` | `__rlm_y` | nonce of the line that asks for the report | that line | the end of the report |

@@ -235,18 +235,17 @@ impl Host {
         interpreter_of(self.worker.pid())
     }
 
-    /// Memory of the worker's own two processes that is not that of files, and their descriptors, once two looks see the same.
+    /// Memory of the worker's own two processes that is not that of files, and their descriptors: the least that several
+    /// looks see, as the worker may not have come to its rest yet.
     pub(crate) fn resources(&self) -> Option<Resources> {
-        let mut seen = self.resources_now()?;
-        for _ in 0..20 {
-            thread::sleep(Duration::from_millis(1));
+        let mut least = self.resources_now()?;
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(2));
             let now = self.resources_now()?;
-            if now == seen {
-                break;
-            }
-            seen = now;
+            least.memory_kib = least.memory_kib.min(now.memory_kib);
+            least.descriptors = least.descriptors.min(now.descriptors);
         }
-        Some(seen)
+        Some(least)
     }
 
     fn resources_now(&self) -> Option<Resources> {

@@ -292,8 +292,11 @@ impl Model {
             // A stop that comes right before the EXIT trap keeps bash from running it: docs/bash-session.md.
             let has_exit = at_failure.is_some() || step.endings.iter().any(|ending| ending.outcome == ended);
             let without_trap = (self.language == Language::Bash && has_exit).then_some(State::Reset);
+            // A stop that meets the shell in the middle of `name=(...)` ends it, too.
+            let reads_array = self.language == Language::Bash && step.code().is_some_and(|code| code.contains("=("));
+            let in_array = reads_array.then_some(State::Restored);
             let own = step.endings.iter().map(|ending| ending.state);
-            let planned = own.chain([State::Kept]).chain(at_failure).chain(without_trap);
+            let planned = own.chain([State::Kept]).chain(at_failure).chain(without_trap).chain(in_array);
             for (may_stop, outcome) in
                 [(is_short, Outcome::TimedOut), (may_be_interrupted, Outcome::Interrupted)]
             {
@@ -315,9 +318,9 @@ impl Model {
             }
         }
         for signal in self.signals(step) {
-            // A program that has taken the shell's place dies of any signal.
-            let replaced = step.endings.iter().filter(|ending| ending.state == State::Reset);
-            endings.extend(replaced.map(|ending| Ending { exit_code: None, ..*ending }));
+            // A program that has taken the shell's place dies of any signal, and so may a shell that has handed its state on.
+            let own = step.endings.iter().filter(|ending| ending.outcome == ended);
+            endings.extend(own.map(|ending| Ending { exit_code: None, ..*ending }));
             let left = match (self.language, signal) {
                 (Language::Bash, libc::SIGHUP) => State::Restored,
                 // An interactive shell ignores it.

@@ -253,11 +253,11 @@ impl Cell {
                 self.limit(Process::Server, libc::RLIMIT_FSIZE, history);
             }
             Fault::NoDescriptors(process) => {
-                let highest = self.pid(process).map_or(0, |pid| {
-                    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-                    open.filter_map(|fd| fd.file_name().to_str()?.parse().ok()).max().unwrap_or(0)
-                });
-                self.limit(process, libc::RLIMIT_NOFILE, highest + 1);
+                if let Some(pid) = self.pid(process) {
+                    // Numbers count, and they have gaps: a few more can be opened.
+                    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+                    self.limit(process, libc::RLIMIT_NOFILE, open);
+                }
             }
             Fault::NoMemory => self.limit(Process::Interpreter, libc::RLIMIT_AS, 1 << 20),
             Fault::HostDies => self.host.kill().unwrap(),
@@ -323,8 +323,9 @@ impl Cell {
 
     /// True if the worker has ended, once it has answered or ended.
     fn has_ended_instead(&mut self) -> bool {
-        self.worker.send_call("1", json!({}));
+        // A reader that comes when the worker has ended waits for ever.
         let reader = self.worker.open_responses();
+        self.worker.send_call("1", json!({}));
         rlm_tests::wait_readable(&reader, rlm_tests::PATIENCE);
         read_to_end(&reader).is_empty()
     }

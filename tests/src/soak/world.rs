@@ -31,6 +31,9 @@ pub(crate) struct World {
     pub(crate) is_broken: bool,
     /// Output of the last call that was stopped. Its programs may live on and print it in a later call.
     late: Vec<String>,
+    /// Bash: the output of the EXIT trap of a shell that is gone. A fork of it that has not begun its program, or a job that
+    /// was stopped before it had begun, still has the trap.
+    left_trap: Option<String>,
 }
 
 /// The output of a call. A name without a value prints [`GONE`].
@@ -60,6 +63,7 @@ impl World {
             has_stopped_job: false,
             is_broken: false,
             late: Vec::new(),
+            left_trap: None,
         }
     }
 
@@ -146,11 +150,15 @@ impl World {
             Language::Bash => self.dir.clone(),
             Language::Python => String::new(),
         };
-        // Programs in the background may go on, and a job that was stopped before it had begun is still a fork of the shell,
-        // with its trap.
-        let (answer, mut late) = (self.answer.clone(), self.late.clone());
-        late.extend(self.at_exit.clone().filter(|_| self.has_stopped_job));
-        Self { answer, dir, late, is_noisy: self.is_noisy, ..Self::new(self.language) }
+        // Programs in the background may go on.
+        Self {
+            answer: self.answer.clone(),
+            dir,
+            late: self.late.clone(),
+            left_trap: self.at_exit.clone().or_else(|| self.left_trap.clone()),
+            is_noisy: self.is_noisy,
+            ..Self::new(self.language)
+        }
     }
 
     /// True if what comes with the output of a call cannot be told in advance.
@@ -164,7 +172,7 @@ impl World {
             return true;
         }
         let mut found = found.to_owned();
-        for late in &self.late {
+        for late in self.late.iter().chain(&self.left_trap) {
             if found.matches(late).count() > expected.matches(late).count() {
                 found = found.replacen(late, "", 1);
             }

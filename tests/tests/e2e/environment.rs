@@ -2,6 +2,7 @@
 
 use rlm_core::protocol::Outcome;
 use rlm_tests::Setup;
+use serde_json::json;
 
 #[test]
 fn keys_of_the_host_do_not_reach_the_session() {
@@ -34,7 +35,8 @@ fn the_terminal_is_what_the_host_asked_for() {
 fn limits_come_from_the_environment() {
     let mut worker = Setup::bash().env("RLM_EXEC_TIMEOUT", "0.2").env("RLM_MAX_OUTPUT_BYTES", "300").start();
     assert_eq!(worker.call("sleep 100").outcome, Outcome::TimedOut);
-    assert_eq!(worker.call("seq 1000").truncated.unwrap().stdout, 3893 - 300);
+    let limited = worker.call_with("seq 1000", json!({"timeout": 20}));
+    assert_eq!(limited.truncated.unwrap().stdout, 3893 - 300);
     worker.end();
 }
 

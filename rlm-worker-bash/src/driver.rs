@@ -202,7 +202,12 @@ impl Scripts {
         } else {
             String::new()
         };
-        Call { file, lines: self.lines(&(spare + &second)) }
+        let again = if user.stdin != Stdin::Terminal || code.contains("exec") {
+            self.again_line(&second)
+        } else {
+            String::new()
+        };
+        Call { file, lines: self.lines(&(spare + &second + &again)) }
     }
 
     /// The call that sets up a new shell, with the state that an old one handed on, or otherwise only with an answer.
@@ -274,6 +279,13 @@ impl Scripts {
     /// The second line of a call.
     pub(crate) fn end_line(&self, nonce: u64) -> String {
         format!("{{ {}; \\builtin . {}; }} >/dev/null 2>&1\n", begin_end(nonce), self.end_path)
+    }
+
+    /// The second line once more, for a shell that an interrupt threw out of it. Bash has read it with the second, and would
+    /// take its next commands from wherever the code's standard input is: a file may be run, or its end end the shell.
+    fn again_line(&self, second: &str) -> String {
+        let second = second.trim_end();
+        format!("{{ [[ /proc/self/fd/0 -ef {} ]] || {second}; }} >/dev/null 2>&1\n", self.paths.commands)
     }
 
     /// The second line, if only an interrupt or a syntax error can have affected it.

@@ -1,5 +1,6 @@
 //! Reads `answer` from the namespace, whatever a cell made of it.
 
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -45,7 +46,12 @@ impl LastAnswer {
             None => String::new(),
             Some(content) if content.is_none() && other.is_none() => String::new(),
             Some(content) => {
-                let text = text::of_value(&content);
+                // An interrupt may have been meant for the cell, which has ended. One that has a reason comes again.
+                let is_late = |raised: &PyErr| raised.is_instance_of::<PyKeyboardInterrupt>(content.py());
+                let text = match text::of_value(&content) {
+                    Err(raised) if is_late(&raised) => text::of_value(&content),
+                    text => text,
+                };
                 if text.is_err() || content.is_exact_instance_of::<PyString>() {
                     self.content = Some(content.clone().unbind());
                 }

@@ -293,7 +293,8 @@ impl Model {
             let has_exit = at_failure.is_some() || step.endings.iter().any(|ending| ending.outcome == ended);
             let without_trap = (self.language == Language::Bash && has_exit).then_some(State::Reset);
             // A stop that meets the shell in the middle of `name=(...)` ends it, too.
-            let reads_array = self.language == Language::Bash && step.code().is_some_and(|code| code.contains("=("));
+            let reads_array =
+                self.language == Language::Bash && step.code().is_some_and(|code| code.contains("=("));
             let in_array = reads_array.then_some(State::Restored);
             let own = step.endings.iter().map(|ending| ending.state);
             let planned = own.chain([State::Kept]).chain(at_failure).chain(without_trap).chain(in_array);

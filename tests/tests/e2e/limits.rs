@@ -165,6 +165,31 @@ fn an_interrupt_between_two_programs_keeps_the_session() {
     worker.end();
 }
 
+/// A shell that an interrupt throws out of the driver's report would take its next commands from there.
+#[test]
+fn an_interrupt_runs_nothing_that_the_code_reads() {
+    let mut worker = Worker::bash();
+    worker.output("echo 'echo ran >ran' >data");
+    for input in ["<data", "<&-"] {
+        worker.output(&format!("exec {input}"));
+        for round in 0..300 {
+            worker.send_call("x=1", json!({}));
+            let sent = Instant::now();
+            while sent.elapsed() < Duration::from_micros(3 * round) {
+                std::hint::spin_loop();
+            }
+            worker.signal(Signal::SIGINT);
+            let response = worker.receive();
+            assert_eq!(response.state, State::Kept, "{input}, {round}: {response:?}");
+        }
+    }
+    assert_eq!(
+        worker.output("ls ran 2>&1; [[ -e /proc/self/fd/0 ]] || echo closed"),
+        "ls: cannot access 'ran': No such file or directory\n"
+    );
+    worker.end();
+}
+
 /// The driver types at the terminal where a shell that was thrown back reads its commands, and nowhere else.
 #[test]
 fn code_that_reads_the_terminal_gets_end_of_file_and_no_line_of_the_driver() {

@@ -2,13 +2,13 @@
 # ignores signals until here, and, as second best, before code that may replace that trap. Errexit and onecmd are left
 # out, or the next shell would end at once as well. Functions come late: if one cannot be read back, the reading ends
 # there. A fork of the shell inherits the trap until it removes it: that one hands on nothing.
-__rlm_status=${__rlm_status-$?} __rlm_options=$-
+__rlm_exit_status=${__rlm_exit_status-$?} __rlm_flags=$-
 if [[ /proc/self -ef /proc/$$ ]]; then
 {
 \builtin trap - DEBUG ERR RETURN
 \builtin set +etxv +o history
 \builtin printf '\0@STATE@\0'
-\builtin printf '%s\0' "${__rlm_exiting-}" "$__rlm_options" "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}"
+\builtin printf '%s\0' "${__rlm_exiting-}" "$__rlm_flags" "${PWD-}" "${RLM_READY-}" "${RLM_CONTENT-}"
 \builtin declare -p
 \builtin shopt -p
 __rlm_posix=
@@ -29,5 +29,5 @@ fi
 } >@REPORT@ 2>/dev/null
 fi
 [[ ! -v __rlm_exiting ]] || \builtin trap - INT HUP TERM
-\builtin unset -v __rlm_options __rlm_posix __rlm_exiting
-\builtin eval "\builtin unset -v __rlm_status; \builtin return $__rlm_status"
+\builtin unset -v __rlm_flags __rlm_posix __rlm_exiting
+\builtin eval "\builtin unset -v __rlm_exit_status; \builtin return $__rlm_exit_status"

@@ -28,6 +28,7 @@
 //! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, if there is a function named `builtin` | `shadowed.bash` | its end |
 //! | `__rlm_index` | `__rlm_j` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
 //! | `__rlm_exiting` | `__rlm_x` | 1: the shell is ending, and no signal may interrupt | `exit_hook.bash` | the end of `exit.bash` |
+//! | `__rlm_exit_status`, `__rlm_flags` | `__rlm_d`, `__rlm_h` | `$?` and `$-` before `exit.bash`. Not `__rlm_options`: if an interrupt ends the part before the code, the rest of the opening was skipped | `exit_hook.bash`, `exit.bash` | the end of `exit.bash` |
 //! | `__rlm_posix` | `__rlm_z` | the command that turns POSIX mode on again, if it is on | `exit.bash` | its end |
 //! | `__rlm_return` | `__rlm_r` | function that returns the status of the previous call | opening, right before the code | its own call, right after |
 //! | `__rlm_check` | `__rlm_q` | function of op `set` that records a readonly name | `set.bash` | `set_end.bash` |
@@ -82,7 +83,7 @@ pub(crate) const ARGUMENTS: &str = "__rlm_a";
 pub(crate) const LENGTH: &str = "__rlm_l";
 
 /// Each name in the `.bash` files, with the name in the shell.
-pub(crate) const VARIABLES: [(&str, &str); 26] = [
+pub(crate) const VARIABLES: [(&str, &str); 28] = [
     ("__rlm_call", CALL),
     ("__rlm_status", STATUS),
     ("__rlm_pipe_status", PIPE_STATUS),
@@ -101,6 +102,8 @@ pub(crate) const VARIABLES: [(&str, &str); 26] = [
     ("__rlm_functions", "__rlm_g"),
     ("__rlm_index", "__rlm_j"),
     ("__rlm_exiting", "__rlm_x"),
+    ("__rlm_exit_status", "__rlm_d"),
+    ("__rlm_flags", "__rlm_h"),
     ("__rlm_posix", "__rlm_z"),
     ("__rlm_return", RETURN),
     ("__rlm_check", CHECK),

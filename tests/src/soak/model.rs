@@ -287,8 +287,9 @@ impl Model {
             let is_short = step.timeout().is_some_and(|limit| limit < SHORT);
             let may_be_interrupted =
                 self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
-            // `set -e` may end the shell, also while the call is being stopped.
+            // `set -e` may end the shell; a program that a stop ends has failed, too.
             let at_failure = (world.is_strict && step.fails).then_some(State::Restored);
+            let at_stop = world.is_strict.then_some(State::Restored);
             // A stop that comes right before the EXIT trap keeps bash from running it: docs/bash-session.md.
             let has_exit = at_failure.is_some() || step.endings.iter().any(|ending| ending.outcome == ended);
             let without_trap = (self.language == Language::Bash && has_exit).then_some(State::Reset);
@@ -297,7 +298,7 @@ impl Model {
                 self.language == Language::Bash && step.code().is_some_and(|code| code.contains("=("));
             let in_array = reads_array.then_some(State::Restored);
             let own = step.endings.iter().map(|ending| ending.state);
-            let planned = own.chain([State::Kept]).chain(at_failure).chain(without_trap).chain(in_array);
+            let planned = own.chain([State::Kept]).chain(at_stop).chain(without_trap).chain(in_array);
             for (may_stop, outcome) in
                 [(is_short, Outcome::TimedOut), (may_be_interrupted, Outcome::Interrupted)]
             {

@@ -31,9 +31,9 @@ pub(crate) struct World {
     pub(crate) is_broken: bool,
     /// Output of the last call that was stopped. Its programs may live on and print it in a later call.
     late: Vec<String>,
-    /// Bash: the output of the EXIT trap of a shell that is gone. A fork of it that has not begun its program, or a job that
-    /// was stopped before it had begun, still has the trap.
-    left_trap: Option<String>,
+    /// Bash: outputs of EXIT traps that forks may still have: of a shell that is gone, a fork that has not begun its program;
+    /// of any, a job that was stopped before it had begun. It ends with the shell.
+    left_traps: Vec<String>,
 }
 
 /// The output of a call. A name without a value prints [`GONE`].
@@ -63,7 +63,7 @@ impl World {
             has_stopped_job: false,
             is_broken: false,
             late: Vec::new(),
-            left_trap: None,
+            left_traps: Vec::new(),
         }
     }
 
@@ -105,7 +105,10 @@ impl World {
             Effect::Strict(is_strict) => self.is_strict = *is_strict,
             Effect::AtExit(text) => self.at_exit = Some(text.clone()),
             Effect::Noisy => self.is_noisy = true,
-            Effect::Stopped => self.has_stopped_job = true,
+            Effect::Stopped => {
+                self.has_stopped_job = true;
+                self.left_traps.extend(self.at_exit.clone());
+            }
             Effect::Broken(is_broken) => self.is_broken = *is_broken,
         }
     }
@@ -155,7 +158,7 @@ impl World {
             answer: self.answer.clone(),
             dir,
             late: self.late.clone(),
-            left_trap: self.at_exit.clone().or_else(|| self.left_trap.clone()),
+            left_traps: self.left_traps.iter().chain(&self.at_exit).cloned().collect(),
             is_noisy: self.is_noisy,
             ..Self::new(self.language)
         }
@@ -171,8 +174,10 @@ impl World {
         if expected == found || self.fits_without_late(expected, found) {
             return true;
         }
-        let mut found = found.to_owned();
-        for late in self.late.iter().chain(&self.left_trap) {
+        // An interrupt in the middle of `$(…)` leaves bash's parser with the wrong end of the text to complain about.
+        let mut found = found
+            .replace("unexpected EOF while looking for matching `)'", "syntax error: unexpected end of file");
+        for late in self.late.iter().chain(&self.left_traps) {
             if found.matches(late).count() > expected.matches(late).count() {
                 found = found.replacen(late, "", 1);
             }

@@ -204,13 +204,13 @@ fn code_that_reads_the_terminal_gets_end_of_file_and_no_line_of_the_driver() {
     worker.end();
 }
 
-/// The interrupt may hit the part of the driver that restores the traps.
+/// The interrupt may hit the part of the driver that restores the traps. Before code that mentions traps, a part runs that
+/// prints the state of the shell; many variables make it long.
 #[test]
 fn an_interrupt_just_before_the_code_loses_no_trap() {
     let mut worker = Worker::bash();
     worker.output("trap 'echo err' ERR; trap 'echo bye' EXIT; PS1=prompt; enable -n printf");
-    for round in 0..200 {
-        worker.send_call("while :; do :; done", json!({"timeout": f64::from(round) / 100_000.0}));
+    let check = |worker: &mut Worker, round| {
         assert_eq!(worker.receive().state, State::Kept);
         let output = worker.output("trap -p ERR EXIT; echo $PS1; enable -n");
         assert_eq!(
@@ -218,6 +218,17 @@ fn an_interrupt_just_before_the_code_loses_no_trap() {
             "trap -- 'echo err' ERR\ntrap -- 'echo bye' EXIT\nprompt\nenable -n printf\n",
             "{round}"
         );
+    };
+    for round in 0..200_u16 {
+        worker.send_call("while :; do :; done", json!({"timeout": f64::from(round) / 100_000.0}));
+        check(&mut worker, round);
+    }
+    worker.output("for i in {1..5000}; do declare v$i=x; done");
+    for round in 0..30_u16 {
+        worker.send_call("trap : USR1; while :; do :; done", json!({"timeout": 5}));
+        std::thread::sleep(Duration::from_millis(round.into()));
+        worker.signal(Signal::SIGINT);
+        check(&mut worker, round);
     }
     worker.end();
 }

@@ -152,12 +152,14 @@ impl Exchange {
             self.report.clear();
             return self.wait(now);
         }
-        self.marks.read_quiet(&self.quiet, &mut report);
         // Frees the buffers, as the answer in the report may be large.
-        (self.report, self.quiet) = (Vec::new(), Vec::new());
-        if let Some((first, _)) = self.unconfirmed.take() {
+        let (_, quiet) = (std::mem::take(&mut self.report), std::mem::take(&mut self.quiet));
+        if let Some((mut first, _)) = self.unconfirmed.take() {
+            // An interrupt may have cut off the part before the first report, which only the confirmation has then.
+            self.marks.read_quiet(&quiet, &mut first);
             return ReportProgress::Report(first);
         }
+        self.marks.read_quiet(&quiet, &mut report);
         if !is_stopped {
             return ReportProgress::Report(Box::new(report));
         }
@@ -250,6 +252,22 @@ mod tests {
             ReportProgress::Report(report) => Some(&report.content),
             _ => None,
         }
+    }
+
+    #[test]
+    fn what_an_interrupt_cut_off_before_the_report_comes_with_the_confirmation() {
+        let exit_trap = |first: &[u8], confirmation: &[u8]| {
+            let mut exchange = exchange();
+            (exchange.report, exchange.quiet) = (record(1), first.to_vec());
+            assert!(matches!(exchange.judge(true, Instant::now()), ReportProgress::Unconfirmed { .. }));
+            let nonce = exchange.ask_again();
+            (exchange.report, exchange.quiet) = (record(nonce), confirmation.to_vec());
+            let ReportProgress::Report(report) = exchange.judge(true, Instant::now()) else { panic!() };
+            String::from_utf8(report.user.exit_trap).unwrap()
+        };
+        let (user, hook) = (b"trap -- 'bye' EXIT\n", b"trap -- 'HOOK' EXIT\n");
+        assert_eq!(exit_trap(b"", user), "trap -- 'bye' EXIT\n");
+        assert_eq!(exit_trap(user, hook), "trap -- 'bye' EXIT\n");
     }
 
     /// Lets these events happen, and then only time pass. Returns the time from the first report to the end of the call.

@@ -311,7 +311,8 @@ impl Model {
                 add(Outcome::Error, State::Kept);
                 add(Outcome::Ok, State::Kept);
             }
-            if world.has_stopped_job && step.endings.iter().any(|ending| ending.outcome == Outcome::Exited) {
+            let may_have_job = world.has_stopped_job || world.may_have_stopped_job;
+            if may_have_job && step.endings.iter().any(|ending| ending.outcome == Outcome::Exited) {
                 add(Outcome::Ok, State::Kept);
                 if world.is_strict {
                     // `exit` is refused, and fails.

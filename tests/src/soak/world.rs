@@ -27,6 +27,9 @@ pub(crate) struct World {
     is_noisy: bool,
     /// Bash: there is a stopped job.
     pub(crate) has_stopped_job: bool,
+    /// Bash: a call was stopped. A program that reads the terminal, and that the stop met before it was in the foreground, is a
+    /// stopped job.
+    pub(crate) may_have_stopped_job: bool,
     /// Python: builtins are broken.
     pub(crate) is_broken: bool,
     /// Output of the last call that was stopped. Its programs may live on and print it in a later call.
@@ -61,6 +64,7 @@ impl World {
             at_exit: None,
             is_noisy: false,
             has_stopped_job: false,
+            may_have_stopped_job: false,
             is_broken: false,
             late: Vec::new(),
             left_traps: Vec::new(),
@@ -132,6 +136,7 @@ impl World {
             _ => None,
         };
         self.late = effects.iter().filter_map(text).collect();
+        self.may_have_stopped_job = true;
         self
     }
 

@@ -441,26 +441,14 @@ mod tests {
             hint: None,
             protocol: PROTOCOL_VERSION,
         };
-        check_golden(
-            &response,
-            concat!(
-                r#"{"status":"ok","stdout":"aé\n","stderr":"","result":null,"execution_count":3,"seq":7,"#,
-                r#""answer":{"ready":true,"content":"42"},"outcome":"ok","state":"kept","execution_time":0.25,"#,
-                r#""exit_code":0,"exception":null,"truncated":null,"hint":null,"protocol":1}"#
-            ),
-        );
+        check_golden(&response, include_str!("../../testdata/protocol/response.json").trim_end());
         check_golden(
             &Response {
                 exception: Some(Exception { kind: "ValueError".to_owned(), message: "no".to_owned() }),
                 truncated: Some(Truncated { stdout: 5, stderr: 0, result: 0 }),
                 ..Response::refused(-1, "why".to_owned())
             },
-            concat!(
-                r#"{"status":"error","stdout":"","stderr":"","result":null,"execution_count":0,"seq":-1,"#,
-                r#""answer":{"ready":false,"content":""},"outcome":"error","state":"kept","execution_time":0.0,"#,
-                r#""exit_code":null,"exception":{"type":"ValueError","message":"no"},"#,
-                r#""truncated":{"stdout":5,"stderr":0,"result":0},"hint":"why","protocol":1}"#
-            ),
+            include_str!("../../testdata/protocol/response-refused.json").trim_end(),
         );
     }
 
@@ -581,14 +569,7 @@ mod tests {
                 },
                 usage: Usage { peak_processes: Some(3), peak_memory_bytes: None, cpu_seconds: Some(0.5) },
             },
-            concat!(
-                r#"{"language":"bash","version":"5.2.15(1)-release","worker_version":"0.1.0","protocol":1,"#,
-                r#""uptime":1.5,"calls":2,"memory_bytes":4096,"cwd":"/data","pid":null,"answer_ready":false,"#,
-                r#""limits":{"processes":{"value":64,"mechanism":null},"#,
-                r#""memory_bytes":{"value":4096,"mechanism":"cgroup"},"#,
-                r#""file_size_bytes":{"value":1,"mechanism":"rlimit"},"cpu_seconds":null},"#,
-                r#""usage":{"peak_processes":3,"peak_memory_bytes":null,"cpu_seconds":0.5}}"#
-            ),
+            include_str!("../../testdata/protocol/info.json").trim_end(),
         );
     }
 

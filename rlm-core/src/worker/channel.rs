@@ -275,7 +275,8 @@ impl Channel {
             };
             let mut writer = BufWriter::with_capacity(READ_BYTES, &mut delivery);
             let written = serde_json::to_writer(&mut writer, response).map_err(io::Error::from);
-            let written = written.and_then(|()| writer.flush());
+            // JSON text has no newline of its own: so this one ends the document.
+            let written = written.and_then(|()| writer.write_all(b"\n")).and_then(|()| writer.flush());
             // After an error its rest has no reader.
             drop(writer.into_parts());
             let ended = match (delivery.fault.take(), written) {

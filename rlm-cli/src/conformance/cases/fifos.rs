@@ -32,6 +32,12 @@ pub(super) const CASES: &[Case] = &[
         to_end_of_file,
     ),
     case(
+        "reading/a-newline-ends-it",
+        SECTION,
+        "A response ends with a newline and has no other one.",
+        newline_at_end,
+    ),
+    case(
         "reading/blocking",
         SECTION,
         "Open `rlm_res` for reading and read to end of file, for each response anew, before or after the request.",
@@ -123,6 +129,28 @@ fn to_end_of_file(stand: &Stand<'_>) -> Check {
     let response = worker.call(stand.code.prints_much)?;
     same("bytes of stdout", &100_000, &response["stdout"].as_str().map_or(0, str::len))?;
     (0..REPEATED).try_for_each(|_| worker.still_works())
+}
+
+fn newline_at_end(stand: &Stand<'_>) -> Check {
+    let mut worker = stand.start()?;
+    for code in [stand.code.prints_much, &stand.code.print("one line")] {
+        worker.send_call(code, json!({}))?;
+        let fifo = worker.responses()?;
+        let mut bytes = Vec::new();
+        loop {
+            let read = worker.read_some(&fifo, 64 << 10)?;
+            if read.is_empty() {
+                break;
+            }
+            bytes.extend(read);
+        }
+        same(
+            "place of the first newline",
+            &Some(bytes.len() - 1),
+            &bytes.iter().position(|byte| *byte == b'\n'),
+        )?;
+    }
+    Ok(())
 }
 
 fn blocking(stand: &Stand<'_>) -> Check {

@@ -15,6 +15,8 @@ def boot():
         refuse("CPython 3.10 or newer is needed, this is " + version)
     if sys.implementation.name != "cpython":
         refuse("CPython is needed, this is %s %s" % (sys.implementation.name, version))
+    if "t" in sys.abiflags:
+        refuse("a CPython with a GIL is needed, this is the free-threaded " + version)
     import _imp
     from _frozen_importlib import ModuleSpec
 

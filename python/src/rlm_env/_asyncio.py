@@ -1,0 +1,233 @@
+"""Sessions for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ._config import SessionConfig
+from ._core import Core, Result, Steps, refuse_pickle
+from ._documents import Answer, Info, Response
+from ._errors import UsageError
+from ._link import now
+from ._tools import Tool, ToolServer, tools_of
+
+
+class AsyncSession:
+    """A bash or Python session for asyncio code: one worker, which takes one call at a time.
+
+        async with AsyncSession("data") as session:
+            response = await session.execute("wc -l *.txt | tail -n 1")
+
+    `tools` are functions of this program that code in the session can call by name; see `tool`.
+
+    A call whose `await` is cancelled is interrupted; the next call waits until it has ended. The session belongs to the
+    event loop that started it. Close it: `async with` does, and so does the end of the program.
+    """
+
+    def __init__(
+        self,
+        config: SessionConfig | str | os.PathLike[str] = ".",
+        *,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    ) -> None:
+        self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)
+        """How the session was started. It pickles; the session does not."""
+        self._tools = tools_of(tools)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watcher = _LoopWatcher()
+        self._core = Core(self.config, self._watcher)
+        self._server: ToolServer | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._finalizer = weakref.finalize(self, self._core.abandon)
+
+    async def start(self) -> AsyncSession:
+        """Starts the worker, and waits until it is ready. Without effect on a session that runs.
+
+        Raises StartError, which says what is wrong; nothing is left behind then.
+        """
+        loop = asyncio.get_running_loop()
+        if self._core.link is not None:
+            return self
+        self._loop = self._watcher.loop = loop
+        try:
+            if self._tools:
+                self._core.make_directory()
+                self._server = ToolServer(self._tools, self._core.control)
+                await self._server.start()
+                self._core.variables = self._server.variables()
+            await self._run(self._core.start())
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        max_output_bytes: int | None = None,
+        source: str | None = None,
+    ) -> Response:
+        """Runs code, and returns how that went: code that fails is not an error.
+
+        `timeout` is in seconds; at that limit the code is stopped, and its output so far and the state are kept.
+        `source` is the code as written, if other code runs: see docs/protocol.md.
+
+        Raises EndedError if the worker is dead: `restart` starts another. One that does not answer is replaced, and the
+        response says that the state was reset.
+        """
+        return await self._call(self._core.execute(code, timeout, max_output_bytes, source))
+
+    async def set(self, variables: Mapping[str, Any]) -> Response:
+        """Sets variables from values that JSON can hold: all, or none, and then `hint` says why.
+
+        A value has at most 1 MiB of JSON text. Raises TypeError or ValueError for one that is not JSON.
+        """
+        return await self._call(self._core.set(variables))
+
+    async def reset(self) -> Response:
+        """Ends everything that the session started, and gives it a new interpreter and an empty answer."""
+        return await self._call(self._core.reset())
+
+    async def info(self) -> Info:
+        """Describes the session: interpreter, memory, working directory, limits. Changes nothing."""
+        return await self._call(self._core.info())
+
+    def interrupt(self) -> None:
+        """Interrupts the running call: it returns with outcome `interrupted` and its output so far.
+
+        From another thread: `loop.call_soon_threadsafe(session.interrupt)`.
+        """
+        self._core.interrupt()
+
+    async def restart(self) -> None:
+        """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
+        await self._settled()
+        await self._run(self._core.restart())
+
+    async def close(self) -> None:
+        """Ends the worker and everything it started. A running call ends with EndedError. Safe to repeat."""
+        if self._settling is not None:
+            self._settling.cancel()
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                await self._run(self._core.close())
+        finally:
+            self._finalizer()
+            if self._server is not None:
+                server, self._server = self._server, None
+                await server.close()
+
+    @property
+    def answer(self) -> Answer:
+        """The answer after the latest call."""
+        return self._core.answer
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process."""
+        return None if self._core.link is None else self._core.link.pid
+
+    @property
+    def control_dir(self) -> str:
+        """The directory of the FIFOs, the history and the worker's log."""
+        return self._core.control
+
+    async def __aenter__(self) -> AsyncSession:
+        return await self.start()
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    def __reduce__(self) -> Any:
+        return refuse_pickle(self)
+
+    def __del__(self) -> None:
+        finalizer = getattr(self, "_finalizer", None)  # not there if the arguments were wrong
+        if finalizer is not None and finalizer.alive and self._core.link is not None:
+            warnings.warn(f"an AsyncSession was not closed: {self.config}", ResourceWarning, source=self, stacklevel=1)
+
+    async def _call(self, steps: Steps[Result]) -> Result:
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise UsageError("this session belongs to another event loop: create one in the loop that uses it")
+        await self._settled()
+        if self._server is not None:
+            self._server.enter_context()
+        return await self._run(steps)
+
+    async def _settled(self) -> None:
+        if self._settling is not None:
+            await asyncio.wait([self._settling])
+
+    async def _run(self, steps: Steps[Result]) -> Result:
+        try:
+            return await self._watcher.run(steps)
+        except asyncio.CancelledError:
+            steps.close()
+            if self._core.give_up():
+                self._settling = asyncio.create_task(self._watcher.run(self._core.settle()))
+            raise
+
+
+class _LoopWatcher:
+    """The event loop's readers and writers, and the tasks that wait for any of them: a call, and perhaps `close`."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    async def run(self, steps: Steps[Result]) -> Result:
+        try:
+            deadline = next(steps)
+            while True:
+                await self.news(deadline)
+                deadline = steps.send(None)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    async def news(self, deadline: float | None) -> None:
+        """Waits until a callback has run, or until the deadline."""
+        assert self.loop is not None
+        waiter = self.loop.create_future()
+        self._waiters.add(waiter)
+        timer = None if deadline is None else self.loop.call_later(deadline - now(), self.wake)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        callback()
+        self.wake()
+
+    def watch_reads(self, fd: int, callback: Callable[[], object]) -> None:
+        assert self.loop is not None
+        self.loop.add_reader(fd, self._call, callback)
+
+    def watch_writes(self, fd: int, callback: Callable[[], object]) -> None:
+        assert self.loop is not None
+        self.loop.add_writer(fd, self._call, callback)
+
+    def forget_reads(self, fd: int) -> None:
+        self._forget("remove_reader", fd)
+
+    def forget_writes(self, fd: int) -> None:
+        self._forget("remove_writer", fd)
+
+    def _forget(self, method: str, fd: int) -> None:
+        if self.loop is not None and not self.loop.is_closed():
+            getattr(self.loop, method)(fd)

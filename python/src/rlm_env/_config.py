@@ -1,0 +1,94 @@
+"""The configuration of a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._documents import Language
+
+_PROGRAM_NAMES = ("PATH", "VIRTUAL_ENV")
+_SESSION_NAMES = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
+_WORKER_NAMES = (
+    "RLM_MAX_OUTPUT_BYTES",
+    "RLM_LIMIT_PROCESSES",
+    "RLM_LIMIT_MEMORY",
+    "RLM_LIMIT_FILE_SIZE",
+    "RLM_LIMIT_CPU",
+    "RLM_CGROUP",
+    "RLM_TERM",
+    "RLM_COLUMNS",
+    "RLM_ROWS",
+    "RLM_PASS_ENV",
+    "RLM_BASH",
+    "RLM_PYTHON",
+    "RLM_DISALLOWED_MODULES",
+    "RLM_DISALLOWED_BUILTINS",
+    "RLM_FS_JAIL",
+    "RLM_FINAL_FUNCTIONS",
+)
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """How to start a session. It pickles, where a session does not: send it to the process that needs the session.
+
+    Times are in seconds.
+    """
+
+    fs_root: str | os.PathLike[str] = "."
+    """The session's working directory, which must exist."""
+    language: Language = field(default="bash", kw_only=True)
+    python: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+    """The interpreter of a Python session. None: `RLM_PYTHON` of `env`, else the one that runs this program."""
+    control_dir: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+    """The control directory, which must exist. None: a private one, removed with the session."""
+    env: Mapping[str, str] | None = field(default=None, kw_only=True)
+    """The worker's whole environment. None: `for_workers(os.environ)`."""
+    exec_timeout: float | None = field(default=None, kw_only=True)
+    """Time limit of calls that do not set one. None: no limit."""
+    max_output_bytes: int | None = field(default=None, kw_only=True)
+    """Bound on the output returned per stream. None: 16 MiB."""
+    fs_metadata: Any = field(default=None, kw_only=True)
+    """A description of the files, for Python sessions. JSON."""
+    worker: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+    """The worker program. None: the package's, for the language."""
+    margin: float = field(default=5.0, kw_only=True)
+    """Time beyond the worker's own limit of a call, after which the worker is replaced."""
+    start_limit: float = field(default=60.0, kw_only=True)
+    """Time limit of the worker's start."""
+
+    def __post_init__(self) -> None:
+        if self.language not in ("bash", "python"):
+            raise ValueError(f'language must be "bash" or "python", not {self.language!r}')
+        for name in ("exec_timeout", "max_output_bytes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, or None for no limit, not {value!r}")
+        for name in ("margin", "start_limit"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")
+
+    def environment(self) -> dict[str, str]:
+        """The variables with which the worker is started, but those that the session adds."""
+        variables = dict(for_workers(os.environ) if self.env is None else self.env)
+        if self.python is not None:
+            variables["RLM_PYTHON"] = os.fspath(self.python)
+        elif self.language == "python" and sys.executable:
+            variables.setdefault("RLM_PYTHON", sys.executable)
+        return variables
+
+
+def for_workers(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that workers get: the variables they need, and those that `RLM_PASS_ENV` names.
+
+    Code in a session could read anything else there, such as a model's API key.
+    """
+    passed = environment.get("RLM_PASS_ENV", "").replace(",", " ").split()
+    known = {*_PROGRAM_NAMES, *_SESSION_NAMES, *_WORKER_NAMES, *passed}
+    return {
+        name: value for name, value in environment.items() if name in known or name.startswith("LC_") or "*" in passed
+    }

@@ -1,0 +1,354 @@
+"""A session's logic, once for asyncio and for synchronous code.
+
+Each operation is a generator of steps: it yields the moment until which it can wait for news of its worker (None:
+without end), and is resumed when there is some, or at that moment. `AsyncSession` and `Session` only wait, each in its
+own way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from signal import Signals
+from typing import Any, TypeVar
+
+from ._config import SessionConfig
+from ._documents import Answer, Info, Response
+from ._errors import EndedError, ProtocolError, StartError, UsageError
+from ._files import PrivateDirectory
+from ._link import END_LIMIT, Link, Watcher, now
+from ._programs import find_program
+
+Result = TypeVar("Result")
+Steps = Generator["float | None", None, Result]
+
+OPERATION_LIMIT = 100.0
+"""Seconds in which a worker answers to `reset`, `set` and `info`, whatever the session does."""
+
+SETTLE_LIMIT = 30.0
+"""Seconds in which an interrupted call ends; its worker is replaced after them."""
+
+INTERRUPT_INTERVAL = 0.25
+"""Interrupts are repeated: one that comes before the worker has read the request is lost."""
+
+_FILES = ("rlm_cmd", "rlm_cmd.new", "rlm_res", "rlm_res.new", "rlm_ready", "rlm_answer.json")
+
+
+class Core:
+    """One worker, which takes one call at a time."""
+
+    def __init__(self, config: SessionConfig, watcher: Watcher) -> None:
+        self.config = config
+        self.control = ""
+        self.link: Link | None = None
+        self.answer = Answer()
+        self.executions = 0
+        self.variables: Mapping[str, str] = {}
+        """What is added to the worker's environment."""
+        self._watcher = watcher
+        self._private: PrivateDirectory | None = None
+        self._owner = os.getpid()
+        self._is_closed = self._is_closing = False
+        self._is_stopping = False
+        self._seq = 0
+        self._running: tuple[int, float | None] | None = None
+        """The call that the worker has: its number, and the moment at which the worker is given up."""
+        self._is_waiting = False
+        """Somebody waits for that call."""
+        self._loss: Response | None = None
+
+    # The life of the worker
+
+    def check(self) -> Link:
+        """The worker, if a call can be made now."""
+        if os.getpid() != self._owner:
+            raise UsageError(
+                f"this session belongs to process {self._owner}, of which this one is a fork: "
+                "create a session of its own here, from session.config"
+            )
+        if self._is_closed:
+            raise UsageError("the session is closed: create another from session.config")
+        if self.link is None:
+            raise UsageError("the session has not been started: call start(), or use it in a `with` statement")
+        if self._is_waiting:
+            raise UsageError(
+                "another call of this session is running, and a session runs one at a time: "
+                "use a session for each task; a tool cannot call back into the session that called it"
+            )
+        return self.link
+
+    def make_directory(self) -> None:
+        """Makes the control directory, if it is private."""
+        if os.getpid() != self._owner or self._is_closed:
+            self.check()
+        if self.config.control_dir is not None:
+            self.control = os.path.abspath(self.config.control_dir)
+        elif self._private is None:
+            try:
+                self._private = PrivateDirectory()
+            except OSError as error:
+                raise StartError(f"cannot make a private control directory: {error}") from error
+            self.control = self._private.path
+
+    def start(self) -> Steps[None]:
+        """Starts the worker, and waits until it is ready."""
+        config = self.config
+        try:
+            worker = str(config.worker or find_program(f"rlm-worker-{config.language}"))
+        except FileNotFoundError as error:
+            raise StartError(str(error)) from None
+        self.make_directory()
+        root = os.path.abspath(config.fs_root)
+        try:
+            context = json.dumps({"fs_root": root, "fs_metadata": config.fs_metadata})
+            os.makedirs(self.control, exist_ok=True)
+            with open(f"{self.control}/rlm_context.json", "w", encoding="utf-8") as file:
+                file.write(context)
+        except OSError as error:
+            raise StartError(f"cannot write to the control directory {self.control}: {error}") from error
+        environment = {**config.environment(), **self.variables, "RLM_HOST_PID": str(os.getpid())}
+        if config.exec_timeout is not None:
+            environment["RLM_EXEC_TIMEOUT"] = repr(float(config.exec_timeout))
+        if config.max_output_bytes is not None:
+            environment["RLM_MAX_OUTPUT_BYTES"] = str(config.max_output_bytes)
+        link = Link(self._watcher, worker, self.control, environment)
+        self.link = link
+        try:
+            deadline = now() + config.start_limit
+            while not link.is_ready and not link.is_dead and now() < deadline:
+                yield deadline
+            if not link.is_ready:
+                was_late = not link.is_dead
+                link.end()
+                if was_late:
+                    raise StartError(f"the worker was not ready within {config.start_limit} s, and was ended")
+                raise StartError(f"the worker ended before it was ready ({link.status()}): {link.last_words()}")
+            link.open_fifos()
+        except BaseException:
+            link.end()
+            link.close()
+            self.link = None
+            raise
+
+    def restart(self) -> Steps[None]:
+        """Ends the worker, and starts another in the same directories. The state is lost."""
+        if self._is_closed or os.getpid() != self._owner:
+            self.check()
+        self._running = None
+        self.answer = Answer()
+        if self.link is not None:
+            yield from self._end(self.link)
+            self.link = None
+        for name in _FILES:  # the session may have damaged them
+            with suppress(OSError):
+                os.unlink(f"{self.control}/{name}")
+        yield from self.start()
+
+    def close(self) -> Steps[None]:
+        """Ends the worker and everything it started. Safe to repeat."""
+        if os.getpid() != self._owner or self._is_closed:
+            return
+        self._is_closed = True
+        link = self.link
+        if link is not None and not link.is_dead and self._running is None:
+            link.send(b'{"shutdown": true}\n')
+            deadline = now() + self.config.margin
+            while not link.is_dead and now() < deadline:
+                yield deadline
+        if link is not None:
+            yield from self._end(link)
+        self.abandon()
+
+    def begin_close(self) -> None:
+        """Ends a call that another thread waits for."""
+        if self._is_waiting and self.link is not None and os.getpid() == self._owner:
+            self._is_closing = True
+            self.link.terminate(Signals.SIGTERM)
+
+    def _end(self, link: Link) -> Steps[None]:
+        if not link.is_dead:
+            link.terminate(Signals.SIGTERM)
+            deadline = now() + END_LIMIT
+            while not link.is_dead and now() < deadline:
+                yield deadline
+        link.end()
+        link.close()
+
+    def abandon(self) -> None:
+        """Ends everything at once. Blocks; safe to repeat, and without effect in a forked child."""
+        if os.getpid() != self._owner:
+            return
+        self._is_closed = True
+        if self.link is not None:
+            self.link.end()
+            self.link.close()
+        if self._private is not None:
+            self._private.remove()
+            self._private = None
+
+    # Calls
+
+    def execute(
+        self, code: str, timeout: float | None, max_output_bytes: int | None, source: str | None
+    ) -> Steps[Response]:
+        request: dict[str, Any] = {"code": code}
+        if source is not None:
+            request["source"] = source
+        if timeout is not None:
+            request["timeout"] = timeout
+        if max_output_bytes is not None:
+            request["max_output_bytes"] = max_output_bytes
+        limit = self.config.exec_timeout if timeout is None else timeout
+        return self._ask(request, None if limit is None else limit + self.config.margin)
+
+    def reset(self) -> Steps[Response]:
+        self.answer = Answer()
+        return self._operate({"op": "reset"})
+
+    def set(self, variables: Mapping[str, Any]) -> Steps[Response]:
+        for name, value in variables.items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise type(error)(f"the variable {name!r} cannot be sent as JSON: {error}") from None
+        return self._operate({"op": "set", "variables": dict(variables)})
+
+    def info(self) -> Steps[Info]:
+        response = yield from self._operate({"op": "info"})
+        if response.result is None:
+            raise ProtocolError(response.hint or "the worker does not describe the session")
+        return Info.from_json(response.result)
+
+    def _operate(self, request: dict[str, Any]) -> Steps[Response]:
+        return self._ask(request, OPERATION_LIMIT + self.config.margin)
+
+    def _ask(self, request: dict[str, Any], limit: float | None) -> Steps[Response]:
+        link = self.check()
+        if self._running is not None:
+            yield from self.settle()
+            link = self.check()
+        if self._loss is not None:
+            loss, self._loss = self._loss, None
+            return loss
+        if link.is_dead:
+            raise link.death()
+        self._seq += 1
+        # The worker sees only the beginning of a request that is too large, so its number comes first.
+        # Half a surrogate pair is no UTF-8: the worker refuses it, and its hint says so.
+        document = json.dumps({"seq": self._seq, **request}, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+        self._running = (self._seq, None if limit is None else now() + limit)
+        self._is_waiting = True
+        self._is_stopping = False
+        try:
+            link.send(document)
+            response = yield from self._response(link)
+            if response is None:
+                response = yield from self._replace(limit)
+            return response
+        finally:
+            self._is_waiting = False
+
+    def _response(self, link: Link) -> Steps[Response | None]:
+        """Waits for the response to the running call. None: the worker did not answer in time."""
+        assert self._running is not None
+        seq, deadline = self._running
+        while True:
+            while link.responses:
+                response = self._read(link.responses.popleft())
+                if response.seq == seq:
+                    self._running = None
+                    self.answer = response.answer
+                    self.executions = response.execution_count
+                    return response
+            if link.fault is not None:
+                raise link.fault
+            if link.is_dead:
+                self._running = None
+                if self._is_closed or self._is_closing:
+                    raise EndedError("the session was closed while the call was running")
+                raise link.death()
+            if deadline is not None and now() >= deadline:
+                return None
+            if self._is_stopping:
+                link.signal(Signals.SIGINT)
+                pause = now() + INTERRUPT_INTERVAL
+                yield pause if deadline is None else min(deadline, pause)
+            else:
+                yield deadline
+
+    def _read(self, document: bytes) -> Response:
+        try:
+            return Response.from_json(document)
+        except ProtocolError:
+            self._running = None
+            raise
+
+    def _replace(self, limit: float | None) -> Steps[Response]:
+        """The last step: the worker does not even answer at its own time limit."""
+        answer = self.answer
+        yield from self.restart()
+        self.answer = answer
+        hint = f"the worker did not answer within {limit or 0:g} s and was replaced: the session's state is lost"
+        return Response(
+            status="error",
+            stdout="",
+            stderr="",
+            result=None,
+            execution_count=self.executions,
+            seq=self._seq,
+            answer=answer,
+            outcome="timed_out",
+            state="reset",
+            execution_time=limit or 0.0,
+            exit_code=None,
+            exception=None,
+            truncated=None,
+            hint=hint,
+        )
+
+    # A call on which its caller has given up
+
+    def give_up(self) -> bool:
+        """Interrupts the running call, whose caller is gone. False if there is none; otherwise `settle` is next."""
+        if self._running is None or self._is_closed or self.link is None or os.getpid() != self._owner:
+            return False
+        self._is_stopping = True
+        self.link.signal(Signals.SIGINT)
+        return True
+
+    def settle(self) -> Steps[None]:
+        """Waits for the response to a call on which its caller has given up, which is interrupted until then."""
+        if self._running is None or self.link is None:
+            return
+        seq, deadline = self._running
+        limit = now() + SETTLE_LIMIT
+        self._running = (seq, limit if deadline is None else min(deadline, limit))
+        self._is_stopping = self._is_waiting = True
+        try:
+            if (yield from self._response(self.link)) is None:
+                self._loss = yield from self._replace(SETTLE_LIMIT)
+        except (EndedError, ProtocolError):
+            self._running = None  # the next call meets it, too
+        finally:
+            self._is_waiting = False
+
+    def interrupt(self) -> None:
+        """Interrupts the running call until it ends. Without one it does nothing."""
+        if self._running is not None and self.link is not None and os.getpid() == self._owner:
+            self._is_stopping = True
+            self.link.signal(Signals.SIGINT)
+            self._watcher.wake()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while the worker has a call."""
+        return self._running is not None
+
+
+def refuse_pickle(session: object) -> Callable[..., Any]:
+    raise TypeError(
+        f"a {type(session).__name__} cannot be pickled, since its worker belongs to this process: "
+        "pickle session.config, and create the session where it is needed"
+    )

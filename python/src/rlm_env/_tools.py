@@ -1,0 +1,540 @@
+"""Functions of this program as root tools: code in a session calls them by name.
+
+docs/root-tools.md describes the wire. The session's control directory has the socket, and a secret goes with each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextvars
+import hmac
+import inspect
+import json
+import keyword
+import os
+import queue
+import secrets
+import threading
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from urllib.parse import quote
+
+from . import _pickle
+from ._errors import StartError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_BODY_BYTES = 64 << 20
+"""Size of a call's arguments, encoded."""
+
+_MAX_HEAD_BYTES = 64 << 10
+_MAX_SOCKET_PATH = 107
+
+
+@dataclass(frozen=True)
+class Tool(Generic[P, R]):
+    """A function that code in a session can call. `tool` makes one; calling it calls the function."""
+
+    function: Callable[P, R]
+    name: str
+    description: str
+    """First paragraph of the docstring."""
+    schema: Mapping[str, Any]
+    """The parameters, as JSON Schema."""
+    help: str
+    """Signature and docstring, as text for a model."""
+    timeout: float | None = None
+    """Time limit of a call in seconds. None: that of the session's calls, 300 s."""
+    signature: inspect.Signature = field(repr=False, default_factory=inspect.Signature)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, timeout: float | None = None
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+) -> Any:
+    """Makes a root tool of a function, plain or async.
+
+        @tool
+        def search(query: str, limit: int = 10) -> list[str]:
+            \"\"\"Finds documents.
+
+            Args:
+                query: words to look for
+            \"\"\"
+
+    A plain function runs in a thread, an async one on the session's event loop; both see the context variables of the
+    call that reached them. Its result is None, bool, int, float, str, bytes, or tuples, lists, dicts and sets of these;
+    what it raises is an error with its type and message in the session. When the call is interrupted, an async function
+    is cancelled, and the result of a plain one is dropped.
+
+    Raises TypeError for something that is not a function with a signature, and ValueError for a name that is no
+    identifier.
+    """
+    if function is None:
+        return lambda function: _tool(function, name, description, timeout)
+    return _tool(function, name, description, timeout)
+
+
+def _tool(
+    function: Callable[..., Any], name: str | None, description: str | None, timeout: float | None
+) -> Tool[..., Any]:
+    if not callable(function):
+        raise TypeError(f"a tool must be a function, not {function!r}")
+    if name is None:
+        name = str(getattr(function, "__name__", type(function).__name__))
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"the tool's name {name!r} is not an identifier: name it with tool(name=…)")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout of the tool {name} must be above 0, not {timeout!r}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise TypeError(f"the tool {name} has no signature: wrap it in a function of your own") from error
+    doc = inspect.getdoc(function) or ""
+    summary = description or doc.partition("\n\n")[0].replace("\n", " ").strip()
+    text = f"{name}{signature}\n{description or doc}".rstrip()
+    return Tool(function, name, summary, _schema(function, signature, doc), text, timeout, signature)
+
+
+def tools_of(given: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[str, Tool[..., Any]]:
+    """The tools by name. Raises ValueError for a name that occurs twice."""
+    tools: dict[str, Tool[..., Any]] = {}
+    for one in given:
+        made = one if isinstance(one, Tool) else _tool(one, None, None, None)
+        if made.name in tools:
+            raise ValueError(f"there are two tools with the name {made.name}: name one with tool(name=…)")
+        tools[made.name] = made
+    return tools
+
+
+def _schema(function: Callable[..., Any], signature: inspect.Signature, doc: str) -> dict[str, Any]:
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # an annotation that names something unknown: the tool works all the same
+        hints = {}
+    texts = _argument_texts(doc)
+    properties: dict[str, Any] = {}
+    required = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        schema = _type_schema(hints.get(parameter.name, Any))
+        if parameter.name in texts:
+            schema["description"] = texts[parameter.name]
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        else:
+            with suppress(TypeError, ValueError):
+                json.dumps(parameter.default)
+                schema["default"] = parameter.default
+        properties[parameter.name] = schema
+    return {"type": "object", "properties": properties, "required": required}
+
+
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    if hint in _TYPES:
+        return {"type": _TYPES[hint]}
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        return {"anyOf": [_type_schema(argument) for argument in arguments]}
+    if origin is typing.Annotated:
+        return _type_schema(arguments[0])
+    kind = origin or hint
+    if kind in (list, set, frozenset, tuple) or _is_sequence(kind):
+        items = [argument for argument in arguments if argument is not Ellipsis]
+        return {"type": "array", "items": _type_schema(items[0])} if len(items) == 1 else {"type": "array"}
+    if isinstance(kind, type) and (issubclass(kind, Mapping) or typing.is_typeddict(kind)):
+        values = {"additionalProperties": _type_schema(arguments[1])} if len(arguments) == 2 else {}
+        return {"type": "object", **values}
+    return {}
+
+
+def _is_sequence(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Iterable) and not issubclass(kind, (str, bytes, Mapping))
+
+
+def _argument_texts(doc: str) -> dict[str, str]:
+    """The lines `name: text` of a docstring's section `Args:`."""
+    texts: dict[str, str] = {}
+    _, _, section = doc.partition("Args:\n")
+    last = ""
+    for line in section.splitlines():
+        if not line.strip() or not line.startswith(" "):
+            break
+        name, colon, text = line.strip().partition(":")
+        name = name.partition("(")[0].strip()
+        if colon and name.isidentifier():
+            last = name
+            texts[name] = text.strip()
+        elif last:
+            texts[last] += " " + line.strip()
+    return texts
+
+
+class ToolServer:
+    """Serves tools to one session, on the running event loop."""
+
+    def __init__(self, tools: Mapping[str, Tool[..., Any]], directory: str) -> None:
+        self.tools = tools
+        self.secret = secrets.token_hex(16)
+        self.context = contextvars.copy_context()
+        self.threads = _Threads()
+        self.connections: set[_Connection] = set()
+        self._path = os.path.join(directory, "tools.sock")
+        self._url = ""
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listens. Raises StartError."""
+        loop = asyncio.get_running_loop()
+        try:
+            if len(os.fsencode(self._path)) <= _MAX_SOCKET_PATH:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)
+                self._server = await loop.create_unix_server(lambda: _Connection(self, loop), self._path)
+                self._url = f"http+unix://{quote(self._path, safe='')}/tools"
+            else:
+                # The name is too long for a socket.
+                self._server = await loop.create_server(lambda: _Connection(self, loop), "127.0.0.1", 0)
+                port = self._server.sockets[0].getsockname()[1]
+                self._url = f"http://127.0.0.1:{port}/tools"
+        except OSError as error:
+            raise StartError(f"cannot listen for calls of tools at {self._path}: {error}") from error
+
+    def variables(self) -> dict[str, str]:
+        """The worker's variables that declare the tools."""
+        return {
+            "RLM_ROOT_TOOL_URL": self._url,
+            "RLM_ROOT_TOOL_NAMES": json.dumps(list(self.tools)),
+            "RLM_ROOT_TOOL_SERIALIZATION": "pickle",
+            "RLM_INTERCEPTION_SECRET": self.secret,
+        }
+
+    def enter_context(self) -> None:
+        """Tools that are called from now on see the caller's context variables."""
+        self.context = contextvars.copy_context()
+
+    async def close(self) -> None:
+        """Ends connections and running calls."""
+        if self._server is not None:
+            self._server.close()
+        running = [connection.end() for connection in list(self.connections)]
+        if tasks := [task for task in running if task is not None]:
+            await asyncio.wait(tasks)
+        with suppress(OSError):
+            os.unlink(self._path)
+
+    async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        """The status and the reply to a call."""
+        try:
+            call = _read_call(body)
+        except ValueError as error:
+            return 400, {"error": str(error)}
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return 404, {"error": f"there is no tool {call.name}: expected one of {', '.join(self.tools)}"}
+        try:
+            tool.signature.bind(*call.args, **call.kwargs)
+        except TypeError as error:
+            return 400, {"error": f"TypeError: {tool.name}(): {error}; it is {tool.name}{tool.signature}"}
+        try:
+            result = await self._limited(tool, call)
+        except _Raised as raised:
+            return 500, {"error": _words(raised.error)}
+        try:
+            return 200, _encode(result, call.serialization)
+        except _pickle.Unsendable as error:
+            return 500, {"error": f"TypeError: the tool {tool.name} returned something else: {error}"}
+
+    async def _limited(self, tool: Tool[..., Any], call: _Call) -> Any:
+        if tool.timeout is None:
+            return await self._run(tool, call)
+        task = asyncio.create_task(self._run(tool, call))
+        try:
+            if not (await asyncio.wait([task], timeout=tool.timeout))[0]:
+                message = f"the tool {tool.name} took longer than its limit of {tool.timeout:g} s"
+                raise _Raised(TimeoutError(message))
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _run(self, tool: Tool[..., Any], call: _Call) -> Any:
+        function = tool.function
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)
+        )
+        try:
+            if is_async:
+                return await function(*call.args, **call.kwargs)
+            context = contextvars.copy_context()
+            result = await self.threads.run(lambda: context.run(function, *call.args, **call.kwargs))
+            return await result if isinstance(result, Awaitable) else result
+        except (asyncio.CancelledError, _Raised):
+            raise
+        except BaseException as error:
+            raise _Raised(error) from None
+
+
+class _Raised(Exception):
+    """What a tool raised: any exception, that of a thread too."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class ThreadedToolServer:
+    """The same for synchronous code: its event loop has a thread of its own."""
+
+    def __init__(self, tools: Mapping[str, Tool[..., Any]], directory: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._server = ToolServer(tools, directory)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rlm-tools", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result()
+        except BaseException:
+            self.close()
+            raise
+        self.variables = self._server.variables
+        self.enter_context = self._server.enter_context
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: str
+    serialization: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+def _read_call(body: bytes) -> _Call:
+    """A call of the wire. Raises ValueError, which names the field."""
+    try:
+        call = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Invalid JSON: {error}") from None
+    if not isinstance(call, dict):
+        raise ValueError("Invalid JSON: the body must be a JSON object")
+    name = call.get("tool_name")
+    if not isinstance(name, str):
+        raise ValueError("Tool name not provided")
+    serialization = call.get("serialization", "pickle")
+    args, kwargs = call.get("args"), call.get("kwargs")
+    if serialization == "pickle":
+        args, kwargs = _unpickle("args", args, ()), _unpickle("kwargs", kwargs, {})
+    elif serialization != "json":
+        raise ValueError(f'serialization is {serialization!r}, expected "pickle" or "json"')
+    args = [] if args is None else args
+    kwargs = {} if kwargs is None else kwargs
+    if not isinstance(args, (list, tuple)):
+        raise ValueError(f"args must be a list, not {type(args).__name__}")
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        raise ValueError("kwargs must be an object with names as keys")
+    return _Call(name, serialization, list(args), kwargs)
+
+
+def _unpickle(name: str, encoded: object, absent: Any) -> Any:
+    if encoded is None:
+        return absent
+    if not isinstance(encoded, str):
+        raise ValueError(f"{name} must be base64 of a pickle, not {type(encoded).__name__}")
+    try:
+        return _pickle.loads(base64.b64decode(encoded, validate=True))
+    except _pickle.Refused as error:
+        raise ValueError(f"{name} is refused: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name} is not base64: {error}") from None
+
+
+def _encode(result: object, serialization: str) -> dict[str, Any]:
+    if serialization == "pickle":
+        return {"result": base64.b64encode(_pickle.dumps(result)).decode("ascii")}
+    value = _pickle.plain(result)
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return {"result_repr": repr(value)}
+    return {"result": value}
+
+
+def _words(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception:
+        message = "<its message cannot be shown>"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 413: "Content Too Large"}
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of a session: one request after another. Its end cancels the running call."""
+
+    def __init__(self, server: ToolServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._buffer = bytearray()
+        self._length: int | None = None
+        self._is_allowed = False
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = typing.cast("asyncio.Transport", transport)
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.connections.discard(self)
+        self.end()
+
+    def end(self) -> asyncio.Task[None] | None:
+        """Cancels the running call, which is returned, and closes."""
+        self._is_ended = True
+        task = self._task
+        if task is not None:
+            task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        return task
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._advance()
+
+    def _advance(self) -> None:
+        if self._task is not None:
+            return
+        if self._length is None:
+            end = self._buffer.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
+            if end < 0:
+                if len(self._buffer) > _MAX_HEAD_BYTES:
+                    self._refuse(400, "the head of the request is too long")
+                return
+            head = bytes(self._buffer[:end]).decode("latin-1").split("\r\n")
+            del self._buffer[: end + 4]
+            if not self._read_head(head):
+                return
+        assert self._length is not None
+        if len(self._buffer) < self._length:
+            return
+        body = bytes(self._buffer[: self._length])
+        del self._buffer[: self._length]
+        self._length = None
+        self._task = self._server.context.copy().run(self._loop.create_task, self._answer(body))
+
+    def _read_head(self, head: list[str]) -> bool:
+        headers = {}
+        for line in head[1:]:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        given = headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {self._server.secret}".encode()):
+            self._refuse(401, "the secret is wrong or missing")
+        elif not head[0].startswith("POST "):
+            self._refuse(400, "expected a POST")
+        elif not headers.get("content-length", "").isdecimal():
+            self._refuse(400, "expected a Content-Length")
+        elif (length := int(headers["content-length"])) > MAX_BODY_BYTES:
+            self._refuse(413, f"the call has {length} bytes, and at most {MAX_BODY_BYTES} are read")
+        else:
+            self._length = length
+            return True
+        return False
+
+    async def _answer(self, body: bytes) -> None:
+        try:
+            status, reply = await self._server.answer(body)
+        except asyncio.CancelledError:
+            if self._is_ended:
+                raise
+            status, reply = 500, {"error": "CancelledError: the tool cancelled its call"}
+        finally:
+            self._task = None
+        self._send(status, reply)
+        self._advance()
+
+    def _refuse(self, status: int, error: str) -> None:
+        self._send(status, {"error": error})
+        if self._transport is not None:
+            self._transport.close()
+
+    def _send(self, status: int, reply: dict[str, Any]) -> None:
+        if self._transport is None:
+            return
+        body = json.dumps(reply).encode()
+        reason = _REASONS.get(status, "Internal Server Error")
+        head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._transport.write(head.encode() + body)
+
+
+class _Threads:
+    """Daemon threads, used again: one that never returns keeps nothing from ending, and none waits for another."""
+
+    def __init__(self) -> None:
+        self._idle: list[queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]]] = []
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Runs a function in a thread. If this is cancelled, its result is dropped."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            tasks = self._idle.pop()
+        except IndexError:
+            tasks = queue.SimpleQueue()
+            threading.Thread(target=self._serve, args=(tasks,), name="rlm-tool", daemon=True).start()
+        tasks.put((function, future))
+        result, error = await future
+        if error is not None:
+            raise _Raised(error)
+        return result
+
+    def _serve(self, tasks: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> None:
+        while True:
+            function, future = tasks.get()
+            loop = future.get_loop()
+            outcome: tuple[Any, BaseException | None]
+            try:
+                outcome = (function(), None)
+            except BaseException as error:
+                outcome = (None, error)
+            self._idle.append(tasks)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(_settle, future, outcome)
+            del function, future, outcome
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if not future.done():
+        future.set_result(outcome)

@@ -1,0 +1,147 @@
+"""Every test runs against the real programs, and leaves no process, descriptor or directory behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_env import AsyncSession, Response, Session, SessionConfig
+
+
+def descriptors() -> dict[str, str]:
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            pass  # that of the listing
+    return found
+
+
+def children() -> list[int]:
+    """Child processes of this one, but those that pytest or a plugin had before."""
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                found += [int(pid) for pid in file.read().split()]
+        except FileNotFoundError:
+            pass
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for temporary files of its own, which must be empty at the end."""
+    directory = tmp_path_factory.mktemp("tmp")
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    monkeypatch.setenv("TMPDIR", str(directory))
+    before, had = descriptors(), children()
+    yield directory
+    gc.collect()
+    assert [pid for pid in children() if pid not in had] == [], "a process is left"
+    assert list(directory.iterdir()) == [], "a directory is left"
+    left = {fd: at for fd, at in descriptors().items() if fd not in before}
+    assert left == {}, "a descriptor is left"
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], Any], str], Any]:
+    """Waits for a condition for which there is no event."""
+
+    def wait(condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if value := condition():
+                return value
+            time.sleep(0.005)
+        raise AssertionError(f"waited 30 s for {what}")
+
+    return wait
+
+
+class Asynchronous:
+    """An AsyncSession, driven from synchronous tests: so each of them is one for both kinds."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.runner = asyncio.new_event_loop()
+        self.session = AsyncSession(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.session, name)
+        if not asyncio.iscoroutinefunction(attribute):
+            return attribute
+        return lambda *arguments, **options: self.runner.run_until_complete(attribute(*arguments, **options))
+
+    def start(self) -> Asynchronous:
+        self.runner.run_until_complete(self.session.start())
+        return self
+
+    def close(self) -> None:
+        if not self.runner.is_closed():
+            self.runner.run_until_complete(self.session.close())
+            self.runner.close()
+
+    def __enter__(self) -> Asynchronous:
+        return self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def kind(request: pytest.FixtureRequest) -> Any:
+    """The class of sessions under test."""
+    return Session if request.param == "sync" else Asynchronous
+
+
+@pytest.fixture(params=["bash", "python"])
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """The session's directory."""
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def session(kind: Any, language: Any, work: Path) -> Iterator[Any]:
+    """A session of either kind in either language."""
+    with kind(SessionConfig(work, language=language)) as started:
+        yield started
+
+
+@pytest.fixture
+def bash(kind: Any, work: Path) -> Iterator[Any]:
+    """A bash session of either kind."""
+    with kind(SessionConfig(work)) as started:
+        yield started
+
+
+@pytest.fixture
+def say(language: str) -> Callable[[str], str]:
+    """Code that prints a word."""
+    return lambda word: f"echo {word}" if language == "bash" else f"print({word!r})"
+
+
+@pytest.fixture
+def hang(language: str) -> str:
+    """Code that says that it has begun, and never ends."""
+    return (
+        "echo begun; sleep 1000" if language == "bash" else "print('begun', flush=True)\nimport time; time.sleep(1000)"
+    )
+
+
+def ended(response: Response) -> tuple[str, str]:
+    return response.outcome, response.state

@@ -1,0 +1,399 @@
+"""Functions of this program, called by code in a session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import http.client
+import json
+import socket
+import threading
+import time
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+from typing import Any, Literal, Optional
+from urllib.parse import unquote
+
+import pytest
+
+from rlm_env import AsyncSession, Session, SessionConfig, Tool, tool
+
+CALLER = contextvars.ContextVar("CALLER", default="nobody")
+
+
+@tool
+def search(query: str, limit: int = 10) -> list[str]:
+    """Finds documents
+    by their words.
+
+    Longer text.
+
+    Args:
+        query: words to look for,
+            in any order
+        limit (int): most results
+    """
+    return [f"{query} {number}" for number in range(limit)]
+
+
+async def late(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+def echo(*args: Any, **kwargs: Any) -> Any:
+    return [*args, kwargs] if kwargs or len(args) != 1 else args[0]
+
+
+def who() -> str:
+    return CALLER.get()
+
+
+async def who_async() -> str:
+    return CALLER.get()
+
+
+@pytest.fixture
+def start(kind: Any, language: Any, work: Path) -> Any:
+    """A session with tools."""
+    return lambda *tools: kind(SessionConfig(work, language=language), tools=tools)
+
+
+def call(session: Any, code: str) -> str:
+    """What a Python expression prints, or a bash command line."""
+    python = session.config.language == "python"
+    response = session.execute(f"print({code})" if python else code)
+    if response.exception:
+        return f"{response.exception.message}\n"
+    return str(response.stdout).removeprefix("Error: ")
+
+
+def test_functions_are_called_by_name(start: Any, language: str) -> None:
+    with start(search, late, echo) as session:
+        if language == "python":
+            assert call(session, "search('red', limit=2)") == "['red 0', 'red 1']\n"
+            assert call(session, "late(('a', {1: {2, 3}}, b'x', None, 1.5))") == "('a', {1: {2, 3}}, b'x', None, 1.5)\n"
+            assert call(session, "echo(bytearray(b'x'), frozenset({1}), 2**100, k='ü\\ud800')[:3]") == (
+                "[bytearray(b'x'), frozenset({1}), 1267650600228229401496703205376]\n"
+            )
+        else:
+            assert call(session, "search red 2") == '["red 0", "red 1"]\n'
+            assert call(session, "late --str 5") == "5\n"
+            assert call(session, """printf '{"value": [1, {"a": null}]}' | late""") == '[1, {"a": null}]\n'
+
+
+def test_what_a_tool_raises_is_an_error_with_its_type(start: Any, language: str) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    def fails(how: str) -> None:
+        raise {"value": ValueError("no\nmore"), "exit": SystemExit(3), "stop": StopIteration(), "odd": Odd()}[how]
+
+    async def fails_async() -> None:
+        raise KeyError("key")
+
+    async def cancels() -> None:
+        raise asyncio.CancelledError
+
+    with start(fails, fails_async, cancels) as session:
+        write = (lambda how: f"fails('{how}')") if language == "python" else (lambda how: f"fails {how}")
+        assert call(session, write("value")) == "ValueError: no\nmore\n"
+        assert call(session, write("exit")) == "SystemExit: 3\n"
+        assert call(session, write("stop")) == "StopIteration\n"
+        assert call(session, write("odd")) == "Odd: <its message cannot be shown>\n"
+        assert call(session, "fails_async" + "()" * (language == "python")) == "KeyError: 'key'\n"
+        assert (
+            call(session, "cancels" + "()" * (language == "python")) == "CancelledError: the tool cancelled its call\n"
+        )
+        assert call(session, "fails" + "()" * (language == "python")) == (
+            "TypeError: fails(): missing a required argument: 'how'; it is fails(how: 'str') -> 'None'\n"
+        )
+
+
+def test_what_cannot_be_sent_is_named(start: Any, language: str) -> None:
+    Point = namedtuple("Point", "x y")
+
+    def give(what: str) -> Any:
+        loop: list[Any] = []
+        loop.append(loop)
+        return {
+            "object": {"rows": [1, object()]},
+            "loop": loop,
+            "point": [Point(1, 2), OrderedDict(a=True)],
+            "function": give,
+        }[what]
+
+    with start(give) as session:
+        write = (lambda what: f"give('{what}')") if language == "python" else (lambda what: f"give {what}")
+        assert call(session, write("object")).startswith(
+            "TypeError: the tool give returned something else: the result['rows'][1] is a builtins.object, which a"
+        )
+        assert "is nested deeper than 200 levels, or contains itself" in call(session, write("loop"))
+        assert "is a builtins.function" in call(session, write("function"))
+        expected = "[(1, 2), {'a': True}]\n" if language == "python" else '[[1, 2], {"a": true}]\n'
+        assert call(session, write("point")) == expected
+
+
+def test_a_tool_cannot_call_back_into_its_session(kind: Any, work: Path) -> None:
+    if kind is Session:
+
+        def back() -> str:
+            return session.execute(":").stdout
+    else:
+
+        async def back() -> str:  # type: ignore[misc]
+            return (await session.session.execute(":")).stdout
+
+    with kind(work, tools=[back]) as session:
+        assert "UsageError: another call of this session is running" in session.execute("back").stdout
+        assert session.execute("echo on").stdout == "on\n"
+
+
+def test_an_interrupted_call_cancels_its_tool(start: Any, language: str, wait_until: Any) -> None:
+    events: list[str] = []
+
+    async def slow() -> None:
+        events.append("begun")
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            events.append("cancelled")
+            raise
+
+    with start(slow) as session:
+        response = session.execute("slow" + "()" * (language == "python"), timeout=0.3)
+        assert response.outcome == "timed_out" and response.state == "kept"
+        deadline = time.monotonic() + 30
+        while events != ["begun", "cancelled"] and time.monotonic() < deadline:
+            session.execute("1" if language == "python" else ":")
+        assert events == ["begun", "cancelled"]
+
+
+def test_a_tool_that_blocks_is_left_behind(start: Any, language: str) -> None:
+    release = threading.Event()
+
+    def block() -> str:
+        release.wait(60)
+        return "late"
+
+    with start(block, late) as session:
+        response = session.execute("block" + "()" * (language == "python"), timeout=0.3)
+        assert response.outcome == "timed_out"
+        assert call(session, "late('on')" if language == "python" else "late on") == "on\n"
+    release.set()
+
+
+def test_time_limits_of_tools(start: Any, language: str) -> None:
+    @tool(timeout=0.2)
+    async def slow() -> None:
+        await asyncio.sleep(1000)
+
+    @tool(timeout=0.2, name="blocked")
+    def block() -> None:
+        release.wait(60)
+
+    @tool(timeout=60)
+    async def raises() -> None:
+        raise TimeoutError("mine")
+
+    release = threading.Event()
+    with start(slow, block, raises) as session:
+        brackets = "()" * (language == "python")
+        for name in "slow", "blocked":
+            assert call(session, name + brackets) == (
+                f"TimeoutError: the tool {name} took longer than its limit of 0.2 s\n"
+            )
+        assert call(session, "raises" + brackets) == "TimeoutError: mine\n"
+    release.set()
+
+
+def test_64_calls_at_once(kind: Any, work: Path) -> None:
+    barrier = threading.Barrier(64)
+
+    def meet(number: int) -> int:
+        barrier.wait(30)
+        return number
+
+    with kind(SessionConfig(work, language="python"), tools=[meet]) as session:
+        code = "from concurrent.futures import ThreadPoolExecutor\nsorted(ThreadPoolExecutor(64).map(meet, range(64)))"
+        assert session.execute(code).result == str(list(range(64)))
+    with kind(work, tools=[meet]) as session:
+        printed = session.execute("for i in {0..63}; do meet $i & done >numbers 2>&1; wait; sort -n numbers").stdout
+        assert [line for line in printed.splitlines() if line.isdecimal()] == [str(number) for number in range(64)]
+
+
+def test_10_000_calls(start: Any, language: str) -> None:
+    with start(late) as session:
+        if language == "python":
+            assert session.execute("sum(late(n) for n in range(10_000))").result == str(sum(range(10_000)))
+        else:
+            code = "n=0; for i in {1..1000}; do ((n += $(late $i))); done; printf $n"
+            assert session.execute(code).stdout == str(sum(range(1001)))
+
+
+def test_context_variables_are_those_of_the_caller(kind: Any, work: Path) -> None:
+    with kind(SessionConfig(work, language="python"), tools=[who, who_async]) as session:
+        for name in "Ada", "Grace":
+            token = CALLER.set(name)
+            assert session.execute("who(), who_async()").result == f"('{name}', '{name}')"
+            CALLER.reset(token)
+
+
+def test_large_arguments_and_results(start: Any, language: str) -> None:
+    with start(late) as session:
+        size = 8 << 20
+        code = (
+            f"print(len(late('x' * {size})))"
+            if language == "python"
+            else f"head -c {size} /dev/zero | tr '\\0' x >file; late @file | wc -c"
+        )
+        expected = size if language == "python" else size + 1
+        assert session.execute(code).stdout == f"{expected}\n"
+
+
+def test_tools_survive_reset_and_restart(start: Any, language: str) -> None:
+    with start(echo, late) as session:
+        code = "late('on')" if language == "python" else "late on"
+        session.reset()
+        assert call(session, code) == "on\n"
+        session.restart()
+        assert call(session, code) == "on\n"
+
+
+def test_a_socket_name_that_would_be_too_long(kind: Any, work: Path, tmp_path: Path) -> None:
+    control = tmp_path / ("long" * 40)
+    control.mkdir()
+    with kind(SessionConfig(work, control_dir=control), tools=[late]) as session:
+        assert session.execute("late on").stdout == "on\n"
+
+
+def test_schema_and_help_come_from_signature_and_docstring() -> None:
+    assert isinstance(search, Tool) and search("a", limit=1) == ["a 0"]
+    assert search.description == "Finds documents by their words."
+    assert search.schema == {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "words to look for, in any order"},
+            "limit": {"type": "integer", "default": 10, "description": "most results"},
+        },
+        "required": ["query"],
+    }
+    assert search.help.startswith("search(query: 'str', limit: 'int' = 10) -> 'list[str]'\nFinds documents\nby")
+
+    def typed(
+        a: Optional[list[int]], b: Literal["x", "y"], c: dict[str, float], d: Any, *rest: int, e: bool = False
+    ) -> None: ...
+
+    assert tool(typed).schema["properties"] == {
+        "a": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]},
+        "b": {"enum": ["x", "y"]},
+        "c": {"type": "object", "additionalProperties": {"type": "number"}},
+        "d": {},
+        "e": {"type": "boolean", "default": False},
+    }
+
+
+def test_wrong_tools_are_refused(work: Path) -> None:
+    with pytest.raises(TypeError, match="a tool must be a function, not 5"):
+        Session(work, tools=[5])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="there are two tools with the name echo"):
+        Session(work, tools=[echo, tool(name="echo")(who)])
+    with pytest.raises(ValueError, match="'<lambda>' is not an identifier"):
+        Session(work, tools=[lambda: 1])
+    with pytest.raises(ValueError, match="timeout of the tool echo must be above 0"):
+        tool(timeout=0)(echo)
+
+
+def test_methods_and_partials_are_tools(start: Any, language: str) -> None:
+    class Store:
+        def size(self) -> int:
+            return 3
+
+        async def __call__(self) -> int:
+            return 4
+
+    store = Store()
+    tools = (store.size, tool(name="four")(store), tool(name="five")(functools.partial(echo, 5)))
+    with start(*tools) as session:
+        for name, expected in (("size", 3), ("four", 4), ("five", 5)):
+            assert call(session, name + "()" * (language == "python")) == f"{expected}\n"
+
+
+class Wire:
+    """Requests to the tools' socket, as code in the session could send them."""
+
+    def __init__(self, session: Any) -> None:
+        environment = session.execute("printf '%s\\n' $RLM_ROOT_TOOL_URL $RLM_INTERCEPTION_SECRET").stdout
+        url, self.secret = environment.split()
+        self.path = unquote(url.removeprefix("http+unix://").partition("/")[0])
+
+    def post(self, body: bytes, secret: str | None = None, method: str = "POST") -> tuple[int, str]:
+        connection = http.client.HTTPConnection("localhost", timeout=30)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(self.path)
+        connection.request(method, "/tools", body, {"Authorization": f"Bearer {secret or self.secret}"})
+        response = connection.getresponse()
+        reply = json.loads(response.read())
+        connection.close()
+        return response.status, reply.get("error") or reply
+
+
+def test_the_wire_refuses_what_is_no_call(work: Path) -> None:
+    with Session(work, tools=[late]) as session:
+        wire = Wire(session)
+        call = {"tool_name": "late", "serialization": "json", "args": [{"a": 1}], "kwargs": {}}
+        assert wire.post(json.dumps(call).encode()) == (200, {"result": {"a": 1}})
+        assert wire.post(b"{}", secret="wrong") == (401, "the secret is wrong or missing")
+        assert wire.post(b"{}", method="PUT") == (400, "expected a POST")
+        assert wire.post(b"{}") == (400, "Tool name not provided")
+        assert wire.post(b"[]") == (400, "Invalid JSON: the body must be a JSON object")
+        assert wire.post(b"[" * 100_000)[0] == 400
+        assert wire.post(b'{"tool_name": "nope"}') == (404, "there is no tool nope: expected one of late")
+        for fields, words in [
+            ({"serialization": "xml"}, 'serialization is \'xml\', expected "pickle" or "json"'),
+            ({"args": 5}, "args must be a list, not int"),
+            ({"kwargs": [1]}, "kwargs must be an object with names as keys"),
+            ({"serialization": "pickle", "args": "?"}, "args is not base64"),
+            (
+                {"serialization": "pickle", "args": "Y29zCnN5c3RlbQou"},
+                "args is refused: the global os.system",
+            ),
+        ]:
+            status, error = wire.post(json.dumps({**call, **fields}).encode())
+            assert status == 400 and error.startswith(words)
+
+
+def test_connections_that_say_nothing_harm_nobody(work: Path) -> None:
+    with Session(work, tools=[late]) as session:
+        wire = Wire(session)
+        open_ones = []
+        for data in (b"", b"POST", b"POST / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000):
+            one = socket.socket(socket.AF_UNIX)
+            one.connect(wire.path)
+            try:
+                one.sendall(data)
+            except BrokenPipeError:
+                pass
+            open_ones.append(one)
+        assert session.execute("late on").stdout == "on\n"
+        for one in open_ones:
+            one.close()
+
+
+def test_tools_of_an_async_session_run_on_its_loop(work: Path) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def here() -> bool:
+            return asyncio.get_running_loop() is loop
+
+        def elsewhere() -> bool:
+            return threading.current_thread() is not threading.main_thread()
+
+        config = SessionConfig(work, language="python")
+        async with AsyncSession(config, tools=[here, elsewhere]) as session:
+            assert (await session.execute("here(), elsewhere()")).result == "(True, True)"
+
+    asyncio.run(main())

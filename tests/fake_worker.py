@@ -42,7 +42,7 @@ def respond(seq, outcome="ok", **more):
     }
     if DEFECT == "missing-field":
         del response["truncated"]
-    text = json.dumps(response)
+    text = json.dumps(response) + "\n" * (DEFECT != "no-newline")
     with open(path("rlm_res"), "w") as fifo:
         fifo.write(text * 2 if DEFECT == "two-documents" else text)
 

@@ -65,8 +65,8 @@ def test_a_response_in_pieces(fake: Any) -> None:
         ("not JSON", "a response is not JSON"),
         ("[" * 100_000, "a response is not JSON"),
         ("[1]", "a response must be an object"),
-        ("{}", "a response has no field `answer`: expected an object"),
-        ('{"answer": {"ready": 1}, "exception": null, "truncated": null, "state": "kept"}', "no field `hint`"),
+        ("{}", "a response has no field `status`: expected one of ok, error"),
+        ('{"status": 1}', "`status` of a response must be one of ok, error, not 1"),
         ("\x80", "a response is not JSON"),
     ],
 )

@@ -118,6 +118,19 @@ def test_it_works_in_a_jupyter_kernel(work: Path) -> None:
     assert in_directory(work, "-c", NOTEBOOK, cell) == "42\n5\n"
 
 
+def test_the_example_of_the_documentation_runs(work: Path) -> None:
+    assert in_directory(work, "-W", "error", str(REPOSITORY / "examples/sessions.py"), str(work)).splitlines() == [
+        "ok 1",
+        "it's $5, 2 ids",
+        '["red pandas, document 0", "red pandas, document 1"]',
+        "hello (French)",
+        "timed_out kept begun",
+        "Answer(ready=True, content='42')",
+        "on",
+        "[0, 0, 1, 3, 6, 10, 15, 21]",
+    ]
+
+
 def test_programs_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, work: Path, tmp_path: Path) -> None:
     monkeypatch.setenv("RLM_BIN_DIR", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=f"no program rlm in {tmp_path}: RLM_BIN_DIR must name a directory"):

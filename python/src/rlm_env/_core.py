@@ -33,6 +33,8 @@ SETTLE_LIMIT = 30.0
 INTERRUPT_INTERVAL = 0.25
 """Interrupts are repeated: one that comes before the worker has read the request is lost."""
 
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
+
 _FILES = ("rlm_cmd", "rlm_cmd.new", "rlm_res", "rlm_res.new", "rlm_ready", "rlm_answer.json")
 
 
@@ -237,7 +239,7 @@ class Core:
         self._seq += 1
         # The worker sees only the beginning of a request that is too large, so its number comes first.
         # Half a surrogate pair is no UTF-8: the worker refuses it, and its hint says so.
-        document = json.dumps({"seq": self._seq, **request}, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+        document = _to_json({"seq": self._seq, **request}).encode(errors="surrogatepass") + b"\n"
         self._running = (self._seq, None if limit is None else now() + limit)
         self._is_waiting = True
         self._is_stopping = False

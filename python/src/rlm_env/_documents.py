@@ -14,9 +14,6 @@ Outcome = Literal["ok", "error", "timed_out", "interrupted", "exited", "crashed"
 State = Literal["kept", "restored", "reset"]
 Mechanism = Literal["cgroup", "rlimit"]
 
-_STATUSES = get_args(Status)
-_OUTCOMES = get_args(Outcome)
-_STATES = get_args(State)
 _EXCERPT = 64
 
 
@@ -85,36 +82,34 @@ class Response:
 
         Raises ProtocolError if it is not one: the message names the field, what was found and what was expected.
         """
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"a response is not JSON ({error}): {_excerpt(text)}") from None
-        fields = _Fields("response", document)
-        answer = _Fields("answer", fields.take("answer", "an object", dict))
-        exception = fields.take("exception", "an object or null", dict, type(None))
-        truncated = fields.take("truncated", "an object or null", dict, type(None))
-        state = cast("State", fields.one_of("state", _STATES))
-        hint = fields.text_or_none("hint")
-        result = fields.text_or_none("result")
+        fields = _checked("response", _parsed("response", text), _RESPONSE)
+        answer = _checked("answer", fields["answer"], _ANSWER)
+        exception, truncated = fields["exception"], fields["truncated"]
+        if exception is not None:
+            exception = CellException(**_only(_checked("exception", exception, _EXCEPTION), _EXCEPTION))
+        if truncated is not None:
+            # Older workers do not truncate `result`.
+            truncated = Truncated(**_only(_checked("truncated", {"result": 0, **truncated}, _TRUNCATED), _TRUNCATED))
+        state, hint, result = fields["state"], fields["hint"], fields["result"]
         if state != "kept" and hint is not None and result is not None and result.startswith(hint):
             # For hosts that show a model no hints the result begins with it. Here each is a field of its own.
             result = result[len(hint) + 1 :] if result[len(hint) : len(hint) + 1] == "\n" else None
         return cls(
-            status=cast("Status", fields.one_of("status", _STATUSES)),
-            stdout=fields.text("stdout"),
-            stderr=fields.text("stderr"),
-            result=result,
-            execution_count=fields.integer("execution_count"),
-            seq=fields.integer("seq"),
-            answer=Answer(answer.boolean("ready"), answer.text("content")),
-            outcome=cast("Outcome", fields.one_of("outcome", _OUTCOMES)),
-            state=state,
-            execution_time=fields.number("execution_time"),
-            exit_code=fields.integer_or_none("exit_code"),
-            exception=None if exception is None else _exception(_Fields("exception", exception)),
-            truncated=None if truncated is None else _truncated(_Fields("truncated", truncated)),
-            hint=hint,
-            protocol=fields.integer("protocol"),
+            fields["status"],
+            fields["stdout"],
+            fields["stderr"],
+            result,
+            fields["execution_count"],
+            fields["seq"],
+            Answer(answer["ready"], answer["content"]),
+            fields["outcome"],
+            state,
+            float(fields["execution_time"]),
+            fields["exit_code"],
+            exception,
+            truncated,
+            hint,
+            fields["protocol"],
         )
 
 
@@ -170,101 +165,110 @@ class Info:
     @classmethod
     def from_json(cls, text: str) -> Info:
         """Reads the `result` of an `info` response. Raises ProtocolError if it is not a description."""
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"a description is not JSON ({error}): {_excerpt(text)}") from None
-        fields = _Fields("description", document)
-        limits = _Fields("limits", document.get("limits") or {})
-        usage = _Fields("usage", document.get("usage") or {})
+        fields = dict(_checked("description", _parsed("description", text), _INFO))
+        # Older workers have neither.
+        limits = _checked("limits", {**dict.fromkeys(_LIMITS), **fields.get("limits", {})}, _LIMITS)
+        usage = _checked("usage", {**dict.fromkeys(_USAGE), **fields.get("usage", {})}, _USAGE)
+        fields["uptime"] = float(fields["uptime"])
         return cls(
-            language=cast("Language", fields.one_of("language", get_args(Language))),
-            version=fields.text("version"),
-            worker_version=fields.text("worker_version"),
-            protocol=fields.integer("protocol"),
-            uptime=fields.number("uptime"),
-            calls=fields.integer("calls"),
-            memory_bytes=fields.integer("memory_bytes"),
-            cwd=fields.text_or_none("cwd"),
-            pid=fields.integer_or_none("pid"),
-            answer_ready=fields.boolean("answer_ready"),
-            limits=Limits(**{name: _limit(limits, name) for name in Limits.__dataclass_fields__}),
-            usage=Usage(
-                usage.integer_or_none("peak_processes", absent=None),
-                usage.integer_or_none("peak_memory_bytes", absent=None),
-                usage.number_or_none("cpu_seconds", absent=None),
-            ),
+            **_only(fields, _INFO),
+            limits=Limits(**{name: _limit(name, limits[name]) for name in _LIMITS}),
+            usage=Usage(**_only(usage, _USAGE)),
         )
 
 
-def _exception(fields: _Fields) -> CellException:
-    return CellException(fields.text("type"), fields.text("message"))
+def _limit(name: str, limit: Any) -> Limit | None:
+    return None if limit is None else Limit(**_only(_checked(name, limit, _LIMIT), _LIMIT))
 
 
-def _truncated(fields: _Fields) -> Truncated:
-    result = fields.integer_or_none("result", absent=0)
-    return Truncated(fields.integer("stdout"), fields.integer("stderr"), result or 0)
+@dataclass(frozen=True)
+class _Kind:
+    """What a field can be: JSON types, or one of some strings."""
+
+    expected: str
+    types: tuple[type, ...]
+    values: tuple[str, ...] | None = None
 
 
-def _limit(fields: _Fields, name: str) -> Limit | None:
-    limit = fields.take(name, "an object or null", dict, type(None), absent=None)
-    if limit is None:
-        return None
-    fields = _Fields(name, limit)
-    mechanism = fields.take("mechanism", "a string or null", str, type(None))
-    if mechanism is not None:
-        fields.one_of("mechanism", get_args(Mechanism))
-    return Limit(fields.integer("value"), cast("Mechanism | None", mechanism))
+_BOOLEAN = _Kind("a boolean", (bool,))
+_INTEGER = _Kind("an integer", (int,))
+_INTEGER_OR_NULL = _Kind("an integer or null", (int, type(None)))
+_NUMBER = _Kind("a number", (float, int))
+_NUMBER_OR_NULL = _Kind("a number or null", (float, int, type(None)))
+_TEXT = _Kind("a string", (str,))
+_TEXT_OR_NULL = _Kind("a string or null", (str, type(None)))
+_OBJECT = _Kind("an object", (dict,))
+_OBJECT_OR_NULL = _Kind("an object or null", (dict, type(None)))
 
+
+def _one_of(literal: Any) -> _Kind:
+    values = get_args(literal)
+    return _Kind(f"one of {', '.join(values)}", (str,), values)
+
+
+_RESPONSE = {
+    "status": _one_of(Status),
+    "stdout": _TEXT,
+    "stderr": _TEXT,
+    "result": _TEXT_OR_NULL,
+    "execution_count": _INTEGER,
+    "seq": _INTEGER,
+    "answer": _OBJECT,
+    "outcome": _one_of(Outcome),
+    "state": _one_of(State),
+    "execution_time": _NUMBER,
+    "exit_code": _INTEGER_OR_NULL,
+    "exception": _OBJECT_OR_NULL,
+    "truncated": _OBJECT_OR_NULL,
+    "hint": _TEXT_OR_NULL,
+    "protocol": _INTEGER,
+}
+_ANSWER = {"ready": _BOOLEAN, "content": _TEXT}
+_EXCEPTION = {"type": _TEXT, "message": _TEXT}
+_TRUNCATED = {"stdout": _INTEGER, "stderr": _INTEGER, "result": _INTEGER}
+_INFO = {
+    "language": _one_of(Language),
+    "version": _TEXT,
+    "worker_version": _TEXT,
+    "protocol": _INTEGER,
+    "uptime": _NUMBER,
+    "calls": _INTEGER,
+    "memory_bytes": _INTEGER,
+    "cwd": _TEXT_OR_NULL,
+    "pid": _INTEGER_OR_NULL,
+    "answer_ready": _BOOLEAN,
+}
+_LIMIT = {"value": _INTEGER, "mechanism": _TEXT_OR_NULL}
+_LIMITS = {name: _OBJECT_OR_NULL for name in ("processes", "memory_bytes", "file_size_bytes", "cpu_seconds")}
+_USAGE = {"peak_processes": _INTEGER_OR_NULL, "peak_memory_bytes": _INTEGER_OR_NULL, "cpu_seconds": _NUMBER_OR_NULL}
 
 _ABSENT = object()
 
 
-class _Fields:
-    """The fields of a JSON object, each taken with its type checked."""
+def _parsed(name: str, text: bytes | str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a {name} is not JSON ({error}): {_excerpt(text)}") from None
 
-    def __init__(self, name: str, document: object) -> None:
-        if type(document) is not dict:
-            raise ProtocolError(f"a {name} must be an object, not {_excerpt(repr(document))}")
-        self.name = name
-        self.document = cast("dict[str, Any]", document)
 
-    def take(self, field: str, expected: str, *types: type, absent: object = _ABSENT) -> Any:
-        value = self.document.get(field, absent)
+def _checked(name: str, document: Any, kinds: dict[str, _Kind]) -> dict[str, Any]:
+    """The document, if it is an object and each field is of its kind. Other fields are ignored."""
+    if type(document) is not dict:
+        raise ProtocolError(f"a {name} must be an object, not {_excerpt(repr(document))}")
+    for field, kind in kinds.items():
+        value = document.get(field, _ABSENT)
         # Not isinstance: a bool is an int.
-        if type(value) in types:
-            return value
+        if type(value) in kind.types and (kind.values is None or value in kind.values):
+            continue
         if value is _ABSENT:
-            raise ProtocolError(f"a {self.name} has no field `{field}`: expected {expected}")
-        raise ProtocolError(f"`{field}` of a {self.name} must be {expected}, not {_excerpt(repr(value))}")
+            raise ProtocolError(f"a {name} has no field `{field}`: expected {kind.expected}")
+        raise ProtocolError(f"`{field}` of a {name} must be {kind.expected}, not {_excerpt(repr(value))}")
+    return cast("dict[str, Any]", document)
 
-    def text(self, field: str) -> str:
-        return cast("str", self.take(field, "a string", str))
 
-    def text_or_none(self, field: str) -> str | None:
-        return cast("str | None", self.take(field, "a string or null", str, type(None)))
-
-    def integer(self, field: str) -> int:
-        return cast("int", self.take(field, "an integer", int))
-
-    def integer_or_none(self, field: str, absent: object = _ABSENT) -> int | None:
-        return cast("int | None", self.take(field, "an integer or null", int, type(None), absent=absent))
-
-    def number(self, field: str) -> float:
-        return float(self.take(field, "a number", float, int))
-
-    def number_or_none(self, field: str, absent: object = _ABSENT) -> float | None:
-        value = self.take(field, "a number or null", float, int, type(None), absent=absent)
-        return None if value is None else float(value)
-
-    def boolean(self, field: str) -> bool:
-        return cast("bool", self.take(field, "a boolean", bool))
-
-    def one_of(self, field: str, values: tuple[str, ...]) -> str:
-        value = self.take(field, "a string", str)
-        if value not in values:
-            raise ProtocolError(f"`{field}` of a {self.name} must be one of {', '.join(values)}, not {_excerpt(value)}")
-        return cast("str", value)
+def _only(document: dict[str, Any], kinds: dict[str, _Kind]) -> dict[str, Any]:
+    return {name: document[name] for name in kinds}
 
 
 def _excerpt(text: bytes | str) -> str:

@@ -15,10 +15,11 @@ import keyword
 import os
 import queue
 import secrets
+import sys
 import threading
 import types
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
@@ -34,6 +35,8 @@ MAX_BODY_BYTES = 64 << 20
 """Size of a call's arguments, encoded."""
 
 _MAX_HEAD_BYTES = 64 << 10
+_REFUSED_TIME = 1.0
+_to_json = json.JSONEncoder().encode
 _MAX_SOCKET_PATH = 107
 
 
@@ -52,6 +55,8 @@ class Tool(Generic[P, R]):
     timeout: float | None = None
     """Time limit of a call in seconds. None: that of the session's calls, 300 s."""
     signature: inspect.Signature = field(repr=False, default_factory=inspect.Signature)
+    is_async: bool = False
+    """It runs on the event loop, not in a thread."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -112,7 +117,9 @@ def _tool(
     doc = inspect.getdoc(function) or ""
     summary = description or doc.partition("\n\n")[0].replace("\n", " ").strip()
     text = f"{name}{signature}\n{description or doc}".rstrip()
-    return Tool(function, name, summary, _schema(function, signature, doc), text, timeout, signature)
+    method = getattr(function, "__call__", None)  # of an object
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)
+    return Tool(function, name, summary, _schema(function, signature, doc), text, timeout, signature, is_async)
 
 
 def tools_of(given: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[str, Tool[..., Any]]:
@@ -258,12 +265,13 @@ class ToolServer:
         if tool is None:
             return 404, {"error": f"there is no tool {call.name}: expected one of {', '.join(self.tools)}"}
         try:
-            tool.signature.bind(*call.args, **call.kwargs)
-        except TypeError as error:
-            return 400, {"error": f"TypeError: {tool.name}(): {error}; it is {tool.name}{tool.signature}"}
-        try:
             result = await self._limited(tool, call)
         except _Raised as raised:
+            if isinstance(raised.error, TypeError):
+                try:
+                    tool.signature.bind(*call.args, **call.kwargs)
+                except TypeError as error:
+                    return 400, {"error": f"TypeError: {tool.name}(): {error}; it is {tool.name}{tool.signature}"}
             return 500, {"error": _words(raised.error)}
         try:
             return 200, _encode(result, call.serialization)
@@ -284,11 +292,8 @@ class ToolServer:
 
     async def _run(self, tool: Tool[..., Any], call: _Call) -> Any:
         function = tool.function
-        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)
-        )
         try:
-            if is_async:
+            if tool.is_async:
                 return await function(*call.args, **call.kwargs)
             context = contextvars.copy_context()
             result = await self.threads.run(lambda: context.run(function, *call.args, **call.kwargs))
@@ -363,13 +368,16 @@ def _read_call(body: bytes) -> _Call:
     return _Call(name, serialization, list(args), kwargs)
 
 
+_EMPTY_DICT = base64.b64encode(_pickle.dumps({})).decode("ascii")
+
+
 def _unpickle(name: str, encoded: object, absent: Any) -> Any:
     if encoded is None:
         return absent
     if not isinstance(encoded, str):
         raise ValueError(f"{name} must be base64 of a pickle, not {type(encoded).__name__}")
     try:
-        return _pickle.loads(base64.b64decode(encoded, validate=True))
+        return {} if encoded == _EMPTY_DICT else _pickle.loads(base64.b64decode(encoded, validate=True))
     except _pickle.Refused as error:
         raise ValueError(f"{name} is refused: {error}") from None
     except ValueError as error:
@@ -409,7 +417,9 @@ class _Connection(asyncio.Protocol):
         self._is_allowed = False
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        self._is_ended = False
+        self._is_ended = self._is_refused = self._is_busy = False
+        self._head = b""
+        self._head_length = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = typing.cast("asyncio.Transport", transport)
@@ -431,11 +441,12 @@ class _Connection(asyncio.Protocol):
         return task
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        self._advance()
+        if not self._is_refused:
+            self._buffer += data
+            self._advance()
 
     def _advance(self) -> None:
-        if self._task is not None:
+        if self._is_busy:
             return
         if self._length is None:
             end = self._buffer.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
@@ -443,17 +454,23 @@ class _Connection(asyncio.Protocol):
                 if len(self._buffer) > _MAX_HEAD_BYTES:
                     self._refuse(400, "the head of the request is too long")
                 return
-            head = bytes(self._buffer[:end]).decode("latin-1").split("\r\n")
+            head = bytes(self._buffer[:end])
             del self._buffer[: end + 4]
-            if not self._read_head(head):
-                return
-        assert self._length is not None
+            # The heads of most calls are the same.
+            if head != self._head:
+                if not self._read_head(head.decode("latin-1").split("\r\n")):
+                    return
+                self._head = head
+            self._length = self._head_length
         if len(self._buffer) < self._length:
             return
         body = bytes(self._buffer[: self._length])
         del self._buffer[: self._length]
         self._length = None
-        self._task = self._server.context.copy().run(self._loop.create_task, self._answer(body))
+        self._is_busy = True
+        task = self._server.context.copy().run(_start, self._loop, self._answer(body))
+        if not task.done():
+            self._task = task
 
     def _read_head(self, head: list[str]) -> bool:
         headers = {}
@@ -470,7 +487,7 @@ class _Connection(asyncio.Protocol):
         elif (length := int(headers["content-length"])) > MAX_BODY_BYTES:
             self._refuse(413, f"the call has {length} bytes, and at most {MAX_BODY_BYTES} are read")
         else:
-            self._length = length
+            self._head_length = length
             return True
         return False
 
@@ -482,22 +499,39 @@ class _Connection(asyncio.Protocol):
                 raise
             status, reply = 500, {"error": "CancelledError: the tool cancelled its call"}
         finally:
-            self._task = None
+            self._task, self._is_busy = None, False
         self._send(status, reply)
         self._advance()
 
     def _refuse(self, status: int, error: str) -> None:
-        self._send(status, {"error": error})
+        """Refuses a request without its body, which the other side may still be sending."""
+        self._is_refused = True
+        self._buffer.clear()
+        self._send(status, {"error": error}, "Connection: close\r\n")
         if self._transport is not None:
-            self._transport.close()
+            self._loop.call_later(_REFUSED_TIME, self._transport.abort)
 
-    def _send(self, status: int, reply: dict[str, Any]) -> None:
+    def _send(self, status: int, reply: dict[str, Any], header: str = "") -> None:
         if self._transport is None:
             return
-        body = json.dumps(reply).encode()
+        body = _to_json(reply)
         reason = _REASONS.get(status, "Internal Server Error")
-        head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._transport.write(head.encode() + body)
+        self._transport.write(
+            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{header}"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+
+
+if sys.version_info >= (3, 12):
+
+    def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task in a copy of the current context, and runs its first step at once."""
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+else:
+
+    def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task in a copy of the current context."""
+        return loop.create_task(coroutine)
 
 
 class _Threads:

@@ -58,6 +58,7 @@ fn with_defect(defect: &str, case: &str) -> (Value, Option<i32>) {
 fn a_worker_with_a_defect_fails_in_the_case_for_it() {
     for (defect, case, seen) in [
         ("wrong-seq", "requests/seq-is-echoed", "seq: Number(1)"),
+        ("no-newline", "reading/a-newline-ends-it", "None"),
         ("two-documents", "reading/opened-before-the-request", "trailing characters"),
         ("missing-field", "responses/all-fields-always", "fields of the response to"),
         ("leaves-a-process", "endings/shutdown-leaves-nothing", "\"sleep\""),

@@ -1,0 +1,188 @@
+"""What the package costs, as ratios to a peer measured in the same run.
+
+cargo build --release --workspace
+RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/bench.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from rlm_env import AsyncSession, Session, SessionConfig, for_workers
+
+ROUNDS = 7
+PROGRAMS = Path(os.environ.get("RLM_BIN_DIR", "target/release"))
+
+
+def rust(worker: str, code: str, calls: int, sessions: int = 1) -> dict[str, float]:
+    """Seconds of a start and of a call, through `rlm_env::Session`."""
+    command = [PROGRAMS / "session_calls", PROGRAMS / worker, code, str(calls), str(sessions)]
+    environment = {**os.environ, "RLM_PYTHON": sys.executable}
+    printed: dict[str, float] = json.loads(
+        subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    )
+    return printed
+
+
+def sync_calls(config: SessionConfig, code: str, calls: int) -> float:
+    with Session(config) as session:
+        session.execute(code)
+        began = time.perf_counter()
+        for _ in range(calls):
+            session.execute(code)
+        return (time.perf_counter() - began) / calls
+
+
+async def async_calls(config: SessionConfig, code: str, calls: int, sessions: int = 1) -> float:
+    async def run(session: AsyncSession) -> None:
+        for _ in range(calls):
+            await session.execute(code)
+
+    every = [await AsyncSession(config).start() for _ in range(sessions)]
+    await asyncio.gather(*(session.execute(code) for session in every))
+    began = time.perf_counter()
+    await asyncio.gather(*(run(session) for session in every))
+    taken = (time.perf_counter() - began) / (calls * sessions)
+    await asyncio.gather(*(session.close() for session in every))
+    return taken
+
+
+def start(config: SessionConfig) -> float:
+    began = time.perf_counter()
+    session = Session(config).start()
+    taken = time.perf_counter() - began
+    session.close()
+    return taken
+
+
+async def echo() -> float:
+    """Seconds of the same call from a Python session to a bare asyncio server, which answers without a look at it."""
+    body = b'{"result": "gARLAS4="}'
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            assert isinstance(self.transport, asyncio.WriteTransport)
+            self.transport.write(reply)
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/echo"
+        server = await asyncio.get_running_loop().create_unix_server(Echo, path)
+        variables = {
+            "RLM_ROOT_TOOL_URL": f"http+unix://{quote(path, safe='')}/tools",
+            "RLM_ROOT_TOOL_NAMES": '["late"]',
+        }
+        config = SessionConfig("/tmp", language="python", env={**for_workers(os.environ), **variables})
+        async with AsyncSession(config) as session:
+            taken = float((await session.execute(calls_of("late"))).result or "nan")
+        server.close()
+    return taken
+
+
+def calls_of(name: str) -> str:
+    loop = f"for i in range(2000): {name}(i)"
+    return f"import time\n{name}(1)\nt = time.perf_counter()\n{loop}\n(time.perf_counter() - t) / 2000"
+
+
+async def late(value: int) -> int:
+    return value
+
+
+def plain(value: int) -> int:
+    return value
+
+
+async def tool_in_python(name: str) -> float:
+    config = SessionConfig("/tmp", language="python")
+    async with AsyncSession(config, tools=[late, plain]) as session:
+        return float((await session.execute(calls_of(name))).result or "nan")
+
+
+async def tool_in_bash(command: str) -> float:
+    async with AsyncSession("/tmp", tools=[late]) as session:
+        response = await session.execute(f"for i in {{1..200}}; do {command} >/dev/null; done")
+        return response.execution_time / 200
+
+
+def imports(module: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+    return time.perf_counter() - began
+
+
+def median(measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(ROUNDS))
+
+
+def pair(peer: Callable[[], float], ours: Callable[[], float]) -> tuple[float, float]:
+    """Medians of both, measured in turns."""
+    both = [(peer(), ours()) for _ in range(ROUNDS)]
+    return statistics.median(one for one, _ in both), statistics.median(other for _, other in both)
+
+
+def awaited(coroutine: Callable[[], Awaitable[float]]) -> Callable[[], float]:
+    async def run() -> float:
+        return await coroutine()
+
+    return lambda: asyncio.run(run())
+
+
+def main() -> None:
+    python = SessionConfig("/tmp", language="python")
+    rows: list[tuple[str, tuple[float, float], str]] = []
+    rust_call = lambda: rust("rlm-worker-python", "1+1", 2000)["call"]  # noqa: E731
+    rows.append(
+        (
+            "asyncio `1+1` beside rlm_env::Session",
+            pair(rust_call, awaited(lambda: async_calls(python, "1+1", 2000))),
+            "<= 1.6",
+        )
+    )
+    rows.append(
+        ("sync `1+1` beside rlm_env::Session", pair(rust_call, lambda: sync_calls(python, "1+1", 2000)), "<= 1.8")
+    )
+    many = lambda: rust("rlm-worker-bash", ":", 20, 50)["call"]  # noqa: E731
+    ours = awaited(lambda: async_calls(SessionConfig("/tmp"), ":", 20, 50))
+    rows.append(("50 sessions x 20 calls of `:`, one loop, beside Rust's", pair(many, ours), "<= 1.67"))
+    rows.append(
+        (
+            "tool of a Python session, async, beside a bare server",
+            pair(awaited(echo), awaited(lambda: tool_in_python("late"))),
+            "<= 2",
+        )
+    )
+    rows.append(
+        ("the same, a plain function in a thread", pair(awaited(echo), awaited(lambda: tool_in_python("plain"))), "")
+    )
+    rows.append(
+        (
+            "tool of a bash session beside /bin/true",
+            pair(awaited(lambda: tool_in_bash("/bin/true")), awaited(lambda: tool_in_bash("late 1"))),
+            "<= 3",
+        )
+    )
+    ready = lambda: rust("rlm-worker-bash", ":", 1)["start"]  # noqa: E731
+    rows.append(("bash session ready beside Rust's", pair(ready, lambda: start(SessionConfig("/tmp"))), "<= 1.3"))
+    both = pair(lambda: imports("asyncio"), lambda: imports("rlm_env"))
+    print(f"| {'what':<56} | {'peer':>10} | {'measured':>10} | ratio | limit   |")
+    print(f"| {'-' * 56} | {'-' * 10} | {'-' * 10} | ----- | ------- |")
+    for what, (peer, measured), limit in rows:
+        print(f"| {what:<56} | {peer * 1e6:7.0f} µs | {measured * 1e6:7.0f} µs | {measured / peer:5.2f} | {limit:<7} |")
+    print(f"`import rlm_env` takes {(both[1] - both[0]) * 1e3:.0f} ms more than `import asyncio` (limit 40)")
+
+
+if __name__ == "__main__":
+    main()

@@ -283,10 +283,11 @@ impl Model {
             Language::Bash => Outcome::Exited,
             Language::Python => Outcome::Crashed,
         };
+        let is_short = step.timeout().is_some_and(|limit| limit < SHORT);
+        let may_be_interrupted =
+            self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
+        let stops = [(is_short, Outcome::TimedOut), (may_be_interrupted, Outcome::Interrupted)];
         if step.operation() == Some("execute") {
-            let is_short = step.timeout().is_some_and(|limit| limit < SHORT);
-            let may_be_interrupted =
-                self.late_interrupt_calls > 0 || matches!(step.disturbance, Some(Disturbance::Interrupt(_)));
             // `set -e` may end the shell; a program that a stop ends has failed, too.
             let at_failure = (world.is_strict && step.fails).then_some(State::Restored);
             let at_stop = world.is_strict.then_some(State::Restored);
@@ -299,9 +300,7 @@ impl Model {
             let in_array = reads_array.then_some(State::Restored);
             let own = step.endings.iter().map(|ending| ending.state);
             let planned = own.chain([State::Kept]).chain(at_stop).chain(without_trap).chain(in_array);
-            for (may_stop, outcome) in
-                [(is_short, Outcome::TimedOut), (may_be_interrupted, Outcome::Interrupted)]
-            {
+            for (may_stop, outcome) in stops {
                 planned.clone().filter(|_| may_stop).for_each(|state| add(outcome, state));
             }
             if let Some(state) = at_failure {
@@ -335,6 +334,10 @@ impl Model {
                 endings.push(Ending { state: left.max(ending.state), ..ending });
             }
             endings.push(Ending { outcome: ended, state: left, exit_code: None });
+            // A stop that comes right before the EXIT trap keeps bash from running it, too.
+            for (_, outcome) in stops.into_iter().filter(|(may_stop, _)| *may_stop) {
+                endings.push(Ending { outcome, state: State::Reset, exit_code: None });
+            }
             if self.language == Language::Bash && step.mentions_traps() {
                 // The state from before the call.
                 endings.push(Ending { outcome: ended, state: State::Restored, exit_code: None });

@@ -13,6 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err(format!("expected WORKER CODE CALLS SESSIONS, not {arguments:?}").into());
     };
     let (calls, sessions): (usize, usize) = (calls.parse()?, sessions.parse()?);
+    #[expect(clippy::disallowed_methods, reason = "this is a main")]
     let environment: Vec<_> = std::env::vars_os().collect();
     let began = Instant::now();
     let mut all = Vec::new();

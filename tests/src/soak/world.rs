@@ -182,6 +182,10 @@ impl World {
         // An interrupt in the middle of `$(…)` leaves bash's parser with the wrong end of the text to complain about.
         let mut found = found
             .replace("unexpected EOF while looking for matching `)'", "syntax error: unexpected end of file");
+        if !self.left_traps.is_empty() {
+            // Such a fork may have `set -x`.
+            found = found.split_inclusive('\n').filter(|line| !line.starts_with('+')).collect();
+        }
         for late in self.late.iter().chain(&self.left_traps) {
             if found.matches(late).count() > expected.matches(late).count() {
                 found = found.replacen(late, "", 1);

@@ -162,3 +162,74 @@ def test_the_loop_is_free_while_a_call_runs(work: Path) -> None:
     started = time.monotonic()
     asyncio.run(main())
     assert time.monotonic() - started < 30
+
+
+def test_a_close_that_is_cancelled_ends_the_running_call(work: Path) -> None:
+    async def main() -> None:
+        session = await AsyncSession(work).start()
+        await session.execute("trap '' HUP TERM; (trap '' HUP TERM; sleep 100) & :")
+        call = asyncio.ensure_future(session.execute("sleep 50"))
+        await asyncio.sleep(0.1)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.close(), 0.05)
+        with pytest.raises(EndedError, match="the session was closed"):
+            await asyncio.wait_for(call, 10)
+
+    asyncio.run(main())
+
+
+def test_a_tool_can_close_its_session(work: Path) -> None:
+    async def end() -> None:
+        await session.close()
+
+    async def main() -> None:
+        nonlocal session
+        session = await AsyncSession(work, tools=[end]).start()
+        with pytest.raises(EndedError, match="the session was closed"):
+            await asyncio.wait_for(session.execute("end; sleep 1000"), 20)
+        await session.close()
+
+    session: AsyncSession
+    asyncio.run(main())
+
+
+def test_starts_restarts_and_closes_at_once(work: Path) -> None:
+    async def lazy(session: AsyncSession) -> str:
+        await session.start()
+        await asyncio.sleep(0)
+        return (await session.execute("echo $$")).stdout
+
+    async def main() -> None:
+        for tools in ([], [len]):
+            session = AsyncSession(work, tools=tools)
+            first, second = await asyncio.gather(lazy(session), lazy(session), return_exceptions=True)
+            assert isinstance(first, str) and isinstance(second, UsageError), (first, second)
+            await asyncio.gather(session.restart(), session.restart())
+            assert (await session.execute("echo on")).stdout == "on\n"
+            call = asyncio.ensure_future(session.execute("sleep 1000"))
+            await asyncio.sleep(0.05)
+            await session.restart()
+            with pytest.raises(EndedError):
+                await call
+            assert (await session.execute("echo on")).stdout == "on\n"
+            await asyncio.gather(session.close(), session.close())
+
+        session = AsyncSession(work)
+        starting = asyncio.ensure_future(session.start())
+        await asyncio.sleep(0)
+        await session.close()
+        with pytest.raises(UsageError, match="closed"):
+            await starting
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_forgotten_sessions_leave_no_threads_and_sockets(work: Path) -> None:
+    async def main() -> None:
+        session = await AsyncSession(work, tools=[len]).start()
+        assert (await session.execute("len three")).stdout == "5\n"
+
+    for _ in range(3):
+        asyncio.run(main())
+        gc.collect()

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,113 @@ def test_asyncio_sessions_close_with_their_loop(work: Path) -> None:
 
     session = asyncio.run(main())
     asyncio.run(session.close())
+
+
+def test_a_signal_handler_that_raises_ends_the_call(work: Path) -> None:
+    def late(*_arguments: object) -> None:
+        raise TimeoutError("mine")
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        with Session(work) as session:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(TimeoutError, match="mine") as kept:
+                session.execute("sleep 1; echo ran > ran")
+            assert session.execute("echo next").stdout == "next\n" and kept
+            assert session.execute("sleep 1; ls").stdout == ""
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("tools", [[], [len]], ids=["no tools", "tools"])
+def test_a_signal_handler_can_close_the_session(work: Path, tools: Any) -> None:
+    session = Session(work, tools=tools).start()
+    before = signal.signal(signal.SIGALRM, lambda *_: session.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(EndedError, match="the session was closed"):
+            session.execute("sleep 1000")
+        with pytest.raises(UsageError, match="is closed"):
+            session.execute(":")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupt_before_the_request_is_sent_costs_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(work) as session:
+        session.execute("x=1")
+
+        def interrupted(_document: bytes) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session._core.link, "send", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.execute("x=2")
+        assert session.execute("echo $x").stdout == "1\n"
+
+
+@pytest.mark.parametrize("tools", [[], [len]], ids=["no tools", "tools"])
+def test_a_fork_that_closes_the_session_leaves_it_alone(work: Path, tools: Any) -> None:
+    with Session(work, tools=tools) as session:
+        child = os.fork()
+        if child == 0:
+            try:
+                session.close()
+                session.__exit__()
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert session.execute("len three" if tools else "echo 5").stdout == "5\n"
+
+
+def test_threads_that_start_or_restart_one_session(work: Path) -> None:
+    session = Session(work, tools=[len])
+
+    def together(*calls: Any) -> list[Any]:
+        outcomes: list[Any] = []
+
+        def run(call: Any) -> None:
+            try:
+                outcomes.append(call())
+            except Exception as error:
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return outcomes
+
+    assert together(session.start, session.start) == [session, session]
+    together(session.restart, session.restart)
+    assert session.execute("echo on").stdout == "on\n"
+
+    def restart_soon() -> None:
+        while not (work / "begun").exists():
+            time.sleep(0.01)
+        session.restart()
+
+    begun, restarted = together(lambda: session.execute("echo >begun; sleep 1000"), restart_soon)
+    assert isinstance(begun, EndedError) and restarted is None
+    assert session.execute("echo on").stdout == "on\n"
+    together(session.close, session.close)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_sessions_with_tools_leave_no_threads(work: Path) -> None:
+    def wait_for_threads(name: str) -> int:
+        deadline = time.monotonic() + 30
+        while (count := sum(thread.name == name for thread in threading.enumerate())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return count
+
+    for end in (lambda session: session.close(), lambda session: None):
+        for _ in range(3):
+            session = Session(work, tools=[len]).start()
+            assert session.execute("len three & len three & wait").stdout.split().count("5") == 2
+            end(session)
+            del session
+        assert wait_for_threads("rlm-tool") == wait_for_threads("rlm-tools") == 0

@@ -118,6 +118,7 @@ def test_it_works_in_a_jupyter_kernel(work: Path) -> None:
     assert in_directory(work, "-c", NOTEBOOK, cell) == "42\n5\n"
 
 
+@installed
 def test_the_example_of_the_documentation_runs(work: Path) -> None:
     assert in_directory(work, "-W", "error", str(REPOSITORY / "examples/sessions.py"), str(work)).splitlines() == [
         "ok 1",

@@ -197,13 +197,43 @@ def test_a_worker_that_is_never_ready_is_ended(kind: Any, work: Path, tmp_path: 
     ("options", "words"),
     [
         ({"language": "perl"}, 'language must be "bash" or "python", not \'perl\''),
-        ({"exec_timeout": 0}, "exec_timeout must be above 0, or None for no limit, not 0"),
-        ({"margin": -1}, "margin must be above 0, not -1"),
+        ({"exec_timeout": 0}, "exec_timeout must be a number of seconds above 0, not 0"),
+        ({"exec_timeout": "5"}, "exec_timeout must be a number of seconds, not '5'"),
+        ({"margin": -1}, "margin must be a number of seconds above 0, not -1"),
+        ({"start_limit": float("inf")}, "start_limit must be a number of seconds above 0, not inf"),
+        ({"max_output_bytes": 1.5}, "max_output_bytes must be an int above 0, or None for 16 MiB, not 1.5"),
+        ({"fs_root": None}, "fs_root must be a path, not None"),
+        ({"control_dir": 5}, "control_dir must be a path, not 5"),
+        ({"env": {"A": 1}}, "env must have names and values that are str: not 'A': 1"),
+        ({"env": {"A=": "x"}}, "env must have names and values that are str: not 'A='"),
+        ({"fs_metadata": object()}, "fs_metadata must be a value that JSON can hold"),
     ],
 )
 def test_a_wrong_configuration_is_named(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         SessionConfig(**options)
+
+
+def test_wrong_arguments_are_named_and_harm_nothing(bash: Any) -> None:
+    bash.execute("RLM_CONTENT=kept")
+    for call, words in [
+        (lambda: bash.execute(b"x"), "code must be a str, not bytes"),
+        (lambda: bash.execute(":", timeout="5"), "timeout must be a number of seconds, not '5'"),
+        (lambda: bash.execute(":", timeout=float("nan")), "timeout must be a number of seconds above 0, not nan"),
+        (lambda: bash.set(["x"]), "variables must be a dict of names and values, not list"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=words):
+            call()
+    assert bash.execute("echo on", timeout=1e9).stdout == "on\n"
+    assert bash.answer.content == "kept"
+
+
+def test_a_session_stays_in_its_directory(kind: Any, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(work)
+    with kind() as session:
+        monkeypatch.chdir("/")
+        session.restart()
+        assert session.execute("echo $PWD").stdout == f"{work}\n"
 
 
 def test_the_worker_gets_no_secret_of_the_environment(kind: Any, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

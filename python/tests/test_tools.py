@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
+import enum
 import functools
 import http.client
 import json
@@ -397,3 +399,72 @@ def test_tools_of_an_async_session_run_on_its_loop(work: Path) -> None:
             assert (await session.execute("here(), elsewhere()")).result == "(True, True)"
 
     asyncio.run(main())
+
+
+def test_results_that_fail_while_they_are_read_are_errors(kind: Any, work: Path) -> None:
+    class Rows(dict):  # type: ignore[type-arg]
+        def items(self) -> Any:
+            raise ValueError("lazy")
+
+    class Colour(str, enum.Enum):
+        RED = "red"
+
+    class Size(enum.IntEnum):
+        LARGE = 3
+
+    def give(what: str) -> Any:
+        shared: Any = ["shared"]
+        for _ in range(100):
+            shared = [shared, shared]
+        deep: Any = []
+        for _ in range(60):
+            deep = [deep, deep]
+        return {
+            "rows": Rows(a=1),
+            "enum": [Colour.RED, Size.LARGE, True],
+            "huge": {10**5000: 1},
+            "shared": deep,
+        }[what]
+
+    with kind(SessionConfig(work, language="python"), tools=[give]) as session:
+        assert session.execute("give('rows')").result == "{'a': 1}"
+        assert session.execute("give('enum')").result == "['red', 3, True]"
+        assert session.execute("len(give('huge'))").result == "1"
+        assert session.execute("d = give('shared'); d[0] is d[1]").result == "True"
+
+
+def test_a_session_cannot_harm_its_host_by_what_it_sends(work: Path) -> None:
+    with Session(work, tools=[late]) as session:
+        wire = Wire(session)
+        for data in (
+            b"\x80\x04(})" + b"\x85" * 1_000_000 + b"Nst.",
+            b"\x80\x04(})" + b"2\x86" * 60 + b"Nst.",
+            b"\x80\x04(\x8f()" + b"2\x86" * 60 + b"\x90t.",
+            b"\x80\x04(()" + b"2\x86" * 60 + b"\x91t.",
+        ):
+            call = {"tool_name": "late", "args": base64.b64encode(data).decode()}
+            status, error = wire.post(json.dumps(call).encode())
+            assert status == 400 and "a key of more than" in error
+        assert session.execute("late on").stdout == "on\n"
+
+
+def test_methods_with_the_decorator_belong_to_their_instance(kind: Any, work: Path) -> None:
+    class Store:
+        def __init__(self, size: int) -> None:
+            self.number = size
+
+        @tool
+        def size(self, factor: int = 1) -> int:
+            """The size."""
+            return self.number * factor
+
+    store = Store(3)
+    assert store.size(2) == 6 and "self" not in store.size.schema["properties"]  # type: ignore[attr-defined, call-arg]
+    with kind(work, tools=[store.size]) as session:
+        assert session.execute("size 2").stdout == "6\n"
+
+
+def test_a_list_of_tools_is_expected(work: Path) -> None:
+    for wrong in (echo, None, "echo", {"echo": echo}):
+        with pytest.raises(TypeError, match="tools must be a list of functions, not"):
+            Session(work, tools=wrong)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ._config import SessionConfig
@@ -41,29 +42,32 @@ class AsyncSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watcher = _LoopWatcher()
         self._core = Core(self.config, self._watcher)
-        self._server: ToolServer | None = None
+        self._held = _Held()
+        self._turn = asyncio.Lock()
+        """Held by what starts or ends the worker."""
         self._settling: asyncio.Task[None] | None = None
-        self._finalizer = weakref.finalize(self, self._core.abandon)
+        self._finalizer = weakref.finalize(self, _abandon, self._core, self._held)
 
     async def start(self) -> AsyncSession:
         """Starts the worker, and waits until it is ready. Without effect on a session that runs.
 
         Raises StartError, which says what is wrong; nothing is left behind then.
         """
-        loop = asyncio.get_running_loop()
-        if self._core.link is not None:
-            return self
-        self._loop = self._watcher.loop = loop
-        try:
-            if self._tools:
-                self._core.make_directory()
-                self._server = ToolServer(self._tools, self._core.control)
-                await self._server.start()
-                self._core.variables = self._server.variables()
-            await self._run(self._core.start())
-        except BaseException:
-            await self.close()
-            raise
+        async with self._turn:
+            if self._core.link is not None:
+                self._core.check_place()
+                return self
+            self._loop = self._watcher.loop = asyncio.get_running_loop()
+            try:
+                if self._tools:
+                    self._core.make_directory()
+                    self._held.server = ToolServer(self._tools, self._core.control)
+                    await self._held.server.start()
+                    self._core.variables = self._held.server.variables()
+                await self._run(self._core.start())
+            except BaseException:
+                await self._close()
+                raise
         return self
 
     async def execute(
@@ -107,21 +111,32 @@ class AsyncSession:
         self._core.interrupt()
 
     async def restart(self) -> None:
-        """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
-        await self._settled()
-        await self._run(self._core.restart())
+        """Ends the worker, dead or alive, and starts another in the same directories. The state is lost.
+
+        A running call ends with EndedError.
+        """
+        async with self._turn:
+            await self._run(self._core.restart())
 
     async def close(self) -> None:
-        """Ends the worker and everything it started. A running call ends with EndedError. Safe to repeat."""
-        if self._settling is not None:
-            self._settling.cancel()
+        """Ends the worker and everything it started. A running call ends with EndedError. Safe to repeat.
+
+        Without effect in a forked process, which the session does not belong to.
+        """
+        if self._core.is_foreign:
+            return
+        self._core.begin_close()
+        async with self._turn:
+            await self._close()
+
+    async def _close(self) -> None:
         try:
             if asyncio.get_running_loop() is self._loop:
                 await self._run(self._core.close())
         finally:
             self._finalizer()
-            if self._server is not None:
-                server, self._server = self._server, None
+            server, self._held.server = self._held.server, None
+            if server is not None:
                 await server.close()
 
     @property
@@ -157,8 +172,8 @@ class AsyncSession:
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise UsageError("this session belongs to another event loop: create one in the loop that uses it")
         await self._settled()
-        if self._server is not None:
-            self._server.enter_context()
+        if self._held.server is not None:
+            self._held.server.enter_context()
         return await self._run(steps)
 
     async def _settled(self) -> None:
@@ -173,6 +188,18 @@ class AsyncSession:
             if self._core.give_up():
                 self._settling = asyncio.create_task(self._watcher.run(self._core.settle()))
             raise
+
+
+class _Held:
+    """What ends with the session, also if nobody closes it."""
+
+    server: ToolServer | None = None
+
+
+def _abandon(core: Core, held: _Held) -> None:
+    core.abandon()
+    if held.server is not None and not core.is_foreign:
+        held.server.abandon()
 
 
 class _LoopWatcher:
@@ -197,7 +224,7 @@ class _LoopWatcher:
         assert self.loop is not None
         waiter = self.loop.create_future()
         self._waiters.add(waiter)
-        timer = None if deadline is None else self.loop.call_later(deadline - now(), self.wake)
+        timer = None if deadline is None else self.loop.call_later(deadline - now(), self._resume)
         try:
             await waiter
         finally:
@@ -206,13 +233,19 @@ class _LoopWatcher:
                 timer.cancel()
 
     def wake(self) -> None:
+        """Resumes the steps that wait. From any thread."""
+        if self._waiters and self.loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self.loop.call_soon_threadsafe(self._resume)
+
+    def _resume(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def _call(self, callback: Callable[[], object]) -> None:
         callback()
-        self.wake()
+        self._resume()
 
     def watch_reads(self, fd: int, callback: Callable[[], object]) -> None:
         assert self.loop is not None

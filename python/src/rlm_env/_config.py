@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -64,13 +66,23 @@ class SessionConfig:
     def __post_init__(self) -> None:
         if self.language not in ("bash", "python"):
             raise ValueError(f'language must be "bash" or "python", not {self.language!r}')
-        for name in ("exec_timeout", "max_output_bytes"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, or None for no limit, not {value!r}")
-        for name in ("margin", "start_limit"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")
+        for name in ("fs_root", "python", "control_dir", "worker"):
+            path = getattr(self, name)
+            if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "fs_root"):
+                raise TypeError(f"{name} must be a path, not {path!r}")
+        for name in ("exec_timeout", "margin", "start_limit"):
+            if name != "exec_timeout" or self.exec_timeout is not None:
+                check_seconds(name, getattr(self, name))
+        size = self.max_output_bytes
+        if size is not None and (type(size) is not int or size <= 0):
+            raise ValueError(f"max_output_bytes must be an int above 0, or None for 16 MiB, not {size!r}")
+        for name, value in (self.env or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str) or "=" in name or "\0" in name + value:
+                raise ValueError(f"env must have names and values that are str: not {name!r}: {value!r}")
+        try:
+            json.dumps(self.fs_metadata, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"fs_metadata must be a value that JSON can hold: {error}") from None
 
     def environment(self) -> dict[str, str]:
         """The variables with which the worker is started, but those that the session adds."""
@@ -92,3 +104,11 @@ def for_workers(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in environment.items() if name in known or name.startswith("LC_") or "*" in passed
     }
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuses what is not a time above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from signal import Signals
 from typing import Any, TypeVar
 
-from ._config import SessionConfig
+from ._config import SessionConfig, check_seconds
 from ._documents import Answer, Info, Response
 from ._errors import EndedError, ProtocolError, StartError, UsageError
 from ._files import PrivateDirectory
@@ -43,16 +43,21 @@ class Core:
 
     def __init__(self, config: SessionConfig, watcher: Watcher) -> None:
         self.config = config
-        self.control = ""
+        # Once: the program may go to another directory before a restart.
+        self._root = os.path.abspath(config.fs_root)
+        self.control = "" if config.control_dir is None else os.path.abspath(config.control_dir)
         self.link: Link | None = None
+        """The worker, from its readiness to its end."""
         self.answer = Answer()
         self.executions = 0
         self.variables: Mapping[str, str] = {}
         """What is added to the worker's environment."""
+        self.is_closing = False
         self._watcher = watcher
         self._private: PrivateDirectory | None = None
         self._owner = os.getpid()
-        self._is_closed = self._is_closing = False
+        self._is_closed = False
+        self._starting: Link | None = None
         self._is_stopping = False
         self._seq = 0
         self._running: tuple[int, float | None] | None = None
@@ -63,15 +68,16 @@ class Core:
 
     # The life of the worker
 
+    @property
+    def is_foreign(self) -> bool:
+        """This process is a fork of the one that the session belongs to."""
+        return os.getpid() != self._owner
+
     def check(self) -> Link:
         """The worker, if a call can be made now."""
-        if os.getpid() != self._owner:
-            raise UsageError(
-                f"this session belongs to process {self._owner}, of which this one is a fork: "
-                "create a session of its own here, from session.config"
-            )
-        if self._is_closed:
-            raise UsageError("the session is closed: create another from session.config")
+        self.check_place()
+        if self._starting is not None:
+            raise UsageError("the session is being started: wait until start() has returned")
         if self.link is None:
             raise UsageError("the session has not been started: call start(), or use it in a `with` statement")
         if self._is_waiting:
@@ -81,13 +87,20 @@ class Core:
             )
         return self.link
 
+    def check_place(self) -> None:
+        """Refuses a forked process, and a session that is closed."""
+        if self.is_foreign:
+            raise UsageError(
+                f"this session belongs to process {self._owner}, of which this one is a fork: "
+                "create a session of its own here, from session.config"
+            )
+        if self._is_closed or self.is_closing:
+            raise UsageError("the session is closed: create another from session.config")
+
     def make_directory(self) -> None:
         """Makes the control directory, if it is private."""
-        if os.getpid() != self._owner or self._is_closed:
-            self.check()
-        if self.config.control_dir is not None:
-            self.control = os.path.abspath(self.config.control_dir)
-        elif self._private is None:
+        self.check_place()
+        if self.config.control_dir is None and self._private is None:
             try:
                 self._private = PrivateDirectory()
             except OSError as error:
@@ -102,10 +115,8 @@ class Core:
         except FileNotFoundError as error:
             raise StartError(str(error)) from None
         self.make_directory()
-        root = os.path.abspath(config.fs_root)
+        context = json.dumps({"fs_root": self._root, "fs_metadata": config.fs_metadata})
         try:
-            context = json.dumps({"fs_root": root, "fs_metadata": config.fs_metadata})
-            os.makedirs(self.control, exist_ok=True)
             with open(f"{self.control}/rlm_context.json", "w", encoding="utf-8") as file:
                 file.write(context)
         except OSError as error:
@@ -115,44 +126,69 @@ class Core:
             environment["RLM_EXEC_TIMEOUT"] = repr(float(config.exec_timeout))
         if config.max_output_bytes is not None:
             environment["RLM_MAX_OUTPUT_BYTES"] = str(config.max_output_bytes)
-        link = Link(self._watcher, worker, self.control, environment)
-        self.link = link
+        link = self._starting = Link(self._watcher, worker, self.control, environment)
         try:
             deadline = now() + config.start_limit
             while not link.is_ready and not link.is_dead and now() < deadline:
                 yield deadline
+            if self.is_closing or self._is_closed:
+                raise UsageError("the session was closed while it was being started")
             if not link.is_ready:
                 was_late = not link.is_dead
                 link.end()
                 if was_late:
-                    raise StartError(f"the worker was not ready within {config.start_limit} s, and was ended")
-                raise StartError(f"the worker ended before it was ready ({link.status()}): {link.last_words()}")
+                    raise StartError(f"the worker was not ready within {config.start_limit:g} s, and was ended")
+                words = link.last_words() or f"it said nothing; is {worker} a worker?"
+                raise StartError(f"the worker ended before it was ready ({link.status()}): {words}")
             link.open_fifos()
         except BaseException:
             link.end()
             link.close()
-            self.link = None
             raise
+        finally:
+            self._starting = None
+        self.link = link
 
     def restart(self) -> Steps[None]:
         """Ends the worker, and starts another in the same directories. The state is lost."""
-        if self._is_closed or os.getpid() != self._owner:
-            self.check()
-        self._running = None
+        self.check_place()
+        link = self.link
+        if link is not None:
+            self.end_call()
+            while self._is_waiting:  # its caller is about to learn of it
+                yield now() + 0.01
+            yield from self._end(link)
+        yield from self._start_again()
+
+    def _start_again(self) -> Steps[None]:
+        self.link = self._running = self._loss = None
         self.answer = Answer()
-        if self.link is not None:
-            yield from self._end(self.link)
-            self.link = None
-        for name in _FILES:  # the session may have damaged them
+        # The session may have damaged them.
+        os.makedirs(self.control, exist_ok=True)
+        for name in _FILES:
             with suppress(OSError):
                 os.unlink(f"{self.control}/{name}")
         yield from self.start()
 
+    def begin_close(self) -> None:
+        """Ends a start or a call that somebody waits for."""
+        if self.is_foreign or self._is_closed:
+            return
+        self.is_closing = True
+        if self._starting is not None:
+            self._starting.terminate(Signals.SIGTERM)
+        self.end_call()
+
+    def end_call(self) -> None:
+        """Ends the worker if somebody waits for a call."""
+        if self._is_waiting and self.link is not None and not self.is_foreign:
+            self.link.terminate(Signals.SIGTERM)
+
     def close(self) -> Steps[None]:
         """Ends the worker and everything it started. Safe to repeat."""
-        if os.getpid() != self._owner or self._is_closed:
+        if self.is_foreign or self._is_closed:
             return
-        self._is_closed = True
+        self.is_closing = True
         link = self.link
         if link is not None and not link.is_dead and self._running is None:
             link.send(b'{"shutdown": true}\n')
@@ -162,12 +198,6 @@ class Core:
         if link is not None:
             yield from self._end(link)
         self.abandon()
-
-    def begin_close(self) -> None:
-        """Ends a call that another thread waits for."""
-        if self._is_waiting and self.link is not None and os.getpid() == self._owner:
-            self._is_closing = True
-            self.link.terminate(Signals.SIGTERM)
 
     def _end(self, link: Link) -> Steps[None]:
         if not link.is_dead:
@@ -180,12 +210,13 @@ class Core:
 
     def abandon(self) -> None:
         """Ends everything at once. Blocks; safe to repeat, and without effect in a forked child."""
-        if os.getpid() != self._owner:
+        if self.is_foreign:
             return
         self._is_closed = True
-        if self.link is not None:
-            self.link.end()
-            self.link.close()
+        for link in (self._starting, self.link):
+            if link is not None:
+                link.end()
+                link.close()
         if self._private is not None:
             self._private.remove()
             self._private = None
@@ -195,6 +226,10 @@ class Core:
     def execute(
         self, code: str, timeout: float | None, max_output_bytes: int | None, source: str | None
     ) -> Steps[Response]:
+        if not isinstance(code, str):
+            raise TypeError(f"code must be a str, not {type(code).__name__}")
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         request: dict[str, Any] = {"code": code}
         if source is not None:
             request["source"] = source
@@ -206,10 +241,11 @@ class Core:
         return self._ask(request, None if limit is None else limit + self.config.margin)
 
     def reset(self) -> Steps[Response]:
-        self.answer = Answer()
         return self._operate({"op": "reset"})
 
     def set(self, variables: Mapping[str, Any]) -> Steps[Response]:
+        if not isinstance(variables, Mapping):
+            raise TypeError(f"variables must be a dict of names and values, not {type(variables).__name__}")
         for name, value in variables.items():
             try:
                 json.dumps(value, allow_nan=False)
@@ -240,6 +276,7 @@ class Core:
         # The worker sees only the beginning of a request that is too large, so its number comes first.
         # Half a surrogate pair is no UTF-8: the worker refuses it, and its hint says so.
         document = _to_json({"seq": self._seq, **request}).encode(errors="surrogatepass") + b"\n"
+        link.has_sent = False
         self._running = (self._seq, None if limit is None else now() + limit)
         self._is_waiting = True
         self._is_stopping = False
@@ -265,10 +302,11 @@ class Core:
                     self.executions = response.execution_count
                     return response
             if link.fault is not None:
+                self._running = None
                 raise link.fault
             if link.is_dead:
                 self._running = None
-                if self._is_closed or self._is_closing:
+                if self._is_closed or self.is_closing:
                     raise EndedError("the session was closed while the call was running")
                 raise link.death()
             if deadline is not None and now() >= deadline:
@@ -290,7 +328,9 @@ class Core:
     def _replace(self, limit: float | None) -> Steps[Response]:
         """The last step: the worker does not even answer at its own time limit."""
         answer = self.answer
-        yield from self.restart()
+        if self.link is not None:
+            yield from self._end(self.link)
+        yield from self._start_again()
         self.answer = answer
         hint = f"the worker did not answer within {limit or 0:g} s and was replaced: the session's state is lost"
         return Response(
@@ -314,7 +354,11 @@ class Core:
 
     def give_up(self) -> bool:
         """Interrupts the running call, whose caller is gone. False if there is none; otherwise `settle` is next."""
-        if self._running is None or self._is_closed or self.link is None or os.getpid() != self._owner:
+        if self._running is None or self._is_closed or self.link is None or self.is_foreign:
+            return False
+        if not self.link.has_sent:
+            self.link.take_back()
+            self._running = None
             return False
         self._is_stopping = True
         self.link.signal(Signals.SIGINT)
@@ -338,15 +382,10 @@ class Core:
 
     def interrupt(self) -> None:
         """Interrupts the running call until it ends. Without one it does nothing."""
-        if self._running is not None and self.link is not None and os.getpid() == self._owner:
+        if self._running is not None and self.link is not None and not self.is_foreign:
             self._is_stopping = True
             self.link.signal(Signals.SIGINT)
             self._watcher.wake()
-
-    @property
-    def is_busy(self) -> bool:
-        """True while the worker has a call."""
-        return self._running is not None
 
 
 def refuse_pickle(session: object) -> Callable[..., Any]:

@@ -49,6 +49,8 @@ class Link:
         """Documents that came, oldest first."""
         self.is_ready = False
         self.is_dead = False
+        self.has_sent = False
+        """Something was sent since this was last set to False."""
         self.fault: Exception | None = None
         """Why no more responses can be read."""
         self._watcher = watcher
@@ -110,10 +112,15 @@ class Link:
             self._unsent = memoryview(document)
             self._write(is_watched=False)
 
+    def take_back(self) -> None:
+        """Sends nothing of what was not sent yet."""
+        self._unsent = memoryview(b"")
+
     def _write(self, is_watched: bool = True) -> None:
         while self._unsent:
             try:
                 self._unsent = self._unsent[os.write(self._commands, self._unsent) :]
+                self.has_sent = True
             except BlockingIOError:
                 if not is_watched:
                     self._watcher.watch_writes(self._commands, self._write)
@@ -230,6 +237,8 @@ class Link:
             self._watcher.forget_writes(self._commands)
             os.close(self._commands)
         self._results = self._commands = -1
+        self.is_dead = True
+        self._watcher.wake()
 
 
 def now() -> float:

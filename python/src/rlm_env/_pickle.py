@@ -17,6 +17,9 @@ from typing import Any
 MAX_DEPTH = 200
 """Levels of containers."""
 
+MAX_KEY_PARTS = 10_000
+"""Values in a key of a dict or an element of a set, each counted as often as it occurs."""
+
 MAX_INT_BYTES = 4096
 """Size of an int."""
 
@@ -110,7 +113,7 @@ class _Machine:
     def fill(self, items: list[Any]) -> None:
         if len(items) % 2:
             raise Refused("a key without a value")
-        self.top(dict).update(zip(items[::2], items[1::2], strict=True))
+        self.top(dict).update(zip(_hashables(items[::2]), items[1::2], strict=True))
 
     def protocol(self) -> None:
         if (protocol := self.integer(1)) > 5:
@@ -272,8 +275,8 @@ _OPERATIONS: dict[bytes, _Operation] = {
     pickle.SETITEM: lambda machine: machine.fill(machine.pop(2)),
     pickle.SETITEMS: lambda machine: machine.fill(machine.pop_mark()),
     pickle.EMPTY_SET: _new(set),
-    pickle.ADDITEMS: _extend(set, "update", _Machine.pop_mark),
-    pickle.FROZENSET: _of_mark(frozenset),
+    pickle.ADDITEMS: _extend(set, "update", lambda machine: _hashables(machine.pop_mark())),
+    pickle.FROZENSET: lambda machine: machine.stack.append(frozenset(_hashables(machine.pop_mark()))),
     pickle.PUT: _remember(lambda machine: machine.decimal(machine.line())),
     pickle.BINPUT: _remember(lambda machine: machine.integer(1)),
     pickle.LONG_BINPUT: _remember(lambda machine: machine.integer(4)),
@@ -304,7 +307,7 @@ def _call(name: str, arguments: tuple[Any, ...]) -> Any:
         if not kinds:
             return kind()
         if len(kinds) == 1 and kinds[0] in (list, tuple, set, frozenset):
-            return kind(arguments[0])
+            return kind(_hashables(list(arguments[0])))
     else:
         octets: Any = bytes if name == "bytes" else bytearray
         if not kinds:
@@ -314,6 +317,21 @@ def _call(name: str, arguments: tuple[Any, ...]) -> Any:
         if kinds == (str, str) and arguments[1] in ("latin1", "latin-1"):
             return octets(arguments[0].encode("latin-1"))
     raise Refused(f"a call of {name} that no pickle of plain data has")
+
+
+def _hashables(values: list[Any]) -> list[Any]:
+    """Values that are to be hashed. Python hashes what they contain without a limit on depth or time."""
+    for value in values:
+        if type(value) not in _PLAIN:
+            rest, parts = [(value, 1)], 0
+            while rest:
+                part, depth = rest.pop()
+                parts += 1
+                if depth > MAX_DEPTH or parts > MAX_KEY_PARTS:
+                    raise Refused(f"a key of more than {MAX_DEPTH} levels or {MAX_KEY_PARTS} parts")
+                if isinstance(part, (tuple, frozenset)):
+                    rest.extend((child, depth + 1) for child in part)
+    return values
 
 
 _CONTAINERS = (dict, list, tuple, set, frozenset)
@@ -346,23 +364,69 @@ def dumps(value: object) -> bytes:
     return pickle.dumps(plain(value), protocol=4)
 
 
-def plain(value: Any, path: str = "the result", depth: int = 0) -> Any:
+def plain(value: Any) -> Any:
     """The value as plain data. Raises Unsendable, which says where something else is."""
+    try:
+        return _plain(value, {}, 0)
+    except _NotPlain as error:
+        path = "the result" + "".join(reversed(error.path))
+        if error.kind is None:
+            path = path if len(path) <= 80 else f"{path[:80]}…"
+            raise Unsendable(f"{path} is nested deeper than {MAX_DEPTH} levels, or contains itself") from None
+        raise Unsendable(
+            f"{path} is a {error.kind.__module__}.{error.kind.__qualname__}, which a session cannot hold: "
+            "return None, bool, int, float, str, bytes, or tuples, lists, dicts and sets of them"
+        ) from None
+
+
+class _NotPlain(Exception):
+    def __init__(self, kind: type | None) -> None:
+        self.kind = kind
+        self.path: list[str] = []
+
+
+_SCALARS: tuple[tuple[type, Any], ...] = (
+    (bool, bool),
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+    (bytearray, lambda value: bytearray.__getitem__(value, slice(None))),
+)
+
+
+def _plain(value: Any, done: dict[int, Any], depth: int) -> Any:
     kind = type(value)
     if value is None or kind in _PLAIN:
         return value
+    if id(value) in done:
+        return done[id(value)]
     if depth > MAX_DEPTH:
-        raise Unsendable(f"{path[:80]}… is nested deeper than {MAX_DEPTH} levels, or contains itself")
-    depth += 1
-    if isinstance(value, dict):
-        return {plain(k, f"a key of {path}", depth): plain(v, f"{path}[{k!r}]", depth) for k, v in value.items()}
-    for base in (list, tuple, set, frozenset):
-        if isinstance(value, base):
-            return base(plain(item, f"{path}[{index}]", depth) for index, item in enumerate(value))
-    for scalar in _PLAIN:
-        if isinstance(value, scalar):
-            return scalar(value)
-    raise Unsendable(
-        f"{path} is a {kind.__module__}.{kind.__qualname__}, which a session cannot hold: "
-        "return None, bool, int, float, str, bytes, or tuples, lists, dicts and sets of them"
-    )
+        raise _NotPlain(None)
+    at: Any = None
+    result: Any
+    try:
+        if isinstance(value, dict):
+            result = {}
+            for at, item in dict.items(value):
+                result[_plain(at, done, depth + 1)] = _plain(item, done, depth + 1)
+        elif (base := _base(value)) is not None:
+            items = []
+            for at, item in enumerate(base.__iter__(value)):
+                items.append(_plain(item, done, depth + 1))
+            result = base(items)
+        else:
+            for scalar, convert in _SCALARS:
+                if isinstance(value, scalar):
+                    return convert(value)
+            raise _NotPlain(kind)
+    except _NotPlain as error:
+        if at is not None:
+            error.path.append(f"[{at!r}]" if type(at) in (str, int) else "[…]")
+        raise
+    done[id(value)] = result
+    return result
+
+
+def _base(value: object) -> Any:
+    return next((base for base in (list, tuple, set, frozenset) if isinstance(value, base)), None)

@@ -13,6 +13,7 @@ from typing import Any
 from ._config import SessionConfig
 from ._core import Core, Result, Steps, refuse_pickle
 from ._documents import Answer, Info, Response
+from ._errors import UsageError
 from ._link import now
 from ._tools import ThreadedToolServer, Tool, tools_of
 
@@ -41,27 +42,30 @@ class Session:
         self._tools = tools_of(tools)
         self._watcher = _PollWatcher()
         self._core = Core(self.config, self._watcher)
-        self._server: ThreadedToolServer | None = None
+        self._held = _Held()
+        self._runner: int | None = None
+        """The thread that waits for a call."""
         self._lock = threading.RLock()
-        self._finalizer = weakref.finalize(self, _abandon, self._core, self._watcher)
+        self._finalizer = weakref.finalize(self, _abandon, self._core, self._watcher, self._held)
 
     def start(self) -> Session:
         """Starts the worker, and waits until it is ready. Without effect on a session that runs.
 
         Raises StartError, which says what is wrong; nothing is left behind then.
         """
-        if self._core.link is not None:
-            return self
-        try:
-            if self._tools:
-                self._core.make_directory()
-                self._server = ThreadedToolServer(self._tools, self._core.control)
-                self._core.variables = self._server.variables()
-            with self._lock:
+        with self._lock:
+            if self._core.link is not None:
+                self._core.check_place()
+                return self
+            try:
+                if self._tools:
+                    self._core.make_directory()
+                    self._held.server = ThreadedToolServer(self._tools, self._core.control)
+                    self._core.variables = self._held.server.variables()
                 self._run(self._core.start())
-        except BaseException:
-            self.close()
-            raise
+            except BaseException:
+                self._close()
+                raise
         return self
 
     def execute(
@@ -102,21 +106,37 @@ class Session:
         self._core.interrupt()
 
     def restart(self) -> None:
-        """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
+        """Ends the worker, dead or alive, and starts another in the same directories. The state is lost.
+
+        A running call of another thread ends with EndedError.
+        """
+        self._core.end_call()
         with self._lock:
             self._run(self._core.restart())
 
     def close(self) -> None:
-        """Ends the worker and everything it started. A call of another thread ends with EndedError. Safe to repeat."""
+        """Ends the worker and everything it started. A call of another thread ends with EndedError. Safe to repeat.
+
+        In a signal handler or a tool it ends the running call, whose caller then closes the session. Without effect in
+        a forked process, which the session does not belong to.
+        """
+        if self._core.is_foreign:
+            return
         self._core.begin_close()
+        if self._runner == threading.get_ident():
+            return  # a signal handler: the call that it interrupted closes
+        if self._held.server is not None and self._held.server.is_here():
+            # A tool cannot wait for the end of its own thread.
+            threading.Thread(target=self.close, name="rlm-close").start()
+            return
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         try:
-            with self._lock:
-                self._run(self._core.close())
+            self._run(self._core.close())
         finally:
             self._finalizer()
-            if self._server is not None:
-                server, self._server = self._server, None
-                server.close()
 
     @property
     def answer(self) -> Answer:
@@ -149,25 +169,47 @@ class Session:
 
     def _call(self, steps: Steps[Result]) -> Result:
         self._core.check()
-        if self._server is not None:
-            self._server.enter_context()
+        if self._held.server is not None:
+            self._held.server.enter_context()
         with self._lock:
-            return self._run(steps)
+            self._runner = threading.get_ident()
+            try:
+                return self._run(steps)
+            finally:
+                self._runner = None
+                if self._core.is_closing:
+                    self._close()
 
     def _run(self, steps: Steps[Result]) -> Result:
         try:
             return self._watcher.run(steps)
-        except (KeyboardInterrupt, SystemExit):
-            # The code ends before its caller goes on. A second Ctrl-C leaves the rest of the wait to the next call.
+        except UsageError:
+            raise
+        except BaseException:
+            # Ctrl-C, or whatever a signal handler raised: the code ends before its caller goes on. A second one leaves
+            # the rest of the wait to the next call.
             steps.close()
             if self._core.give_up():
                 self._watcher.run(self._core.settle())
             raise
 
 
-def _abandon(core: Core, watcher: _PollWatcher) -> None:
+class _Held:
+    """What ends with the session, also if nobody closes it."""
+
+    server: ThreadedToolServer | None = None
+
+
+def _abandon(core: Core, watcher: _PollWatcher, held: _Held) -> None:
     core.abandon()
-    watcher.close()
+    if not core.is_foreign:
+        watcher.close()
+        server, held.server = held.server, None
+        if server is not None:
+            server.close()
+
+
+_LONGEST_POLL = 2**31 - 1
 
 
 class _PollWatcher:
@@ -183,7 +225,7 @@ class _PollWatcher:
         try:
             deadline = next(steps)
             while True:
-                wait = None if deadline is None else max(0.0, deadline - now()) * 1000
+                wait = None if deadline is None else min(max(0.0, deadline - now()) * 1000, _LONGEST_POLL)
                 for fd, _events in self._events.poll(wait):
                     if (callback := self._callbacks.get(fd)) is not None:
                         callback()
@@ -201,6 +243,7 @@ class _PollWatcher:
 
     def close(self) -> None:
         if self._alarm >= 0:
+            self.forget_reads(self._alarm)
             os.close(self._alarm)
         self._alarm = -1
 

@@ -36,6 +36,8 @@ MAX_BODY_BYTES = 64 << 20
 
 _MAX_HEAD_BYTES = 64 << 10
 _REFUSED_TIME = 1.0
+_LARGE_BODY = 256 << 10
+_CLOSE_TIME = 1.0
 _to_json = json.JSONEncoder().encode
 _MAX_SOCKET_PATH = 107
 
@@ -60,6 +62,13 @@ class Tool(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
+        """The tool of an instance, where this is a method."""
+        if instance is None:
+            return self
+        method = types.MethodType(self.function, instance)
+        return _tool(method, self.name, self.description, self.timeout)
 
 
 @overload
@@ -123,7 +132,9 @@ def _tool(
 
 
 def tools_of(given: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[str, Tool[..., Any]]:
-    """The tools by name. Raises ValueError for a name that occurs twice."""
+    """The tools by name. Raises TypeError for something else, and ValueError for a name that occurs twice."""
+    if callable(given) or isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise TypeError(f"tools must be a list of functions, not {given!r}")
     tools: dict[str, Tool[..., Any]] = {}
     for one in given:
         made = one if isinstance(one, Tool) else _tool(one, None, None, None)
@@ -217,7 +228,7 @@ class ToolServer:
 
     async def start(self) -> None:
         """Listens. Raises StartError."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         try:
             if len(os.fsencode(self._path)) <= _MAX_SOCKET_PATH:
                 with suppress(FileNotFoundError):
@@ -247,18 +258,38 @@ class ToolServer:
 
     async def close(self) -> None:
         """Ends connections and running calls."""
+        tasks = self._end()
+        tasks = {task for task in tasks if task is not asyncio.current_task()}
+        if tasks:
+            # One of them may be a tool that closes its session.
+            await asyncio.wait(tasks, timeout=_CLOSE_TIME)
+
+    def _end(self) -> set[asyncio.Task[None]]:
+        self.threads.close()
         if self._server is not None:
             self._server.close()
-        running = [connection.end() for connection in list(self.connections)]
-        if tasks := [task for task in running if task is not None]:
-            await asyncio.wait(tasks)
+        ended = [connection.end() for connection in list(self.connections)]
         with suppress(OSError):
             os.unlink(self._path)
+        return {task for task in ended if task is not None}
+
+    def abandon(self) -> None:
+        """The same without waiting, from any thread, and where the loop may be closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end)
+            return
+        self.threads.close()
+        if self._server is not None:
+            for listening in self._server.sockets:
+                os.close(listening.fileno())
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """The status and the reply to a call."""
         try:
-            call = _read_call(body)
+            # Large ones take a while, in which the loop must go on.
+            call = await self.threads.run(lambda: _read_call(body)) if len(body) > _LARGE_BODY else _read_call(body)
+        except _Raised as raised:
+            return 400, {"error": str(raised.error)}
         except ValueError as error:
             return 400, {"error": str(error)}
         tool = self.tools.get(call.name)
@@ -277,6 +308,8 @@ class ToolServer:
             return 200, _encode(result, call.serialization)
         except _pickle.Unsendable as error:
             return 500, {"error": f"TypeError: the tool {tool.name} returned something else: {error}"}
+        except Exception as error:  # of an iterator of the result's own
+            return 500, {"error": f"the result of the tool {tool.name} cannot be sent: {_words(error)}"}
 
     async def _limited(self, tool: Tool[..., Any], call: _Call) -> Any:
         if tool.timeout is None:
@@ -327,7 +360,12 @@ class ThreadedToolServer:
         self.variables = self._server.variables
         self.enter_context = self._server.enter_context
 
+    def is_here(self) -> bool:
+        """The caller runs on the server's event loop."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
+        """Ends the server and its thread. Not for callers on its event loop."""
         asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -534,11 +572,15 @@ else:
         return loop.create_task(coroutine)
 
 
+_Task = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+
+
 class _Threads:
     """Daemon threads, used again: one that never returns keeps nothing from ending, and none waits for another."""
 
     def __init__(self) -> None:
-        self._idle: list[queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]]] = []
+        self._idle: list[queue.SimpleQueue[_Task | None]] = []
+        self._is_closed = False
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """Runs a function in a thread. If this is cancelled, its result is dropped."""
@@ -554,19 +596,27 @@ class _Threads:
             raise _Raised(error)
         return result
 
-    def _serve(self, tasks: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> None:
-        while True:
-            function, future = tasks.get()
-            loop = future.get_loop()
+    def close(self) -> None:
+        """Ends the threads: those that are busy when they are done."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().put(None)
+
+    def _serve(self, tasks: queue.SimpleQueue[_Task | None]) -> None:
+        while (task := tasks.get()) is not None:
+            function, future = task
             outcome: tuple[Any, BaseException | None]
             try:
                 outcome = (function(), None)
             except BaseException as error:
                 outcome = (None, error)
+            loop = future.get_loop()
             self._idle.append(tasks)
             with suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(_settle, future, outcome)
-            del function, future, outcome
+            del task, function, future, outcome, loop
+            if self._is_closed:
+                self.close()
 
 
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:

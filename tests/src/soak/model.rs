@@ -334,8 +334,9 @@ impl Model {
                 endings.push(Ending { state: left.max(ending.state), ..ending });
             }
             endings.push(Ending { outcome: ended, state: left, exit_code: None });
-            // A stop that comes right before the EXIT trap keeps bash from running it, too.
-            for (_, outcome) in stops.into_iter().filter(|(may_stop, _)| *may_stop) {
+            // A stop or a second end that comes right before the EXIT trap keeps bash from running it.
+            let ends = step.endings.iter().any(|ending| ending.outcome == ended);
+            for (_, outcome) in stops.into_iter().chain([(ends, ended)]).filter(|(may, _)| *may) {
                 endings.push(Ending { outcome, state: State::Reset, exit_code: None });
             }
             if self.language == Language::Bash && step.mentions_traps() {

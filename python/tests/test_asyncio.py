@@ -233,3 +233,12 @@ def test_forgotten_sessions_leave_no_threads_and_sockets(work: Path) -> None:
     for _ in range(3):
         asyncio.run(main())
         gc.collect()
+
+
+def test_a_session_with_tools_can_be_closed_after_its_loop(work: Path) -> None:
+    async def main() -> AsyncSession:
+        session = await AsyncSession(work, tools=[len]).start()
+        assert (await session.execute("len three")).stdout == "5\n"
+        return session
+
+    asyncio.run(asyncio.run(main()).close())

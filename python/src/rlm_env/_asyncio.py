@@ -130,13 +130,14 @@ class AsyncSession:
             await self._close()
 
     async def _close(self) -> None:
+        is_here = asyncio.get_running_loop() is self._loop
         try:
-            if asyncio.get_running_loop() is self._loop:
+            if is_here:
                 await self._run(self._core.close())
         finally:
+            server = self._held.server
             self._finalizer()
-            server, self._held.server = self._held.server, None
-            if server is not None:
+            if server is not None and is_here:
                 await server.close()
 
     @property

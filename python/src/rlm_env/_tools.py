@@ -15,6 +15,7 @@ import keyword
 import os
 import queue
 import secrets
+import socket
 import sys
 import threading
 import types
@@ -224,6 +225,7 @@ class ToolServer:
         self.connections: set[_Connection] = set()
         self._path = os.path.join(directory, "tools.sock")
         self._url = ""
+        self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -233,13 +235,17 @@ class ToolServer:
             if len(os.fsencode(self._path)) <= _MAX_SOCKET_PATH:
                 with suppress(FileNotFoundError):
                     os.unlink(self._path)
-                self._server = await loop.create_unix_server(lambda: _Connection(self, loop), self._path)
+                self._socket = socket.socket(socket.AF_UNIX)
+                self._socket.bind(self._path)
                 self._url = f"http+unix://{quote(self._path, safe='')}/tools"
             else:
                 # The name is too long for a socket.
-                self._server = await loop.create_server(lambda: _Connection(self, loop), "127.0.0.1", 0)
-                port = self._server.sockets[0].getsockname()[1]
-                self._url = f"http://127.0.0.1:{port}/tools"
+                self._socket = socket.socket(socket.AF_INET)
+                self._socket.bind(("127.0.0.1", 0))
+                self._url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/tools"
+            is_unix = self._socket.family == socket.AF_UNIX
+            serve = loop.create_unix_server if is_unix else loop.create_server
+            self._server = await serve(lambda: _Connection(self, loop), sock=self._socket)
         except OSError as error:
             raise StartError(f"cannot listen for calls of tools at {self._path}: {error}") from error
 
@@ -268,6 +274,8 @@ class ToolServer:
         self.threads.close()
         if self._server is not None:
             self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
         ended = [connection.end() for connection in list(self.connections)]
         with suppress(OSError):
             os.unlink(self._path)
@@ -279,9 +287,8 @@ class ToolServer:
             self._loop.call_soon_threadsafe(self._end)
             return
         self.threads.close()
-        if self._server is not None:
-            for listening in self._server.sockets:
-                os.close(listening.fileno())
+        if self._socket is not None:
+            self._socket.close()
 
     async def answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """The status and the reply to a call."""

@@ -209,7 +209,8 @@ def _abandon(core: Core, watcher: _PollWatcher, held: _Held) -> None:
             server.close()
 
 
-_LONGEST_POLL = 2**31 - 1
+# A signal that comes between the interpreter's last look for one and the system call does not end that.
+_LONGEST_WAIT = 0.5
 
 
 class _PollWatcher:
@@ -225,8 +226,8 @@ class _PollWatcher:
         try:
             deadline = next(steps)
             while True:
-                wait = None if deadline is None else min(max(0.0, deadline - now()) * 1000, _LONGEST_POLL)
-                for fd, _events in self._events.poll(wait):
+                wait = _LONGEST_WAIT if deadline is None else min(max(0.0, deadline - now()), _LONGEST_WAIT)
+                for fd, _events in self._events.poll(wait * 1000):
                     if (callback := self._callbacks.get(fd)) is not None:
                         callback()
                 deadline = steps.send(None)

@@ -44,18 +44,20 @@ fn of_target(found: Target, index: usize, stop: &Stop) -> Result<Value, Fault> {
         Target::File(path, open) => of_lines(&path, None, open, index, stop),
         Target::InFile(path, inner, open) => match line_range(&inner) {
             Some(lines) => of_lines(&path, Some(lines), open, index, stop),
-            None if is_like_lines(&inner) => Err(Fault::refused(format!(
-                "{} does not name lines of {}: write them as {}",
-                quoted(&inner),
-                quoted(&shown(&path)),
-                quoted(&format!("{}:10-40", shown(&path)))
-            ))),
-            None => of_symbol(&path, &inner, open, index, stop),
+            None => of_symbol(&path, &inner, open, index, stop).map_err(|fault| match fault {
+                Fault::Refused(_) if is_like_lines(&inner) => Fault::refused(format!(
+                    "{} does not name lines of {}: write them as {}",
+                    quoted(&inner),
+                    quoted(&shown(&path)),
+                    quoted(&format!("{}:10-40", shown(&path)))
+                )),
+                other => other,
+            }),
         },
     }
 }
 
-/// True if a text looks like a range of lines: names of symbols do not consist of digits and signs only.
+/// True if a text looks like a range of lines. A symbol may have such a name, too: `L10`.
 fn is_like_lines(text: &str) -> bool {
     let text = text.trim_start_matches(['L', 'l']);
     let is_sign = |letter: char| letter.is_ascii_digit() || "-:.,+ Ll".contains(letter);

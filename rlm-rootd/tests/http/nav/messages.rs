@@ -11,6 +11,11 @@ async fn the_error_of_a_malformed_range_shows_the_form() {
             format!("nav_read: {typo:?} does not name lines of \"a.py\": write them as \"a.py:10-40\"");
         assert_eq!(error, expected);
     }
+    let nav = Nav::of(&[("a.py", "L10 = 1\ndef l2(): pass\n")]);
+    for symbol in ["L10", "l2"] {
+        let read = nav.ok("nav_read", json!([format!("a.py:{symbol}")])).await;
+        assert!(read.to_string().contains(symbol), "{read}");
+    }
     let error = nav.error("nav_read", json!([""])).await;
     assert!(error.starts_with("nav_read: symbol_or_path is empty: name a file"), "{error}");
 }

@@ -185,18 +185,22 @@ def test_a_program_that_just_ends_leaves_nothing(work: Path, language: str) -> N
 
 
 def test_ctrl_c_interrupts_the_call_and_the_next_one_is_clean(work: Path, language: Any, hang: str, say: Any) -> None:
-    with Session(SessionConfig(work, language=language)) as session:
-        for _ in range(5):
-            timer = threading.Timer(0.1, lambda: signal.raise_signal(signal.SIGINT))
-            main = threading.main_thread().ident
-            assert main is not None
-            timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
-            timer.start()
-            with pytest.raises(KeyboardInterrupt):
-                session.execute(hang)
-            timer.join()
-            response = session.execute(say("next"))
-            assert response.stdout.split() == ["next"] and ended(response) == ("ok", "kept")
+    main = threading.main_thread().ident
+    assert main is not None
+    # A shell that starts this in the background has it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Session(SessionConfig(work, language=language)) as session:
+            for _ in range(5):
+                timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+                timer.start()
+                with pytest.raises(KeyboardInterrupt):
+                    session.execute(hang)
+                timer.join()
+                response = session.execute(say("next"))
+                assert response.stdout.split() == ["next"] and ended(response) == ("ok", "kept")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_call_of_another_thread_is_refused_and_closing_ends_it(work: Path) -> None:

@@ -401,7 +401,7 @@ def test_tools_of_an_async_session_run_on_its_loop(work: Path) -> None:
     asyncio.run(main())
 
 
-def test_results_that_fail_while_they_are_read_are_errors(kind: Any, work: Path) -> None:
+def test_results_of_subclasses_huge_and_shared_ones_arrive(kind: Any, work: Path) -> None:
     class Rows(dict):  # type: ignore[type-arg]
         def items(self) -> Any:
             raise ValueError("lazy")
@@ -413,17 +413,14 @@ def test_results_that_fail_while_they_are_read_are_errors(kind: Any, work: Path)
         LARGE = 3
 
     def give(what: str) -> Any:
-        shared: Any = ["shared"]
-        for _ in range(100):
-            shared = [shared, shared]
-        deep: Any = []
+        shared: Any = []
         for _ in range(60):
-            deep = [deep, deep]
+            shared = [shared, shared]
         return {
             "rows": Rows(a=1),
             "enum": [Colour.RED, Size.LARGE, True],
             "huge": {10**5000: 1},
-            "shared": deep,
+            "shared": shared,
         }[what]
 
     with kind(SessionConfig(work, language="python"), tools=[give]) as session:

@@ -146,25 +146,25 @@ impl Exchange {
         if self.marks.ends_with_state(&self.report) {
             return ReportProgress::State;
         }
-        let Some((nonce, mut report)) = report::complete(&self.report) else { return self.wait(now) };
+        let Some((nonce, report)) = report::complete(&self.report) else { return self.wait(now) };
         if nonce < self.first_nonce || self.unconfirmed.is_some() && nonce != self.nonce {
             // This report answers an earlier question.
             self.report.clear();
             return self.wait(now);
         }
         // Frees the buffers, as the answer in the report may be large.
-        let (_, quiet) = (std::mem::take(&mut self.report), std::mem::take(&mut self.quiet));
-        if let Some((mut first, _)) = self.unconfirmed.take() {
-            // An interrupt may have cut off the part before the first report, which only the confirmation has then.
-            self.marks.read_quiet(&quiet, &mut first);
-            return ReportProgress::Report(first);
-        }
+        self.report = Vec::new();
+        let quiet = std::mem::take(&mut self.quiet);
+        let first = self.unconfirmed.take().map(|(first, _)| first);
+        let is_final = first.is_some() || !is_stopped;
+        // The first report counts. An interrupt may have cut off the part before it: then only the confirmation has that.
+        let mut report = first.unwrap_or_else(|| Box::new(report));
         self.marks.read_quiet(&quiet, &mut report);
-        if !is_stopped {
-            return ReportProgress::Report(Box::new(report));
+        if is_final {
+            return ReportProgress::Report(report);
         }
         let until = now + CONFIRMATION_LIMIT;
-        self.unconfirmed = Some((Box::new(report), until));
+        self.unconfirmed = Some((report, until));
         ReportProgress::Unconfirmed { until }
     }
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ._config import SessionConfig
-from ._core import Core, Result, Steps, refuse_pickle
-from ._documents import Answer, Info, Response
+from ._core import Result, Steps
+from ._documents import Info, Response
 from ._errors import UsageError
 from ._link import now
-from ._tools import Tool, ToolServer, tools_of
+from ._session import BaseSession
+from ._tools import Tool, ToolServer
 
 
-class AsyncSession:
+class AsyncSession(BaseSession):
     """A bash or Python session for asyncio code: one worker, which takes one call at a time.
 
         async with AsyncSession("data") as session:
@@ -36,17 +35,13 @@ class AsyncSession:
         *,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
     ) -> None:
-        self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)
-        """How the session was started. It pickles; the session does not."""
-        self._tools = tools_of(tools)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(config, tools)
         self._watcher = _LoopWatcher()
-        self._core = Core(self.config, self._watcher)
-        self._held = _Held()
+        self._use(self._watcher)
+        self._server: ToolServer | None = None
         self._turn = asyncio.Lock()
         """Held by what starts or ends the worker."""
         self._settling: asyncio.Task[None] | None = None
-        self._finalizer = weakref.finalize(self, _abandon, self._core, self._held)
 
     async def start(self) -> AsyncSession:
         """Starts the worker, and waits until it is ready. Without effect on a session that runs.
@@ -57,13 +52,12 @@ class AsyncSession:
             if self._core.link is not None:
                 self._core.check_place()
                 return self
-            self._loop = self._watcher.loop = asyncio.get_running_loop()
+            self._watcher.loop = asyncio.get_running_loop()
             try:
                 if self._tools:
                     self._core.make_directory()
-                    self._held.server = ToolServer(self._tools, self._core.control)
-                    await self._held.server.start()
-                    self._core.variables = self._held.server.variables()
+                    self._core.tools = self._server = ToolServer(self._tools, self._core.control)
+                    await self._server.start()
                 await self._run(self._core.start())
             except BaseException:
                 await self._close()
@@ -130,30 +124,14 @@ class AsyncSession:
             await self._close()
 
     async def _close(self) -> None:
-        is_here = asyncio.get_running_loop() is self._loop
+        is_here = asyncio.get_running_loop() is self._watcher.loop
         try:
             if is_here:
                 await self._run(self._core.close())
         finally:
-            server = self._held.server
             self._finalizer()
-            if server is not None and is_here:
-                await server.close()
-
-    @property
-    def answer(self) -> Answer:
-        """The answer after the latest call."""
-        return self._core.answer
-
-    @property
-    def pid(self) -> int | None:
-        """The worker's process."""
-        return None if self._core.link is None else self._core.link.pid
-
-    @property
-    def control_dir(self) -> str:
-        """The directory of the FIFOs, the history and the worker's log."""
-        return self._core.control
+            if self._server is not None and is_here:
+                await self._server.close()
 
     async def __aenter__(self) -> AsyncSession:
         return await self.start()
@@ -161,25 +139,12 @@ class AsyncSession:
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
-    def __reduce__(self) -> Any:
-        return refuse_pickle(self)
-
-    def __del__(self) -> None:
-        finalizer = getattr(self, "_finalizer", None)  # not there if the arguments were wrong
-        if finalizer is not None and finalizer.alive and self._core.link is not None:
-            warnings.warn(f"an AsyncSession was not closed: {self.config}", ResourceWarning, source=self, stacklevel=1)
-
     async def _call(self, steps: Steps[Result]) -> Result:
-        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+        if self._watcher.loop not in (None, asyncio.get_running_loop()):
             raise UsageError("this session belongs to another event loop: create one in the loop that uses it")
-        await self._settled()
-        if self._held.server is not None:
-            self._held.server.enter_context()
-        return await self._run(steps)
-
-    async def _settled(self) -> None:
         if self._settling is not None:
             await asyncio.wait([self._settling])
+        return await self._run(steps)
 
     async def _run(self, steps: Steps[Result]) -> Result:
         try:
@@ -189,18 +154,6 @@ class AsyncSession:
             if self._core.give_up():
                 self._settling = asyncio.create_task(self._watcher.run(self._core.settle()))
             raise
-
-
-class _Held:
-    """What ends with the session, also if nobody closes it."""
-
-    server: ToolServer | None = None
-
-
-def _abandon(core: Core, held: _Held) -> None:
-    core.abandon()
-    if held.server is not None and not core.is_foreign:
-        held.server.abandon()
 
 
 class _LoopWatcher:
@@ -232,6 +185,9 @@ class _LoopWatcher:
             self._waiters.discard(waiter)
             if timer is not None:
                 timer.cancel()
+
+    def close(self) -> None:
+        """Nothing is left to close: the descriptors are not its own."""
 
     def wake(self) -> None:
         """Resumes the steps that wait. From any thread."""

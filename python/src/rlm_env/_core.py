@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from signal import Signals
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ._config import SessionConfig, check_seconds
 from ._documents import Answer, Info, Response
-from ._errors import EndedError, ProtocolError, StartError, UsageError
+from ._errors import EndedError, ProtocolError, SessionError, StartError, UsageError
 from ._files import PrivateDirectory
 from ._link import END_LIMIT, Link, Watcher, now
 from ._programs import find_program
@@ -38,6 +38,14 @@ _to_json = json.JSONEncoder(ensure_ascii=False).encode
 _FILES = ("rlm_cmd", "rlm_cmd.new", "rlm_res", "rlm_res.new", "rlm_ready", "rlm_answer.json")
 
 
+class Tools(Protocol):
+    """The server of a session's tools."""
+
+    def variables(self) -> dict[str, str]: ...
+    def enter_context(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
 class Core:
     """One worker, which takes one call at a time."""
 
@@ -50,8 +58,7 @@ class Core:
         """The worker, from its readiness to its end."""
         self.answer = Answer()
         self.executions = 0
-        self.variables: Mapping[str, str] = {}
-        """What is added to the worker's environment."""
+        self.tools: Tools | None = None
         self.is_closing = False
         self._watcher = watcher
         self._private: PrivateDirectory | None = None
@@ -121,7 +128,9 @@ class Core:
                 file.write(context)
         except OSError as error:
             raise StartError(f"cannot write to the control directory {self.control}: {error}") from error
-        environment = {**config.environment(), **self.variables, "RLM_HOST_PID": str(os.getpid())}
+        environment = {**config.environment(), "RLM_HOST_PID": str(os.getpid())}
+        if self.tools is not None:
+            environment.update(self.tools.variables())
         if config.exec_timeout is not None:
             environment["RLM_EXEC_TIMEOUT"] = repr(float(config.exec_timeout))
         if config.max_output_bytes is not None:
@@ -217,6 +226,9 @@ class Core:
             if link is not None:
                 link.end()
                 link.close()
+        if self.tools is not None:
+            self.tools.abandon()
+        self._watcher.close()
         if self._private is not None:
             self._private.remove()
             self._private = None
@@ -228,12 +240,11 @@ class Core:
     ) -> Steps[Response]:
         if not isinstance(code, str):
             raise TypeError(f"code must be a str, not {type(code).__name__}")
-        if timeout is not None:
-            check_seconds("timeout", timeout)
         request: dict[str, Any] = {"code": code}
         if source is not None:
             request["source"] = source
         if timeout is not None:
+            check_seconds("timeout", timeout)
             request["timeout"] = timeout
         if max_output_bytes is not None:
             request["max_output_bytes"] = max_output_bytes
@@ -272,6 +283,8 @@ class Core:
             return loss
         if link.is_dead:
             raise link.death()
+        if self.tools is not None:
+            self.tools.enter_context()
         self._seq += 1
         # The worker sees only the beginning of a request that is too large, so its number comes first.
         # Half a surrogate pair is no UTF-8: the worker refuses it, and its hint says so.
@@ -293,35 +306,30 @@ class Core:
         """Waits for the response to the running call. None: the worker did not answer in time."""
         assert self._running is not None
         seq, deadline = self._running
-        while True:
-            while link.responses:
-                response = self._read(link.responses.popleft())
-                if response.seq == seq:
-                    self._running = None
-                    self.answer = response.answer
-                    self.executions = response.execution_count
-                    return response
-            if link.fault is not None:
-                self._running = None
-                raise link.fault
-            if link.is_dead:
-                self._running = None
-                if self._is_closed or self.is_closing:
-                    raise EndedError("the session was closed while the call was running")
-                raise link.death()
-            if deadline is not None and now() >= deadline:
-                return None
-            if self._is_stopping:
-                link.signal(Signals.SIGINT)
-                pause = now() + INTERRUPT_INTERVAL
-                yield pause if deadline is None else min(deadline, pause)
-            else:
-                yield deadline
-
-    def _read(self, document: bytes) -> Response:
         try:
-            return Response.from_json(document)
-        except ProtocolError:
+            while True:
+                while link.responses:
+                    response = Response.from_json(link.responses.popleft())
+                    if response.seq == seq:
+                        self._running = None
+                        self.answer = response.answer
+                        self.executions = response.execution_count
+                        return response
+                if link.fault is not None:
+                    raise link.fault
+                if link.is_dead:
+                    if self._is_closed or self.is_closing:
+                        raise EndedError("the session was closed while the call was running")
+                    raise link.death()
+                if deadline is not None and now() >= deadline:
+                    return None
+                if self._is_stopping:
+                    link.signal(Signals.SIGINT)
+                    pause = now() + INTERRUPT_INTERVAL
+                    yield pause if deadline is None else min(deadline, pause)
+                else:
+                    yield deadline
+        except SessionError:
             self._running = None
             raise
 
@@ -353,7 +361,7 @@ class Core:
     # A call on which its caller has given up
 
     def give_up(self) -> bool:
-        """Interrupts the running call, whose caller is gone. False if there is none; otherwise `settle` is next."""
+        """Interrupts the running call after its caller has gone. True if `settle` has to wait for its end."""
         if self._running is None or self._is_closed or self.link is None or self.is_foreign:
             return False
         if not self.link.has_sent:
@@ -376,7 +384,7 @@ class Core:
             if (yield from self._response(self.link)) is None:
                 self._loss = yield from self._replace(SETTLE_LIMIT)
         except (EndedError, ProtocolError):
-            self._running = None  # the next call meets it, too
+            pass  # the next call meets it, too
         finally:
             self._is_waiting = False
 
@@ -386,10 +394,3 @@ class Core:
             self._is_stopping = True
             self.link.signal(Signals.SIGINT)
             self._watcher.wake()
-
-
-def refuse_pickle(session: object) -> Callable[..., Any]:
-    raise TypeError(
-        f"a {type(session).__name__} cannot be pickled, since its worker belongs to this process: "
-        "pickle session.config, and create the session where it is needed"
-    )

@@ -123,7 +123,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a session's resources; None where there is none."""
+    """Limits of a session's resources. None: no limit."""
 
     processes: Limit | None = None
     memory_bytes: Limit | None = None

@@ -51,7 +51,7 @@ class _HostDirectory:
 
     @classmethod
     def of_process(cls) -> _HostDirectory:
-        """That of this process, which is made if there is none, or if something has removed it."""
+        """The directory of this process. It is made if it does not exist, or was removed."""
         with cls._guard:
             current = cls._current
             if current is not None and os.path.exists(os.path.join(current.path, _LOCK)):

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import select
 import threading
-import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ._config import SessionConfig
-from ._core import Core, Result, Steps, refuse_pickle
-from ._documents import Answer, Info, Response
+from ._core import Result, Steps
+from ._documents import Info, Response
 from ._errors import UsageError
 from ._link import now
-from ._tools import ThreadedToolServer, Tool, tools_of
+from ._session import BaseSession
+from ._tools import ThreadedToolServer, Tool
 
 
-class Session:
+class Session(BaseSession):
     """A bash or Python session: one worker, which takes one call at a time.
 
         with Session("data") as session:
@@ -37,16 +36,13 @@ class Session:
         *,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
     ) -> None:
-        self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)
-        """How the session was started. It pickles; the session does not."""
-        self._tools = tools_of(tools)
+        super().__init__(config, tools)
         self._watcher = _PollWatcher()
-        self._core = Core(self.config, self._watcher)
-        self._held = _Held()
+        self._use(self._watcher)
+        self._server: ThreadedToolServer | None = None
         self._runner: int | None = None
         """The thread that waits for a call."""
         self._lock = threading.RLock()
-        self._finalizer = weakref.finalize(self, _abandon, self._core, self._watcher, self._held)
 
     def start(self) -> Session:
         """Starts the worker, and waits until it is ready. Without effect on a session that runs.
@@ -60,8 +56,7 @@ class Session:
             try:
                 if self._tools:
                     self._core.make_directory()
-                    self._held.server = ThreadedToolServer(self._tools, self._core.control)
-                    self._core.variables = self._held.server.variables()
+                    self._core.tools = self._server = ThreadedToolServer(self._tools, self._core.control)
                 self._run(self._core.start())
             except BaseException:
                 self._close()
@@ -125,7 +120,7 @@ class Session:
         self._core.begin_close()
         if self._runner == threading.get_ident():
             return  # a signal handler: the call that it interrupted closes
-        if self._held.server is not None and self._held.server.is_here():
+        if self._server is not None and self._server.is_here():
             # A tool cannot wait for the end of its own thread.
             threading.Thread(target=self.close, name="rlm-close").start()
             return
@@ -138,39 +133,14 @@ class Session:
         finally:
             self._finalizer()
 
-    @property
-    def answer(self) -> Answer:
-        """The answer after the latest call."""
-        return self._core.answer
-
-    @property
-    def pid(self) -> int | None:
-        """The worker's process."""
-        return None if self._core.link is None else self._core.link.pid
-
-    @property
-    def control_dir(self) -> str:
-        """The directory of the FIFOs, the history and the worker's log."""
-        return self._core.control
-
     def __enter__(self) -> Session:
         return self.start()
 
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def __reduce__(self) -> Any:
-        return refuse_pickle(self)
-
-    def __del__(self) -> None:
-        finalizer = getattr(self, "_finalizer", None)  # not there if the arguments were wrong
-        if finalizer is not None and finalizer.alive and self._core.link is not None:
-            warnings.warn(f"a Session was not closed: {self.config}", ResourceWarning, source=self, stacklevel=1)
-
     def _call(self, steps: Steps[Result]) -> Result:
         self._core.check()
-        if self._held.server is not None:
-            self._held.server.enter_context()
         with self._lock:
             self._runner = threading.get_ident()
             try:
@@ -192,21 +162,6 @@ class Session:
             if self._core.give_up():
                 self._watcher.run(self._core.settle())
             raise
-
-
-class _Held:
-    """What ends with the session, also if nobody closes it."""
-
-    server: ThreadedToolServer | None = None
-
-
-def _abandon(core: Core, watcher: _PollWatcher, held: _Held) -> None:
-    core.abandon()
-    if not core.is_foreign:
-        watcher.close()
-        server, held.server = held.server, None
-        if server is not None:
-            server.close()
 
 
 # A signal that comes between the interpreter's last look for one and the system call does not end that.

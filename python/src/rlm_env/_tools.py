@@ -372,11 +372,15 @@ class ThreadedToolServer:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Ends the server and its thread. Not for callers on its event loop."""
+        """Ends the server and its thread. Not for callers on its event loop. Safe to repeat."""
+        if self._loop.is_closed():
+            return
         asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    abandon = close
 
 
 @dataclass(frozen=True)
@@ -459,7 +463,6 @@ class _Connection(asyncio.Protocol):
         self._loop = loop
         self._buffer = bytearray()
         self._length: int | None = None
-        self._is_allowed = False
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._is_ended = self._is_refused = self._is_busy = False

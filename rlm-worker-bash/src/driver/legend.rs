@@ -28,7 +28,7 @@
 //! | `__rlm_functions` | `__rlm_g` | `@FUNCTIONS@`, if there is a function named `builtin` | `shadowed.bash` | its end |
 //! | `__rlm_index` | `__rlm_j` | index of an element of PROMPT_COMMAND | `prompts.bash` | its end |
 //! | `__rlm_exiting` | `__rlm_x` | 1: the shell is ending, and no signal may interrupt | `exit_hook.bash` | the end of `exit.bash` |
-//! | `__rlm_exit_status`, `__rlm_flags` | `__rlm_d`, `__rlm_h` | `$?` and `$-` before `exit.bash`. Not `__rlm_options`: if an interrupt ends the part before the code, the rest of the opening was skipped | `exit_hook.bash`, `exit.bash` | the end of `exit.bash` |
+//! | `__rlm_exit_status`, `__rlm_flags` | `__rlm_d`, `__rlm_h` | `$?` and `$-` before `exit.bash`; apart from `__rlm_options`, which an interrupt here must leave unset | `exit_hook.bash`, `exit.bash` | the end of `exit.bash` |
 //! | `__rlm_posix` | `__rlm_z` | the command that turns POSIX mode on again, if it is on | `exit.bash` | its end |
 //! | `__rlm_return` | `__rlm_r` | function that returns the status of the previous call | opening, right before the code | its own call, right after |
 //! | `__rlm_check` | `__rlm_q` | function of op `set` that records a readonly name | `set.bash` | `set_end.bash` |

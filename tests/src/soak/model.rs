@@ -310,7 +310,7 @@ impl Model {
                 add(Outcome::Error, State::Kept);
                 add(Outcome::Ok, State::Kept);
             }
-            let may_have_job = world.has_stopped_job || world.may_have_stopped_job;
+            let may_have_job = world.has_stopped_job || world.was_stopped;
             if may_have_job && step.endings.iter().any(|ending| ending.outcome == Outcome::Exited) {
                 add(Outcome::Ok, State::Kept);
                 if world.is_strict {

@@ -27,9 +27,9 @@ pub(crate) struct World {
     is_noisy: bool,
     /// Bash: there is a stopped job.
     pub(crate) has_stopped_job: bool,
-    /// Bash: a call was stopped. A program that reads the terminal, and that the stop met before it was in the foreground, is a
-    /// stopped job.
-    pub(crate) may_have_stopped_job: bool,
+    /// A call was stopped. In bash, a program that reads the terminal, and that the stop met before it was in the foreground, is
+    /// a stopped job.
+    pub(crate) was_stopped: bool,
     /// Python: builtins are broken.
     pub(crate) is_broken: bool,
     /// Output of the last call that was stopped. Its programs may live on and print it in a later call.
@@ -46,6 +46,10 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
     pub(crate) result: Option<String>,
 }
+
+/// A message of bash's parser, and what an interrupt in the middle of `$(…)` makes of it in later calls.
+const END: &str = "syntax error: unexpected end of file";
+const WRONG_END: &str = "unexpected EOF while looking for matching `)'";
 
 /// The text for a name without a value.
 pub(crate) const GONE: &str = "gone";
@@ -64,7 +68,7 @@ impl World {
             at_exit: None,
             is_noisy: false,
             has_stopped_job: false,
-            may_have_stopped_job: false,
+            was_stopped: false,
             is_broken: false,
             late: Vec::new(),
             left_traps: Vec::new(),
@@ -136,7 +140,7 @@ impl World {
             _ => None,
         };
         self.late = effects.iter().filter_map(text).collect();
-        self.may_have_stopped_job = true;
+        self.was_stopped = true;
         self
     }
 
@@ -179,9 +183,7 @@ impl World {
         if expected == found || self.fits_without_late(expected, found) {
             return true;
         }
-        // An interrupt in the middle of `$(…)` leaves bash's parser with the wrong end of the text to complain about.
-        let mut found = found
-            .replace("unexpected EOF while looking for matching `)'", "syntax error: unexpected end of file");
+        let mut found = if self.was_stopped { found.replace(WRONG_END, END) } else { found.to_owned() };
         if !self.left_traps.is_empty() {
             // Such a fork may have `set -x`.
             found = found.split_inclusive('\n').filter(|line| !line.starts_with('+')).collect();

@@ -226,6 +226,7 @@ fn an_interrupt_just_before_the_code_loses_no_trap() {
     worker.output("for i in {1..5000}; do declare v$i=x; done");
     for round in 0..30_u16 {
         worker.send_call("trap : USR1; while :; do :; done", json!({"timeout": 5}));
+        // No event tells how far the driver is.
         std::thread::sleep(Duration::from_millis(round.into()));
         worker.signal(Signal::SIGINT);
         check(&mut worker, round);

@@ -136,14 +136,7 @@ fn newline_at_end(stand: &Stand<'_>) -> Check {
     for code in [stand.code.prints_much, &stand.code.print("one line")] {
         worker.send_call(code, json!({}))?;
         let fifo = worker.responses()?;
-        let mut bytes = Vec::new();
-        loop {
-            let read = worker.read_some(&fifo, 64 << 10)?;
-            if read.is_empty() {
-                break;
-            }
-            bytes.extend(read);
-        }
+        let bytes = worker.read_to_end(&fifo, 64 << 10)?;
         same(
             "place of the first newline",
             &Some(bytes.len() - 1),

@@ -1,0 +1,61 @@
+"""What both kinds of sessions are, apart from how they wait."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ._config import SessionConfig
+from ._core import Core
+from ._documents import Answer
+from ._link import Watcher
+from ._tools import Tool, tools_of
+
+
+class BaseSession:
+    """The attributes of a session, its end without `close`, and that it does not pickle."""
+
+    def __init__(
+        self,
+        config: SessionConfig | str | os.PathLike[str],
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+    ) -> None:
+        self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)
+        """How the session was started. It pickles; the session does not."""
+        self._tools = tools_of(tools)
+
+    def _use(self, watcher: Watcher) -> None:
+        """Waits by this watcher. For constructors, after the arguments were found right."""
+        self._core = Core(self.config, watcher)
+        self._finalizer = weakref.finalize(self, self._core.abandon)
+
+    @property
+    def answer(self) -> Answer:
+        """The answer after the latest call."""
+        return self._core.answer
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process."""
+        return None if self._core.link is None else self._core.link.pid
+
+    @property
+    def control_dir(self) -> str:
+        """The directory of the FIFOs, the history and the worker's log."""
+        return self._core.control
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled, since its worker belongs to this process: "
+            "pickle session.config, and create the session where it is needed"
+        )
+
+    def __del__(self) -> None:
+        finalizer = getattr(self, "_finalizer", None)  # not there if the arguments were wrong
+        if finalizer is not None and finalizer.alive and self._core.link is not None:
+            kind = type(self).__name__
+            message = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} was not closed: {self.config}"
+            warnings.warn(message, ResourceWarning, source=self, stacklevel=1)

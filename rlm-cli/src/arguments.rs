@@ -71,6 +71,8 @@ pub(crate) enum Command {
     /// Serve persistent bash and Python sessions to an agent, over the Model Context Protocol.
     #[command(after_help = MCP_HELP)]
     Mcp(McpOptions),
+    /// Serve root tools, `llm_batch` and budgets to sessions of other programs.
+    Rootd(Box<rlm_rootd::daemon::Arguments>),
     /// Serve a session over two FIFOs, for an RLM environment.
     Worker(WorkerOptions),
     /// Check any worker against the promises of the FIFO protocol.
@@ -255,6 +257,9 @@ pub(crate) struct RunOptions {
     /// Print the whole result as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print everything that happens as JSON lines: the entries of the trajectory, and a line for each result.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) events: bool,
     /// Show no progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,

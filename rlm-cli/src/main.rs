@@ -40,8 +40,8 @@ fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = Environment::new(std::env::vars_os());
     let warnings = match arguments.command {
-        // It has its own log.
-        Command::Mcp(_) => Warnings::default(),
+        // They have their own log.
+        Command::Mcp(_) | Command::Rootd(_) => Warnings::default(),
         _ => Warnings::start(),
     };
     let ended = match arguments.command {
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Script(options) => script::run(&options),
         Command::Replay(options) => replay::run(&options, &environment),
         Command::Mcp(options) => mcp::run(&options, &environment),
+        Command::Rootd(options) => Ok(rlm_rootd::daemon::run(&options, environment.variables())),
         Command::Conformance(options) => conformance::run(&options),
         Command::Worker(options) => worker::run(&options, &environment),
         Command::Completions { shell } => {

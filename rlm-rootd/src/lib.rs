@@ -10,8 +10,12 @@
 //! error.
 
 mod call;
+mod callback;
+pub mod daemon;
 mod error;
+mod host_process;
 mod http;
+mod http_client;
 mod ledger;
 mod listener;
 mod llm;
@@ -27,8 +31,10 @@ mod secret;
 mod server;
 mod signature;
 mod tool;
+mod tools_file;
 
 pub use error::CallError;
+pub use host_process::{BadHostPid, HostProcess};
 pub use ledger::{
     Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, Resource, Unpriced, Usage,
 };
@@ -42,10 +48,10 @@ pub use llm::{
 pub use log_lines::{LogLines, LogWriter};
 pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
-pub use program::{ToolsFileError, load_tools};
 pub use rollout::{
     MAX_TOOL_TIME_LIMIT, RegisterError, Registration, RolloutConfig, RolloutMetrics, TOOL_TIME_LIMIT,
 };
 pub use rootd::{Rootd, RootdConfig};
 pub use secret::Secret;
 pub use tool::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
+pub use tools_file::{ToolsFileError, load_tools};

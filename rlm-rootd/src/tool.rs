@@ -27,7 +27,12 @@ pub trait RootTool: fmt::Debug + Send + Sync {
     /// order.
     fn parameters(&self) -> &Json;
 
-    /// Runs the tool. The arguments are checked against [`Self::parameters`] already.
+    /// True if the tool checks its arguments itself, and [`Self::parameters`] only describes them. False by default.
+    fn checks_arguments(&self) -> bool {
+        false
+    }
+
+    /// Runs the tool. The arguments are checked against [`Self::parameters`] already, unless it does so itself.
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_>;
 }
 
@@ -42,6 +47,10 @@ impl<T: RootTool + ?Sized> RootTool for Arc<T> {
 
     fn parameters(&self) -> &Json {
         (**self).parameters()
+    }
+
+    fn checks_arguments(&self) -> bool {
+        (**self).checks_arguments()
     }
 
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
@@ -198,9 +207,9 @@ impl Tool {
         self.call(call, deadline).await
     }
 
-    /// Checks arguments against the schema.
+    /// Checks arguments against the schema, unless the tool does so itself.
     pub(crate) fn check(&self, call: &Call) -> Result<(), String> {
-        self.0.signature.check(call)
+        if self.0.tool.checks_arguments() { Ok(()) } else { self.0.signature.check(call) }
     }
 
     /// Runs the tool with arguments that are checked.

@@ -18,7 +18,7 @@ use self::questions::Question;
 use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
 use crate::arguments::BatchOptions;
-use crate::run::{BatchProgress, Request, Requests, Setup, close};
+use crate::run::{BatchProgress, Events, Request, Requests, Setup, close};
 use crate::warnings::Warnings;
 
 /// Rollouts at once by default.
@@ -88,11 +88,13 @@ impl Batch {
         Setup { host, rollout: mut template }: Setup,
         mut requests: Requests,
         draws: Option<&Warnings>,
+        events: Option<Arc<Events>>,
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
-        let (mut results, done) = open(self.results.as_ref(), self.sync)?;
+        let (mut results, done) = open(self.results.as_ref(), self.sync, events.is_some())?;
         let host = Arc::new(Host::start(host).await?);
-        let attempts = self.attempts(&done);
+        let (before, attempts): (Vec<_>, Vec<_>) =
+            self.attempts().partition(|attempt| done.results.contains_key(&attempt.id));
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
             notices.extend(kept::rename_old(keep, attempts.iter().map(|attempt| attempt.id.as_str()))?);
@@ -106,7 +108,10 @@ impl Batch {
             progress.say(notice);
         }
         let mut summary = Summary::default();
-        summary.done_before = done.ids.len();
+        summary.done_before = done.results.len();
+        if let Some(events) = &events {
+            before.iter().for_each(|attempt| events.result(&done.results[&attempt.id]));
+        }
         let ran = run_all(
             &host,
             rollouts,
@@ -115,7 +120,11 @@ impl Batch {
             &progress,
             |result| {
                 summary.count(result);
-                progress.suspend(|| results.append(result))
+                progress.suspend(|| results.append(result))?;
+                if let Some(events) = &events {
+                    events.result(result);
+                }
+                Ok(())
             },
         )
         .await;
@@ -124,20 +133,21 @@ impl Batch {
         if let Ok(host) = Arc::try_unwrap(host) {
             close(host).await;
         }
+        let written = events.map_or(Ok(()), |events| events.finish());
         let ended = ran?;
+        written?;
         summary.not_started = ended.not_started;
         crate::tell(summary.text(&progress.tally(), begun.elapsed()));
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
     }
 
-    /// The attempts left to run: the first of each question, then the second of each, …
-    fn attempts(&self, done: &Finished) -> Vec<Attempt<'_>> {
-        let of_number = |number| {
+    /// All attempts: the first of each question, then the second of each, …
+    fn attempts(&self) -> impl Iterator<Item = Attempt<'_>> {
+        let of_number = move |number| {
             let id = move |question: &Question| format!("{}-{number}", question.id);
             self.questions.iter().map(move |question| Attempt { id: id(question), question })
         };
-        let all = (1..=self.attempts).flat_map(of_number);
-        all.filter(|attempt| !done.ids.contains(&attempt.id)).collect()
+        (1..=self.attempts).flat_map(of_number)
     }
 }
 
@@ -164,8 +174,10 @@ impl Attempt<'_> {
 fn open(
     results: Option<&(PathBuf, Option<Keep>)>,
     sync: Option<SyncFile>,
+    are_events: bool,
 ) -> anyhow::Result<(Results, Finished)> {
     match results.map(|(path, keep)| (path.as_path(), keep)) {
+        None if are_events => Ok((Results::Events, Finished::default())),
         None => Ok((Results::StandardOutput, Finished::default())),
         Some((path, None)) => Ok((Results::create(path, sync)?, Finished::default())),
         Some((path, Some(keep))) => Results::resume(path as &Path, *keep, sync),
@@ -345,18 +357,21 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_told_apart_and_those_that_are_done_are_left_out() {
+    fn attempts_are_told_apart() {
         let question =
             |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", None), question("b", Some(text("own")))];
         let batch = Batch { questions, attempts: 2, jobs: 1, results: None, sync: None };
-        let done = Finished { ids: ["b-1".to_owned()].into(), notices: Vec::new() };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
-        let rollouts = batch.attempts(&done).into_iter().map(|attempt| attempt.rollout(&template));
+        let rollouts = batch.attempts().map(|attempt| attempt.rollout(&template));
         let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();
-        let expected =
-            [("a-1", "a?", text("shared")), ("a-2", "a?", text("shared")), ("b-2", "b?", text("own"))];
+        let expected = [
+            ("a-1", "a?", text("shared")),
+            ("b-1", "b?", text("own")),
+            ("a-2", "a?", text("shared")),
+            ("b-2", "b?", text("own")),
+        ];
         assert_eq!(
             made,
             expected.map(|(id, question, context)| (id.to_owned(), question.to_owned(), context))

@@ -3,7 +3,7 @@
 //! With [`SYNC`], a result in a regular file is on the disk before the next one is taken, and so is the file's name in its
 //! directory: a power cut loses no result that was written.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Write as _};
@@ -33,6 +33,8 @@ pub(super) const SYNC: SyncFile = File::sync_data;
 #[derive(Debug)]
 pub(super) enum Results {
     StandardOutput,
+    /// They are events, and go nowhere else.
+    Events,
     File {
         file: File,
         path: PathBuf,
@@ -44,10 +46,10 @@ pub(super) enum Results {
 }
 
 /// The results that a file has already.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Finished {
-    /// Ids of rollouts that have ended.
-    pub(super) ids: HashSet<String>,
+    /// Those of rollouts that have ended, by their ids.
+    pub(super) results: HashMap<String, RolloutResult>,
     /// Messages about the file for the user.
     pub(super) notices: Vec<String>,
 }
@@ -114,6 +116,7 @@ impl Results {
     pub(super) fn append(&mut self, result: &RolloutResult) -> anyhow::Result<()> {
         let line = jsonl::line(result)?;
         match self {
+            Self::Events => Ok(()),
             Self::StandardOutput => {
                 let mut output = std::io::stdout().lock();
                 output
@@ -216,8 +219,8 @@ fn parse(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Finished), U
             Ok(result) if is_kept(result.stop_reason, keep) => {
                 kept.extend_from_slice(line.trim_ascii_end());
                 kept.push(b'\n');
-                if !done.ids.insert(result.id.clone()) {
-                    let (path, id) = (path.display(), result.id);
+                if let Some(first) = done.results.insert(result.id.clone(), result) {
+                    let (path, id) = (path.display(), first.id);
                     return Err(Usage::new(format!("{path}:{number}: the id `{id}` occurs twice")));
                 }
             }
@@ -276,7 +279,7 @@ mod tests {
     }
 
     fn ids(done: &Finished) -> Vec<&str> {
-        let mut ids: Vec<_> = done.ids.iter().map(String::as_str).collect();
+        let mut ids: Vec<_> = done.results.keys().map(String::as_str).collect();
         ids.sort_unstable();
         ids
     }

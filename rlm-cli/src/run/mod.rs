@@ -1,6 +1,7 @@
 //! `rlm run`: a question, or many, to a model that works in a REPL.
 
 mod ending;
+mod events;
 mod progress;
 mod setup;
 mod stop;
@@ -13,11 +14,15 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use rlm_core::env::HOST_PID;
+use rlm_env::trajectory::Sink;
 use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult};
+use rlm_rootd::HostProcess;
 
 pub(crate) use self::ending::is_failure;
 #[cfg(test)]
 pub(crate) use self::ending::tests::result;
+pub(crate) use self::events::Events;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
 pub(crate) use self::setup::{Setup, close, host, live_tools, make_directory, python_variable, sinks};
@@ -37,31 +42,68 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
     check_files(&options.batch, settings.get(&TRAJECTORY).as_deref())?;
-    if options.batch.results.is_none() {
+    if options.batch.results.is_none() || options.events {
         crate::standard_output::require()?;
     }
     let mut setup = Setup::new(&settings, environment)?;
     let work = Work::new(options, &settings)?;
+    let host_process = environment.text(HOST_PID)?.map(HostProcess::new).transpose();
+    let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let draws = !options.quiet && progress::can_draw(environment);
     let ended = runtime.block_on(async {
-        let requests = Requests::catch()?;
+        let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
+        let events = events.map(Arc::new);
+        let requests = Requests::catch()?.until(lost(host_process, events.clone()));
         setup.rollout.context = context(&options.context, input);
+        setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
         match work {
-            Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings)).await,
+            Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings), events).await,
             Work::One(question) => {
                 setup.rollout.question = question;
                 setup.rollout.id = new_id();
                 let progress = draws.then(|| Arc::new(Progress::new(settings.value(&MAX_TURNS), warnings)));
-                one(setup, requests, progress, options.json).await
+                let output = match events {
+                    Some(events) => Output::Events(events),
+                    None if options.json => Output::Json,
+                    None => Output::Answer,
+                };
+                one(setup, requests, progress, output).await
             }
         }
     });
     // A thread that still reads or writes a large file must not delay the end.
     runtime.shutdown_background();
     ended
+}
+
+/// Completes once the host process has ended, or nobody reads the events.
+async fn lost(host: Option<HostProcess>, events: Option<Arc<Events>>) {
+    let host_ends = async {
+        match host {
+            Some(host) => host.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    let events_close = async {
+        match events {
+            Some(events) => events.closed().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = host_ends => {}
+        () = events_close => {}
+    }
+}
+
+/// What goes to standard output.
+enum Output {
+    Answer,
+    Json,
+    Events(Arc<Events>),
 }
 
 /// Refuses a file that is given for two purposes.
@@ -181,7 +223,7 @@ async fn one(
     mut setup: Setup,
     mut requests: Requests,
     progress: Option<Arc<Progress>>,
-    json: bool,
+    output: Output,
 ) -> anyhow::Result<ExitCode> {
     if let Some(progress) = &progress {
         setup.rollout.sinks.push(progress.clone());
@@ -196,14 +238,14 @@ async fn one(
     let Some(result) = result else {
         return Ok(ExitCode::from(ended_by.unwrap_or(crate::ENVIRONMENT_ERROR)));
     };
-    let printed = print(&result, json);
+    let printed = print(&result, &output);
     if let Some(dir) = result.dir.as_ref().filter(|_| keeps) {
         tell(format_args!("rlm: the rollout's directory is {}", dir.display()));
     }
-    if let Some(words) = ending::words(&result) {
+    if let Some(words) = ending::words(&result).filter(|_| !matches!(output, Output::Events(_))) {
         tell(format_args!("rlm: {words}"));
     }
-    printed.context("cannot write to standard output")?;
+    printed?;
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))
 }
 
@@ -241,18 +283,21 @@ async fn until_end(
 }
 
 /// Prints the answer, or all of the result as JSON, with a newline at its end.
-fn print(result: &RolloutResult, json: bool) -> std::io::Result<()> {
-    let mut text = match &result.answer {
-        _ if json => serde_json::to_string(result).map_err(std::io::Error::other)?,
-        Some(answer) => answer.clone(),
-        None => return Ok(()),
+fn print(result: &RolloutResult, output: &Output) -> anyhow::Result<()> {
+    let mut text = match (output, &result.answer) {
+        (Output::Events(events), _) => {
+            events.result(result);
+            return events.finish();
+        }
+        (Output::Json, _) => serde_json::to_string(result)?,
+        (Output::Answer, Some(answer)) => answer.clone(),
+        (Output::Answer, None) => return Ok(()),
     };
     if !text.ends_with('\n') {
         text.push('\n');
     }
     let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to standard output")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Signals that end rollouts.
 
 use std::io;
+use std::pin::Pin;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -16,11 +17,12 @@ pub(crate) enum Request {
 }
 
 /// A stream of requests from Ctrl-C and the signals that end the command.
-#[derive(Debug)]
 pub(crate) struct Requests {
     interrupts: Signal,
     ends: EndSignals,
     is_stopping: bool,
+    /// Completes when the command has lost what it works for, and then is gone.
+    loss: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Requests {
@@ -29,13 +31,24 @@ impl Requests {
             interrupts: signal(SignalKind::interrupt())?,
             ends: EndSignals::catch()?,
             is_stopping: false,
+            loss: None,
         })
     }
 
-    /// Completes at the next signal. The first Ctrl-C stops, each further one cancels. Cancel-safe.
+    /// Cancels also when this completes.
+    pub(crate) fn until(mut self, loss: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.loss = Some(Box::pin(loss));
+        self
+    }
+
+    /// Completes at the next signal or loss. The first Ctrl-C stops, each further one cancels. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Request {
         tokio::select! {
             status = self.ends.next() => Request::Cancel(status),
+            () = lost(&mut self.loss) => {
+                self.loss = None;
+                Request::Cancel(crate::ENVIRONMENT_ERROR)
+            }
             _ = self.interrupts.recv() => {
                 if std::mem::replace(&mut self.is_stopping, true) {
                     Request::Cancel(128 + 2)
@@ -44,5 +57,12 @@ impl Requests {
                 }
             }
         }
+    }
+}
+
+async fn lost(loss: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
+    match loss {
+        Some(loss) => loss.await,
+        None => std::future::pending().await,
     }
 }

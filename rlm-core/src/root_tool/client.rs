@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -27,7 +27,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
 
 /// Largest body of a response, in bytes: a result of [`MAX_BODY_BYTES`] in base64, and the JSON around it.
-const MAX_RESPONSE_BYTES: usize = MAX_BODY_BYTES / 3 * 4 + (1 << 20);
+pub const MAX_RESPONSE_BYTES: usize = MAX_BODY_BYTES / 3 * 4 + (1 << 20);
 
 /// Longest wait before signals are checked again: one may arrive between a check and the wait.
 const TICK: Duration = Duration::from_millis(100);
@@ -114,6 +114,21 @@ impl Endpoint {
             _ => return Err(bad("its scheme is not supported")),
         };
         Ok(Self { address, host, path: path.to_owned(), secret })
+    }
+
+    /// The Unix socket, if calls are sent to one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.address {
+            Address::Unix(path) => Some(path),
+            Address::Tcp { .. } => None,
+        }
+    }
+
+    /// The URL that a request names, without the socket.
+    #[must_use]
+    pub fn http_url(&self) -> String {
+        format!("http://{}{}", self.host, self.path)
     }
 
     /// Sends a body and reads the answer. A connection in `kept` is reused if it still can be, and the one that served

@@ -304,6 +304,7 @@ impl RolloutDriver<'_> {
                 None => Some("cancelled".to_owned()),
                 Some(replied) => replied.as_ref().err().map(ToString::to_string),
             },
+            extra: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.extra.clone()),
         }));
         self.check_control()?;
         replied.ok_or(StopReason::Stopped.into())

@@ -179,6 +179,7 @@ impl Recorder for Log {
             model: record.model.to_owned(),
             messages: record.messages.to_vec(),
             reply: record.reply.cloned(),
+            extra: record.extra.cloned(),
             error: record.error.map(ToString::to_string),
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,

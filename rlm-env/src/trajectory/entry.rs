@@ -132,6 +132,9 @@ pub struct ModelCall {
     pub seconds: f64,
     /// Why there is no reply.
     pub error: Option<String>,
+    /// What the server added to the reply, such as `logprobs` and `token_ids`; an object.
+    #[serde(default)]
+    pub extra: Option<Json>,
 }
 
 /// The start of a call of the root model.
@@ -188,6 +191,9 @@ pub struct SubCall {
     pub messages: Vec<Json>,
     /// The reply.
     pub reply: Option<Json>,
+    /// As in [`ModelCall`].
+    #[serde(default)]
+    pub extra: Option<Json>,
     /// Why there is no reply.
     pub error: Option<String>,
     /// Tokens of the prompt.

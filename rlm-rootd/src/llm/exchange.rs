@@ -223,6 +223,7 @@ impl PendingRecord<'_> {
             model: &estimate.model,
             messages,
             reply: reply.and_then(|reply| reply.message().ok()),
+            extra: reply.and_then(Reply::extra).as_ref(),
             error,
             usage: self.progress.usage(),
             attempts,

@@ -58,11 +58,13 @@ impl HttpModel {
         let check = |reply: &Reply| {
             let message = reply.message()?.clone();
             let reason = reply.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);
-            Ok((message, reason.map(str::to_owned)))
+            Ok((message, reason.map(str::to_owned), reply.extra()))
         };
         let (result, usage, attempts) = llm.sender.exchange(&sent, deadline, check).await;
         match result {
-            Ok((message, finish_reason)) => Ok(ChatReply { message, finish_reason, usage, attempts }),
+            Ok((message, finish_reason, extra)) => {
+                Ok(ChatReply { message, finish_reason, extra, usage, attempts })
+            }
             Err(error) => {
                 let (kind, message) = (kind(&error, deadline), error.to_string());
                 Err(ModelError { kind, message, usage, attempts })

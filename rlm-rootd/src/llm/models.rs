@@ -1,13 +1,13 @@
 //! The models of a process: one endpoint, one client, one bound on what runs at once.
 
-use std::error::Error as _;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 use rlm_core::pickle::{Limits, Value};
+use rlm_core::root_tool::client::Endpoint;
 use rlm_core::text::{cut, one_line};
 use serde_json::Value as Json;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -17,6 +17,7 @@ use super::key::Key;
 use super::proxy::Proxy;
 use super::reply::Reply;
 use super::retry::{Retries, retry_after};
+use crate::http_client::{builder, last_cause, read, without_tls};
 
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
@@ -27,7 +28,8 @@ const ERROR_CHARS: usize = 300;
 /// The server of the models, and the limits of calls to it.
 #[derive(Clone, Debug)]
 pub struct ModelsConfig {
-    /// The address of an OpenAI-compatible interface, up to and with its version: `https://host/v1`.
+    /// The address of an OpenAI-compatible interface, up to and with its version: `https://host/v1`, or, on a Unix socket,
+    /// `http+unix://SOCKET/v1` with the slashes of SOCKET as %2F.
     pub base_url: String,
     /// The model that is called unless a rollout names another.
     pub model: String,
@@ -41,7 +43,8 @@ pub struct ModelsConfig {
     pub retries: Retries,
     /// Time limit for making a connection; 10 s by default.
     pub connect_timeout: Duration,
-    /// Time limit of one attempt until its response is read; 120 s by default, so that a call of 300 s has a second one.
+    /// Time limit of one attempt until its response is read; 120 s by default, so that a call of 300 s has a second one. A
+    /// server on a Unix socket has none: it is the program that asks.
     pub timeout: Duration,
 }
 
@@ -128,23 +131,17 @@ impl Models {
         if config.parallelism == 0 {
             return Err(ModelsError::NoParallelism);
         }
-        let url = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
+        let (url, socket) = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
         let authorization = config.key.as_ref().map(authorization).transpose()?;
-        // A provider that was installed before stays, and works as well.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let mut client = Client::builder()
-            .connect_timeout(config.connect_timeout)
-            .timeout(config.timeout)
-            // The key must not reach another server.
-            .redirect(Policy::none())
-            // By default the client reads the environment.
-            .no_proxy();
+        let mut client = builder(socket.as_deref()).connect_timeout(config.connect_timeout);
+        if socket.is_none() {
+            client = client.timeout(config.timeout);
+        }
         if let Some(proxy) = &config.proxy {
             client = client.proxy(proxy.for_client().map_err(ModelsError::Proxy)?);
         }
         if url.scheme() == "http" && !config.proxy.as_ref().is_some_and(Proxy::has_tls) {
-            // The certificates of the machine are not needed, and there may be none.
-            client = client.tls_certs_only([]);
+            client = without_tls(client);
         }
         let client = client.build().map_err(|error| ModelsError::Client(last_cause(&error)))?;
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
@@ -190,15 +187,9 @@ impl Models {
         self.reply(&body?)
     }
 
-    async fn read(&self, mut response: Response) -> Result<Vec<u8>, Failure> {
-        let mut body = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(error))? {
-            if body.len() + piece.len() > MAX_REPLY_BYTES {
-                return Err(unusable(format!("it is over {} MiB", MAX_REPLY_BYTES >> 20)));
-            }
-            body.extend_from_slice(&piece);
-        }
-        Ok(body)
+    async fn read(&self, response: Response) -> Result<Vec<u8>, Failure> {
+        let body = read(response, MAX_REPLY_BYTES).await.map_err(|error| self.broken(error))?;
+        body.ok_or_else(|| unusable(format!("it is over {} MiB", MAX_REPLY_BYTES >> 20)))
     }
 
     fn reply(&self, body: &[u8]) -> Result<Reply, Failure> {
@@ -280,17 +271,6 @@ fn error_text(json: &Json) -> Option<String> {
     }
 }
 
-/// The innermost cause: the outer ones only repeat the address.
-fn last_cause(error: &reqwest::Error) -> String {
-    let mut cause = error.source();
-    let mut text = None;
-    while let Some(inner) = cause {
-        text = Some(inner.to_string());
-        cause = inner.source();
-    }
-    text.unwrap_or_else(|| "no reason given".to_owned())
-}
-
 fn authorization(key: &Key) -> Result<HeaderValue, ModelsError> {
     let mut value =
         HeaderValue::from_str(&format!("Bearer {}", key.reveal())).map_err(|_| ModelsError::Key)?;
@@ -298,7 +278,14 @@ fn authorization(key: &Key) -> Result<HeaderValue, ModelsError> {
     Ok(value)
 }
 
-fn completions_url(base_url: &str) -> Result<Url, String> {
+/// The address of requests, and the Unix socket that they go to.
+fn completions_url(base_url: &str) -> Result<(Url, Option<PathBuf>), String> {
+    if base_url.starts_with("http+unix:") {
+        let endpoint =
+            Endpoint::new(base_url, None).map_err(|error| format!("cannot be used: {}", error.fault))?;
+        let (url, _) = completions_url(&endpoint.http_url())?;
+        return Ok((url, endpoint.socket().map(Into::into)));
+    }
     // The text itself is not repeated where a key may be in it.
     let mut url = Url::parse(base_url).map_err(|error| format!("cannot be read: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -308,7 +295,7 @@ fn completions_url(base_url: &str) -> Result<Url, String> {
         return Err("has a user name or password in it: give a key instead".to_owned());
     }
     url.path_segments_mut().expect("http has a path").pop_if_empty().extend(["chat", "completions"]);
-    Ok(url)
+    Ok((url, None))
 }
 
 #[cfg(test)]
@@ -317,7 +304,7 @@ mod tests {
 
     #[test]
     fn completions_lie_under_the_base_url() {
-        let url = |base| completions_url(base).map(String::from);
+        let url = |base| completions_url(base).map(|(url, _)| String::from(url));
         let expected = Ok("https://host/v1/chat/completions".to_owned());
         assert_eq!(url("https://host/v1"), expected);
         assert_eq!(url("https://host/v1/"), expected);
@@ -326,6 +313,11 @@ mod tests {
         assert_eq!(url("host:80/v1"), Err("begins with host:, expected http: or https:".to_owned()));
         let error = url("https://me:secret@host/v1").unwrap_err();
         assert_eq!(error, "has a user name or password in it: give a key instead");
+        let (url, socket) = completions_url("http+unix://%2Ftmp%2Fa.sock/v1").unwrap();
+        assert_eq!(url.as_str(), "http://localhost/v1/chat/completions");
+        assert_eq!(socket, Some("/tmp/a.sock".into()));
+        let error = completions_url("http+unix://tmp/v1").unwrap_err();
+        assert_eq!(error, "cannot be used: the socket's path is not absolute");
     }
 
     #[test]

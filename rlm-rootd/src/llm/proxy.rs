@@ -17,10 +17,10 @@ pub struct Proxy {
 
 impl Proxy {
     /// The proxy that variables name for the server at this address: `HTTP_PROXY` or `HTTPS_PROXY`, depending on the scheme,
-    /// or `ALL_PROXY`, unless `NO_PROXY` names the server; each also in lower case. A server on the loopback device has no
-    /// proxy.
+    /// or `ALL_PROXY`, unless `NO_PROXY` names the server; each also in lower case. A server on the loopback device or a Unix
+    /// socket has no proxy.
     pub fn of_variables(base_url: &str, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        if is_on_loopback(&Url::parse(base_url).ok()?) {
+        if is_local(&Url::parse(base_url).ok()?) {
             return None;
         }
         let value = |name: &str| {
@@ -69,10 +69,12 @@ impl fmt::Debug for Proxy {
     }
 }
 
-fn is_on_loopback(url: &Url) -> bool {
+fn is_local(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+    url.scheme() == "http+unix"
+        || host == "localhost"
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 #[cfg(test)]

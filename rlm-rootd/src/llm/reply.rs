@@ -1,6 +1,6 @@
 //! Replies of a model's server.
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::error::SubCallError;
 use super::estimate::text_tokens;
@@ -9,6 +9,10 @@ use crate::ledger::{Estimate, Usage};
 
 /// Largest number of tokens that we believe from a server, for a prompt or a completion.
 const MAX_TOKENS: u64 = 1 << 31;
+
+/// Fields of a body and of a choice that OpenAI's form always has.
+const USUAL: [&str; 9] =
+    ["id", "object", "created", "model", "choices", "usage", "index", "message", "finish_reason"];
 
 /// A body of status 200.
 #[derive(Debug)]
@@ -40,6 +44,20 @@ impl Reply {
             },
             Some(_) => malformed("its choices are not a list"),
         }
+    }
+
+    /// The further fields of the first choice, and of the body: `logprobs`, `token_ids`, `prompt_token_ids`. None if there are
+    /// none.
+    pub(super) fn extra(&self) -> Option<Json> {
+        let objects = [self.body.pointer("/choices/0"), Some(&self.body)];
+        let fields = objects.into_iter().flatten().filter_map(Json::as_object).flatten();
+        let mut extra = Map::new();
+        for (name, value) in
+            fields.filter(|(name, value)| !value.is_null() && !USUAL.contains(&name.as_str()))
+        {
+            extra.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        (!extra.is_empty()).then_some(Json::Object(extra))
     }
 
     /// The text, or calls of tools if it may make any.

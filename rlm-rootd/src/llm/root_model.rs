@@ -71,6 +71,8 @@ pub struct ChatReply {
     pub message: Json,
     /// The reason why it ended: `stop`, `tool_calls`, `length`, …
     pub finish_reason: Option<String>,
+    /// What the server added: an object of `logprobs`, `token_ids`, …
+    pub extra: Option<Json>,
     /// Tokens that the ledger was charged, failed attempts included.
     pub usage: Usage,
     /// Number of times the request was sent.
@@ -81,7 +83,7 @@ impl ChatReply {
     /// A reply to a request that was sent once.
     #[must_use]
     pub fn new(message: Json, usage: Usage) -> Self {
-        Self { message, finish_reason: None, usage, attempts: 1 }
+        Self { message, usage, attempts: 1, ..Self::default() }
     }
 }
 

@@ -4,9 +4,9 @@
 //! the result. It runs in a process group of its own, which is killed when it exits, at its time limit, when it writes too
 //! much, and when the call is cancelled. It sees a small environment.
 
-mod file;
 mod run;
 mod spawner;
 mod tool;
 
-pub use self::file::{ToolsFileError, load_tools};
+pub(crate) use self::spawner::Spawner;
+pub(crate) use self::tool::{MAX_OUTPUT_BYTES, OutputFormat, ProgramTool, Shared};

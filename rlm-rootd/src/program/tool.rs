@@ -21,12 +21,12 @@ use crate::signature;
 use crate::tool::{RootTool, ToolError, ToolFuture};
 
 /// Most bytes that a program may write to standard output by default.
-pub(super) const MAX_OUTPUT_BYTES: usize = 16 << 20;
+pub(crate) const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// The format of a program's standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum OutputFormat {
+pub(crate) enum OutputFormat {
     /// A str; bytes that are not UTF-8 become replacement characters.
     #[default]
     Text,
@@ -36,25 +36,25 @@ pub(super) enum OutputFormat {
 
 /// The parts that all programs share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) spawner: Spawner,
-    pub(super) large_work: LargeWork,
+pub(crate) struct Shared {
+    pub(crate) spawner: Spawner,
+    pub(crate) large_work: LargeWork,
 }
 
 /// A program as a root tool.
 #[derive(Debug)]
-pub(super) struct ProgramTool {
-    pub(super) name: String,
-    pub(super) description: String,
-    pub(super) parameters: Json,
-    pub(super) program: PathBuf,
-    pub(super) arguments: Vec<String>,
-    pub(super) dir: PathBuf,
-    pub(super) env: BTreeMap<OsString, OsString>,
-    pub(super) time_limit: Option<Duration>,
-    pub(super) format: OutputFormat,
-    pub(super) max_output_bytes: usize,
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct ProgramTool {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) parameters: Json,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) dir: PathBuf,
+    pub(crate) env: BTreeMap<OsString, OsString>,
+    pub(crate) time_limit: Option<Duration>,
+    pub(crate) format: OutputFormat,
+    pub(crate) max_output_bytes: usize,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl RootTool for ProgramTool {

@@ -4,6 +4,7 @@ mod admin;
 mod admission;
 mod arguments;
 mod bodies;
+mod callbacks;
 mod cancellation;
 mod connections;
 mod in_process;

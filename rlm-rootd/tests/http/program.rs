@@ -382,3 +382,24 @@ fn errors_at_the_start_are_named_with_their_exit_status() {
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot be bound: Address already in use"));
 }
+
+#[test]
+fn it_ends_with_the_process_that_it_serves() {
+    let mut host = Command::new("sleep").arg("1000").spawn().unwrap();
+    let program = Program::of(command(&[]).env("RLM_HOST_PID", host.id().to_string()));
+    assert_eq!(program.exchange(&request("GET", "/healthz", None, b"")).0, 200);
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let (status, _, log) = program.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(log.contains("the host has ended"), "{log}");
+    // A host that has ended before is no error.
+    let late = Program::of(command(&[]).env("RLM_HOST_PID", host.id().to_string()));
+    assert_eq!(late.wait().0.code(), Some(0));
+    let output = command(&[]).env("RLM_HOST_PID", "me").output().unwrap();
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        (words.as_str(), output.status.code()),
+        ("rlm-rootd: RLM_HOST_PID is \"me\", expected a process id\n", Some(2))
+    );
+}

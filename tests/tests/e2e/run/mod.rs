@@ -3,6 +3,7 @@
 mod answers;
 mod batches;
 mod demo;
+mod events;
 mod progress;
 mod refusals;
 mod settings;

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use rlm_rootd::LogLines;
 use tracing_subscriber::EnvFilter;
 
-use crate::arguments::LogFormat;
+use super::arguments::LogFormat;
+use crate::LogLines;
 
 /// Lines that wait to be written.
 const LINES: usize = 4096;

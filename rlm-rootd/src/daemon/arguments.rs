@@ -16,11 +16,11 @@ use clap::{Parser, ValueEnum};
     after_help = "\
 Exit status: 0 after SIGTERM or SIGINT, 2 for a wrong argument or file, 3 if it cannot serve.
 
-Environment: RUST_LOG (default info), and the variables that options name.
+Environment: RUST_LOG (default info), RLM_HOST_PID (a process with which it ends), and the variables that options name.
 
 This is not a sandbox: tools run with the rights of this process."
 )]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", conflicts_with = "socket")]
     listen: SocketAddr,
@@ -30,58 +30,58 @@ pub(crate) struct Arguments {
     /// Listen on an address that other machines reach
     #[arg(long)]
     allow_remote: bool,
-    /// TOML file with the tools
+    /// File with the tools, TOML or JSON
     #[arg(long, value_name = "FILE")]
-    pub(crate) tools: Option<PathBuf>,
+    pub(super) tools: Option<PathBuf>,
     /// The session's working directory, for the tools nav_info, nav_ls, nav_outline, nav_read and nav_search
     #[arg(long, alias = "context", value_name = "DIR")]
-    pub(crate) workdir: Option<PathBuf>,
+    pub(super) workdir: Option<PathBuf>,
     /// TOML file with the prices of models
     #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
+    pub(super) prices: Option<PathBuf>,
     /// OpenAI-compatible interface of the models, with its version: https://host/v1
     #[arg(long, value_name = "URL", requires = "model")]
-    pub(crate) base_url: Option<String>,
+    pub(super) base_url: Option<String>,
     /// Model of sub-LLMs
     #[arg(long, value_name = "NAME", requires = "base_url")]
-    pub(crate) model: Option<String>,
+    pub(super) model: Option<String>,
     /// Variable that holds the key of the models
-    #[arg(long, value_name = "NAME", requires = "base_url")]
-    pub(crate) api_key_env: Option<String>,
+    #[arg(long, value_name = "VARIABLE", requires = "base_url")]
+    pub(super) api_key_env: Option<String>,
     /// Parallel requests to the models' server [default: 64]
     #[arg(long, alias = "max-parallel", value_name = "N", requires = "base_url")]
-    pub(crate) server_parallelism: Option<usize>,
+    pub(super) server_parallelism: Option<usize>,
     /// Largest body of a request, in bytes [default: 67108864]
     #[arg(long, value_name = "N")]
-    pub(crate) max_body_bytes: Option<usize>,
+    pub(super) max_body_bytes: Option<usize>,
     /// Variable that holds the admin token; a random one is made and printed otherwise
-    #[arg(long, value_name = "NAME")]
-    pub(crate) admin_token_env: Option<String>,
+    #[arg(long, value_name = "VARIABLE")]
+    pub(super) admin_token_env: Option<String>,
     /// Register a rollout with every tool; may be repeated
     #[arg(long = "rollout", value_name = "ID")]
-    pub(crate) rollouts: Vec<String>,
+    pub(super) rollouts: Vec<String>,
     /// Form of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    pub(crate) log_format: LogFormat,
+    pub(super) log_format: LogFormat,
 }
 
 /// Form of the log.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum LogFormat {
+pub(super) enum LogFormat {
     Text,
     Json,
 }
 
 /// An address to listen on.
 #[derive(Debug)]
-pub(crate) enum ListenAddress {
+pub(super) enum ListenAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Arguments {
     /// The address to listen on. An address other than loopback needs `--allow-remote`.
-    pub(crate) fn listen_address(&self) -> anyhow::Result<ListenAddress> {
+    pub(super) fn listen_address(&self) -> anyhow::Result<ListenAddress> {
         if let Some(path) = &self.socket {
             return Ok(ListenAddress::Unix(path.clone()));
         }

@@ -1,0 +1,86 @@
+//! `--events`: everything that happens, as JSON lines on standard output, for a program that drives the command.
+
+use std::io::{self, Write as _};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use rlm_core::jsonl;
+use rlm_env::RolloutResult;
+use rlm_env::trajectory::{Entry, Sink};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+/// Writes entries and results to standard output, in a thread of its own: a slow reader delays no rollout.
+#[derive(Debug)]
+pub(crate) struct Events {
+    lines: Mutex<Option<Sender<Vec<u8>>>>,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    closed: CancellationToken,
+}
+
+/// The result of a rollout, in the form of an entry.
+#[derive(Serialize)]
+struct ResultLine<'a> {
+    rollout: &'a str,
+    time: f64,
+    event: &'static str,
+    result: &'a RolloutResult,
+}
+
+impl Events {
+    pub(crate) fn start() -> io::Result<Self> {
+        let (lines, received) = channel();
+        let closed = CancellationToken::new();
+        let token = closed.clone();
+        let write = move || write(&received).inspect_err(|_| token.cancel());
+        let thread = thread::Builder::new().name("rlm-events".to_owned()).spawn(write)?;
+        Ok(Self { lines: Mutex::new(Some(lines)), thread: Mutex::new(Some(thread)), closed })
+    }
+
+    /// Completes once nobody reads standard output any more.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// Adds the result of a rollout. It comes after its entries.
+    pub(crate) fn result(&self, result: &RolloutResult) {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        self.add(&ResultLine { rollout: &result.id, time, event: "result", result });
+    }
+
+    /// Waits until everything is written.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
+        let written = thread.join().unwrap_or_else(|_panicked| Err(io::Error::other("its thread panicked")));
+        written.context("cannot write to standard output")
+    }
+
+    fn add(&self, line: &impl Serialize) {
+        let line = jsonl::line(line).expect("entries and results can be JSON");
+        if let Some(lines) = &*self.lines.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Without a reader, the command is about to end.
+            let _closed = lines.send(line);
+        }
+    }
+}
+
+impl Sink for Events {
+    fn entry(&self, entry: &Entry) {
+        self.add(entry);
+    }
+}
+
+fn write(lines: &Receiver<Vec<u8>>) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    for line in lines {
+        output.write_all(&line)?;
+        output.flush()?;
+    }
+    Ok(())
+}

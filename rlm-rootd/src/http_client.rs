@@ -1,0 +1,47 @@
+//! What all requests to other servers share.
+
+use std::error::Error as _;
+use std::path::Path;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Response};
+
+/// A client that does what it is told: no redirect, which could take a key to another server, and no proxy of the environment.
+/// It connects to the socket, whatever host a URL names.
+pub(crate) fn builder(socket: Option<&Path>) -> ClientBuilder {
+    // A provider that was installed before stays, and works as well.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let builder = Client::builder().redirect(Policy::none()).no_proxy();
+    match socket {
+        Some(path) => builder.unix_socket(path),
+        None => builder,
+    }
+}
+
+/// The builder for addresses that begin with `http:`. The certificates of the machine are not needed, and there may be none.
+pub(crate) fn without_tls(builder: ClientBuilder) -> ClientBuilder {
+    builder.tls_certs_only([])
+}
+
+/// Reads a body of at most `most` bytes; None if it is larger.
+pub(crate) async fn read(mut response: Response, most: usize) -> reqwest::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await? {
+        if body.len() + piece.len() > most {
+            return Ok(None);
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Some(body))
+}
+
+/// The innermost cause: the outer ones only repeat the address.
+pub(crate) fn last_cause(error: &reqwest::Error) -> String {
+    let mut cause = error.source();
+    let mut text = None;
+    while let Some(inner) = cause {
+        text = Some(inner.to_string());
+        cause = inner.source();
+    }
+    text.unwrap_or_else(|| "no reason given".to_owned())
+}

@@ -78,7 +78,8 @@ class Asynchronous:
         attribute = getattr(self.session, name)
         if not asyncio.iscoroutinefunction(attribute):
             return attribute
-        return lambda *arguments, **options: self.runner.run_until_complete(attribute(*arguments, **options))
+        run = asyncio.run if self.runner.is_closed() else self.runner.run_until_complete
+        return lambda *arguments, **options: run(attribute(*arguments, **options))
 
     def start(self) -> Asynchronous:
         self.runner.run_until_complete(self.session.start())

@@ -131,6 +131,16 @@ def test_the_example_of_the_documentation_runs(work: Path) -> None:
     ]
 
 
+@installed
+def test_the_example_of_rollouts_runs(work: Path) -> None:
+    (work / "cities.txt").write_text("Oslo\nBergen\n")
+    assert in_directory(work, "-W", "error", str(REPOSITORY / "examples/rollouts.py"), str(work)).splitlines() == [
+        "answered Oslo: 724290, a city of letters",
+        "1 call_bash_repl",
+        "['1-1', '1-2', '2-1', '2-2']",
+    ]
+
+
 def test_programs_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, work: Path, tmp_path: Path) -> None:
     monkeypatch.setenv("RLM_BIN_DIR", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=f"no program rlm in {tmp_path}: RLM_BIN_DIR must name a directory"):

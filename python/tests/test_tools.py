@@ -56,10 +56,16 @@ async def who_async() -> str:
     return CALLER.get()
 
 
+@pytest.fixture(params=["direct", "rootd"])
+def models(request: pytest.FixtureRequest) -> Any:
+    """With models, calls of tools go through the endpoint: no difference can be seen."""
+    return None if request.param == "direct" else lambda messages, tools, **sampling: "reply"
+
+
 @pytest.fixture
-def start(kind: Any, language: Any, work: Path) -> Any:
+def start(kind: Any, language: Any, work: Path, models: Any) -> Any:
     """A session with tools."""
-    return lambda *tools: kind(SessionConfig(work, language=language), tools=tools)
+    return lambda *tools: kind(SessionConfig(work, language=language), tools=tools, models=models)
 
 
 def call(session: Any, code: str) -> str:

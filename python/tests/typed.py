@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rlm_env import Answer, AsyncSession, EndedError, Outcome, Response, Session, SessionConfig, tool
+from typing import Any
+
+import rlm_env
+from rlm_env import Answer, AsyncSession, EndedError, Models, Outcome, Response, Session, SessionConfig, tool
 
 
 @tool
@@ -41,3 +44,20 @@ async def main() -> str:
         except EndedError as error:
             await session.restart()
             return error.status
+
+
+async def ask(messages: list[Any], tools: list[Any], **sampling: Any) -> str:
+    return "reply"
+
+
+async def rollouts() -> float:
+    with Session(models=Models(ask), tools=[search]) as session:
+        cost: float | None = session.spent().cost_usd
+    result = await rlm_env.run("Why?", context="data", model=ask, tools=[search], language="python", max_turns=3)
+    reason: rlm_env.StopReason = result.stop_reason
+    async for event in rlm_env.stream(["Why?", rlm_env.Question("How?", context_text="text")], model="large"):
+        if isinstance(event, rlm_env.CallEnded) and event.output is not None:
+            print(event.output.stdout, event.rollout, reason)
+    async for one in rlm_env.batch(["Why?"], attempts=2, parallel=2, model=ask, sampling={"temperature": 1.0}):
+        print(one.answer)
+    return cost or 0.0

@@ -13,8 +13,10 @@ from ._core import Result, Steps
 from ._documents import Info, Response
 from ._errors import UsageError
 from ._link import now
+from ._models import ChatModel, Models, Spending
+from ._server import ToolServer
 from ._session import BaseSession
-from ._tools import Tool, ToolServer
+from ._tools import Tool
 
 
 class AsyncSession(BaseSession):
@@ -23,7 +25,8 @@ class AsyncSession(BaseSession):
         async with AsyncSession("data") as session:
             response = await session.execute("wc -l *.txt | tail -n 1")
 
-    `tools` are functions of this program that code in the session can call by name; see `tool`.
+    `tools` are functions of this program that code in the session can call by name; see `tool`. With `models`, it can
+    also ask a model by `llm_batch`, within a budget; see `Models`.
 
     A call whose `await` is cancelled is interrupted; the next call waits until it has ended. The session belongs to the
     event loop that started it. Close it: `async with` does, and so does the end of the program.
@@ -34,8 +37,9 @@ class AsyncSession(BaseSession):
         config: SessionConfig | str | os.PathLike[str] = ".",
         *,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        models: Models | ChatModel | None = None,
     ) -> None:
-        super().__init__(config, tools)
+        super().__init__(config, tools, models)
         self._watcher = _LoopWatcher()
         self._use(self._watcher)
         self._server: ToolServer | None = None
@@ -54,9 +58,9 @@ class AsyncSession(BaseSession):
                 return self
             self._watcher.loop = asyncio.get_running_loop()
             try:
-                if self._tools:
+                if self._tools or self._models is not None:
                     self._core.make_directory()
-                    self._core.tools = self._server = ToolServer(self._tools, self._core.control)
+                    self._core.tools = self._server = ToolServer(self._tools, self._models, self._core.control)
                     await self._server.start()
                 await self._run(self._core.start())
             except BaseException:
@@ -96,6 +100,10 @@ class AsyncSession(BaseSession):
     async def info(self) -> Info:
         """Describes the session: interpreter, memory, working directory, limits. Changes nothing."""
         return await self._call(self._core.info())
+
+    async def spent(self) -> Spending:
+        """What the session has spent on models; after its end, in all. Raises UsageError if it has none."""
+        return await asyncio.to_thread(self._rootd().spent)
 
     def interrupt(self) -> None:
         """Interrupts the running call: it returns with outcome `interrupted` and its output so far.

@@ -20,6 +20,7 @@ from ._errors import EndedError, ProtocolError, SessionError, StartError, UsageE
 from ._files import PrivateDirectory
 from ._link import END_LIMIT, Link, Watcher, now
 from ._programs import find_program
+from ._rootd import Rootd
 
 Result = TypeVar("Result")
 Steps = Generator["float | None", None, Result]
@@ -40,6 +41,8 @@ _FILES = ("rlm_cmd", "rlm_cmd.new", "rlm_res", "rlm_res.new", "rlm_ready", "rlm_
 
 class Tools(Protocol):
     """The server of a session's tools."""
+
+    rootd: Rootd | None
 
     def variables(self) -> dict[str, str]: ...
     def enter_context(self) -> None: ...

@@ -11,7 +11,10 @@ from typing import Any
 from ._config import SessionConfig
 from ._core import Core
 from ._documents import Answer
+from ._errors import UsageError
 from ._link import Watcher
+from ._models import ChatModel, Models, models_of
+from ._rootd import Rootd
 from ._tools import Tool, tools_of
 
 
@@ -22,15 +25,24 @@ class BaseSession:
         self,
         config: SessionConfig | str | os.PathLike[str],
         tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+        models: Models | ChatModel | None,
     ) -> None:
         self.config = config if isinstance(config, SessionConfig) else SessionConfig(config)
         """How the session was started. It pickles; the session does not."""
         self._tools = tools_of(tools)
+        self._models = models_of(models)
 
     def _use(self, watcher: Watcher) -> None:
         """Waits by this watcher. For constructors, after the arguments were found right."""
         self._core = Core(self.config, watcher)
         self._finalizer = weakref.finalize(self, self._core.abandon)
+
+    def _rootd(self) -> Rootd:
+        if self._models is None:
+            raise UsageError("the session has no models: create it with models=")
+        if self._core.tools is None or self._core.tools.rootd is None:
+            raise UsageError("the session has not been started: call start(), or use it in a `with` statement")
+        return self._core.tools.rootd
 
     @property
     def answer(self) -> Answer:

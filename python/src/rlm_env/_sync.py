@@ -13,8 +13,10 @@ from ._core import Result, Steps
 from ._documents import Info, Response
 from ._errors import UsageError
 from ._link import now
+from ._models import ChatModel, Models, Spending
+from ._server import ThreadedToolServer
 from ._session import BaseSession
-from ._tools import ThreadedToolServer, Tool
+from ._tools import Tool
 
 
 class Session(BaseSession):
@@ -24,7 +26,8 @@ class Session(BaseSession):
             print(session.execute("wc -l *.txt | tail -n 1").stdout)
 
     `tools` are functions of this program that code in the session can call by name; see `tool`. They run in threads of
-    their own, so a call can wait for them.
+    their own, so a call can wait for them. With `models`, it can also ask a model by `llm_batch`, within a budget; see
+    `Models`.
 
     Works in any thread, and where an event loop already runs, as in a notebook. Ctrl-C interrupts the running call, and
     the next one is clean. Close it: `with` does, and so does the end of the program.
@@ -35,8 +38,9 @@ class Session(BaseSession):
         config: SessionConfig | str | os.PathLike[str] = ".",
         *,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        models: Models | ChatModel | None = None,
     ) -> None:
-        super().__init__(config, tools)
+        super().__init__(config, tools, models)
         self._watcher = _PollWatcher()
         self._use(self._watcher)
         self._server: ThreadedToolServer | None = None
@@ -54,9 +58,9 @@ class Session(BaseSession):
                 self._core.check_place()
                 return self
             try:
-                if self._tools:
+                if self._tools or self._models is not None:
                     self._core.make_directory()
-                    self._core.tools = self._server = ThreadedToolServer(self._tools, self._core.control)
+                    self._core.tools = self._server = ThreadedToolServer(self._tools, self._models, self._core.control)
                 self._run(self._core.start())
             except BaseException:
                 self._close()
@@ -95,6 +99,10 @@ class Session(BaseSession):
     def info(self) -> Info:
         """Describes the session: interpreter, memory, working directory, limits. Changes nothing."""
         return self._call(self._core.info())
+
+    def spent(self) -> Spending:
+        """What the session has spent on models; after its end, in all. Raises UsageError if it has none."""
+        return self._rootd().spent()
 
     def interrupt(self) -> None:
         """Interrupts the running call, from another thread: it returns with outcome `interrupted`."""

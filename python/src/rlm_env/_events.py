@@ -1,0 +1,279 @@
+"""The events of rollouts, as immutable values. docs/trajectory.md describes each field."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Union
+
+from ._documents import Language, Outcome, State
+from ._errors import ProtocolError
+
+StopReason = Literal[
+    "answered",
+    "max_turns",
+    "timed_out",
+    "budget_exhausted",
+    "context_full",
+    "no_tool_call",
+    "stopped",
+    "cancelled",
+    "model_failed",
+    "worker_failed",
+    "setup_failed",
+]
+MessageKind = Literal["system", "question", "reply", "output", "notice", "summary"]
+
+_EXCERPT = 80
+
+
+@dataclass(frozen=True)
+class RolloutStarted:
+    """The first event of a rollout."""
+
+    rollout: str
+    time: float
+    version: int
+    question: str
+    language: Language
+    model: str
+    sub_model: str | None
+    root_tools: list[str]
+    """Tools that code can call."""
+    tools: list[str]
+    """Tools that the root model can call, the REPL first."""
+    context_files: int
+    context_bytes: int
+    callbacks: Literal["network", "intercept"] = "network"
+    final_functions: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of the conversation with the root model."""
+
+    rollout: str
+    time: float
+    turn: int
+    kind: MessageKind
+    message: dict[str, Any]
+    """In OpenAI's form."""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """The end of a request to the root model."""
+
+    rollout: str
+    time: float
+    turn: int
+    is_summary: bool
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    usage_estimated: bool
+    cost_usd: float | None
+    attempts: int
+    seconds: float
+    error: str | None
+    extra: dict[str, Any] | None = None
+    """What the server added to its reply, such as `logprobs` and `token_ids`."""
+
+
+@dataclass(frozen=True)
+class CallStarted:
+    """The start of a tool that the root model called: `code` if it is the REPL."""
+
+    rollout: str
+    time: float
+    turn: int
+    call_id: str
+    tool: str
+    code: str | None
+    arguments: Any = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the REPL responded."""
+
+    stdout: str
+    stderr: str
+    result: str | None
+    outcome: Outcome
+    state: State
+    exit_code: int | None
+    dropped_bytes: int
+    hint: str | None
+    answer: str
+    answer_ready: bool
+
+
+@dataclass(frozen=True)
+class CallEnded:
+    """The end of a call of the root model."""
+
+    rollout: str
+    time: float
+    turn: int
+    call_id: str
+    seconds: float
+    output: Output | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SubCall:
+    """The end of a request to a sub-LLM."""
+
+    rollout: str
+    time: float
+    call_id: str | None
+    batch_id: str
+    index: int
+    step: int
+    request_id: str
+    model: str
+    messages: list[Any]
+    reply: dict[str, Any] | None
+    error: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    usage_estimated: bool
+    cost_usd: float | None
+    attempts: int
+    seconds: float
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RolloutEnded:
+    """The last event of a rollout."""
+
+    rollout: str
+    time: float
+    stop_reason: StopReason
+    answer: str | None
+    answer_ready: bool
+    error: str | None
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RolloutResult:
+    """How a rollout ended."""
+
+    id: str
+    question: str
+    answer: str | None
+    """The answer, or the best so far."""
+    answer_ready: bool
+    """The model declared it final."""
+    stop_reason: StopReason
+    error: str | None
+    metrics: dict[str, Any]
+    """docs/rollouts.md lists them."""
+    dir: str | None = None
+    """The rollout's directory, if it was kept."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a rollout, after its last event. Trajectories do not have it."""
+
+    rollout: str
+    time: float
+    result: RolloutResult
+
+
+Event = Union[RolloutStarted, Message, ModelCall, CallStarted, CallEnded, SubCall, RolloutEnded, Result]
+
+_CLASSES: dict[str, type[Event]] = {
+    "rollout_started": RolloutStarted,
+    "message": Message,
+    "model_call": ModelCall,
+    "call_started": CallStarted,
+    "call_ended": CallEnded,
+    "sub_call": SubCall,
+    "rollout_ended": RolloutEnded,
+    "result": Result,
+}
+
+
+def read_event(line: bytes | str) -> Event | None:
+    """The event of a line; None if it is of a kind that this version does not know.
+
+    Raises ProtocolError if it is no event: the message names the field, what was found and what was expected.
+    """
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"an event is not JSON ({error}): {_excerpt(line)}") from None
+    name = document.get("event") if isinstance(document, dict) else None
+    if not isinstance(name, str):
+        raise ProtocolError(f"an event must be an object with the field `event`, not {_excerpt(line)}")
+    kind = _CLASSES.get(name)
+    return None if kind is None else _read(name, kind, document)
+
+
+def read_trajectory(path: str | os.PathLike[str]) -> Iterator[Event]:
+    """The events of a trajectory. Its last line is left out if it is cut off.
+
+    Raises OSError if the file cannot be read, and ProtocolError if it is no trajectory.
+    """
+    with open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and line.strip() and (event := read_event(line)) is not None:
+                yield event
+
+
+_hints: dict[type, dict[str, Any]] = {}
+
+
+def _read(name: str, kind: type[Any], document: Any) -> Any:
+    """An object of a dataclass, each field of the type that it declares. Other fields are ignored."""
+    if not isinstance(document, dict):
+        raise ProtocolError(f"`{name}` must be an object, not {_excerpt(repr(document))}")
+    if kind not in _hints:
+        _hints[kind] = typing.get_type_hints(kind)
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in document:
+            values[field.name] = _value(f"{name}.{field.name}", _hints[kind][field.name], document[field.name])
+        elif field.default is dataclasses.MISSING:
+            raise ProtocolError(f"`{name}` has no field `{field.name}`")
+    return kind(**values)
+
+
+def _value(name: str, hint: Any, value: Any) -> Any:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if option is Any or (option is types.NoneType and value is None):
+            return value
+        if dataclasses.is_dataclass(option) and value is not None:
+            return _read(name, typing.cast("type[Any]", option), value)
+        if typing.get_origin(option) is Literal:
+            if value in typing.get_args(option):
+                return value
+        elif option is float and type(value) is int:
+            return float(value)
+        # Not isinstance: a bool is an int.
+        elif type(value) is (typing.get_origin(option) or option):
+            return value
+    raise ProtocolError(f"`{name}` must be {_words(hint)}, not {_excerpt(repr(value))}")
+
+
+def _words(hint: Any) -> str:
+    if typing.get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
+    return getattr(hint, "__name__", None) or str(hint).replace("typing.", "")
+
+
+def _excerpt(text: bytes | str) -> str:
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return shown if len(shown) <= _EXCERPT else f"{shown[:_EXCERPT]}…"

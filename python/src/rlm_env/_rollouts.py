@@ -1,0 +1,300 @@
+"""Rollouts: `rlm run`, driven over its JSON lines. docs/rlm-run.md describes the command and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field
+from signal import Signals
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+
+from ._errors import EndedError, StartError
+from ._events import Event, Result, RolloutResult, read_event
+from ._files import PrivateDirectory
+from ._models import ChatModel, name_of
+from ._programs import find_program
+from ._server import FunctionServer
+from ._tools import Tool, tools_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_SECRET = "RLM_CALLBACK_SECRET"
+_MAX_LINE_BYTES = 1 << 30
+_LOG_TAIL_BYTES = 4096
+_END_LIMIT = 10.0
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Settings(TypedDict, total=False):
+    """The settings of `rlm run`, by their names in docs/rlm-run.md. One that is absent comes from the environment or
+    `rlm.toml`, as it does for the command."""
+
+    config: Path
+    base_url: str
+    api_key_env: str
+    sampling: Mapping[str, Any]
+    tool_calls: bool
+    sub_base_url: str
+    sub_api_key_env: str
+    sub_sampling: Mapping[str, Any]
+    language: Literal["bash", "python"]
+    python: Path
+    final_functions: bool
+    callbacks: Literal["network", "intercept"]
+    navigation: bool
+    prices: Path
+    max_turns: int
+    timeout: float
+    call_timeout: float
+    budget_usd: float
+    budget_tokens: int
+    context_tokens: int
+    max_completion_tokens: int
+    max_output_chars: int
+    max_context_bytes: int
+    sub_parallelism: int
+    server_parallelism: int
+    verbosity: Literal["light", "medium", "heavy"]
+    prompts: Path
+    summarize_turns: int
+    trajectory: Path
+    keep: Path
+    sync_results: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and the files that the model explores. At most one context is given."""
+
+    question: str
+    id: str | None = field(default=None, kw_only=True)
+    """None: its number, from 1. Rollouts have the ids `ID-ATTEMPT`."""
+    context: Path | Iterable[Path] | None = field(default=None, kw_only=True)
+    """Files and directories; the contents of a single directory. They are copied."""
+    context_text: str | None = field(default=None, kw_only=True)
+    """A text, as the file context.txt."""
+    context_json: Any = field(default=None, kw_only=True)
+    """A value that JSON can hold, as the file context.json."""
+
+    def line(self) -> str:
+        """The line of a file of questions."""
+        document: dict[str, Any] = {"question": self.question}
+        if self.id is not None:
+            document["id"] = self.id
+        if self.context is not None:
+            paths = [self.context] if isinstance(self.context, (str, os.PathLike)) else self.context
+            document["context"] = [os.path.abspath(path) for path in paths]
+        if self.context_text is not None:
+            document["context_text"] = self.context_text
+        if self.context_json is not None:
+            document["context_json"] = self.context_json
+        return json.dumps(document, allow_nan=False)
+
+
+async def run(
+    question: str | Question,
+    *,
+    context: Path | Iterable[Path] | None = None,
+    model: str | ChatModel | None = None,
+    sub_model: str | ChatModel | None = None,
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    **settings: Unpack[Settings],
+) -> RolloutResult:
+    """Asks a model a question about files, and returns how that ended.
+
+        result = await rlm_env.run("Which host failed first?", context="logs", model="large-model", tools=[lookup])
+
+    `model` leads, and `sub_model` answers `llm_batch`: names at `base_url`, or functions of this program (`ChatModel`).
+    `tools` are functions that the model's code can call. A rollout without an answer is a result, too: `stop_reason`
+    says why.
+
+    Raises StartError if a setting is wrong or something is missing, and EndedError if `rlm run` ends without a result.
+    """
+    events = stream(question, context=context, model=model, sub_model=sub_model, tools=tools, **settings)
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Result):
+                return event.result
+    raise AssertionError("`stream` raises before it ends without a result")
+
+
+async def batch(
+    questions: Iterable[str | Question],
+    *,
+    attempts: int = 1,
+    parallel: int = 4,
+    resume: Path | None = None,
+    context: Path | Iterable[Path] | None = None,
+    model: str | ChatModel | None = None,
+    sub_model: str | ChatModel | None = None,
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    **settings: Unpack[Settings],
+) -> AsyncGenerator[RolloutResult, None]:
+    """Many rollouts, `parallel` at once: their results as they come.
+
+        async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
+
+    With `resume`, each result is also saved in that file, and those that it has already come first and are not run
+    again. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
+    """
+    events = stream(
+        questions,
+        attempts=attempts,
+        parallel=parallel,
+        resume=resume,
+        context=context,
+        model=model,
+        sub_model=sub_model,
+        tools=tools,
+        **settings,
+    )
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Result):
+                yield event.result
+
+
+async def stream(
+    questions: str | Question | Iterable[str | Question],
+    *,
+    attempts: int = 1,
+    parallel: int = 4,
+    resume: Path | None = None,
+    context: Path | Iterable[Path] | None = None,
+    model: str | ChatModel | None = None,
+    sub_model: str | ChatModel | None = None,
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+    **settings: Unpack[Settings],
+) -> AsyncGenerator[Event, None]:
+    """The events of one or many rollouts as they happen, each rollout's `Result` after its last one.
+
+        async for event in rlm_env.stream("Which host failed first?", context="logs", model="large-model"):
+            if isinstance(event, rlm_env.CallEnded) and event.output:
+                print(event.output.stdout)
+
+    The arguments are those of `batch`.
+    """
+    asked = _questions(questions)
+    if not asked:
+        return
+    arguments = ["--attempts", str(attempts), "--jobs", str(parallel), *_flags(settings)]
+    if resume is not None:
+        arguments += ["--results", os.fspath(resume), "--resume"]
+    if context is not None:
+        paths = [context] if isinstance(context, (str, os.PathLike)) else context
+        arguments += [f"--context={os.fspath(path)}" for path in paths]
+    async with AsyncExitStack() as stack:
+        try:
+            directory = PrivateDirectory()
+        except OSError as error:
+            raise StartError(f"cannot make a private directory: {error}") from error
+        stack.callback(directory.remove)
+        given = {"model": model, "sub_model": sub_model}
+        functions = {name: which for name, which in given.items() if which is not None and not isinstance(which, str)}
+        server = FunctionServer(tools_of(tools), directory.path, functions)
+        stack.push_async_callback(server.close)
+        await server.start()
+        for name, which in given.items():
+            prefix = "--sub-" if name == "sub_model" else "--"
+            if which is not None:
+                called = which if isinstance(which, str) else name_of(which)
+                arguments.append(f"--{name.replace('_', '-')}={called}")
+            if name in functions:
+                if f"{name.removesuffix('model')}base_url" in settings:
+                    raise ValueError(f"{name} is a function, which has no address: leave out the base_url")
+                arguments += [f"{prefix}base-url={server.model_url(name)}", f"{prefix}api-key-env={_SECRET}"]
+        if server.tools:
+            arguments += [
+                "--tools",
+                _write(directory, "tools.json", json.dumps({"tool": server.declarations(_SECRET)})),
+            ]
+        lines = "".join(f"{one.line()}\n" for one in asked)
+        arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
+        process = await _start(arguments, server.secret, directory)
+        stack.push_async_callback(_end, process)
+        left = attempts * len(asked)
+        assert process.stdout is not None
+        async for line in process.stdout:
+            event = read_event(line)
+            left -= isinstance(event, Result)
+            if event is not None:
+                yield event
+        status = await process.wait()
+        if left > 0:
+            raise _error(status, directory, left)
+
+
+def _questions(given: str | Question | Iterable[str | Question]) -> list[Question]:
+    questions = []
+    for one in [given] if isinstance(given, (str, Question)) else given:
+        question = Question(one) if isinstance(one, str) else one
+        if not isinstance(question, Question):
+            raise TypeError(f"a question must be a str or a Question, not {one!r}")
+        questions.append(question)
+    return questions
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    unknown = set(settings) - Settings.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"there is no setting {sorted(unknown)[0]}: docs/rlm-run.md has all of them")
+    return [f"--{name.replace('_', '-')}={_text(value)}" for name, value in settings.items() if value is not None]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value)
+
+
+def _write(directory: PrivateDirectory, name: str, text: str) -> str:
+    path = os.path.join(directory.path, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+async def _start(arguments: list[str], secret: str, directory: PrivateDirectory) -> asyncio.subprocess.Process:
+    environment = {**os.environ, _SECRET: secret, "RLM_HOST_PID": str(os.getpid())}
+    try:
+        with open(os.path.join(directory.path, "log"), "wb") as log:
+            return await asyncio.create_subprocess_exec(
+                find_program("rlm"),
+                *["run", "--events", "--quiet", *arguments],
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=_MAX_LINE_BYTES,
+                start_new_session=True,  # Ctrl-C at our terminal is for us
+            )
+    except OSError as error:
+        raise StartError(f"cannot start rlm run: {error}") from error
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends it if it runs: its rollouts are cancelled, and their directories removed."""
+    assert process.stdout is not None
+    with suppress(ProcessLookupError):
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _END_LIMIT)
+        except asyncio.TimeoutError:
+            process.kill()
+            await process.wait()
+    await process.stdout.read()
+
+
+def _error(status: int, directory: PrivateDirectory, left: int) -> Exception:
+    with open(os.path.join(directory.path, "log"), "rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
+        said = log.read().decode(errors="replace").strip().removeprefix("rlm: ")
+    if status == 2:
+        return StartError(said)
+    words = f"signal {Signals(-status).name}" if status < 0 else f"status {status}"
+    return EndedError(f"rlm run ended with {words} before {left} rollouts had a result: {said}", words, said)

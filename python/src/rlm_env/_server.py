@@ -1,0 +1,533 @@
+"""Serves functions of this program to the programs of a session: root tools, and models.
+
+docs/root-tools.md describes the wire of tools. The session's control directory has the socket, and a secret goes with
+each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextvars
+import hmac
+import json
+import os
+import queue
+import secrets
+import socket
+import sys
+import threading
+import typing
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from . import _pickle
+from ._errors import StartError
+from ._models import ChatModel, Models, completion, read_request
+from ._rootd import Rootd
+from ._tools import Tool, is_async
+
+MAX_BODY_BYTES = 64 << 20
+"""Size of a call's arguments, encoded."""
+
+MAX_SOCKET_PATH = 107
+"""Longest path of a Unix socket, in bytes."""
+
+_MAX_HEAD_BYTES = 64 << 10
+_REFUSED_TIME = 1.0
+_LARGE_BODY = 256 << 10
+_CLOSE_TIME = 1.0
+_to_json = json.JSONEncoder().encode
+
+
+class FunctionServer:
+    """Serves tools and models on the running event loop."""
+
+    def __init__(
+        self, tools: Mapping[str, Tool[..., Any]], directory: str, models: Mapping[str, ChatModel] | None = None
+    ) -> None:
+        self.tools = tools
+        self.models = models or {}
+        """By the part of the path that names them."""
+        self.secret = secrets.token_hex(16)
+        self.context = contextvars.copy_context()
+        self.threads = _Threads()
+        self.connections: set[_Connection] = set()
+        self._path = os.path.join(directory, "tools.sock")
+        self.url = ""
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listens. Raises StartError."""
+        loop = self._loop = asyncio.get_running_loop()
+        try:
+            if len(os.fsencode(self._path)) <= MAX_SOCKET_PATH:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)
+                self._socket = socket.socket(socket.AF_UNIX)
+                self._socket.bind(self._path)
+                self.url = f"http+unix://{quote(self._path, safe='')}"
+            else:
+                # The name is too long for a socket.
+                self._socket = socket.socket(socket.AF_INET)
+                self._socket.bind(("127.0.0.1", 0))
+                self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+            is_unix = self._socket.family == socket.AF_UNIX
+            serve = loop.create_unix_server if is_unix else loop.create_server
+            self._server = await serve(lambda: _Connection(self, loop), sock=self._socket)
+        except OSError as error:
+            raise StartError(f"cannot listen for calls of tools at {self._path}: {error}") from error
+
+    def model_url(self, name: str) -> str:
+        """The base URL of a model."""
+        return f"{self.url}/{name}/v1"
+
+    def declarations(self, secret_env: str) -> list[dict[str, Any]]:
+        """The tools, as a file of `rlm` declares them. The variable holds the secret."""
+        return [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                "url": f"{self.url}/tools",
+                "secret_env": secret_env,
+            }
+            for tool in self.tools.values()
+        ]
+
+    def enter_context(self) -> None:
+        """Tools that are called from now on see the caller's context variables."""
+        self.context = contextvars.copy_context()
+
+    async def close(self) -> None:
+        """Ends connections and running calls."""
+        tasks = self._end()
+        tasks = {task for task in tasks if task is not asyncio.current_task()}
+        if tasks:
+            # One of them may be a tool that closes its session.
+            await asyncio.wait(tasks, timeout=_CLOSE_TIME)
+
+    def _end(self) -> set[asyncio.Task[None]]:
+        self.threads.close()
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+        ended = [connection.end() for connection in list(self.connections)]
+        with suppress(OSError):
+            os.unlink(self._path)
+        return {task for task in ended if task is not None}
+
+    def abandon(self) -> None:
+        """The same without waiting, from any thread, and where the loop may be closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end)
+            return
+        self.threads.close()
+        if self._socket is not None:
+            self._socket.close()
+
+    async def answer(self, path: str, body: bytes) -> tuple[int, Mapping[str, Any]]:
+        """The status and the reply to a request."""
+        model = self.models.get(path.removeprefix("/").removesuffix("/v1/chat/completions"))
+        return await (self._call(body) if model is None else self._ask(model, body))
+
+    async def _ask(self, model: ChatModel, body: bytes) -> tuple[int, Mapping[str, Any]]:
+        try:
+            messages, tools, sampling = read_request(body)
+            return 200, completion(await self._run(model, is_async(model), messages, tools, **sampling))
+        except _Raised as raised:
+            message = _words(raised.error)
+        except (TypeError, ValueError) as error:
+            message = str(error)
+        # Not a status on which it is asked again: the function retries where that helps.
+        return 400, {"error": {"message": message}}
+
+    async def _call(self, body: bytes) -> tuple[int, Mapping[str, Any]]:
+        try:
+            # Large ones take a while, in which the loop must go on.
+            call = await self.threads.run(lambda: _read_call(body)) if len(body) > _LARGE_BODY else _read_call(body)
+        except _Raised as raised:
+            return 400, {"error": str(raised.error)}
+        except ValueError as error:
+            return 400, {"error": str(error)}
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return 404, {"error": f"there is no tool {call.name}: expected one of {', '.join(self.tools)}"}
+        try:
+            result = await self._limited(tool, call)
+        except _Raised as raised:
+            if isinstance(raised.error, TypeError):
+                try:
+                    tool.signature.bind(*call.args, **call.kwargs)
+                except TypeError as error:
+                    return 400, {"error": f"TypeError: {tool.name}(): {error}; it is {tool.name}{tool.signature}"}
+            return 500, {"error": _words(raised.error)}
+        try:
+            return 200, _encode(result, call.serialization)
+        except _pickle.Unsendable as error:
+            return 500, {"error": f"TypeError: the tool {tool.name} returned something else: {error}"}
+        except Exception as error:  # of an iterator of the result's own
+            return 500, {"error": f"the result of the tool {tool.name} cannot be sent: {_words(error)}"}
+
+    async def _limited(self, tool: Tool[..., Any], call: _Call) -> Any:
+        running = self._run(tool.function, tool.is_async, *call.args, **call.kwargs)
+        if tool.timeout is None:
+            return await running
+        task = asyncio.create_task(running)
+        try:
+            if not (await asyncio.wait([task], timeout=tool.timeout))[0]:
+                message = f"the tool {tool.name} took longer than its limit of {tool.timeout:g} s"
+                raise _Raised(TimeoutError(message))
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _run(self, function: Callable[..., Any], is_async: bool, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if is_async:
+                return await function(*args, **kwargs)
+            context = contextvars.copy_context()
+            result = await self.threads.run(lambda: context.run(function, *args, **kwargs))
+            return await result if isinstance(result, Awaitable) else result
+        except (asyncio.CancelledError, _Raised):
+            raise
+        except BaseException as error:
+            raise _Raised(error) from None
+
+
+class _Raised(Exception):
+    """What a tool raised: any exception, that of a thread too."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class ToolServer(FunctionServer):
+    """Serves tools and models to one session, and has an endpoint beside it where there are models."""
+
+    def __init__(self, tools: Mapping[str, Tool[..., Any]], models: Models | None, directory: str) -> None:
+        function = None if models is None or isinstance(models.model, str) else models.model
+        super().__init__(tools, directory, {} if function is None else {"model": function})
+        self.rootd = None if models is None else Rootd(models, directory)
+
+    async def start(self) -> None:
+        """Listens, and starts the endpoint. Raises StartError."""
+        await super().start()
+        if (rootd := self.rootd) is not None:
+            declarations, base_url = self.declarations(Rootd.SECRET), self.model_url("model")
+            try:
+                await self.threads.run(lambda: rootd.start(declarations, base_url, self.secret))
+            except _Raised as raised:
+                raise raised.error from None
+
+    def variables(self) -> dict[str, str]:
+        """The worker's variables that declare the tools."""
+        if self.rootd is not None:
+            return self.rootd.variables
+        return {
+            "RLM_ROOT_TOOL_URL": f"{self.url}/tools",
+            "RLM_ROOT_TOOL_NAMES": json.dumps(list(self.tools)),
+            "RLM_ROOT_TOOL_SERIALIZATION": "pickle",
+            "RLM_INTERCEPTION_SECRET": self.secret,
+        }
+
+    async def close(self) -> None:
+        if self.rootd is not None:
+            await self.threads.run(self.rootd.close)
+        await super().close()
+
+    def abandon(self) -> None:
+        if self.rootd is not None:
+            self.rootd.kill()
+        super().abandon()
+
+
+class ThreadedToolServer:
+    """The same for synchronous code: its event loop has a thread of its own."""
+
+    def __init__(self, tools: Mapping[str, Tool[..., Any]], models: Models | None, directory: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._server = ToolServer(tools, models, directory)
+        self.rootd = self._server.rootd
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rlm-tools", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result()
+        except BaseException:
+            self.close()
+            raise
+        self.variables = self._server.variables
+        self.enter_context = self._server.enter_context
+
+    def is_here(self) -> bool:
+        """The caller runs on the server's event loop."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """Ends the server and its thread. Not for callers on its event loop. Safe to repeat."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    abandon = close
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: str
+    serialization: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+def _read_call(body: bytes) -> _Call:
+    """A call of the wire. Raises ValueError, which names the field."""
+    try:
+        call = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Invalid JSON: {error}") from None
+    if not isinstance(call, dict):
+        raise ValueError("Invalid JSON: the body must be a JSON object")
+    name = call.get("tool_name")
+    if not isinstance(name, str):
+        raise ValueError("Tool name not provided")
+    serialization = call.get("serialization", "pickle")
+    args, kwargs = call.get("args"), call.get("kwargs")
+    if serialization == "pickle":
+        args, kwargs = _unpickle("args", args, ()), _unpickle("kwargs", kwargs, {})
+    elif serialization != "json":
+        raise ValueError(f'serialization is {serialization!r}, expected "pickle" or "json"')
+    args = [] if args is None else args
+    kwargs = {} if kwargs is None else kwargs
+    if not isinstance(args, (list, tuple)):
+        raise ValueError(f"args must be a list, not {type(args).__name__}")
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        raise ValueError("kwargs must be an object with names as keys")
+    return _Call(name, serialization, list(args), kwargs)
+
+
+_EMPTY_DICT = base64.b64encode(_pickle.dumps({})).decode("ascii")
+
+
+def _unpickle(name: str, encoded: object, absent: Any) -> Any:
+    if encoded is None:
+        return absent
+    if not isinstance(encoded, str):
+        raise ValueError(f"{name} must be base64 of a pickle, not {type(encoded).__name__}")
+    try:
+        return {} if encoded == _EMPTY_DICT else _pickle.loads(base64.b64decode(encoded, validate=True))
+    except _pickle.Refused as error:
+        raise ValueError(f"{name} is refused: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name} is not base64: {error}") from None
+
+
+def _encode(result: object, serialization: str) -> dict[str, Any]:
+    if serialization == "pickle":
+        return {"result": base64.b64encode(_pickle.dumps(result)).decode("ascii")}
+    value = _pickle.plain(result)
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return {"result_repr": repr(value)}
+    return {"result": value}
+
+
+def _words(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception:
+        message = "<its message cannot be shown>"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 413: "Content Too Large"}
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of a session: one request after another. Its end cancels the running call."""
+
+    def __init__(self, server: FunctionServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._loop = loop
+        self._buffer = bytearray()
+        self._length: int | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_ended = self._is_refused = self._is_busy = False
+        self._head = b""
+        self._head_length = 0
+        self._path = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = typing.cast("asyncio.Transport", transport)
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.connections.discard(self)
+        self.end()
+
+    def end(self) -> asyncio.Task[None] | None:
+        """Cancels the running call, which is returned, and closes."""
+        self._is_ended = True
+        task = self._task
+        if task is not None:
+            task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        return task
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_refused:
+            self._buffer += data
+            self._advance()
+
+    def _advance(self) -> None:
+        if self._is_busy:
+            return
+        if self._length is None:
+            end = self._buffer.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
+            if end < 0:
+                if len(self._buffer) > _MAX_HEAD_BYTES:
+                    self._refuse(400, "the head of the request is too long")
+                return
+            head = bytes(self._buffer[:end])
+            del self._buffer[: end + 4]
+            # The heads of most calls are the same.
+            if head != self._head:
+                if not self._read_head(head.decode("latin-1").split("\r\n")):
+                    return
+                self._head = head
+            self._length = self._head_length
+        if len(self._buffer) < self._length:
+            return
+        body = bytes(self._buffer[: self._length])
+        del self._buffer[: self._length]
+        self._length = None
+        self._is_busy = True
+        task = self._server.context.copy().run(_start, self._loop, self._answer(self._path, body))
+        if not task.done():
+            self._task = task
+
+    def _read_head(self, head: list[str]) -> bool:
+        headers = {}
+        for line in head[1:]:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        given = headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {self._server.secret}".encode()):
+            self._refuse(401, "the secret is wrong or missing")
+        elif not head[0].startswith("POST "):
+            self._refuse(400, "expected a POST")
+        elif not headers.get("content-length", "").isdecimal():
+            self._refuse(400, "expected a Content-Length")
+        elif (length := int(headers["content-length"])) > MAX_BODY_BYTES:
+            self._refuse(413, f"the call has {length} bytes, and at most {MAX_BODY_BYTES} are read")
+        else:
+            self._head_length = length
+            self._path = head[0].split(" ")[1]
+            return True
+        return False
+
+    async def _answer(self, path: str, body: bytes) -> None:
+        try:
+            status, reply = await self._server.answer(path, body)
+        except asyncio.CancelledError:
+            if self._is_ended:
+                raise
+            status, reply = 500, {"error": "CancelledError: the tool cancelled its call"}
+        finally:
+            self._task, self._is_busy = None, False
+        self._send(status, reply)
+        self._advance()
+
+    def _refuse(self, status: int, error: str) -> None:
+        """Refuses a request without its body, which the other side may still be sending."""
+        self._is_refused = True
+        self._buffer.clear()
+        self._send(status, {"error": error}, "Connection: close\r\n")
+        if self._transport is not None:
+            self._loop.call_later(_REFUSED_TIME, self._transport.abort)
+
+    def _send(self, status: int, reply: Mapping[str, Any], header: str = "") -> None:
+        if self._transport is None:
+            return
+        body = _to_json(reply)
+        reason = _REASONS.get(status, "Internal Server Error")
+        self._transport.write(
+            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{header}"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+
+
+if sys.version_info >= (3, 12):
+
+    def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task in a copy of the current context, and runs its first step at once."""
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+else:
+
+    def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task in a copy of the current context."""
+        return loop.create_task(coroutine)
+
+
+_Task = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+
+
+class _Threads:
+    """Daemon threads, used again: one that never returns keeps nothing from ending, and none waits for another."""
+
+    def __init__(self) -> None:
+        self._idle: list[queue.SimpleQueue[_Task | None]] = []
+        self._is_closed = False
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Runs a function in a thread. If this is cancelled, its result is dropped."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            tasks = self._idle.pop()
+        except IndexError:
+            tasks = queue.SimpleQueue()
+            threading.Thread(target=self._serve, args=(tasks,), name="rlm-tool", daemon=True).start()
+        tasks.put((function, future))
+        result, error = await future
+        if error is not None:
+            raise _Raised(error)
+        return result
+
+    def close(self) -> None:
+        """Ends the threads: those that are busy when they are done."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().put(None)
+
+    def _serve(self, tasks: queue.SimpleQueue[_Task | None]) -> None:
+        while (task := tasks.get()) is not None:
+            function, future = task
+            outcome: tuple[Any, BaseException | None]
+            try:
+                outcome = (function(), None)
+            except BaseException as error:
+                outcome = (None, error)
+            loop = future.get_loop()
+            self._idle.append(tasks)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(_settle, future, outcome)
+            del task, function, future, outcome, loop
+            if self._is_closed:
+                self.close()
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if not future.done():
+        future.set_result(outcome)

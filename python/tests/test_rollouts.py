@@ -1,0 +1,327 @@
+"""Whole rollouts: `run`, `batch`, `stream`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlm_env
+from rlm_env import (
+    CallEnded,
+    CallStarted,
+    EndedError,
+    Message,
+    ModelCall,
+    ProtocolError,
+    Question,
+    Result,
+    RolloutEnded,
+    RolloutStarted,
+    StartError,
+    SubCall,
+)
+
+EXAMPLE = Path(__file__).parents[2] / "docs/trajectory-example.jsonl"
+CALLER = contextvars.ContextVar("CALLER", default="nobody")
+
+
+def calling(code: str, tool: str = "call_bash_repl") -> dict[str, Any]:
+    """A message that runs code."""
+    function = {"name": tool, "arguments": json.dumps({"code": code})}
+    return {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+
+def running(*codes: str, tool: str = "call_bash_repl") -> Callable[..., Any]:
+    """A model that runs one code after the other. To a sub-call it answers by the length of the prompt."""
+
+    async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        if not tools:
+            return f"{len(messages[-1]['content'])} characters"
+        turn = sum(message["role"] == "assistant" for message in messages)
+        return calling(codes[min(turn, len(codes) - 1)], tool)
+
+    return model
+
+
+def lookup(word: str) -> str:
+    """Looks a word up."""
+    return f"{word} by {CALLER.get()}"
+
+
+def answering(text: str) -> str:
+    return f"RLM_CONTENT={text} RLM_READY=1"
+
+
+def test_a_rollout_answers_by_tools_and_sub_calls(work: Path) -> None:
+    (work / "a.txt").write_text("some text")
+    codes = ['sub=$(llm_batch "$(cat a.txt)")', 'RLM_CONTENT="$sub, $(lookup x)" RLM_READY=1']
+    asking = rlm_env.run("What?", context=work, model=running(*codes), tools=[lookup])
+    context = contextvars.copy_context()
+    context.run(CALLER.set, "me")
+    result = context.run(asyncio.run, asking)
+    assert (result.answer, result.answer_ready, result.stop_reason) == ("9 characters, x by me", True, "answered")
+    assert (result.id, result.question, result.error, result.dir) == ("1-1", "What?", None, None)
+    assert (result.metrics["root_llm_turns"], result.metrics["root_tool_calls"]) == (2, {"llm_batch": 1, "lookup": 1})
+
+
+@pytest.mark.parametrize("callbacks", ["network", "intercept"])
+def test_python_code_calls_functions_in_both_ways(work: Path, callbacks: Any) -> None:
+    code = "found = lookup('x')\nanswer['content'] = found; answer['ready'] = True"
+    model = running(code, tool="call_python_repl")
+    running_it = rlm_env.run("?", model=model, tools=[lookup], language="python", callbacks=callbacks)
+    assert asyncio.run(running_it).answer == "x by nobody"
+
+
+def test_events_come_as_they_happen_and_are_those_of_the_trajectory(work: Path, tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    model = running("llm_batch a", answering("1"))
+
+    async def main() -> list[Any]:
+        question = Question("What?", context_text="text")
+        return [event async for event in rlm_env.stream(question, model=model, trajectory=file)]
+
+    events = asyncio.run(main())
+    kinds = [type(event) for event in events]
+    assert kinds[0] is RolloutStarted and kinds[-2:] == [RolloutEnded, Result]
+    assert {Message, ModelCall, CallStarted, SubCall, CallEnded} < set(kinds)
+    assert list(rlm_env.read_trajectory(file)) == events[:-1]
+    output = next(event for event in events if isinstance(event, CallEnded)).output
+    assert output is not None and (output.outcome, output.stdout) == ("ok", "1 characters\n")
+    assert {event.rollout for event in events} == {"1-1"}
+
+
+def test_an_event_is_seen_before_the_next_thing_happens() -> None:
+    async def main() -> None:
+        seen = asyncio.Event()
+        turns = []
+
+        async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+            turns.append(len(messages))
+            if len(turns) == 2:
+                await asyncio.wait_for(seen.wait(), 30)
+            return calling(answering("1") if len(turns) > 1 else "echo first")
+
+        async for event in rlm_env.stream("?", model=model):
+            if isinstance(event, CallEnded) and event.output and "first" in event.output.stdout:
+                seen.set()
+        assert len(turns) == 2
+
+    asyncio.run(main())
+
+
+def test_each_kind_of_context(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("1")
+    (tmp_path / "two").write_text("2")
+    questions = [
+        Question("?", id="paths", context=[tmp_path / "one", tmp_path / "two"]),
+        Question("?", id="text", context_text="a text"),
+        Question("?", id="json", context_json={"a": [1]}),
+        Question("?", id="shared"),
+    ]
+    model = running("RLM_CONTENT=$(ls | tr '\\n' ' ') RLM_READY=1")
+
+    async def main() -> dict[str, Any]:
+        results = rlm_env.batch(questions, model=model, context=tmp_path / "two")
+        return {result.id: (result.answer or "").strip() async for result in results}
+
+    expected = {"paths-1": "one two", "text-1": "context.txt", "json-1": "context.json", "shared-1": "two"}
+    assert asyncio.run(main()) == expected
+
+
+def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    asked = []
+
+    async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        asked.append(messages)
+        return calling(answering(str(len(asked))))
+
+    async def ids(questions: list[str], attempts: int) -> list[str]:
+        results = rlm_env.batch(questions, attempts=attempts, parallel=2, resume=file, model=model)
+        return [result.id async for result in results]
+
+    assert sorted(asyncio.run(ids(["a?", "b?"], 1))) == ["1-1", "2-1"]
+    assert len(asked) == 2
+    again = asyncio.run(ids(["a?", "b?"], 2))
+    assert again[:2] == ["1-1", "2-1"] and sorted(again[2:]) == ["1-2", "2-2"]
+    assert len(asked) == 4 and len(file.read_text().splitlines()) == 4
+    assert asyncio.run(ids([], 1)) == []
+
+
+def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
+    async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        raise ValueError("no luck")
+
+    result = asyncio.run(rlm_env.run("?", model=model))
+    assert (result.stop_reason, result.answer) == ("model_failed", None)
+    assert "ValueError: no luck" in (result.error or "")
+    result = asyncio.run(rlm_env.run("?", model=running("echo more"), max_turns=2))
+    assert result.stop_reason == "max_turns"
+    missing = asyncio.run(rlm_env.run("?", context="/no/such/file", model=running(":")))
+    assert missing.stop_reason == "setup_failed" and "/no/such/file" in (missing.error or "")
+
+
+def test_what_a_server_adds_to_a_reply_comes_with_the_events() -> None:
+    async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        assert sampling["logprobs"] is True
+        choice = {"message": calling(answering("1")), "logprobs": {"content": []}, "token_ids": [5, 6]}
+        return {"choices": [choice], "prompt_token_ids": [1, 2, 3]}
+
+    async def main() -> list[Any]:
+        events = rlm_env.stream("?", model=model, sampling={"logprobs": True})
+        return [event.extra async for event in events if isinstance(event, ModelCall)]
+
+    assert asyncio.run(main()) == [{"logprobs": {"content": []}, "token_ids": [5, 6], "prompt_token_ids": [1, 2, 3]}]
+
+
+def test_a_sub_model_may_be_another_function() -> None:
+    def sub(messages: list[Any], tools: list[Any], **sampling: Any) -> str:
+        return "from the other"
+
+    model = running("RLM_CONTENT=$(llm_batch a) RLM_READY=1")
+    assert asyncio.run(rlm_env.run("?", model=model, sub_model=sub)).answer == "from the other"
+
+
+def test_wrong_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RLM_MODEL", "RLM_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def refused(error: type[Exception], *arguments: Any, **settings: Any) -> str:
+        with pytest.raises(error) as caught:
+            asyncio.run(rlm_env.run(*arguments, **settings))
+        return str(caught.value)
+
+    model = running(":")
+    assert "the model is not set" in refused(StartError, "?")
+    assert "max-turns" in refused(StartError, "?", model=model, max_turns=0)
+    assert "there is no setting max_turn:" in refused(TypeError, "?", model=model, max_turn=1)
+    assert "leave out the base_url" in refused(ValueError, "?", model=model, base_url="http://h/v1")
+    assert "must be a str or a Question" in refused(TypeError, [3], model=model)
+    assert "question" in refused(StartError, " ", model=model)
+    assert "two tools with the name lookup" in refused(ValueError, "?", model=model, tools=[lookup, lookup])
+    assert "cannot be read" in refused(StartError, "?", model="m", base_url="nowhere")
+    assert "context" in refused(StartError, Question("?", context_text="a", context_json=1), model=model)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def waiting(tmp_path: Path) -> Callable[..., Any]:
+    return running(f": > {tmp_path}/started; sleep 1000")
+
+
+def test_a_cancelled_await_ends_the_rollout_with_all_it_started(tmp_path: Path) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(rlm_env.run("?", model=waiting(tmp_path)))
+        await until((tmp_path / "started").exists)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_left_ends_the_rollouts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with aclosing(rlm_env.stream("?", model=waiting(tmp_path))) as events:
+            async for event in events:
+                if isinstance(event, CallStarted):
+                    break
+
+    asyncio.run(main())
+
+
+def test_a_command_that_is_killed_is_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(rlm_env.run("?", model=waiting(tmp_path)))
+        await until((tmp_path / "started").exists)
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        for pid in map(int, children):
+            if b"run\0--events" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        with pytest.raises(EndedError, match="signal SIGKILL before 1 rollouts had a result"):
+            await task
+
+    asyncio.run(main())
+    # The next one removes what it left.
+    assert asyncio.run(rlm_env.run("?", model=running(answering("1")))).answer == "1"
+
+
+HOST = """
+import asyncio, json, sys
+import rlm_env
+async def model(messages, tools, **sampling):
+    code = f"echo $$ > {sys.argv[1]}; sleep 1000"
+    function = {"name": "call_bash_repl", "arguments": json.dumps({"code": code})}
+    return {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+asyncio.run(rlm_env.run("?", model=model))
+"""
+
+
+def test_nothing_is_left_of_a_host_that_is_killed(tmp_path: Path, wait_until: Callable[..., Any]) -> None:
+    file = tmp_path / "pid"
+    host = subprocess.Popen([sys.executable, "-c", HOST, str(file)])
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the code runs")
+    shell = int(file.read_text())
+    host.kill()
+    host.wait()
+    wait_until(lambda: not os.path.exists(f"/proc/{shell}"), "the session ends")
+    assert asyncio.run(rlm_env.run("?", model=running(answering("1")))).answer == "1"
+
+
+def test_many_rollouts_share_one_loop() -> None:
+    async def main() -> list[str | None]:
+        results = rlm_env.batch(
+            ["?"] * 40, parallel=8, model=running("lookup a", answering("$(lookup b)")), tools=[lookup]
+        )
+        return [result.answer async for result in results]
+
+    assert asyncio.run(main()) == ["b by nobody"] * 40
+
+
+def test_the_example_of_the_documentation_is_read() -> None:
+    events = list(rlm_env.read_trajectory(EXAMPLE))
+    assert len(events) == len(EXAMPLE.read_text().splitlines())
+    assert isinstance(events[0], RolloutStarted) and isinstance(events[-1], RolloutEnded)
+
+
+def test_lines_that_are_no_events_are_named(tmp_path: Path) -> None:
+    line = EXAMPLE.read_text().splitlines()[3]
+    assert isinstance(rlm_env.read_event(line), ModelCall)
+    assert rlm_env.read_event(line.replace('"model_call"', '"of_tomorrow"')) is None
+    assert isinstance(rlm_env.read_event(line.replace('"turn"', '"colour": 3, "turn"')), ModelCall)
+    older = json.loads(line)
+    del older["extra"]
+    assert rlm_env.read_event(json.dumps(older)) == rlm_env.read_event(line)
+    for old, new, words in [
+        ('"turn":1', '"turn":true', "`model_call.turn` must be int, not True"),
+        ('"turn":1,', "", "`model_call` has no field `turn`"),
+        ('"error":null', '"error":3', "`model_call.error` must be str | None, not 3"),
+        ('{"rollout"', '{"rollout', "an event is not JSON"),
+    ]:
+        assert old in line
+        with pytest.raises(ProtocolError) as caught:
+            rlm_env.read_event(line.replace(old, new, 1))
+        assert words in str(caught.value)
+    with pytest.raises(ProtocolError, match="an object with the field `event`"):
+        rlm_env.read_event("[1]")
+    file = tmp_path / "cut.jsonl"
+    file.write_text(f"{line}\n{line[:50]}")
+    assert len(list(rlm_env.read_trajectory(file))) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,12 @@ import rlm.core.rlm
 import rlm.environments
 from rlm import RLM
 from rlm.clients.base_lm import BaseLM
-from rlm.core.types import ModelUsageSummary, UsageSummary
+from rlm.core.types import ModelUsageSummary, RLMChatCompletion, UsageSummary
 from rlm.environments import SupportsPersistence
 from rlm.environments.local_repl import LocalREPL
 from rlm.logger import RLMLogger
 
-from rlm_env import SessionConfig
+from rlm_env import SessionConfig, find_program
 from rlm_env.rlms import SessionBackend, SessionREPL, use_sessions
 
 # rlms leaves the socket of its handler to the garbage collection.
@@ -127,6 +128,27 @@ def test_the_log_has_what_the_cells_printed_and_their_variables(ask: Any, tmp_pa
     )
     assert "ZeroDivisionError: division by zero" in results[1]["stderr"]
     assert results[2]["final_answer"] == "done"
+    view = [str(find_program("rlm")), "view", logger.log_file_path]
+    shown = subprocess.run([*view, "--no-pager"], capture_output=True, text=True, check=True).stdout
+    assert "ZeroDivisionError: division by zero" in shown and "answered · the answer is final" in shown
+    written = subprocess.run([*view, "--to", "rlms"], capture_output=True, text=True, check=True).stdout
+    again = [json.loads(line) for line in written.splitlines()]
+    assert [line["type"] for line in again] == [line["type"] for line in lines]
+    for before, after in zip(lines[1:], again[1:], strict=True):
+        assert before.keys() == after.keys() and before["response"] == after["response"]
+        assert before["code_blocks"][0].keys() == after["code_blocks"][0].keys()
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_sub_calls_of_our_rollouts_are_read_by_rlms(number: int) -> None:
+    example = Path(__file__).parents[2] / "docs/trajectory-example.jsonl"
+    view = [str(find_program("rlm")), "view", str(example), "--to", "rlms"]
+    written = subprocess.run(view, capture_output=True, text=True, check=True).stdout
+    iterations = [json.loads(line) for line in written.splitlines()][1:]
+    calls = [call for line in iterations for block in line["code_blocks"] for call in block["result"]["rlm_calls"]]
+    read = RLMChatCompletion.from_dict(calls[number])
+    usage = read.usage_summary.model_usage_summaries[read.root_model]
+    assert (usage.total_input_tokens, read.response) == (calls[number]["prompt_tokens"], calls[number]["response"])
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::Callbacks;
 
@@ -141,6 +141,8 @@ Examples:
   rlm view run.jsonl --rollout 17 --full       one of them, in full
   rlm view run.jsonl --html run.html           one page, for a browser
   ssh host cat run.jsonl | rlm view -          from standard input
+  rlm view rlm_2026-05-01_12-00-00_1a2b.jsonl  a log of rlms (RLMLogger)
+  rlm view run.jsonl --to rlms >log.jsonl      one rollout for the visualizer of rlms
 
 A file that is still being written can be shown. On a terminal the tree goes through $PAGER, `less -R` by default, and has
 colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot be read or the page not written.";
@@ -328,7 +330,7 @@ pub(crate) struct ConfigOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct ViewOptions {
-    /// The trajectory, JSON lines; `-` reads standard input.
+    /// The trajectory, or a file of RLMLogger, JSON lines; `-` reads standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Show only this rollout.
@@ -340,9 +342,18 @@ pub(crate) struct ViewOptions {
     /// Write one self-contained HTML page instead; `-` is standard output.
     #[arg(long, value_name = "OUT")]
     pub(crate) html: Option<PathBuf>,
+    /// Print one rollout in another form instead: rlms is that of RLMLogger, for its visualizer.
+    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with_all = ["html", "full"])]
+    pub(crate) to: Option<Format>,
     /// Do not start a pager.
     #[arg(long)]
     pub(crate) no_pager: bool,
+}
+
+/// The form of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Rlms,
 }
 
 /// The session to read.

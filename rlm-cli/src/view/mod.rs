@@ -4,21 +4,22 @@ mod facts;
 mod html;
 mod pager;
 mod quantity;
+mod rlms;
 mod rollouts;
 mod text;
 mod tree;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use rlm_core::text::{counted, listed};
-use rlm_env::trajectory::{Line, read};
+use rlm_env::trajectory::{Entry, Line, read};
 
-use crate::arguments::ViewOptions;
+use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
 use crate::tell;
 
@@ -58,6 +59,10 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
     } else {
         Box::new(BufReader::with_capacity(1 << 16, File::open(&options.file).context(name.clone())?))
     };
+    if options.to == Some(Format::Rlms) {
+        let written = export(input, options.rollout.as_deref(), &mut BufWriter::new(io::stdout().lock()));
+        return written.context(name).map(|()| ExitCode::SUCCESS);
+    }
     let (rollouts, remarks) = collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
     if let Some(page) = &options.html {
         html::write_to(page, &text::word(&name), rollouts)
@@ -75,6 +80,65 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
+/// The lines of a trajectory, or of a file of RLMLogger in that form.
+fn lines<'a>(
+    mut input: impl BufRead + 'a,
+) -> io::Result<Box<dyn Iterator<Item = anyhow::Result<Line>> + 'a>> {
+    Ok(match rlms::begins(input.fill_buf()?) {
+        true => Box::new(rlms::Reader::new(input)),
+        false => Box::new(read(input).map(|line| line.map_err(Into::into))),
+    })
+}
+
+/// Writes the rollout asked for, or the only one, in the form of RLMLogger.
+fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write) -> anyhow::Result<()> {
+    let mut wanted = asked_for.map(str::to_owned);
+    let mut others = Vec::new();
+    let mut has_any = false;
+    let entries = lines(input)?.filter_map(|line| {
+        let entry: Entry = match line {
+            Ok(Line::Entry(entry)) => *entry,
+            Ok(_) => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        let id = wanted.get_or_insert_with(|| entry.rollout.clone());
+        if entry.rollout == *id {
+            has_any = true;
+            return Some(Ok(entry));
+        }
+        if !others.contains(&entry.rollout) {
+            others.push(entry.rollout);
+        }
+        None
+    });
+    // The whole is known before anything is printed.
+    let mut log = Vec::new();
+    rlms::write(entries, &mut log)?;
+    match (has_any, asked_for) {
+        (false, asked_for) => Err(none_of(asked_for, &others)),
+        (true, None) if !others.is_empty() => {
+            others.extend(wanted);
+            let ids: Vec<_> = others.iter().map(|id| text::word(id)).collect();
+            bail!(
+                "RLMLogger has a file for each rollout: choose one with --rollout ({})",
+                listed(&ids, MAX_LISTED)
+            )
+        }
+        _ => output.write_all(&log).and_then(|()| output.flush()).context("cannot write to standard output"),
+    }
+}
+
+/// The error for a file that does not have what was asked for.
+fn none_of(asked_for: Option<&str>, others: &[String]) -> anyhow::Error {
+    match asked_for {
+        Some(id) if !others.is_empty() => {
+            let ids: Vec<_> = others.iter().map(|id| text::word(id)).collect();
+            anyhow::anyhow!("no rollout `{}`: the file has {}", text::word(id), listed(&ids, MAX_LISTED))
+        }
+        _ => anyhow::anyhow!("no rollout in the file"),
+    }
+}
+
 /// Reads the rollouts of a file, or only the one asked for, and remarks on the file.
 fn collect(
     input: impl BufRead,
@@ -85,7 +149,7 @@ fn collect(
     let mut others = Vec::new();
     let mut remarks = Vec::new();
     let mut unknown = 0_u64;
-    for line in read(input) {
+    for line in lines(input)? {
         match line? {
             Line::Entry(entry) if asked_for.is_none_or(|id| id == entry.rollout) => rollouts.add(*entry),
             Line::Entry(entry) => {
@@ -104,16 +168,7 @@ fn collect(
         remarks.push(format!("{entries} of an unknown kind: use a newer version of rlm to see more"));
     }
     if rollouts.list.is_empty() {
-        match asked_for {
-            Some(id) if !others.is_empty() => {
-                bail!(
-                    "no rollout `{}`: the file has {}",
-                    text::word(id),
-                    listed(&others.iter().map(|id| text::word(id)).collect::<Vec<_>>(), MAX_LISTED)
-                )
-            }
-            _ => bail!("no rollout in the file"),
-        }
+        return Err(none_of(asked_for, &others));
     }
     Ok((rollouts, remarks))
 }

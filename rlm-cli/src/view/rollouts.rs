@@ -483,7 +483,7 @@ fn metrics(metrics: &Json) -> Vec<(String, String)> {
 }
 
 /// The text of a message in OpenAI's form.
-fn said(message: &Json) -> String {
+pub(super) fn said(message: &Json) -> String {
     let content = message.get("content").unwrap_or(&Json::Null);
     match content {
         Json::String(text) => text.clone(),

@@ -7,8 +7,10 @@ RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/bench.py
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from rlm_env import AsyncSession, Session, SessionConfig, for_workers
@@ -123,6 +126,36 @@ def imports(module: str) -> float:
     return time.perf_counter() - began
 
 
+def dspy_rlms() -> dict[str, float]:
+    """Seconds of dspy's RLM with a scripted model, 20 iterations over a text of 10 MB, by interpreter."""
+    import dspy  # pyright: ignore[reportMissingImports]
+    from dspy.primitives.local_interpreter import LocalInterpreter  # pyright: ignore[reportMissingImports]
+    from dspy.primitives.python_interpreter import PythonInterpreter  # pyright: ignore[reportMissingImports]
+    from dspy.utils import DummyLM  # pyright: ignore[reportMissingImports]
+
+    from rlm_env.dspy import Interpreter
+
+    text = "0123456789" * (1 << 20)
+    steps = [{"reasoning": "look", "code": f"print(len(context), context[{number}])"} for number in range(19)]
+    steps.append({"reasoning": "end", "code": "SUBMIT(answer=str(len(context)))"})
+
+    def once(factory: Any) -> float:
+        with dspy.context(lm=DummyLM(steps)):
+            began = time.perf_counter()
+            answer = dspy.RLM("context -> answer", interpreter_factory=factory)(context=text).answer
+            taken = time.perf_counter() - began
+        assert answer == str(len(text)), answer
+        return taken
+
+    kinds = {"rlm_env.dspy.Interpreter": Interpreter, "dspy's LocalInterpreter": LocalInterpreter}
+    if shutil.which("deno"):
+        kinds["dspy's default, in Deno"] = PythonInterpreter
+    for factory in kinds.values():
+        once(factory)
+    rounds = [{name: once(factory) for name, factory in kinds.items()} for _ in range(3)]
+    return {name: statistics.median(one[name] for one in rounds) for name in kinds}
+
+
 def median(measure: Callable[[], float]) -> float:
     return statistics.median(measure() for _ in range(ROUNDS))
 
@@ -181,6 +214,11 @@ def main() -> None:
     print(f"| {'-' * 56} | {'-' * 10} | {'-' * 10} | ----- | ------- |")
     for what, (peer, measured), limit in rows:
         print(f"| {what:<56} | {peer * 1e6:7.0f} µs | {measured * 1e6:7.0f} µs | {measured / peer:5.2f} | {limit:<7} |")
+    if importlib.util.find_spec("dspy"):
+        for name, seconds in dspy_rlms().items():
+            print(f"dspy.RLM, 20 iterations over 10 MB, {name}: {seconds:.2f} s")
+    else:
+        print("dspy is not installed: its interpreters are left out")
     print(f"`import rlm_env` takes {(both[1] - both[0]) * 1e3:.0f} ms more than `import asyncio` (limit 40)")
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,18 @@ from typing import Any
 
 import pytest
 
-from rlm_env import Budget, EndedError, Models, Session, SessionConfig, Spending, StartError, UsageError
+from rlm_env import (
+    AsyncSession,
+    Budget,
+    EndedError,
+    Models,
+    Session,
+    SessionConfig,
+    Spending,
+    StartError,
+    UsageError,
+    tool,
+)
 from rlm_env._models import completion
 
 LANGUAGES = {
@@ -261,3 +273,90 @@ def test_a_call_that_is_interrupted_cancels_the_function(kind: Any, work: Path, 
         assert response.outcome == "timed_out" and began.is_set()
         # The endpoint closes its request when the call is gone; the next call lets the loop see that.
         wait_until(lambda: session.execute(":") and cancelled.is_set(), "the function is cancelled")
+
+
+def test_what_is_spent_is_known_after_the_end_without_a_question_before(kind: Any, work: Path) -> None:
+    with kind(work, models=reply) as session:
+        session.execute("llm_batch a b")
+    assert session.spent().calls == 2
+
+
+def test_an_endpoint_that_is_gone_at_the_end_leaves_the_spending_unknown(kind: Any, work: Path) -> None:
+    with kind(work, models=reply) as session:
+        session.execute("llm_batch a b")
+        os.kill(session._core.tools.rootd._process.pid, signal.SIGKILL)
+    with pytest.raises(EndedError, match="what the session has spent in all is not known"):
+        session.spent()
+
+
+def test_an_endpoint_that_hangs_keeps_no_end(work: Path) -> None:
+    async def main() -> None:
+        session = await AsyncSession(work, models=reply).start()
+        endpoint = session._core.tools.rootd._process.pid  # type: ignore[union-attr]
+        os.kill(endpoint, signal.SIGSTOP)
+        asking = asyncio.create_task(session.spent())
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0.02)
+                turns += 1
+
+        turning = asyncio.create_task(turn())
+        await session.close()
+        assert turns > 20, "the loop went on"
+        turning.cancel()
+        with pytest.raises(EndedError):
+            await asking
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["dump", "deep", "cancel", "surrogate"])
+def test_every_reply_of_a_function_is_answered(work: Path, how: str) -> None:
+    class Dump:
+        def model_dump(self, mode: str) -> Any:
+            raise RuntimeError("from the reply")
+
+    asked = []
+
+    async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        asked.append(how)
+        if how == "cancel":
+            raise asyncio.CancelledError
+        if how == "surrogate":
+            raise ValueError("half \ud800")
+        deep: Any = {}
+        for _ in range(5000):
+            deep = {"a": deep}
+        return Dump() if how == "dump" else {"content": "x", "deep": deep}
+
+    words = {
+        "dump": "RuntimeError: from the reply",
+        "deep": "Recursion",
+        "cancel": "CancelledError",
+        "surrogate": "half ?",
+    }
+    with Session(work, models=model) as session:
+        response = session.execute("llm_batch a", timeout=60)
+        assert response.outcome == "ok" and words[how] in response.stdout, response
+    assert len(asked) == 1
+
+
+def test_a_large_result_passes_as_it_does_without_models(work: Path) -> None:
+    def give() -> str:
+        return "é" * (20 << 20)
+
+    with Session(work, models=reply, tools=[give]) as session:
+        assert session.execute("give | wc -c").stdout == f"{(40 << 20) + 1}\n"
+
+
+def test_a_tool_may_have_more_time_than_others(kind: Any, work: Path) -> None:
+    @tool(timeout=10)
+    def slow() -> str:
+        time.sleep(3)
+        return "done"
+
+    with kind(work, models=Models(reply, timeout=1), tools=[slow]) as session:
+        assert session.execute("slow").stdout == "done\n"

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -208,11 +209,14 @@ def test_wrong_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "the model is not set" in refused(StartError, "?")
     assert "max-turns" in refused(StartError, "?", model=model, max_turns=0)
     assert "there is no setting max_turn:" in refused(TypeError, "?", model=model, max_turn=1)
-    assert "leave out the base_url" in refused(ValueError, "?", model=model, base_url="http://h/v1")
+    assert "leave out its base_url" in refused(ValueError, "?", model=model, base_url="http://h/v1")
     assert "must be a str or a Question" in refused(TypeError, [3], model=model)
     assert "question" in refused(StartError, " ", model=model)
     assert "two tools with the name lookup" in refused(ValueError, "?", model=model, tools=[lookup, lookup])
+    assert "leave out its api_key_env" in refused(ValueError, "?", model=model, api_key_env="KEY")
     assert "cannot be read" in refused(StartError, "?", model="m", base_url="nowhere")
+    assert "must be the name of a model or a function" in refused(TypeError, "?", model=5)
+    assert "`batch` takes several" in refused(TypeError, ["a?", "b?"], model=model)
     assert "context" in refused(StartError, Question("?", context_text="a", context_json=1), model=model)
 
 
@@ -325,3 +329,51 @@ def test_lines_that_are_no_events_are_named(tmp_path: Path) -> None:
     file = tmp_path / "cut.jsonl"
     file.write_text(f"{line}\n{line[:50]}")
     assert len(list(rlm_env.read_trajectory(file))) == 1
+
+
+def test_numbers_of_rollouts_are_checked() -> None:
+    async def count(**options: Any) -> int:
+        return len([result async for result in rlm_env.batch(["?"], model=running(":"), **options)])
+
+    for options in ({"attempts": 0}, {"attempts": -1}, {"attempts": "2"}, {"parallel": 0}):
+        with pytest.raises(ValueError, match="must be an int from 1"):
+            asyncio.run(count(**options))
+
+
+def test_results_of_other_questions_are_refused(tmp_path: Path) -> None:
+    async def ids(questions: list[str]) -> list[str]:
+        results = rlm_env.batch(questions, resume=tmp_path / "r.jsonl", model=running(answering("1")))
+        return [result.id async for result in results]
+
+    assert len(asyncio.run(ids(["capital of France?", "capital of Spain?"]))) == 2
+    with pytest.raises(StartError, match="the result 1-1 is of another question"):
+        asyncio.run(ids(["capital of Italy?", "capital of France?"]))
+
+
+def test_sub_calls_reach_a_function_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLM_SUB_API_KEY_ENV", "FOO")
+    monkeypatch.setenv("FOO", "x")
+    monkeypatch.setenv("RLM_SUB_BASE_URL", "http://127.0.0.1:9/v1")
+    model = running("RLM_CONTENT=$(llm_batch hello) RLM_READY=1")
+    result = asyncio.run(rlm_env.run("?", model=model, base_url=None, timeout=None))  # type: ignore[arg-type]
+    assert result.answer == "5 characters"
+
+
+def test_a_rollout_may_run_in_a_loop_of_another_thread() -> None:
+    answers: list[Any] = []
+
+    def main() -> None:
+        answers.append(asyncio.run(rlm_env.run("?", model=running(answering("1")))).answer)
+
+    threads = [threading.Thread(target=main) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == ["1"] * 3
+
+
+def test_a_number_without_a_float_is_no_event() -> None:
+    line = EXAMPLE.read_text().splitlines()[3].replace('"time":1790000001.2', '"time":1' + "0" * 400)
+    with pytest.raises(ProtocolError, match="`model_call.time` must be float"):
+        rlm_env.read_event(line)

@@ -471,3 +471,75 @@ def test_a_list_of_tools_is_expected(work: Path) -> None:
     for wrong in (echo, None, "echo", {"echo": echo}):
         with pytest.raises(TypeError, match="tools must be a list of functions, not"):
             Session(work, tools=wrong)  # type: ignore[arg-type]
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def test_odd_signatures_are_served_in_every_way(start: Any, language: str) -> None:
+    def odd(
+        x: Literal[b"a"] = b"a", y: float = float("inf"), z: Literal[Colour.RED] = Colour.RED, w: str = "\ud800"
+    ) -> str:
+        return f"{x!r} {y} {z.name}"
+
+    odd.__doc__ = "Half \ud800 a pair."
+    with start(odd) as session:
+        assert call(session, "odd()" if language == "python" else "odd") == "b'a' inf RED\n"
+
+
+def test_names_are_those_that_a_session_can_have() -> None:
+    def größe() -> int:
+        return 1
+
+    with pytest.raises(ValueError, match="is not an identifier of ASCII letters"):
+        tool(größe)
+
+
+def test_a_connection_that_sends_on_during_a_call_is_not_read(work: Path) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        began.set()
+        go.wait(30)
+        return "done"
+
+    with Session(work, tools=[slow]) as session:
+        variables = session._core.tools.variables()  # type: ignore[union-attr]
+        path = unquote(variables["RLM_ROOT_TOOL_URL"].removeprefix("http+unix://").rpartition("/")[0])
+        body = b'{"tool_name": "slow", "serialization": "json"}'
+        head = f"POST /tools HTTP/1.1\r\nAuthorization: Bearer {variables['RLM_INTERCEPTION_SECRET']}\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(request)
+            assert began.wait(30)
+            client.settimeout(0.5)
+            sent = 0
+            with pytest.raises(TimeoutError):
+                while sent < 64 << 20:
+                    sent += client.send(b"x" * (1 << 20))
+            assert sent < 8 << 20
+            go.set()
+            client.settimeout(30)
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_many_requests_at_once_on_one_connection_are_all_answered(work: Path) -> None:
+    with Session(work, tools=[late]) as session:
+        variables = session._core.tools.variables()  # type: ignore[union-attr]
+        path = unquote(variables["RLM_ROOT_TOOL_URL"].removeprefix("http+unix://").rpartition("/")[0])
+        body = b'{"tool_name": "late", "serialization": "json", "args": [1]}'
+        head = f"POST /tools HTTP/1.1\r\nAuthorization: Bearer {variables['RLM_INTERCEPTION_SECRET']}\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.settimeout(30)
+            sender = threading.Thread(target=client.sendall, args=(request * 3000,))
+            sender.start()
+            got = b""
+            while got.count(b'{"result": 1}') < 3000:
+                piece = client.recv(1 << 16)
+                assert piece, got[-200:]
+                got += piece
+            sender.join()

@@ -1,5 +1,6 @@
 //! System calls that neither the standard library nor `nix` has, and their arguments.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
@@ -17,6 +18,18 @@ use nix::unistd::{Pid, getppid};
 pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: the call takes plain integers and returns a new descriptor or an error.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    // SAFETY: the kernel has just made this descriptor (close-on-exec), and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// An empty file in memory. The call is younger than the oldest C library that the programs run with.
+///
+/// # Errors
+/// The process is out of descriptors or memory.
+pub fn memory_file(name: &CStr) -> Result<OwnedFd, Errno> {
+    // SAFETY: the name is a string, and the call returns a new descriptor or an error.
+    let fd =
+        Errno::result(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) })?;
     // SAFETY: the kernel has just made this descriptor (close-on-exec), and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -7,7 +7,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response};
 use rlm_core::pickle::Limits;
 use rlm_core::root_tool::client::{Answer, Endpoint, MAX_RESPONSE_BYTES};
-use rlm_core::root_tool::{Call, Reply, Serialization};
+use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply, Serialization};
 use serde_json::Value as Json;
 
 use crate::http_client::{builder, last_cause, read, without_tls};
@@ -114,7 +114,9 @@ impl CallbackTool {
             false => ToolError::Failed(said),
         })?;
         let bytes = body.len();
-        let decode = move || Reply::from_body(&body, Serialization::Pickle, &Limits::default());
+        let limits =
+            Limits { payload_bytes: MAX_BODY_BYTES, expanded_bytes: MAX_BODY_BYTES, ..Limits::default() };
+        let decode = move || Reply::from_body(&body, Serialization::Pickle, &limits);
         let decoded = self.large_work.run(bytes, decode).await.map_err(|error| failed(error.to_string()))?;
         decoded.map_err(|error| ToolError::Failed(error.in_reply_of(&self.name)))
     }

@@ -135,11 +135,11 @@ class AsyncSession(BaseSession):
         is_here = asyncio.get_running_loop() is self._watcher.loop
         try:
             if is_here:
-                await self._run(self._core.close())
+                await self._run(self._core.end())
+                if self._server is not None:
+                    await self._server.close()
         finally:
             self._finalizer()
-            if self._server is not None and is_here:
-                await self._server.close()
 
     async def __aenter__(self) -> AsyncSession:
         return await self.start()

@@ -196,8 +196,8 @@ class Core:
         if self._is_waiting and self.link is not None and not self.is_foreign:
             self.link.terminate(Signals.SIGTERM)
 
-    def close(self) -> Steps[None]:
-        """Ends the worker and everything it started. Safe to repeat."""
+    def end(self) -> Steps[None]:
+        """Ends the worker and everything it started; `abandon` ends the rest. Safe to repeat."""
         if self.is_foreign or self._is_closed:
             return
         self.is_closing = True
@@ -209,7 +209,6 @@ class Core:
                 yield deadline
         if link is not None:
             yield from self._end(link)
-        self.abandon()
 
     def _end(self, link: Link) -> Steps[None]:
         if not link.is_dead:

@@ -30,6 +30,7 @@ StopReason = Literal[
 MessageKind = Literal["system", "question", "reply", "output", "notice", "summary"]
 
 _EXCERPT = 80
+_MAX_NUMBER = 1 << 1000
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,7 @@ def _value(name: str, hint: Any, value: Any) -> Any:
         if typing.get_origin(option) is Literal:
             if value in typing.get_args(option):
                 return value
-        elif option is float and type(value) is int:
+        elif option is float and type(value) is int and abs(value) < _MAX_NUMBER:
             return float(value)
         # Not isinstance: a bool is an int.
         elif type(value) is (typing.get_origin(option) or option):

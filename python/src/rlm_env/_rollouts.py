@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
@@ -115,6 +116,8 @@ async def run(
 
     Raises StartError if a setting is wrong or something is missing, and EndedError if `rlm run` ends without a result.
     """
+    if not isinstance(question, (str, Question)):
+        raise TypeError(f"question must be a str or a Question, not {question!r}: `batch` takes several")
     events = stream(question, context=context, model=model, sub_model=sub_model, tools=tools, **settings)
     async with aclosing(events):
         async for event in events:
@@ -180,34 +183,37 @@ async def stream(
     The arguments are those of `batch`.
     """
     asked = _questions(questions)
-    if not asked:
-        return
-    arguments = ["--attempts", str(attempts), "--jobs", str(parallel), *_flags(settings)]
+    for name, number in (("attempts", attempts), ("parallel", parallel)):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{name} must be an int from 1, not {number!r}")
+    arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
     if resume is not None:
-        arguments += ["--results", os.fspath(resume), "--resume"]
+        arguments += [f"--results={os.path.abspath(resume)}", "--resume"]
     if context is not None:
         paths = [context] if isinstance(context, (str, os.PathLike)) else context
-        arguments += [f"--context={os.fspath(path)}" for path in paths]
+        arguments += [f"--context={os.path.abspath(path)}" for path in paths]
+    if not asked:
+        return
+    settings = {name: value for name, value in settings.items() if value is not None}  # type: ignore[assignment]
     async with AsyncExitStack() as stack:
         try:
             directory = PrivateDirectory()
         except OSError as error:
             raise StartError(f"cannot make a private directory: {error}") from error
         stack.callback(directory.remove)
-        given = {"model": model, "sub_model": sub_model}
-        functions = {name: which for name, which in given.items() if which is not None and not isinstance(which, str)}
+        functions = _functions(model, sub_model, settings)
         server = FunctionServer(tools_of(tools), directory.path, functions)
         stack.push_async_callback(server.close)
         await server.start()
-        for name, which in given.items():
-            prefix = "--sub-" if name == "sub_model" else "--"
+        for flag, which in (("--model", model), ("--sub-model", sub_model)):
             if which is not None:
-                called = which if isinstance(which, str) else name_of(which)
-                arguments.append(f"--{name.replace('_', '-')}={called}")
-            if name in functions:
-                if f"{name.removesuffix('model')}base_url" in settings:
-                    raise ValueError(f"{name} is a function, which has no address: leave out the base_url")
-                arguments += [f"{prefix}base-url={server.model_url(name)}", f"{prefix}api-key-env={_SECRET}"]
+                arguments.append(f"{flag}={which if isinstance(which, str) else name_of(which)}")
+        for name in functions:
+            prefix = "--" if name == "model" else "--sub-"
+            arguments += [f"{prefix}base-url={server.model_url(name)}", f"{prefix}api-key-env={_SECRET}"]
+        if "model" in functions and "sub_model" not in functions and "sub_base_url" not in settings:
+            # Whatever the environment says: sub-calls go there, too.
+            arguments += [f"--sub-base-url={server.model_url('model')}", f"--sub-api-key-env={_SECRET}"]
         if server.tools:
             arguments += [
                 "--tools",
@@ -215,18 +221,31 @@ async def stream(
             ]
         lines = "".join(f"{one.line()}\n" for one in asked)
         arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
-        process = await _start(arguments, server.secret, directory)
-        stack.push_async_callback(_end, process)
+        process = _Process(arguments, server.secret, directory)
+        stack.push_async_callback(process.end)
         left = attempts * len(asked)
-        assert process.stdout is not None
-        async for line in process.stdout:
+        async for line in await process.lines():
             event = read_event(line)
             left -= isinstance(event, Result)
+            process.is_done = left == 0
             if event is not None:
                 yield event
-        status = await process.wait()
         if left > 0:
-            raise _error(status, directory, left)
+            raise await process.error(left)
+
+
+def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) -> dict[str, ChatModel]:
+    """The models that are functions, by the names of their settings."""
+    functions: dict[str, ChatModel] = {}
+    for name, which in (("model", model), ("sub_model", sub_model)):
+        if callable(which):
+            functions[name] = which
+            for setting in ("base_url", "api_key_env"):
+                if settings.get(name.removesuffix("model") + setting) is not None:
+                    raise ValueError(f"{name} is a function, which has no server: leave out its {setting}")
+        elif which is not None and not isinstance(which, str):
+            raise TypeError(f"{name} must be the name of a model or a function, not {which!r}")
+    return functions
 
 
 def _questions(given: str | Question | Iterable[str | Question]) -> list[Question]:
@@ -259,42 +278,55 @@ def _write(directory: PrivateDirectory, name: str, text: str) -> str:
     return path
 
 
-async def _start(arguments: list[str], secret: str, directory: PrivateDirectory) -> asyncio.subprocess.Process:
-    environment = {**os.environ, _SECRET: secret, "RLM_HOST_PID": str(os.getpid())}
-    try:
-        with open(os.path.join(directory.path, "log"), "wb") as log:
-            return await asyncio.create_subprocess_exec(
-                find_program("rlm"),
-                *["run", "--events", "--quiet", *arguments],
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                limit=_MAX_LINE_BYTES,
-                start_new_session=True,  # Ctrl-C at our terminal is for us
-            )
-    except OSError as error:
-        raise StartError(f"cannot start rlm run: {error}") from error
+class _Process:
+    """A running `rlm run --events`."""
 
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ends it if it runs: its rollouts are cancelled, and their directories removed."""
-    assert process.stdout is not None
-    with suppress(ProcessLookupError):
-        process.terminate()
+    def __init__(self, arguments: list[str], secret: str, directory: PrivateDirectory) -> None:
+        self.is_done = False
+        """It has no more work, and ends by itself."""
+        self._log = os.path.join(directory.path, "log")
+        self._transport: asyncio.ReadTransport | None = None
         try:
-            await asyncio.wait_for(process.wait(), _END_LIMIT)
-        except asyncio.TimeoutError:
-            process.kill()
-            await process.wait()
-    await process.stdout.read()
+            with open(self._log, "wb") as log:
+                self._process = subprocess.Popen(
+                    [find_program("rlm"), "run", "--events", "--quiet", *arguments],
+                    env={**os.environ, _SECRET: secret, "RLM_HOST_PID": str(os.getpid())},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C at our terminal is for us
+                )
+        except OSError as error:
+            raise StartError(f"cannot start rlm run: {error}") from error
 
+    async def lines(self) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._process.stdout)
+        return reader
 
-def _error(status: int, directory: PrivateDirectory, left: int) -> Exception:
-    with open(os.path.join(directory.path, "log"), "rb") as log:
-        log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
-        said = log.read().decode(errors="replace").strip().removeprefix("rlm: ")
-    if status == 2:
-        return StartError(said)
-    words = f"signal {Signals(-status).name}" if status < 0 else f"status {status}"
-    return EndedError(f"rlm run ended with {words} before {left} rollouts had a result: {said}", words, said)
+    async def end(self) -> None:
+        """Ends it if it runs: its rollouts are cancelled, and their directories removed."""
+        if self._transport is not None:
+            self._transport.close()
+        if not self.is_done:
+            self._process.terminate()
+        await asyncio.to_thread(self._wait)
+
+    def _wait(self) -> int:
+        try:
+            return self._process.wait(_END_LIMIT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    async def error(self, left: int) -> Exception:
+        """Why it has ended, where rollouts are left without a result."""
+        status = await asyncio.to_thread(self._wait)
+        with open(self._log, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
+            said = log.read().decode(errors="replace").strip().removeprefix("rlm: ")
+        if status == 2:
+            return StartError(said)
+        words = f"signal {Signals(-status).name}" if status < 0 else f"status {status}"
+        return EndedError(f"rlm run ended with {words} before {left} rollouts had a result: {said}", words, said)

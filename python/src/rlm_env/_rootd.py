@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import subprocess
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -21,6 +21,7 @@ from ._programs import find_program
 
 _ROLLOUT = "session"
 _LIMIT = 30.0
+_LAST_LIMIT = 2.0
 _LOG_TAIL_BYTES = 2048
 
 
@@ -40,17 +41,16 @@ class Rootd:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
         self._spent = Spending()
-        self._lock = threading.Lock()
-        """Held by what starts or ends the process."""
+        self._fault: EndedError | None = None
+        """Why the spending at the end is not known."""
 
-    def start(self, tools: list[dict[str, Any]], function_url: str, secret: str) -> None:
-        """Starts it with these tools. A model that is a function is at the URL. Raises StartError."""
-        with self._lock:
-            if not self._is_closed:
-                self._start(tools, function_url, secret)
+    def start(self, tools: list[dict[str, Any]], function_url: str, secret: str, longest: float) -> None:
+        """Starts it with these tools, whose limits are below `longest`. A model that is a function is at the URL.
 
-    def _start(self, tools: list[dict[str, Any]], function_url: str, secret: str) -> None:
+        Raises StartError.
+        """
         models = self._models
+        limit = max(models.timeout, longest)
         is_function = not isinstance(models.model, str)
         base_url = function_url if is_function else models.base_url or os.environ.get("RLM_BASE_URL")
         if not base_url:
@@ -58,14 +58,14 @@ class Rootd:
         key = secret if is_function else models.api_key
         if key is None:
             key = os.environ.get("RLM_API_KEY") or os.environ.get("OPENAI_API_KEY")
-        arguments = ["--base-url", base_url, "--model", models.name, "--admin-token-env", "RLM_ADMIN_TOKEN"]
+        arguments = [f"--base-url={base_url}", f"--model={models.name}", "--admin-token-env=RLM_ADMIN_TOKEN"]
         environment = {"RUST_LOG": "warn", **os.environ, self.SECRET: secret}
         environment |= {"RLM_ADMIN_TOKEN": self._token, "RLM_HOST_PID": str(os.getpid())}
         if key:
             environment["RLM_API_KEY"] = key
             arguments += ["--api-key-env", "RLM_API_KEY"]
         if models.prices is not None:
-            arguments += ["--prices", os.fspath(models.prices)]
+            arguments.append(f"--prices={os.fspath(models.prices)}")
         try:
             program = find_program("rlm")
             file = os.path.join(self._directory, "tools.json")
@@ -82,70 +82,84 @@ class Rootd:
                 )
         except OSError as error:
             raise StartError(f"cannot start rlm rootd: {error}") from error
+        if self._is_closed:
+            # `kill` may have come before there was a process.
+            self.kill()
         assert process.stdout is not None
         with process.stdout as output:
-            line = output.readline()
+            poll = select.poll()
+            poll.register(output, select.POLLIN)
+            line = output.readline() if poll.poll(_LIMIT * 1000) else b""
         if not line:
+            self.kill()
             raise StartError(f"rlm rootd ended before it was ready: {self._log_tail()}")
         os.unlink(file)
         self._url = json.loads(line)["url"]
-        registered = self._request("PUT", self._registration())
+        registered = self._request("PUT", _LIMIT, self._registration(limit))
         self.variables = {
             "RLM_ROOT_TOOL_URL": registered["tools_url"],
             "RLM_ROOT_TOOL_NAMES": json.dumps([tool["name"] for tool in registered["tools"]]),
             "RLM_ROOT_TOOL_SERIALIZATION": "pickle",
             "RLM_INTERCEPTION_SECRET": registered["secret"],
-            "RLM_SUB_LLM_TIMEOUT": repr(float(models.timeout)),
+            "RLM_SUB_LLM_TIMEOUT": repr(float(limit)),
         }
 
-    def _registration(self) -> dict[str, Any]:
+    def _registration(self, limit: float) -> dict[str, Any]:
         models = self._models
         budget = {field.name: getattr(models.budget, field.name) for field in fields(models.budget)}
         return {
             "budget": {name: value for name, value in budget.items() if value is not None},
             "parallelism": models.parallelism,
-            "tool_time_limit": models.timeout,
+            "tool_time_limit": limit,
             "boxed": models.boxed,
             "system_prompt": models.system_prompt,
             "sampling": dict(models.sampling),
         }
 
     def spent(self) -> Spending:
-        """What was spent so far; after its end, in all."""
-        with self._lock:
-            if self._process is not None:
-                spent = self._request("GET")["spent"]
-                self._spent = Spending(**spent["used"], usage_estimated=spent["usage_estimated"])
-            return self._spent
+        """What was spent so far; after its end, in all. Raises EndedError if that is not known."""
+        if self._process is not None:
+            self._read_spent(_LIMIT)
+        elif self._fault is not None:
+            raise EndedError(f"what the session has spent in all is not known: {self._fault}")
+        return self._spent
+
+    def _read_spent(self, limit: float) -> None:
+        spent = self._request("GET", limit)["spent"]
+        self._spent = Spending(**spent["used"], usage_estimated=spent["usage_estimated"])
 
     def close(self) -> None:
         """Ends it, with the requests that it has sent. Safe to repeat."""
-        with suppress(EndedError, StartError):
-            if self.variables:
-                self.spent()
+        if self._process is not None and self.variables:
+            try:
+                self._read_spent(_LAST_LIMIT)
+            except EndedError as error:
+                self._fault = error
         self.kill()
 
     def kill(self) -> None:
         """The same, and what was spent since the last question is not known."""
-        with self._lock:
-            self._is_closed = True
-            process, self._process = self._process, None
-            if process is not None:
-                process.kill()
-                process.wait()
+        self._is_closed = True
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
 
-    def _request(self, method: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _request(self, method: str, limit: float, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         # Only sessions with models need it.
         from http.client import HTTPConnection, HTTPException
 
-        connection = HTTPConnection(self._url.removeprefix("http://"), timeout=_LIMIT)
+        connection = HTTPConnection(self._url.removeprefix("http://"), timeout=limit)
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
             connection.request(method, f"/rollout/{_ROLLOUT}", None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             reply: dict[str, Any] = json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
-            raise EndedError(f"rlm rootd does not answer ({error}): {self._log_tail()}") from error
+            raise EndedError(
+                f"rlm rootd does not answer ({error}): {self._log_tail()}. Create another session: this one has no "
+                "more tools"
+            ) from error
         finally:
             connection.close()
         if "error" in reply:

@@ -40,6 +40,9 @@ _MAX_HEAD_BYTES = 64 << 10
 _REFUSED_TIME = 1.0
 _LARGE_BODY = 256 << 10
 _CLOSE_TIME = 1.0
+_CALL_LIMIT = 300.0
+"""Seconds of a call of a tool without a limit of its own."""
+_MARGIN = 5.0
 _to_json = json.JSONEncoder().encode
 
 
@@ -136,14 +139,20 @@ class FunctionServer:
         model = self.models.get(path.removeprefix("/").removesuffix("/v1/chat/completions"))
         return await (self._call(body) if model is None else self._ask(model, body))
 
+    def cancelled(self, path: str) -> tuple[int, Mapping[str, Any]]:
+        """The reply to a request whose function has cancelled itself."""
+        if path == "/tools":
+            return 500, {"error": "CancelledError: the tool cancelled its call"}
+        return 400, {"error": {"message": "CancelledError: the model cancelled its request"}}
+
     async def _ask(self, model: ChatModel, body: bytes) -> tuple[int, Mapping[str, Any]]:
         try:
             messages, tools, sampling = read_request(body)
             return 200, completion(await self._run(model, is_async(model), messages, tools, **sampling))
         except _Raised as raised:
             message = _words(raised.error)
-        except (TypeError, ValueError) as error:
-            message = str(error)
+        except Exception as error:  # of the reply's own methods, too
+            message = _words(error)
         # Not a status on which it is asked again: the function retries where that helps.
         return 400, {"error": {"message": message}}
 
@@ -221,7 +230,7 @@ class ToolServer(FunctionServer):
         if (rootd := self.rootd) is not None:
             declarations, base_url = self.declarations(Rootd.SECRET), self.model_url("model")
             try:
-                await self.threads.run(lambda: rootd.start(declarations, base_url, self.secret))
+                await self.threads.run(lambda: rootd.start(declarations, base_url, self.secret, self.longest))
             except _Raised as raised:
                 raise raised.error from None
 
@@ -234,7 +243,13 @@ class ToolServer(FunctionServer):
             "RLM_ROOT_TOOL_NAMES": json.dumps(list(self.tools)),
             "RLM_ROOT_TOOL_SERIALIZATION": "pickle",
             "RLM_INTERCEPTION_SECRET": self.secret,
+            **({"RLM_SUB_LLM_TIMEOUT": repr(self.longest)} if self.longest > _CALL_LIMIT else {}),
         }
+
+    @property
+    def longest(self) -> float:
+        """Seconds in which every tool with a limit of its own has ended."""
+        return max([tool.timeout + _MARGIN for tool in self.tools.values() if tool.timeout is not None], default=0.0)
 
     async def close(self) -> None:
         if self.rootd is not None:
@@ -343,7 +358,7 @@ def _encode(result: object, serialization: str) -> dict[str, Any]:
 
 def _words(error: BaseException) -> str:
     try:
-        message = str(error)
+        message = str(error).encode(errors="replace").decode()
     except Exception:
         message = "<its message cannot be shown>"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -362,7 +377,7 @@ class _Connection(asyncio.Protocol):
         self._length: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        self._is_ended = self._is_refused = self._is_busy = False
+        self._is_ended = self._is_refused = self._is_busy = self._is_paused = False
         self._head = b""
         self._head_length = 0
         self._path = ""
@@ -390,6 +405,9 @@ class _Connection(asyncio.Protocol):
         if not self._is_refused:
             self._buffer += data
             self._advance()
+            if self._is_busy and len(self._buffer) > _MAX_HEAD_BYTES and self._transport is not None:
+                self._is_paused = True
+                self._transport.pause_reading()
 
     def _advance(self) -> None:
         if self._is_busy:
@@ -444,11 +462,16 @@ class _Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             if self._is_ended:
                 raise
-            status, reply = 500, {"error": "CancelledError: the tool cancelled its call"}
+            status, reply = self._server.cancelled(path)
         finally:
             self._task, self._is_busy = None, False
         self._send(status, reply)
-        self._advance()
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        if self._buffer:
+            # Not at once: a task may have begun in this very call.
+            self._loop.call_soon(self._advance)
 
     def _refuse(self, status: int, error: str) -> None:
         """Refuses a request without its body, which the other side may still be sending."""

@@ -137,7 +137,9 @@ class Session(BaseSession):
 
     def _close(self) -> None:
         try:
-            self._run(self._core.close())
+            self._run(self._core.end())
+            if self._server is not None:
+                self._server.close()
         finally:
             self._finalizer()
 

@@ -29,7 +29,7 @@ class Tool(Generic[P, R]):
     help: str
     """Signature and docstring, as text for a model."""
     timeout: float | None = None
-    """Time limit of a call in seconds. None: that of the session's calls, 300 s."""
+    """Time limit of a call in seconds. None: 300 s, or the largest limit of the session's tools."""
     signature: inspect.Signature = field(repr=False, default_factory=inspect.Signature)
     is_async: bool = False
     """It runs on the event loop, not in a thread."""
@@ -89,15 +89,16 @@ def _tool(
         raise TypeError(f"a tool must be a function, not {function!r}")
     if name is None:
         name = str(getattr(function, "__name__", type(function).__name__))
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"the tool's name {name!r} is not an identifier: name it with tool(name=…)")
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        raise ValueError(f"the tool's name {name!r} is not an identifier of ASCII letters: name it with tool(name=…)")
     if timeout is not None and not timeout > 0:
         raise ValueError(f"timeout of the tool {name} must be above 0, not {timeout!r}")
     try:
         signature = inspect.signature(function)
     except ValueError as error:
         raise TypeError(f"the tool {name} has no signature: wrap it in a function of your own") from error
-    doc = inspect.getdoc(function) or ""
+    # Half a surrogate pair has no UTF-8.
+    doc = (inspect.getdoc(function) or "").encode(errors="replace").decode()
     summary = description or doc.partition("\n\n")[0].replace("\n", " ").strip()
     text = f"{name}{signature}\n{description or doc}".rstrip()
     schema = _schema(function, signature, doc)
@@ -141,7 +142,7 @@ def _schema(function: Callable[..., Any], signature: inspect.Signature, doc: str
             required.append(parameter.name)
         else:
             with suppress(TypeError, ValueError):
-                json.dumps(parameter.default)
+                json.dumps(parameter.default, allow_nan=False, ensure_ascii=False).encode()
                 schema["default"] = parameter.default
         properties[parameter.name] = schema
     return {"type": "object", "properties": properties, "required": required}
@@ -155,7 +156,8 @@ def _type_schema(hint: Any) -> dict[str, Any]:
         return {"type": _TYPES[hint]}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        return {"enum": list(arguments)}
+        is_json = all(type(value) in _TYPES for value in arguments)
+        return {"enum": list(arguments)} if is_json else {}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_type_schema(argument) for argument in arguments]}
     if origin is typing.Annotated:

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rlm_core::text::{cut, one_line};
 use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
 use tokio::task::JoinSet;
 
@@ -19,7 +20,11 @@ use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
 use crate::arguments::BatchOptions;
 use crate::run::{BatchProgress, Events, Request, Requests, Setup, close};
+use crate::usage::Usage;
 use crate::warnings::Warnings;
+
+/// Characters of a question in an error.
+const SHOWN_CHARS: usize = 60;
 
 /// Rollouts at once by default.
 const JOBS: usize = 4;
@@ -95,6 +100,9 @@ impl Batch {
         let host = Arc::new(Host::start(host).await?);
         let (before, attempts): (Vec<_>, Vec<_>) =
             self.attempts().partition(|attempt| done.results.contains_key(&attempt.id));
+        for attempt in &before {
+            self.check_question(attempt, &done.results[&attempt.id])?;
+        }
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
             notices.extend(kept::rename_old(keep, attempts.iter().map(|attempt| attempt.id.as_str()))?);
@@ -133,12 +141,33 @@ impl Batch {
         if let Ok(host) = Arc::try_unwrap(host) {
             close(host).await;
         }
-        let written = events.map_or(Ok(()), |events| events.finish());
-        let ended = ran?;
-        written?;
+        let ended = match (ran, events) {
+            (ran, None) => ran?,
+            (Err(error), _) => return Err(error),
+            (Ok(ended), Some(events)) => {
+                events.finish(&mut requests).await?;
+                ended
+            }
+        };
         summary.not_started = ended.not_started;
         crate::tell(summary.text(&progress.tally(), begun.elapsed()));
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
+    }
+
+    /// Refuses a result of another question, as of a list that has changed.
+    fn check_question(&self, attempt: &Attempt<'_>, result: &RolloutResult) -> Result<(), Usage> {
+        if result.question == attempt.question.question {
+            return Ok(());
+        }
+        let file = self.results.as_ref().map_or(Path::new(""), |(path, _)| path).display();
+        let shown = |question: &str| cut(&one_line(question), SHOWN_CHARS);
+        Err(Usage::new(format!(
+            "{file}: the result {} is of another question (\"{}\", not \"{}\"): give questions an `id` that stays, or \
+             another file",
+            attempt.id,
+            shown(&result.question),
+            shown(&attempt.question.question)
+        )))
     }
 
     /// All attempts: the first of each question, then the second of each, …

@@ -1,17 +1,21 @@
 //! `--events`: everything that happens, as JSON lines on standard output, for a program that drives the command.
 
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rlm_core::jsonl;
 use rlm_env::RolloutResult;
 use rlm_env::trajectory::{Entry, Sink};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+
+use super::{Request, Requests};
 
 /// Writes entries and results to standard output, in a thread of its own: a slow reader delays no rollout.
 #[derive(Debug)]
@@ -37,6 +41,13 @@ impl Events {
         let token = closed.clone();
         let write = move || write(&received).inspect_err(|_| token.cancel());
         let thread = thread::Builder::new().name("rlm-events".to_owned()).spawn(write)?;
+        let token = closed.clone();
+        // It ends with the process.
+        let watch = move || {
+            wait_for_close();
+            token.cancel();
+        };
+        thread::Builder::new().name("rlm-events-end".to_owned()).spawn(watch)?;
         Ok(Self { lines: Mutex::new(Some(lines)), thread: Mutex::new(Some(thread)), closed })
     }
 
@@ -51,14 +62,25 @@ impl Events {
         self.add(&ResultLine { rollout: &result.id, time, event: "result", result });
     }
 
-    /// Waits until everything is written.
-    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+    /// Waits until everything is read, or until a request or a loss cancels.
+    pub(crate) async fn finish(&self, requests: &mut Requests) -> anyhow::Result<()> {
         drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
         let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
         };
-        let written = thread.join().unwrap_or_else(|_panicked| Err(io::Error::other("its thread panicked")));
-        written.context("cannot write to standard output")
+        let mut joined = tokio::task::spawn_blocking(|| thread.join());
+        loop {
+            tokio::select! {
+                written = &mut joined => {
+                    let written = written?.unwrap_or_else(|_panicked| Err(io::Error::other("its thread panicked")));
+                    return written.context("cannot write to standard output");
+                }
+                request = requests.next() => match request {
+                    Request::Stop => {}
+                    Request::Cancel(_) => bail!("standard output was not read to its end"),
+                }
+            }
+        }
     }
 
     fn add(&self, line: &impl Serialize) {
@@ -73,6 +95,19 @@ impl Events {
 impl Sink for Events {
     fn entry(&self, entry: &Entry) {
         self.add(entry);
+    }
+}
+
+/// Returns once nobody can read standard output any more. Never, if it is a file.
+fn wait_for_close() {
+    let output = io::stdout();
+    loop {
+        // Errors and hang-ups are always reported.
+        let mut fds = [PollFd::new(output.as_fd(), PollFlags::empty())];
+        let polled = poll(&mut fds, PollTimeout::NONE);
+        if polled.is_ok() && fds[0].revents().is_some_and(|events| !events.is_empty()) {
+            return;
+        }
     }
 }
 

@@ -238,7 +238,13 @@ async fn one(
     let Some(result) = result else {
         return Ok(ExitCode::from(ended_by.unwrap_or(crate::ENVIRONMENT_ERROR)));
     };
-    let printed = print(&result, &output);
+    let printed = match &output {
+        Output::Events(events) => {
+            events.result(&result);
+            events.finish(&mut requests).await
+        }
+        _ => print(&result, matches!(output, Output::Json)),
+    };
     if let Some(dir) = result.dir.as_ref().filter(|_| keeps) {
         tell(format_args!("rlm: the rollout's directory is {}", dir.display()));
     }
@@ -283,15 +289,11 @@ async fn until_end(
 }
 
 /// Prints the answer, or all of the result as JSON, with a newline at its end.
-fn print(result: &RolloutResult, output: &Output) -> anyhow::Result<()> {
-    let mut text = match (output, &result.answer) {
-        (Output::Events(events), _) => {
-            events.result(result);
-            return events.finish();
-        }
-        (Output::Json, _) => serde_json::to_string(result)?,
-        (Output::Answer, Some(answer)) => answer.clone(),
-        (Output::Answer, None) => return Ok(()),
+fn print(result: &RolloutResult, json: bool) -> anyhow::Result<()> {
+    let mut text = match &result.answer {
+        _ if json => serde_json::to_string(result)?,
+        Some(answer) => answer.clone(),
+        None => return Ok(()),
     };
     if !text.ends_with('\n') {
         text.push('\n');

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{pipe2, read};
 
 /// A pipe that the interpreter writes to. We hold both ends, so it never reports end of file.
@@ -68,7 +67,7 @@ impl Pipe {
 /// # Errors
 /// The process is out of descriptors or memory.
 pub fn memory_file() -> io::Result<File> {
-    Ok(File::from(memfd_create(c"rlm", MFdFlags::MFD_CLOEXEC)?))
+    Ok(File::from(crate::sys::memory_file(c"rlm")?))
 }
 
 /// Path by which another process opens a descriptor of ours.

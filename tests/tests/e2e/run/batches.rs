@@ -85,6 +85,33 @@ fn resume_runs_the_questions_without_a_result() {
 }
 
 #[test]
+fn results_of_other_questions_are_refused() {
+    let place = Place::new();
+    let run = |questions: &str| {
+        place.write("q.jsonl", questions);
+        let model = ScriptedModel::start([answering("1")]);
+        let args = ["run", "--questions", "q.jsonl", "--results", "r.jsonl", "--resume"];
+        let output = asking(&place, &model, &args).output().unwrap();
+        (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
+    };
+    let (status, words, _) = run("{\"question\": \"Spain?\"}\n{\"question\": \"France?\"}\n");
+    assert_eq!(status, Some(0), "{words}");
+    let before = place.read("r.jsonl");
+    let (status, words, requests) = run("{\"question\": \"Italy?\"}\n{\"question\": \"France?\"}\n");
+    assert_eq!(
+        (status, words.as_str(), requests),
+        (
+            Some(2),
+            "rlm: r.jsonl: the result 1-1 is of another question (\"Spain?\", not \"Italy?\"): give questions an `id` that \
+             stays, or another file\n",
+            0
+        )
+    );
+    assert_eq!(place.read("r.jsonl"), before);
+    place.assert_nothing_left();
+}
+
+#[test]
 fn results_can_go_into_a_fifo_that_has_a_reader() {
     let place = Place::new();
     let fifo = place.file("fifo");

@@ -1,7 +1,7 @@
 //! `--events`: everything that happens, as lines for a program that drives the command.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command};
+use std::process::Command;
 
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, wait_until};
@@ -103,36 +103,21 @@ fn what_a_server_adds_to_a_reply_is_in_the_trajectory() {
     place.assert_nothing_left();
 }
 
-/// Starts the command, and waits until its code runs. It waits for the file `go`.
-fn running(place: &Place, model: &ScriptedModel, host: &Child) -> (Child, BufReader<ChildStdout>) {
-    let mut command = asking(place, model, &["run", "--events", "Why?"]);
-    let mut child = command.env("RLM_HOST_PID", host.id().to_string()).spawn().unwrap();
-    let mut reader = BufReader::new(child.stdout.take().unwrap());
-    reader.read_line(&mut String::new()).unwrap();
-    wait_until("the code runs", || place.file("started").exists());
-    (child, reader)
-}
-
 #[test]
-fn without_a_reader_or_its_host_the_command_ends() {
+fn without_a_reader_or_its_host_the_command_ends_in_the_middle_of_a_call() {
     let place = Place::new();
-    let (started, go) = (place.file("started"), place.file("go"));
-    let code = format!(
-        ": >{}; until [ -e {} ]; do read -t 0.01 < <(sleep 9); done",
-        started.display(),
-        go.display()
-    );
+    let started = place.file("started");
     for dies in ["host", "reader"] {
-        let model = ScriptedModel::start([bash(&code)]);
+        let model = ScriptedModel::start([bash(&format!(": >{}; sleep 1000", started.display()))]);
         let mut host = Command::new("sleep").arg("1000").spawn().unwrap();
-        let (mut child, reader) = running(&place, &model, &host);
+        let mut command = asking(&place, &model, &["run", "--events", "Why?"]);
+        let mut child = command.env("RLM_HOST_PID", host.id().to_string()).spawn().unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        reader.read_line(&mut String::new()).unwrap();
+        wait_until("the code runs", || started.exists());
         match dies {
             "host" => host.kill().unwrap(),
-            _ => {
-                drop(reader);
-                // The next event finds no reader.
-                place.write("go", "");
-            }
+            _ => drop(reader),
         }
         assert_eq!(child.wait().unwrap().code(), Some(3), "{dies}");
         // Without effect on one that was killed.
@@ -141,6 +126,25 @@ fn without_a_reader_or_its_host_the_command_ends() {
         drop(model.finish());
         std::fs::remove_file(&started).unwrap();
     }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_reader_that_does_not_read_keeps_no_rollout_and_no_signal() {
+    let place = Place::new();
+    let ended = place.file("t.jsonl");
+    let model =
+        ScriptedModel::start([bash("head -c 300000 /dev/zero | tr '\\0' x; RLM_CONTENT=1 RLM_READY=1")]);
+    let mut child =
+        asking(&place, &model, &["run", "--events", "--trajectory", "t.jsonl", "Why?"]).spawn().unwrap();
+    let unread = child.stdout.take().unwrap();
+    let is_over = || std::fs::read_to_string(&ended).is_ok_and(|text| text.contains("\"rollout_ended\""));
+    wait_until("the rollout has ended", is_over);
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    drop(unread);
+    drop(model.finish());
     place.assert_nothing_left();
 }
 

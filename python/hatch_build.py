@@ -20,7 +20,7 @@ CRATES = ("rlm-cli", "rlm-worker-bash", "rlm-worker-python", "rlm-cell-engine")
 
 # The profile of cargo, for wheels that are only tried out.
 PROFILE = "RLM_WHEEL_PROFILE"
-# The oldest glibc that the programs should run with, such as 2.17. Links by zig: needs cargo-zigbuild and ziglang.
+# The oldest glibc that the programs should run with, such as 2.28. Links by zig: needs cargo-zigbuild and ziglang.
 GLIBC = "RLM_WHEEL_GLIBC"
 
 

@@ -496,6 +496,14 @@ def test_names_are_those_that_a_session_can_have() -> None:
         tool(größe)
 
 
+def connected(client: socket.socket, session: Session, body: bytes) -> bytes:
+    """Connects as code in the session does. The request with this body."""
+    variables = session._core.tools.variables()  # type: ignore[union-attr]
+    client.connect(unquote(variables["RLM_ROOT_TOOL_URL"].removeprefix("http+unix://").rpartition("/")[0]))
+    head = f"POST /tools HTTP/1.1\r\nAuthorization: Bearer {variables['RLM_INTERCEPTION_SECRET']}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def test_a_connection_that_sends_on_during_a_call_is_not_read(work: Path) -> None:
     began, go = threading.Event(), threading.Event()
 
@@ -505,14 +513,8 @@ def test_a_connection_that_sends_on_during_a_call_is_not_read(work: Path) -> Non
         return "done"
 
     with Session(work, tools=[slow]) as session:
-        variables = session._core.tools.variables()  # type: ignore[union-attr]
-        path = unquote(variables["RLM_ROOT_TOOL_URL"].removeprefix("http+unix://").rpartition("/")[0])
-        body = b'{"tool_name": "slow", "serialization": "json"}'
-        head = f"POST /tools HTTP/1.1\r\nAuthorization: Bearer {variables['RLM_INTERCEPTION_SECRET']}\r\n"
-        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(path)
-            client.sendall(request)
+            client.sendall(connected(client, session, b'{"tool_name": "slow", "serialization": "json"}'))
             assert began.wait(30)
             client.settimeout(0.5)
             sent = 0
@@ -527,13 +529,8 @@ def test_a_connection_that_sends_on_during_a_call_is_not_read(work: Path) -> Non
 
 def test_many_requests_at_once_on_one_connection_are_all_answered(work: Path) -> None:
     with Session(work, tools=[late]) as session:
-        variables = session._core.tools.variables()  # type: ignore[union-attr]
-        path = unquote(variables["RLM_ROOT_TOOL_URL"].removeprefix("http+unix://").rpartition("/")[0])
-        body = b'{"tool_name": "late", "serialization": "json", "args": [1]}'
-        head = f"POST /tools HTTP/1.1\r\nAuthorization: Bearer {variables['RLM_INTERCEPTION_SECRET']}\r\n"
-        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(path)
+            request = connected(client, session, b'{"tool_name": "late", "serialization": "json", "args": [1]}')
             client.settimeout(30)
             sender = threading.Thread(target=client.sendall, args=(request * 3000,))
             sender.start()

@@ -9,11 +9,15 @@ use rlm_core::sys::pidfd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The process that `RLM_HOST_PID` names.
+/// The process that `RLM_HOST_PID` names, if any.
 #[derive(Debug)]
-pub struct HostProcess {
-    /// None: it had ended before.
-    pidfd: Option<OwnedFd>,
+pub enum HostProcess {
+    /// The variable is not set.
+    None,
+    /// It has ended.
+    Ended,
+    /// It was there when it was looked for: a descriptor of the process.
+    Running(OwnedFd),
 }
 
 /// The variable does not name a process.
@@ -25,26 +29,31 @@ pub struct BadHostPid {
 }
 
 impl HostProcess {
-    /// The process with this id, which may have ended.
+    /// The process of this value of the variable.
     ///
     /// # Errors
     /// [`BadHostPid`].
-    pub fn new(value: &str) -> Result<Self, BadHostPid> {
+    pub fn new(value: Option<&str>) -> Result<Self, BadHostPid> {
+        let Some(value) = value else { return Ok(Self::None) };
         let bad = |reason| BadHostPid { value: value.to_owned(), reason };
         let pid = value.parse::<i32>().ok().filter(|pid| *pid > 0).ok_or_else(|| bad(String::new()))?;
         match pidfd(Pid::from_raw(pid)) {
-            Ok(pidfd) => Ok(Self { pidfd: Some(pidfd) }),
-            Err(Errno::ESRCH) => Ok(Self { pidfd: None }),
+            Ok(pidfd) => Ok(Self::Running(pidfd)),
+            Err(Errno::ESRCH) => Ok(Self::Ended),
             Err(errno) => Err(bad(format!(": {errno}"))),
         }
     }
 
-    /// Completes when it has ended.
+    /// Completes when it has ended: never, if there is none.
     ///
     /// # Panics
     /// Outside a runtime with I/O.
     pub async fn ended(self) {
-        let Some(pidfd) = self.pidfd else { return };
+        let pidfd = match self {
+            Self::None => return std::future::pending().await,
+            Self::Ended => return,
+            Self::Running(pidfd) => pidfd,
+        };
         // SAFETY: the descriptor is open, and stays so: nothing but `watched` owns it.
         let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
         let watched = watched.expect("a runtime with I/O can watch it");

@@ -47,7 +47,7 @@ pub(crate) fn run(
     }
     let mut setup = Setup::new(&settings, environment)?;
     let work = Work::new(options, &settings)?;
-    let host_process = environment.text(HOST_PID)?.map(HostProcess::new).transpose();
+    let host_process = HostProcess::new(environment.text(HOST_PID)?);
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
     hide_from_others()?;
@@ -80,22 +80,11 @@ pub(crate) fn run(
 }
 
 /// Completes once the host process has ended, or nobody reads the events.
-async fn lost(host: Option<HostProcess>, events: Option<Arc<Events>>) {
-    let host_ends = async {
-        match host {
-            Some(host) => host.ended().await,
-            None => std::future::pending().await,
-        }
-    };
-    let events_close = async {
-        match events {
-            Some(events) => events.closed().await,
-            None => std::future::pending().await,
-        }
-    };
+async fn lost(host: HostProcess, events: Option<Arc<Events>>) {
+    let Some(events) = events else { return host.ended().await };
     tokio::select! {
-        () = host_ends => {}
-        () = events_close => {}
+        () = host.ended() => {}
+        () = events.closed() => {}
     }
 }
 

@@ -89,7 +89,7 @@ struct Settings {
     /// Shown at the start where it was made here.
     new_token: Option<Secret>,
     address: ListenAddress,
-    host: Option<HostProcess>,
+    host: HostProcess,
 }
 
 impl Settings {
@@ -98,7 +98,7 @@ impl Settings {
         nix::sys::prctl::set_dumpable(false)
             .context("the process cannot be hidden from others of its user")?;
         let address = arguments.listen_address()?;
-        let host = environment.text(HOST_PID).map(|pid| HostProcess::new(&pid)).transpose()?;
+        let host = HostProcess::new(environment.text(HOST_PID).as_deref())?;
         let tools = tools(arguments, environment)?;
         let prices = arguments.prices.as_deref().map(Prices::read).transpose()?.unwrap_or_default();
         let models = models(arguments, environment)?;
@@ -224,14 +224,8 @@ async fn serve_until_signals(settings: Settings) -> anyhow::Result<()> {
         }
         std::future::pending().await
     };
-    let host_ends = async {
-        match host {
-            Some(host) => host.ended().await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        () = host_ends => {
+        () = host.ended() => {
             tracing::info!("the host has ended");
             Ok(())
         }

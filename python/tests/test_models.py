@@ -334,14 +334,15 @@ def test_every_reply_of_a_function_is_answered(work: Path, how: str) -> None:
 
     words = {
         "dump": "RuntimeError: from the reply",
-        "deep": "Recursion",
+        "deep": "ecursion",
         "cancel": "CancelledError",
         "surrogate": "half ?",
     }
     with Session(work, models=model) as session:
         response = session.execute("llm_batch a", timeout=60)
         assert response.outcome == "ok" and words[how] in response.stdout, response
-    assert len(asked) == 1
+    # From 3.12 on, Python writes the deep one, and `rlm` asks once more for what it cannot read.
+    assert len(asked) == (2 if how == "deep" and sys.version_info >= (3, 12) else 1)
 
 
 def test_a_large_result_passes_as_it_does_without_models(work: Path) -> None:

@@ -21,7 +21,7 @@ from ._server import FunctionServer
 from ._tools import Tool, tools_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
 
 _SECRET = "RLM_CALLBACK_SECRET"
 _MAX_LINE_BYTES = 1 << 30

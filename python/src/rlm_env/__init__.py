@@ -11,6 +11,8 @@ docs/python.md in the project.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._asyncio import AsyncSession
 from ._config import SessionConfig, for_workers
 from ._documents import (
@@ -29,27 +31,29 @@ from ._documents import (
     Usage,
 )
 from ._errors import EndedError, ProtocolError, SessionError, StartError, UsageError
-from ._events import (
-    CallEnded,
-    CallStarted,
-    Event,
-    Message,
-    ModelCall,
-    Output,
-    Result,
-    RolloutEnded,
-    RolloutResult,
-    RolloutStarted,
-    StopReason,
-    SubCall,
-    read_event,
-    read_trajectory,
-)
 from ._models import Budget, ChatModel, Models, Spending
 from ._programs import find_program
-from ._rollouts import Question, Settings, batch, run, stream
 from ._sync import Session
 from ._tools import Tool, tool
+
+if TYPE_CHECKING:
+    from ._events import (
+        CallEnded,
+        CallStarted,
+        Event,
+        Message,
+        ModelCall,
+        Output,
+        Result,
+        RolloutEnded,
+        RolloutResult,
+        RolloutStarted,
+        StopReason,
+        SubCall,
+        read_event,
+        read_trajectory,
+    )
+    from ._rollouts import Question, Settings, batch, run, stream
 
 __all__ = [
     "Answer",
@@ -101,3 +105,15 @@ __all__ = [
     "stream",
     "tool",
 ]
+
+_ROLLOUTS = ("Question", "Settings", "batch", "run", "stream")
+
+
+def __getattr__(name: str) -> Any:
+    """What rollouts need is imported at their first use: sessions do without it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _events, _rollouts
+
+    value = globals()[name] = getattr(_rollouts if name in _ROLLOUTS else _events, name)
+    return value

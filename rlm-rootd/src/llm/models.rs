@@ -287,7 +287,9 @@ fn completions_url(base_url: &str) -> Result<(Url, Option<PathBuf>), String> {
         return Ok((url, endpoint.socket().map(Into::into)));
     }
     // The text itself is not repeated where a key may be in it.
-    let mut url = Url::parse(base_url).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut url = Url::parse(base_url).map_err(|error| {
+        format!("cannot be read: {error}; expected http://… or https://…, up to the version")
+    })?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("begins with {}:, expected http: or https:", url.scheme()));
     }
@@ -309,7 +311,11 @@ mod tests {
         assert_eq!(url("https://host/v1"), expected);
         assert_eq!(url("https://host/v1/"), expected);
         assert_eq!(url("http://host/a?v=2"), Ok("http://host/a/chat/completions?v=2".to_owned()));
-        assert_eq!(url("host/v1"), Err("cannot be read: relative URL without a base".to_owned()));
+        let error = url("host/v1").unwrap_err();
+        assert_eq!(
+            error,
+            "cannot be read: relative URL without a base; expected http://… or https://…, up to the version"
+        );
         assert_eq!(url("host:80/v1"), Err("begins with host:, expected http: or https:".to_owned()));
         let error = url("https://me:secret@host/v1").unwrap_err();
         assert_eq!(error, "has a user name or password in it: give a key instead");

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Response};
 use rlm_core::pickle::Limits;
 use rlm_core::root_tool::client::{Answer, Endpoint, MAX_RESPONSE_BYTES};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply, Serialization};
 use serde_json::Value as Json;
 
-use crate::http_client::{builder, last_cause, read, without_tls};
+use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 use crate::offload::{LARGE_BYTES, LargeWork, value_bytes};
 use crate::tool::{RootTool, ToolError, ToolFuture};
 
@@ -19,7 +19,6 @@ use crate::tool::{RootTool, ToolError, ToolFuture};
 pub(crate) struct CallbackServer {
     endpoint: Endpoint,
     url: String,
-    /// Marked as sensitive, which keeps it out of formatted requests.
     authorization: Option<HeaderValue>,
     client: Client,
 }
@@ -31,14 +30,9 @@ impl CallbackServer {
     /// The fault, as a sentence.
     pub(crate) fn new(url: &str, secret: Option<&str>) -> Result<Self, String> {
         let endpoint = Endpoint::new(url, None).map_err(|error| error.to_string())?;
-        let authorization = match secret.map(|secret| HeaderValue::try_from(format!("Bearer {secret}"))) {
-            None => None,
-            Some(Err(_)) => return Err("the secret has characters that a header cannot hold".to_owned()),
-            Some(Ok(mut value)) => {
-                value.set_sensitive(true);
-                Some(value)
-            }
-        };
+        let authorization = secret.map(bearer).transpose();
+        let authorization =
+            authorization.map_err(|_| "the secret has characters that a header cannot hold".to_owned())?;
         let client = without_tls(builder(endpoint.socket())).build();
         let client = client.map_err(|error| format!("no client can be made: {}", last_cause(&error)))?;
         Ok(Self { url: endpoint.http_url(), endpoint, authorization, client })
@@ -51,7 +45,7 @@ impl CallbackServer {
         }
         let broke =
             |error| format!("the program with this tool, at {}: {}", self.endpoint, last_cause(&error));
-        let response: Response = request.send().await.map_err(broke)?;
+        let response = request.send().await.map_err(broke)?;
         let status = response.status().as_u16();
         let body = read(response, MAX_RESPONSE_BYTES).await.map_err(broke)?;
         let body = body.ok_or_else(|| format!("its result is over {} MiB", MAX_RESPONSE_BYTES >> 20))?;

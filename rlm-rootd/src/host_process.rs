@@ -44,7 +44,7 @@ impl HostProcess {
         }
     }
 
-    /// Completes when it has ended: never, if there is none.
+    /// Completes when the process has ended. Without a process, it never does.
     ///
     /// # Panics
     /// Outside a runtime with I/O.

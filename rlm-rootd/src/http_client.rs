@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::path::Path;
 
+use reqwest::header::{HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
 
@@ -21,6 +22,13 @@ pub(crate) fn builder(socket: Option<&Path>) -> ClientBuilder {
 /// The builder for addresses that begin with `http:`. The certificates of the machine are not needed, and there may be none.
 pub(crate) fn without_tls(builder: ClientBuilder) -> ClientBuilder {
     builder.tls_certs_only([])
+}
+
+/// The value of `Authorization` for a secret. It is marked as sensitive, which keeps it out of formatted requests.
+pub(crate) fn bearer(secret: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Reads a body of at most `most` bytes; None if it is larger.

@@ -141,14 +141,10 @@ impl Batch {
         if let Ok(host) = Arc::try_unwrap(host) {
             close(host).await;
         }
-        let ended = match (ran, events) {
-            (ran, None) => ran?,
-            (Err(error), _) => return Err(error),
-            (Ok(ended), Some(events)) => {
-                events.finish(&mut requests).await?;
-                ended
-            }
-        };
+        let ended = ran?;
+        if let Some(events) = &events {
+            events.finish(&mut requests).await?;
+        }
         summary.not_started = ended.not_started;
         crate::tell(summary.text(&progress.tally(), begun.elapsed()));
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))

@@ -118,22 +118,21 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
         (false, asked_for) => Err(none_of(asked_for, &others)),
         (true, None) if !others.is_empty() => {
             others.extend(wanted);
-            let ids: Vec<_> = others.iter().map(|id| text::word(id)).collect();
-            bail!(
-                "RLMLogger has a file for each rollout: choose one with --rollout ({})",
-                listed(&ids, MAX_LISTED)
-            )
+            bail!("RLMLogger has a file for each rollout: choose one with --rollout ({})", shown_ids(&others))
         }
         _ => output.write_all(&log).and_then(|()| output.flush()).context("cannot write to standard output"),
     }
+}
+
+fn shown_ids(ids: &[String]) -> String {
+    listed(&ids.iter().map(|id| text::word(id)).collect::<Vec<_>>(), MAX_LISTED)
 }
 
 /// The error for a file that does not have what was asked for.
 fn none_of(asked_for: Option<&str>, others: &[String]) -> anyhow::Error {
     match asked_for {
         Some(id) if !others.is_empty() => {
-            let ids: Vec<_> = others.iter().map(|id| text::word(id)).collect();
-            anyhow::anyhow!("no rollout `{}`: the file has {}", text::word(id), listed(&ids, MAX_LISTED))
+            anyhow::anyhow!("no rollout `{}`: the file has {}", text::word(id), shown_ids(others))
         }
         _ => anyhow::anyhow!("no rollout in the file"),
     }

@@ -132,7 +132,7 @@ pub struct ModelCall {
     pub seconds: f64,
     /// Why there is no reply.
     pub error: Option<String>,
-    /// What the server added to the reply, such as `logprobs` and `token_ids`; an object.
+    /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.
     #[serde(default)]
     pub extra: Option<Json>,
 }

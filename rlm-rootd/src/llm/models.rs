@@ -17,7 +17,7 @@ use super::key::Key;
 use super::proxy::Proxy;
 use super::reply::Reply;
 use super::retry::{Retries, retry_after};
-use crate::http_client::{builder, last_cause, read, without_tls};
+use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
@@ -93,7 +93,6 @@ pub enum ModelsError {
 pub struct Models {
     config: ModelsConfig,
     url: Url,
-    /// Marked as sensitive, which keeps it out of formatted requests.
     authorization: Option<HeaderValue>,
     client: Client,
     /// One permit per request under way.
@@ -132,7 +131,8 @@ impl Models {
             return Err(ModelsError::NoParallelism);
         }
         let (url, socket) = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
-        let authorization = config.key.as_ref().map(authorization).transpose()?;
+        let authorization = config.key.as_ref().map(|key| bearer(key.reveal())).transpose();
+        let authorization = authorization.map_err(|_| ModelsError::Key)?;
         let mut client = builder(socket.as_deref()).connect_timeout(config.connect_timeout);
         if socket.is_none() {
             client = client.timeout(config.timeout);
@@ -269,13 +269,6 @@ fn error_text(json: &Json) -> Option<String> {
         Json::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     }
-}
-
-fn authorization(key: &Key) -> Result<HeaderValue, ModelsError> {
-    let mut value =
-        HeaderValue::from_str(&format!("Bearer {}", key.reveal())).map_err(|_| ModelsError::Key)?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 /// The address of requests, and the Unix socket that they go to.

@@ -30,7 +30,7 @@ pub struct SubCallRecord<'a> {
     pub messages: &'a [Json],
     /// The message of the reply.
     pub reply: Option<&'a Json>,
-    /// What the server added to the reply: an object of `logprobs`, `token_ids`, …
+    /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.
     pub extra: Option<&'a Json>,
     /// The error in place of a reply.
     pub error: Option<&'a SubCallError>,

@@ -71,7 +71,7 @@ pub struct ChatReply {
     pub message: Json,
     /// The reason why it ended: `stop`, `tool_calls`, `length`, …
     pub finish_reason: Option<String>,
-    /// What the server added: an object of `logprobs`, `token_ids`, …
+    /// An object of the fields that the server added, such as `logprobs` and `token_ids`.
     pub extra: Option<Json>,
     /// Tokens that the ledger was charged, failed attempts included.
     pub usage: Usage,

@@ -56,16 +56,18 @@ impl<W: Write> Log<'_, W> {
             Event::RolloutStarted(started) => self.start(time, &started)?,
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 self.close()?;
+                let response = said(&message.message);
+                let reply = json!({"role": "assistant", "content": response});
                 self.open = Some(Iteration {
                     prompt: self.messages.clone(),
-                    response: said(&message.message),
+                    response,
                     blocks: Vec::new(),
                     running: Vec::new(),
                     answer: Json::Null,
                     began: self.began,
                     ended: time,
                 });
-                self.messages.push(json!({"role": "assistant", "content": said(&message.message)}));
+                self.messages.push(reply);
             }
             Event::Message(message) => {
                 let role = if message.kind == MessageKind::System { "system" } else { "user" };

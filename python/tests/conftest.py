@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.server
+import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +150,26 @@ def hang(language: str) -> str:
 
 def ended(response: Response) -> tuple[str, str]:
     return response.outcome, response.state
+
+
+@contextmanager
+def json_server(reply: Callable[[str, Any, Any], tuple[int, Any]]) -> Iterator[str]:
+    """A server on loopback that answers with JSON: `reply(path, headers, body)` gives the status and the document."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, document = reply(self.path, self.headers, body)
+            text = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_server
 from rlm_env import (
     AsyncSession,
     Budget,
@@ -138,25 +137,14 @@ def server() -> Iterator[Any]:
     """A server of models on loopback, which notes its requests."""
     requests: list[Any] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            requests.append((self.headers["authorization"], body))
-            usage = {"prompt_tokens": 3, "completion_tokens": 1}
-            message = {"role": "assistant", "content": "served"}
-            reply = json.dumps({"choices": [{"message": message}], "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(reply)))
-            self.end_headers()
-            self.wfile.write(reply)
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        requests.append((headers["authorization"], body))
+        usage = {"prompt_tokens": 3, "completion_tokens": 1}
+        message = {"role": "assistant", "content": "served"}
+        return 200, {"choices": [{"message": message}], "usage": usage}
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1", requests
-        server.shutdown()
+    with json_server(reply) as url:
+        yield f"{url}/v1", requests
 
 
 def test_a_server_gets_the_key_and_the_session_does_not(start: Any, language: str, server: Any) -> None:

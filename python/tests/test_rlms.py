@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
 import json
 import subprocess
 import threading
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from conftest import json_server
 
 pytest.importorskip("rlm", reason="rlms is not installed")
 
@@ -227,27 +228,15 @@ def proxy() -> Iterator[tuple[str, list[Any]]]:
     """The proxy of a training environment: its two routes."""
     asked: list[Any] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            asked.append((self.path, body))
-            reply: dict[str, Any] = {"response": f"to {body.get('prompt')}"}
-            if "prompts" in body:
-                reply = {"responses": [f"to {prompt}" for prompt in body["prompts"]]}
-            status = 413 if "too large" in str(body) else 200
-            text = json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append((path, body))
+        reply: dict[str, Any] = {"response": f"to {body.get('prompt')}"}
+        if "prompts" in body:
+            reply = {"responses": [f"to {prompt}" for prompt in body["prompts"]]}
+        return 413 if "too large" in str(body) else 200, reply
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
+    with json_server(reply) as url:
+        yield url, asked
 
 
 def test_the_backend_of_the_training_package(proxy: tuple[str, list[Any]]) -> None:

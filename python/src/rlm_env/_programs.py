@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from ._errors import StartError
 
 DIRECTORY = "RLM_BIN_DIR"
 """Names a directory of programs to use in place of the package's, such as a checkout's `target/release`."""
@@ -29,6 +34,36 @@ def find_program(name: str) -> Path:
             )
         )
     return program
+
+
+SECRET_VARIABLE = "RLM_CALLBACK_SECRET"
+"""Tells `rlm` the secret of the functions of this program."""
+
+_LOG_TAIL_BYTES = 4096
+
+
+def start_rlm(arguments: list[str], environment: Mapping[str, str], log_path: str) -> subprocess.Popen[bytes]:
+    """Starts the command `rlm`, which ends with this program. Raises StartError."""
+    try:
+        with open(log_path, "wb") as log:
+            return subprocess.Popen(
+                [find_program("rlm"), *arguments],
+                env={**os.environ, **environment, "RLM_HOST_PID": str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C at our terminal is for us
+            )
+    except OSError as error:
+        raise StartError(f"cannot start rlm {arguments[0]}: {error}") from error
+
+
+def log_tail(log_path: str) -> str:
+    """The last words in a log of `rlm`. Empty if there are none."""
+    with suppress(OSError), open(log_path, "rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
+        return log.read().decode(errors="replace").strip()
+    return ""
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,12 +170,10 @@ class Cells:
             return  # the code has broken its interpreter; the next cell tells
         self.variables = {}
         for name, (is_plain, is_whole, text) in json.loads(ast.literal_eval(response.result)).items():
-            try:
-                self.variables[name] = ast.literal_eval(text) if is_plain and is_whole else _Shown(text)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                self.variables[name] = _Shown(text)
-            if is_plain and isinstance(self.variables[name], _Shown):
-                self.variables[name] = text
+            self.variables[name] = text if is_plain else _Shown(text)
+            if is_plain and is_whole:
+                with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                    self.variables[name] = ast.literal_eval(text)
 
 
 def function_tool(name: str, function: Callable[..., Any]) -> Tool[..., Any]:

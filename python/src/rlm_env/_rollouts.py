@@ -16,16 +16,14 @@ from ._errors import EndedError, StartError
 from ._events import Event, Result, RolloutResult, read_event
 from ._files import PrivateDirectory
 from ._models import ChatModel, name_of
-from ._programs import find_program
+from ._programs import SECRET_VARIABLE, log_tail, start_rlm
 from ._server import FunctionServer
 from ._tools import Tool, tools_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
 
-_SECRET = "RLM_CALLBACK_SECRET"
 _MAX_LINE_BYTES = 1 << 30
-_LOG_TAIL_BYTES = 4096
 _END_LIMIT = 10.0
 
 Path = Union[str, "os.PathLike[str]"]
@@ -88,8 +86,7 @@ class Question:
         if self.id is not None:
             document["id"] = self.id
         if self.context is not None:
-            paths = [self.context] if isinstance(self.context, (str, os.PathLike)) else self.context
-            document["context"] = [os.path.abspath(path) for path in paths]
+            document["context"] = _absolute(self.context)
         if self.context_text is not None:
             document["context_text"] = self.context_text
         if self.context_json is not None:
@@ -190,11 +187,9 @@ async def stream(
     if resume is not None:
         arguments += [f"--results={os.path.abspath(resume)}", "--resume"]
     if context is not None:
-        paths = [context] if isinstance(context, (str, os.PathLike)) else context
-        arguments += [f"--context={os.path.abspath(path)}" for path in paths]
+        arguments += [f"--context={path}" for path in _absolute(context)]
     if not asked:
         return
-    settings = {name: value for name, value in settings.items() if value is not None}  # type: ignore[assignment]
     async with AsyncExitStack() as stack:
         try:
             directory = PrivateDirectory()
@@ -210,14 +205,14 @@ async def stream(
                 arguments.append(f"{flag}={which if isinstance(which, str) else name_of(which)}")
         for name in functions:
             prefix = "--" if name == "model" else "--sub-"
-            arguments += [f"{prefix}base-url={server.model_url(name)}", f"{prefix}api-key-env={_SECRET}"]
-        if "model" in functions and "sub_model" not in functions and "sub_base_url" not in settings:
+            arguments += [f"{prefix}base-url={server.model_url(name)}", f"{prefix}api-key-env={SECRET_VARIABLE}"]
+        if "model" in functions and "sub_model" not in functions and settings.get("sub_base_url") is None:
             # Whatever the environment says: sub-calls go there, too.
-            arguments += [f"--sub-base-url={server.model_url('model')}", f"--sub-api-key-env={_SECRET}"]
+            arguments += [f"--sub-base-url={server.model_url('model')}", f"--sub-api-key-env={SECRET_VARIABLE}"]
         if server.tools:
             arguments += [
                 "--tools",
-                _write(directory, "tools.json", json.dumps({"tool": server.declarations(_SECRET)})),
+                _write(directory, "tools.json", json.dumps({"tool": server.declarations()})),
             ]
         lines = "".join(f"{one.line()}\n" for one in asked)
         arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
@@ -258,6 +253,11 @@ def _questions(given: str | Question | Iterable[str | Question]) -> list[Questio
     return questions
 
 
+def _absolute(paths: Path | Iterable[Path]) -> list[str]:
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    return [os.path.abspath(path) for path in given]
+
+
 def _flags(settings: Mapping[str, Any]) -> list[str]:
     unknown = set(settings) - Settings.__annotations__.keys()
     if unknown:
@@ -286,18 +286,8 @@ class _Process:
         """It has no more work, and ends by itself."""
         self._log = os.path.join(directory.path, "log")
         self._transport: asyncio.ReadTransport | None = None
-        try:
-            with open(self._log, "wb") as log:
-                self._process = subprocess.Popen(
-                    [find_program("rlm"), "run", "--events", "--quiet", *arguments],
-                    env={**os.environ, _SECRET: secret, "RLM_HOST_PID": str(os.getpid())},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C at our terminal is for us
-                )
-        except OSError as error:
-            raise StartError(f"cannot start rlm run: {error}") from error
+        command = ["run", "--events", "--quiet", *arguments]
+        self._process = start_rlm(command, {SECRET_VARIABLE: secret}, self._log)
 
     async def lines(self) -> asyncio.StreamReader:
         reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
@@ -323,9 +313,7 @@ class _Process:
     async def error(self, left: int) -> Exception:
         """Why it has ended, where rollouts are left without a result."""
         status = await asyncio.to_thread(self._wait)
-        with open(self._log, "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
-            said = log.read().decode(errors="replace").strip().removeprefix("rlm: ")
+        said = log_tail(self._log).removeprefix("rlm: ")
         if status == 2:
             return StartError(said)
         words = f"signal {Signals(-status).name}" if status < 0 else f"status {status}"

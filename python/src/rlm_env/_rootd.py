@@ -11,31 +11,27 @@ import secrets
 import select
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 from ._errors import EndedError, StartError
 from ._models import Models, Spending
-from ._programs import find_program
+from ._programs import SECRET_VARIABLE, log_tail, start_rlm
 
 _ROLLOUT = "session"
 _LIMIT = 30.0
 _LAST_LIMIT = 2.0
-_LOG_TAIL_BYTES = 2048
 
 
 class Rootd:
     """The endpoint of one session. It ends with this program, however that ends."""
-
-    SECRET = "RLM_CALLBACK_SECRET"
-    """The variable with the secret of the functions that it calls."""
 
     def __init__(self, models: Models, directory: str) -> None:
         self.variables: dict[str, str] = {}
         """The worker's variables that declare its tools."""
         self._models = models
         self._directory = directory
+        self._log = os.path.join(directory, "rlm_rootd.log")
         self._token = secrets.token_hex(16)
         self._url = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,37 +55,28 @@ class Rootd:
         if key is None:
             key = os.environ.get("RLM_API_KEY") or os.environ.get("OPENAI_API_KEY")
         arguments = [f"--base-url={base_url}", f"--model={models.name}", "--admin-token-env=RLM_ADMIN_TOKEN"]
-        environment = {"RUST_LOG": "warn", **os.environ, self.SECRET: secret}
-        environment |= {"RLM_ADMIN_TOKEN": self._token, "RLM_HOST_PID": str(os.getpid())}
+        environment = {SECRET_VARIABLE: secret, "RLM_ADMIN_TOKEN": self._token}
+        environment["RUST_LOG"] = os.environ.get("RUST_LOG", "warn")
         if key:
             environment["RLM_API_KEY"] = key
             arguments += ["--api-key-env", "RLM_API_KEY"]
         if models.prices is not None:
             arguments.append(f"--prices={os.fspath(models.prices)}")
+        file = os.path.join(self._directory, "tools.json")
         try:
-            program = find_program("rlm")
-            file = os.path.join(self._directory, "tools.json")
             with open(file, "w", encoding="utf-8") as output:
                 json.dump({"tool": tools}, output)
-            with open(os.path.join(self._directory, "rlm_rootd.log"), "wb") as log:
-                process = self._process = subprocess.Popen(
-                    [program, "rootd", "--tools", file, *arguments],
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C at our terminal is for us
-                )
         except OSError as error:
-            raise StartError(f"cannot start rlm rootd: {error}") from error
+            raise StartError(f"cannot write to the control directory {self._directory}: {error}") from error
+        process = self._process = start_rlm(["rootd", "--tools", file, *arguments], environment, self._log)
         if self._is_closed:
             # `kill` may have come before there was a process.
             self.kill()
         assert process.stdout is not None
-        with process.stdout as output:
+        with process.stdout as ready:
             poll = select.poll()
-            poll.register(output, select.POLLIN)
-            line = output.readline() if poll.poll(_LIMIT * 1000) else b""
+            poll.register(ready, select.POLLIN)
+            line = ready.readline() if poll.poll(_LIMIT * 1000) else b""
         if not line:
             self.kill()
             raise StartError(f"rlm rootd ended before it was ready: {self._log_tail()}")
@@ -167,7 +154,4 @@ class Rootd:
         return reply
 
     def _log_tail(self) -> str:
-        with suppress(OSError), open(os.path.join(self._directory, "rlm_rootd.log"), "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace").strip().removeprefix("rlm-rootd: ")
-        return "it said nothing"
+        return log_tail(self._log).removeprefix("rlm-rootd: ") or "it said nothing"

@@ -27,6 +27,7 @@ from urllib.parse import quote
 from . import _pickle
 from ._errors import StartError
 from ._models import ChatModel, Models, completion, read_request
+from ._programs import SECRET_VARIABLE
 from ._rootd import Rootd
 from ._tools import Tool, is_async
 
@@ -89,15 +90,15 @@ class FunctionServer:
         """The base URL of a model."""
         return f"{self.url}/{name}/v1"
 
-    def declarations(self, secret_env: str) -> list[dict[str, Any]]:
-        """The tools, as a file of `rlm` declares them. The variable holds the secret."""
+    def declarations(self) -> list[dict[str, Any]]:
+        """The tools, as a file of `rlm` declares them."""
         return [
             {
                 "name": tool.name,
                 "description": tool.description,
                 "parameters": tool.schema,
                 "url": f"{self.url}/tools",
-                "secret_env": secret_env,
+                "secret_env": SECRET_VARIABLE,
             }
             for tool in self.tools.values()
         ]
@@ -228,7 +229,7 @@ class ToolServer(FunctionServer):
         """Listens, and starts the endpoint. Raises StartError."""
         await super().start()
         if (rootd := self.rootd) is not None:
-            declarations, base_url = self.declarations(Rootd.SECRET), self.model_url("model")
+            declarations, base_url = self.declarations(), self.model_url("model")
             try:
                 await self.threads.run(lambda: rootd.start(declarations, base_url, self.secret, self.longest))
             except _Raised as raised:

@@ -198,7 +198,11 @@ def main() -> None:
         )
     )
     rows.append(
-        ("the same, a plain function in a thread", pair(awaited(echo), awaited(lambda: tool_in_python("plain"))), "")
+        (
+            "the same, a plain function in a thread",
+            pair(awaited(echo), awaited(lambda: tool_in_python("plain"))),
+            "<= 2",
+        )
     )
     rows.append(
         (

@@ -415,3 +415,40 @@ def test_sessions_with_tools_leave_no_threads(work: Path) -> None:
             end(session)
             del session
         assert wait_for_threads("rlm-tool") == wait_for_threads("rlm-tools") == 0
+
+
+def test_few_descriptors_are_a_start_error_and_leave_nothing(work: Path, tmp_path: Path) -> None:
+    program = f"""
+import asyncio, os, resource
+from rlm_env import AsyncSession, Session, StartError
+
+def double(number: int) -> int:
+    return 2 * number
+
+async def start(tools):
+    async with AsyncSession({str(work)!r}, tools=tools):
+        pass
+
+def starts(limit, kind, tools):
+    loop = asyncio.new_event_loop()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, 4096))
+    try:
+        if kind is Session:
+            Session({str(work)!r}, tools=tools).start()
+        else:
+            loop.run_until_complete(start(tools))
+    except StartError:
+        pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
+        loop.close()
+
+for kind in (Session, AsyncSession):
+    for tools in ([], [double]):
+        for spare in range(12):
+            starts(len(os.listdir("/proc/self/fd")) + 3 + spare, kind, tools)
+Session({str(work)!r}).start().close()
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=100)
+    assert list(tmp_path.iterdir()) == [work]

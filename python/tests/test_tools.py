@@ -527,16 +527,88 @@ def test_a_connection_that_sends_on_during_a_call_is_not_read(work: Path) -> Non
             assert client.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_many_requests_at_once_on_one_connection_are_all_answered(work: Path) -> None:
-    with Session(work, tools=[late]) as session:
+@pytest.mark.parametrize("function", [late, echo])
+def test_many_requests_at_once_on_one_connection_are_all_answered(function: Any, work: Path) -> None:
+    with Session(work, tools=[function]) as session:
         with socket.socket(socket.AF_UNIX) as client:
-            request = connected(client, session, b'{"tool_name": "late", "serialization": "json", "args": [1]}')
+            name = function.__name__
+            call = f'{{"tool_name": "{name}", "serialization": "json", "args": [%d]}}'
+            requests = [connected(client, session, (call % 0).encode())]
+            head = requests[0].partition(b"Content-Length: ")[0]
+            for number in range(1, 3000):
+                body = (call % number).encode()
+                requests.append(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
             client.settimeout(30)
-            sender = threading.Thread(target=client.sendall, args=(request * 3000,))
+            sender = threading.Thread(target=client.sendall, args=(b"".join(requests),))
             sender.start()
             got = b""
-            while got.count(b'{"result": 1}') < 3000:
+            while got.count(b'{"result": ') < 3000 or not got.endswith(b"}"):
                 piece = client.recv(1 << 16)
                 assert piece, got[-200:]
                 got += piece
             sender.join()
+            results = [int(part.partition(b"}")[0]) for part in got.split(b'{"result": ')[1:]]
+            assert results == list(range(3000))
+
+
+def test_a_reply_waits_for_its_reader(work: Path) -> None:
+    size = 8 << 20
+
+    def large(letter: str) -> str:
+        return letter * size
+
+    with Session(work, tools=[large]) as session:
+        with socket.socket(socket.AF_UNIX) as client:
+            call = '{"tool_name": "large", "serialization": "json", "args": ["%s"]}'
+            request = connected(client, session, (call % "a").encode())
+            client.settimeout(30)
+            client.sendall(request + request.replace(b'"a"', b'"b"'))
+            got = bytearray()
+            while len(got) < 2 * size or not got.endswith(b"}"):
+                piece = client.recv(10_000)
+                assert piece
+                got += piece
+            first, second = bytes(got).split(b'{"result": ')[1:]
+            assert first.startswith(b'"' + b"a" * size + b'"}') and second == b'"' + b"b" * size + b'"}'
+
+
+def test_a_reply_to_nobody_goes_nowhere(work: Path) -> None:
+    began, go = threading.Semaphore(0), threading.Event()
+
+    def slow(number: int) -> int:
+        began.release()
+        go.wait(30)
+        return number
+
+    with Session(work, tools=[slow, late]) as session:
+        call = b'{"tool_name": "slow", "serialization": "json", "args": [1]}'
+        for _ in range(10):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.sendall(connected(client, session, call))
+                assert began.acquire(timeout=30)
+        # Connections that come after those may have their descriptors.
+        with socket.socket(socket.AF_UNIX) as client:
+            request = connected(client, session, b'{"tool_name": "late", "serialization": "json", "args": [2]}')
+            assert session.execute("late on").stdout == "on\n"
+            go.set()
+            client.sendall(request)
+            client.settimeout(30)
+            got = b""
+            while not got.endswith(b'{"result": 2}'):
+                got += client.recv(1000)
+            assert got.count(b"HTTP/1.1") == 1
+
+
+def test_a_plain_function_may_return_something_to_await(start: Any, language: str) -> None:
+    def later(value: int) -> Any:
+        return late(value)
+
+    def fails() -> Any:
+        async def fail() -> None:
+            raise KeyError("later")
+
+        return fail()
+
+    with start(later, fails) as session:
+        assert call(session, "later(5)" if language == "python" else "later 5") == "5\n"
+        assert call(session, "fails()" if language == "python" else "fails") == "KeyError: 'later'\n"

@@ -72,6 +72,9 @@ class _HostDirectory:
                 lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             except FileNotFoundError:
                 continue  # another host has just taken it for an orphan
+            except OSError:
+                os.rmdir(path)
+                raise
             if _take(lock):
                 os.write(lock, f"{os.getpid()}\n".encode())
                 return cls(path, lock)
@@ -130,10 +133,12 @@ def _remove_if_orphan(path: str) -> None:
 
 
 def _remove_locked(path: str) -> None:
-    """Removes the directory of a host whose lock the caller has. The lock's file goes last."""
+    """Removes the directory of a host whose lock the caller has. The lock's file goes last: without it nobody would."""
     for name in os.listdir(path):
         if name != _LOCK:
             _remove_tree(os.path.join(path, name))
+            if os.path.lexists(os.path.join(path, name)):
+                return
     os.unlink(os.path.join(path, _LOCK))
     os.rmdir(path)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextvars
+import functools
 import hmac
 import json
 import os
@@ -45,6 +46,11 @@ _CALL_LIMIT = 300.0
 """Seconds of a call of a tool without a limit of its own."""
 _MARGIN = 5.0
 _to_json = json.JSONEncoder().encode
+
+_Reply = tuple[int, Mapping[str, Any]]
+"""A status, and the body."""
+_PlainReply = _Reply | Coroutine[Any, Any, _Reply]
+"""The same of a plain function, which may return something to await."""
 
 
 class FunctionServer:
@@ -135,18 +141,29 @@ class FunctionServer:
         if self._socket is not None:
             self._socket.close()
 
-    async def answer(self, path: str, body: bytes) -> tuple[int, Mapping[str, Any]]:
-        """The status and the reply to a request."""
+    def answer(self, path: str, body: bytes) -> _Reply | Coroutine[Any, Any, _Reply] | Callable[[], _PlainReply]:
+        """The reply to a request, or what gives it: a coroutine, or a function for a thread."""
         model = self.models.get(path.removeprefix("/").removesuffix("/v1/chat/completions"))
-        return await (self._call(body) if model is None else self._ask(model, body))
+        if model is not None:
+            return self._ask(model, body)
+        if len(body) > _LARGE_BODY:
+            return self._decode(body)
+        try:
+            call = _read_call(body)
+        except ValueError as error:
+            return 400, {"error": str(error)}
+        tool = self.tools.get(call.name)
+        if tool is None or tool.is_async or tool.timeout is not None:
+            return self._call(call)
+        return lambda: self._call_plain(tool, call)
 
-    def cancelled(self, path: str) -> tuple[int, Mapping[str, Any]]:
+    def cancelled(self, path: str) -> _Reply:
         """The reply to a request whose function has cancelled itself."""
         if path == "/tools":
             return 500, {"error": "CancelledError: the tool cancelled its call"}
         return 400, {"error": {"message": "CancelledError: the model cancelled its request"}}
 
-    async def _ask(self, model: ChatModel, body: bytes) -> tuple[int, Mapping[str, Any]]:
+    async def _ask(self, model: ChatModel, body: bytes) -> _Reply:
         try:
             messages, tools, sampling = read_request(body)
             return 200, completion(await self._run(model, is_async(model), messages, tools, **sampling))
@@ -157,32 +174,29 @@ class FunctionServer:
         # Not a status on which it is asked again: the function retries where that helps.
         return 400, {"error": {"message": message}}
 
-    async def _call(self, body: bytes) -> tuple[int, Mapping[str, Any]]:
+    async def _decode(self, body: bytes) -> _Reply:
         try:
-            # Large ones take a while, in which the loop must go on.
-            call = await self.threads.run(lambda: _read_call(body)) if len(body) > _LARGE_BODY else _read_call(body)
+            # In a thread: it takes a while, in which the loop must go on.
+            call = await self.threads.run(lambda: _read_call(body))
         except _Raised as raised:
             return 400, {"error": str(raised.error)}
-        except ValueError as error:
-            return 400, {"error": str(error)}
+        return await self._call(call)
+
+    async def _call(self, call: _Call) -> _Reply:
         tool = self.tools.get(call.name)
         if tool is None:
             return 404, {"error": f"there is no tool {call.name}: expected one of {', '.join(self.tools)}"}
+        return await _reply(tool, call, self._limited(tool, call))
+
+    def _call_plain(self, tool: Tool[..., Any], call: _Call) -> _PlainReply:
+        """Calls a plain function without a limit. In a thread, with no task on the loop, which would cost as much."""
         try:
-            result = await self._limited(tool, call)
-        except _Raised as raised:
-            if isinstance(raised.error, TypeError):
-                try:
-                    tool.signature.bind(*call.args, **call.kwargs)
-                except TypeError as error:
-                    return 400, {"error": f"TypeError: {tool.name}(): {error}; it is {tool.name}{tool.signature}"}
-            return 500, {"error": _words(raised.error)}
-        try:
-            return 200, _encode(result, call.serialization)
-        except _pickle.Unsendable as error:
-            return 500, {"error": f"TypeError: the tool {tool.name} returned something else: {error}"}
-        except Exception as error:  # of an iterator of the result's own
-            return 500, {"error": f"the result of the tool {tool.name} cannot be sent: {_words(error)}"}
+            result = tool.function(*call.args, **call.kwargs)
+            if isinstance(result, Awaitable):
+                return _reply(tool, call, self._run(lambda: result, True))
+        except BaseException as error:
+            return _failure(tool, call, error)
+        return _success(tool, call, result)
 
     async def _limited(self, tool: Tool[..., Any], call: _Call) -> Any:
         running = self._run(tool.function, tool.is_async, *call.args, **call.kwargs)
@@ -215,6 +229,31 @@ class _Raised(Exception):
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
+
+
+async def _reply(tool: Tool[..., Any], call: _Call, running: Coroutine[Any, Any, Any]) -> _Reply:
+    try:
+        return _success(tool, call, await running)
+    except _Raised as raised:
+        return _failure(tool, call, raised.error)
+
+
+def _success(tool: Tool[..., Any], call: _Call, result: object) -> _Reply:
+    try:
+        return 200, _encode(result, call.serialization)
+    except _pickle.Unsendable as error:
+        return 500, {"error": f"TypeError: the tool {tool.name} returned something else: {error}"}
+    except Exception as error:  # of an iterator of the result's own
+        return 500, {"error": f"the result of the tool {tool.name} cannot be sent: {_words(error)}"}
+
+
+def _failure(tool: Tool[..., Any], call: _Call, error: BaseException) -> _Reply:
+    if isinstance(error, TypeError):
+        try:
+            tool.signature.bind(*call.args, **call.kwargs)
+        except TypeError as misfit:
+            return 400, {"error": f"TypeError: {tool.name}(): {misfit}; it is {tool.name}{tool.signature}"}
+    return 500, {"error": _words(error)}
 
 
 class ToolServer(FunctionServer):
@@ -267,7 +306,10 @@ class ThreadedToolServer:
     """The same for synchronous code: its event loop has a thread of its own."""
 
     def __init__(self, tools: Mapping[str, Tool[..., Any]], models: Models | None, directory: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        try:
+            self._loop = asyncio.new_event_loop()
+        except OSError as error:
+            raise StartError(f"cannot make an event loop for the session's tools: {error}") from error
         self._server = ToolServer(tools, models, directory)
         self.rootd = self._server.rootd
         self._thread = threading.Thread(target=self._loop.run_forever, name="rlm-tools", daemon=True)
@@ -378,6 +420,8 @@ class _Connection(asyncio.Protocol):
         self._length: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
+        self._lock = threading.Lock()
+        """Held while a thread writes, and while the transport goes: the socket is open in between."""
         self._is_ended = self._is_refused = self._is_busy = self._is_paused = False
         self._head = b""
         self._head_length = 0
@@ -388,7 +432,8 @@ class _Connection(asyncio.Protocol):
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        with self._lock:
+            self._transport = None
         self._server.connections.discard(self)
         self.end()
 
@@ -411,8 +456,11 @@ class _Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _advance(self) -> None:
-        if self._is_busy:
+        if self._is_busy or self._is_ended:
             return
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
         if self._length is None:
             end = self._buffer.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
             if end < 0:
@@ -433,7 +481,15 @@ class _Connection(asyncio.Protocol):
         del self._buffer[: self._length]
         self._length = None
         self._is_busy = True
-        task = self._server.context.copy().run(_start, self._loop, self._answer(self._path, body))
+        context = self._server.context.copy()
+        answer = self._server.answer(self._path, body)
+        if callable(answer):
+            self._server.threads.start(functools.partial(context.run, answer), self._reply_in_thread)
+        else:
+            context.run(self._begin, answer)
+
+    def _begin(self, answer: _PlainReply) -> None:
+        task = _start(self._loop, self._answer(answer))
         if not task.done():
             self._task = task
 
@@ -457,19 +513,43 @@ class _Connection(asyncio.Protocol):
             return True
         return False
 
-    async def _answer(self, path: str, body: bytes) -> None:
+    async def _answer(self, answer: _PlainReply) -> None:
         try:
-            status, reply = await self._server.answer(path, body)
+            reply = answer if isinstance(answer, tuple) else await answer
         except asyncio.CancelledError:
             if self._is_ended:
                 raise
-            status, reply = self._server.cancelled(path)
+            reply = self._server.cancelled(self._path)
         finally:
-            self._task, self._is_busy = None, False
-        self._send(status, reply)
-        if self._is_paused and self._transport is not None:
-            self._is_paused = False
-            self._transport.resume_reading()
+            self._task = None
+        self._end_call(_message(*reply))
+
+    def _reply_in_thread(self, outcome: _Outcome) -> None:
+        """Writes a reply at once: the loop would have to wake up for it first."""
+        answer = outcome[0]
+        if not isinstance(answer, tuple):
+            self._loop.call_soon_threadsafe(self._begin, answer)
+            return
+        message = memoryview(_message(*answer))
+        with self._lock:
+            transport = self._transport
+            if transport is None:
+                return
+            if not transport.get_write_buffer_size():
+                with suppress(OSError):
+                    message = message[os.write(transport.get_extra_info("socket").fileno(), message) :]
+        if message:
+            self._loop.call_soon_threadsafe(self._end_call, message)
+            return
+        self._is_busy = False
+        if self._buffer:
+            self._loop.call_soon_threadsafe(self._advance)
+
+    def _end_call(self, rest: bytes | memoryview) -> None:
+        """Writes the rest of a reply, and goes on with what has come since."""
+        self._is_busy = False
+        if self._transport is not None:
+            self._transport.write(rest)
         if self._buffer:
             # Not at once: a task may have begun in this very call.
             self._loop.call_soon(self._advance)
@@ -478,19 +558,18 @@ class _Connection(asyncio.Protocol):
         """Refuses a request without its body, which the other side may still be sending."""
         self._is_refused = True
         self._buffer.clear()
-        self._send(status, {"error": error}, "Connection: close\r\n")
         if self._transport is not None:
+            self._transport.write(_message(status, {"error": error}, "Connection: close\r\n"))
             self._loop.call_later(_REFUSED_TIME, self._transport.abort)
 
-    def _send(self, status: int, reply: Mapping[str, Any], header: str = "") -> None:
-        if self._transport is None:
-            return
-        body = _to_json(reply)
-        reason = _REASONS.get(status, "Internal Server Error")
-        self._transport.write(
-            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{header}"
-            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
+
+def _message(status: int, reply: Mapping[str, Any], header: str = "") -> bytes:
+    body = _to_json(reply)
+    reason = _REASONS.get(status, "Internal Server Error")
+    return (
+        f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{header}"
+        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
 
 
 if sys.version_info >= (3, 12):
@@ -505,29 +584,35 @@ else:
         return loop.create_task(coroutine)
 
 
-_Task = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+_Outcome = tuple[Any, "BaseException | None"]
+_Work = tuple[Callable[[], Any], Callable[[_Outcome], object]]
 
 
 class _Threads:
     """Daemon threads, used again: one that never returns keeps nothing from ending, and none waits for another."""
 
     def __init__(self) -> None:
-        self._idle: list[queue.SimpleQueue[_Task | None]] = []
+        self._idle: list[queue.SimpleQueue[_Work | None]] = []
         self._is_closed = False
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """Runs a function in a thread. If this is cancelled, its result is dropped."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        try:
-            tasks = self._idle.pop()
-        except IndexError:
-            tasks = queue.SimpleQueue()
-            threading.Thread(target=self._serve, args=(tasks,), name="rlm-tool", daemon=True).start()
-        tasks.put((function, future))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self.start(function, lambda outcome: loop.call_soon_threadsafe(_settle, future, outcome))
         result, error = await future
         if error is not None:
             raise _Raised(error)
         return result
+
+    def start(self, function: Callable[[], Any], deliver: Callable[[_Outcome], object]) -> None:
+        """Runs a function in a thread, and there what its outcome is for, which takes no time."""
+        try:
+            works = self._idle.pop()
+        except IndexError:
+            works = queue.SimpleQueue()
+            threading.Thread(target=self._serve, args=(works,), name="rlm-tool", daemon=True).start()
+        works.put((function, deliver))
 
     def close(self) -> None:
         """Ends the threads: those that are busy when they are done."""
@@ -535,19 +620,19 @@ class _Threads:
         while self._idle:
             self._idle.pop().put(None)
 
-    def _serve(self, tasks: queue.SimpleQueue[_Task | None]) -> None:
-        while (task := tasks.get()) is not None:
-            function, future = task
-            outcome: tuple[Any, BaseException | None]
+    def _serve(self, works: queue.SimpleQueue[_Work | None]) -> None:
+        while (work := works.get()) is not None:
+            function, deliver = work
+            outcome: _Outcome
             try:
                 outcome = (function(), None)
             except BaseException as error:
                 outcome = (None, error)
-            loop = future.get_loop()
-            self._idle.append(tasks)
+            # Before: what comes next need not start a thread.
+            self._idle.append(works)
             with suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(_settle, future, outcome)
-            del task, function, future, outcome, loop
+                deliver(outcome)
+            del work, function, deliver, outcome
             if self._is_closed:
                 self.close()
 

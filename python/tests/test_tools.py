@@ -9,6 +9,7 @@ import enum
 import functools
 import http.client
 import json
+import os
 import socket
 import threading
 import time
@@ -19,7 +20,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from rlm_env import AsyncSession, Session, SessionConfig, Tool, tool
+from rlm_env import AsyncSession, Session, SessionConfig, StartError, Tool, tool
 
 CALLER = contextvars.ContextVar("CALLER", default="nobody")
 
@@ -310,7 +311,7 @@ def test_wrong_tools_are_refused(work: Path) -> None:
         Session(work, tools=[echo, tool(name="echo")(who)])
     with pytest.raises(ValueError, match="'<lambda>' is not an identifier"):
         Session(work, tools=[lambda: 1])
-    with pytest.raises(ValueError, match="timeout of the tool echo must be above 0"):
+    with pytest.raises(ValueError, match="timeout of the tool echo must be a number of seconds above 0"):
         tool(timeout=0)(echo)
 
 
@@ -609,6 +610,122 @@ def test_a_plain_function_may_return_something_to_await(start: Any, language: st
 
         return fail()
 
-    with start(later, fails) as session:
+    def who_later() -> Any:
+        return who_async()
+
+    with start(later, fails, who_later) as session:
         assert call(session, "later(5)" if language == "python" else "later 5") == "5\n"
         assert call(session, "fails()" if language == "python" else "fails") == "KeyError: 'later'\n"
+        token = CALLER.set("me")
+        try:
+            assert call(session, "who_later()" if language == "python" else "who_later") in ("'me'\n", "me\n")
+        finally:
+            CALLER.reset(token)
+
+
+def test_what_a_plain_function_returns_is_not_awaited_after_the_call(work: Path) -> None:
+    go, has_returned, awaited = threading.Event(), threading.Event(), threading.Event()
+
+    class Later:
+        def __await__(self) -> Any:
+            awaited.set()
+            yield from ()
+
+    def slow() -> Any:
+        try:
+            go.wait(30)
+            return Later()
+        finally:
+            has_returned.set()
+
+    with Session(work, tools=[slow, late]) as session:
+        assert session.execute("slow", timeout=0.2).outcome == "timed_out"
+        go.set()
+        assert has_returned.wait(30)
+        # By way of the same loop.
+        assert session.execute("late on").stdout == "on\n"
+        assert not awaited.is_set()
+
+
+def test_what_tells_of_a_failure_may_fail(start: Any, language: str) -> None:
+    class Connection:
+        is_open = True
+
+        def __repr__(self) -> str:
+            if not self.is_open:
+                raise ValueError("closed")
+            return "<connection>"
+
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    connection = Connection()
+
+    def query(text: str, over: Any = connection) -> None:
+        pass
+
+    def odd() -> None:
+        raise Odd
+
+    async def odd_async() -> None:
+        raise Odd
+
+    with start(query, odd, odd_async) as session:
+        connection.is_open = False
+        words = (
+            "TypeError: query(): too many positional arguments; it is query(text: 'str', over: 'Any' = <connection>)"
+        )
+        assert call(session, "query(1, 2, 3)" if language == "python" else "query 1 2 3").startswith(words)
+        for name in ("odd", "odd_async"):
+            words = "Odd: <its message cannot be shown>\n"
+            assert call(session, name + "()" * (language == "python")) == words
+
+
+def test_a_task_that_exits_ends_its_call_alone(work: Path) -> None:
+    async def exits() -> None:
+        async def task() -> None:
+            raise SystemExit(3)
+
+        await asyncio.gather(task())
+
+    with Session(work, tools=[exits, late]) as session:
+        assert "SystemExit: 3" in session.execute("exits", timeout=30).stdout
+        assert session.execute("late on").stdout == "on\n"
+
+
+def test_a_plain_function_that_forks_has_the_reply_of_the_parent(work: Path) -> None:
+    children = []
+
+    def forks() -> str:
+        if child := os.fork():
+            children.append(child)
+            return "parent"
+        return "child"
+
+    with Session(work, tools=[forks]) as session:
+        assert session.execute("forks").stdout == "parent\n"
+        assert os.waitpid(children[0], 0)[1] == 0
+
+
+def test_without_a_thread_a_call_fails_and_a_session_does_not_start(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Session(work, tools=[echo, late]) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            assert "RuntimeError: can't start new thread" in session.execute("echo 1").stdout
+            with pytest.raises(StartError, match="cannot start a thread for the session's tools: can't start new"):
+                Session(work, tools=[echo]).start()
+        assert session.execute("echo 1; late on").stdout == "1\non\n"
+
+
+def test_limits_of_tools_are_times_that_can_be_waited_for(work: Path) -> None:
+    for wrong in (float("inf"), float("nan"), -1, 0):
+        with pytest.raises(ValueError, match="timeout of the tool echo must be a number of seconds above 0"):
+            tool(timeout=wrong)(echo)
+    with pytest.raises(ValueError, match="timeout of the tool echo is 1e.10 s, and at most 604800 s"):
+        tool(timeout=1e10)(echo)

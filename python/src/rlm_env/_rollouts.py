@@ -61,6 +61,7 @@ class Settings(TypedDict, total=False):
     verbosity: Literal["light", "medium", "heavy"]
     prompts: Path
     summarize_turns: int
+    messages_in_context: bool
     trajectory: Path
     keep: Path
     sync_results: bool

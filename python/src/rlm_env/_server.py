@@ -30,7 +30,7 @@ from ._errors import StartError
 from ._models import ChatModel, Models, completion, read_request
 from ._programs import SECRET_VARIABLE
 from ._rootd import Rootd
-from ._tools import Tool, is_async
+from ._tools import MAX_TIMEOUT, Tool, is_async
 
 MAX_BODY_BYTES = 64 << 20
 """Size of a call's arguments, encoded."""
@@ -49,8 +49,15 @@ _to_json = json.JSONEncoder().encode
 
 _Reply = tuple[int, Mapping[str, Any]]
 """A status, and the body."""
-_PlainReply = _Reply | Coroutine[Any, Any, _Reply]
-"""The same of a plain function, which may return something to await."""
+_Answer = _Reply | Callable[[], Coroutine[Any, Any, _Reply]]
+"""A reply, or what gives it on the event loop."""
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A call of a plain function, for a thread. It may return something to await."""
+
+    run: Callable[[], _Answer]
 
 
 class FunctionServer:
@@ -141,21 +148,21 @@ class FunctionServer:
         if self._socket is not None:
             self._socket.close()
 
-    def answer(self, path: str, body: bytes) -> _Reply | Coroutine[Any, Any, _Reply] | Callable[[], _PlainReply]:
-        """The reply to a request, or what gives it: a coroutine, or a function for a thread."""
+    def answer(self, path: str, body: bytes) -> _Answer | _Plain:
+        """The reply to a request, or what gives it."""
         model = self.models.get(path.removeprefix("/").removesuffix("/v1/chat/completions"))
         if model is not None:
-            return self._ask(model, body)
+            return lambda: self._ask(model, body)
         if len(body) > _LARGE_BODY:
-            return self._decode(body)
+            return lambda: self._decode(body)
         try:
             call = _read_call(body)
         except ValueError as error:
             return 400, {"error": str(error)}
         tool = self.tools.get(call.name)
         if tool is None or tool.is_async or tool.timeout is not None:
-            return self._call(call)
-        return lambda: self._call_plain(tool, call)
+            return lambda: self._call(call)
+        return _Plain(lambda: self._call_plain(tool, call))
 
     def cancelled(self, path: str) -> _Reply:
         """The reply to a request whose function has cancelled itself."""
@@ -169,7 +176,9 @@ class FunctionServer:
             return 200, completion(await self._run(model, is_async(model), messages, tools, **sampling))
         except _Raised as raised:
             message = _words(raised.error)
-        except Exception as error:  # of the reply's own methods, too
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # of the reply's own methods, too
             message = _words(error)
         # Not a status on which it is asked again: the function retries where that helps.
         return 400, {"error": {"message": message}}
@@ -188,12 +197,12 @@ class FunctionServer:
             return 404, {"error": f"there is no tool {call.name}: expected one of {', '.join(self.tools)}"}
         return await _reply(tool, call, self._limited(tool, call))
 
-    def _call_plain(self, tool: Tool[..., Any], call: _Call) -> _PlainReply:
+    def _call_plain(self, tool: Tool[..., Any], call: _Call) -> _Answer:
         """Calls a plain function without a limit. In a thread, with no task on the loop, which would cost as much."""
         try:
             result = tool.function(*call.args, **call.kwargs)
             if isinstance(result, Awaitable):
-                return _reply(tool, call, self._run(lambda: result, True))
+                return lambda: _reply(tool, call, self._run(lambda: result, True))
         except BaseException as error:
             return _failure(tool, call, error)
         return _success(tool, call, result)
@@ -252,7 +261,8 @@ def _failure(tool: Tool[..., Any], call: _Call, error: BaseException) -> _Reply:
         try:
             tool.signature.bind(*call.args, **call.kwargs)
         except TypeError as misfit:
-            return 400, {"error": f"TypeError: {tool.name}(): {misfit}; it is {tool.name}{tool.signature}"}
+            usage = tool.help.partition("\n")[0]
+            return 400, {"error": f"TypeError: {tool.name}(): {misfit}; it is {usage}"}
     return 500, {"error": _words(error)}
 
 
@@ -272,6 +282,8 @@ class ToolServer(FunctionServer):
             try:
                 await self.threads.run(lambda: rootd.start(declarations, base_url, self.secret, self.longest))
             except _Raised as raised:
+                if isinstance(raised.error, RuntimeError):
+                    raise StartError(f"cannot start the endpoint of models: {raised.error}") from raised.error
                 raise raised.error from None
 
     def variables(self) -> dict[str, str]:
@@ -289,7 +301,8 @@ class ToolServer(FunctionServer):
     @property
     def longest(self) -> float:
         """Seconds in which every tool with a limit of its own has ended."""
-        return max([tool.timeout + _MARGIN for tool in self.tools.values() if tool.timeout is not None], default=0.0)
+        limits = [tool.timeout + _MARGIN for tool in self.tools.values() if tool.timeout is not None]
+        return min(max(limits, default=0.0), MAX_TIMEOUT)
 
     async def close(self) -> None:
         if self.rootd is not None:
@@ -312,8 +325,12 @@ class ThreadedToolServer:
             raise StartError(f"cannot make an event loop for the session's tools: {error}") from error
         self._server = ToolServer(tools, models, directory)
         self.rootd = self._server.rootd
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rlm-tools", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._run, name="rlm-tools", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._loop.close()
+            raise StartError(f"cannot start a thread for the session's tools: {error}") from error
         try:
             asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result()
         except BaseException:
@@ -321,6 +338,16 @@ class ThreadedToolServer:
             raise
         self.variables = self._server.variables
         self.enter_context = self._server.enter_context
+
+    def _run(self) -> None:
+        is_running = True
+        while is_running:
+            try:
+                self._loop.run_forever()
+                is_running = False
+            except BaseException:
+                # SystemExit of a task that a tool has made leaves the loop. Whoever awaits the task gets it.
+                continue
 
     def is_here(self) -> bool:
         """The caller runs on the server's event loop."""
@@ -402,7 +429,7 @@ def _encode(result: object, serialization: str) -> dict[str, Any]:
 def _words(error: BaseException) -> str:
     try:
         message = str(error).encode(errors="replace").decode()
-    except Exception:
+    except BaseException:
         message = "<its message cannot be shown>"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
@@ -483,12 +510,15 @@ class _Connection(asyncio.Protocol):
         self._is_busy = True
         context = self._server.context.copy()
         answer = self._server.answer(self._path, body)
-        if callable(answer):
-            self._server.threads.start(functools.partial(context.run, answer), self._reply_in_thread)
+        if isinstance(answer, _Plain):
+            deliver = functools.partial(self._reply_in_thread, context)
+            self._server.threads.start(functools.partial(context.run, answer.run), deliver)
         else:
             context.run(self._begin, answer)
 
-    def _begin(self, answer: _PlainReply) -> None:
+    def _begin(self, answer: _Answer) -> None:
+        if self._is_ended:
+            return
         task = _start(self._loop, self._answer(answer))
         if not task.done():
             self._task = task
@@ -503,7 +533,7 @@ class _Connection(asyncio.Protocol):
             self._refuse(401, "the secret is wrong or missing")
         elif not head[0].startswith("POST "):
             self._refuse(400, "expected a POST")
-        elif not headers.get("content-length", "").isdecimal():
+        elif not (0 < len(headers.get("content-length", "")) < 20 and headers["content-length"].isdecimal()):
             self._refuse(400, "expected a Content-Length")
         elif (length := int(headers["content-length"])) > MAX_BODY_BYTES:
             self._refuse(413, f"the call has {length} bytes, and at most {MAX_BODY_BYTES} are read")
@@ -513,9 +543,9 @@ class _Connection(asyncio.Protocol):
             return True
         return False
 
-    async def _answer(self, answer: _PlainReply) -> None:
+    async def _answer(self, answer: _Answer) -> None:
         try:
-            reply = answer if isinstance(answer, tuple) else await answer
+            reply = await answer() if callable(answer) else answer
         except asyncio.CancelledError:
             if self._is_ended:
                 raise
@@ -524,20 +554,23 @@ class _Connection(asyncio.Protocol):
             self._task = None
         self._end_call(_message(*reply))
 
-    def _reply_in_thread(self, outcome: _Outcome) -> None:
+    def _reply_in_thread(self, context: contextvars.Context, outcome: _Outcome) -> None:
         """Writes a reply at once: the loop would have to wake up for it first."""
-        answer = outcome[0]
-        if not isinstance(answer, tuple):
-            self._loop.call_soon_threadsafe(self._begin, answer)
+        result, error = outcome
+        # An error: no thread can be started.
+        answer: _Answer = result if error is None else (500, {"error": _words(error)})
+        if callable(answer):
+            self._loop.call_soon_threadsafe(self._begin, answer, context=context)
             return
         message = memoryview(_message(*answer))
         with self._lock:
             transport = self._transport
-            if transport is None:
+            # A loop that was closed meanwhile may have taken the socket without a word.
+            if transport is None or (connected := transport.get_extra_info("socket")) is None:
                 return
             if not transport.get_write_buffer_size():
                 with suppress(OSError):
-                    message = message[os.write(transport.get_extra_info("socket").fileno(), message) :]
+                    message = message[os.write(connected.fileno(), message) :]
         if message:
             self._loop.call_soon_threadsafe(self._end_call, message)
             return
@@ -594,6 +627,7 @@ class _Threads:
     def __init__(self) -> None:
         self._idle: list[queue.SimpleQueue[_Work | None]] = []
         self._is_closed = False
+        self._owner = os.getpid()
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """Runs a function in a thread. If this is cancelled, its result is dropped."""
@@ -611,7 +645,11 @@ class _Threads:
             works = self._idle.pop()
         except IndexError:
             works = queue.SimpleQueue()
-            threading.Thread(target=self._serve, args=(works,), name="rlm-tool", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(works,), name="rlm-tool", daemon=True).start()
+            except RuntimeError as error:  # there are too many
+                deliver((None, error))
+                return
         works.put((function, deliver))
 
     def close(self) -> None:
@@ -628,6 +666,8 @@ class _Threads:
                 outcome = (function(), None)
             except BaseException as error:
                 outcome = (None, error)
+            if os.getpid() != self._owner:
+                os._exit(0)  # the function has forked, and this is the child: the reply is the parent's
             # Before: what comes next need not start a thread.
             self._idle.append(works)
             with suppress(RuntimeError):  # the loop is closed: nobody waits

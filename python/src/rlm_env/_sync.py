@@ -11,7 +11,7 @@ from typing import Any
 from ._config import SessionConfig
 from ._core import Result, Steps
 from ._documents import Info, Response
-from ._errors import UsageError
+from ._errors import StartError, UsageError
 from ._link import now
 from ._models import ChatModel, Models, Spending
 from ._server import ThreadedToolServer
@@ -184,7 +184,10 @@ class _PollWatcher:
     def __init__(self) -> None:
         self._events = select.poll()
         self._callbacks: dict[int, Callable[[], object]] = {}
-        self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError as error:
+            raise StartError(f"cannot make the session's event descriptor: {error}") from error
         self.watch_reads(self._alarm, self._silence)
 
     def run(self, steps: Steps[Result]) -> Result:

@@ -12,6 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
+from ._config import check_seconds
+
+MAX_TIMEOUT = 604_800
+"""Longest time limit of a call of a tool, in seconds: 7 days."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -91,8 +96,12 @@ def _tool(
         name = str(getattr(function, "__name__", type(function).__name__))
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise ValueError(f"the tool's name {name!r} is not an identifier of ASCII letters: name it with tool(name=…)")
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"timeout of the tool {name} must be above 0, not {timeout!r}")
+    if timeout is not None:
+        check_seconds(f"timeout of the tool {name}", timeout)
+        if timeout > MAX_TIMEOUT:
+            raise ValueError(
+                f"timeout of the tool {name} is {timeout:g} s, and at most {MAX_TIMEOUT} s (7 days) are taken"
+            )
     try:
         signature = inspect.signature(function)
     except ValueError as error:

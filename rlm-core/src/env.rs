@@ -16,6 +16,8 @@ pub const INTERCEPTION_URL: &str = "RLM_INTERCEPTION_URL";
 pub const SUB_MODEL: &str = "RLM_SUB_MODEL";
 /// Time limit of a root-tool call in seconds, default 300.
 pub const SUB_LLM_TIMEOUT: &str = "RLM_SUB_LLM_TIMEOUT";
+/// Path of the file with the rollout's conversation, for code in the session to read.
+pub const MESSAGES: &str = "RLM_MESSAGES";
 /// Most sub-LLM calls of one rollout that run at once.
 pub const MAX_SUB_LLM_PARALLELISM: &str = "RLM_MAX_SUB_LLM_PARALLELISM";
 /// Default time limit of a call in seconds, a decimal number. No limit when absent.
@@ -60,7 +62,7 @@ pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
 pub const LIMITS: [&str; 4] = [LIMIT_PROCESSES, LIMIT_MEMORY, LIMIT_FILE_SIZE, LIMIT_CPU];
 
 /// The `RLM_*` names that a session itself gets: what code in the REPL needs to call back.
-pub const SESSION_NAMES: [&str; 8] = [
+pub const SESSION_NAMES: [&str; 9] = [
     ROOT_TOOL_URL,
     ROOT_TOOL_NAMES,
     ROOT_TOOL_SERIALIZATION,
@@ -69,6 +71,7 @@ pub const SESSION_NAMES: [&str; 8] = [
     SUB_MODEL,
     SUB_LLM_TIMEOUT,
     MAX_SUB_LLM_PARALLELISM,
+    MESSAGES,
 ];
 
 /// The `RLM_*` names that configure a worker, and that a person may have set for it.

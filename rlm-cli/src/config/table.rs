@@ -204,6 +204,14 @@ pub(crate) static SUMMARIZE_TURNS: Setting<u32> = Setting {
     ..setting("summarize_turns", Form::Number, count)
 };
 
+/// The place of the file with the conversation.
+pub(crate) static MESSAGES_IN_CONTEXT: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Put the file with the conversation into the working directory, as .messages, for prompts that name it there",
+    default: Some("false"),
+    ..setting("messages_in_context", Form::Flag, flag)
+};
+
 /// Prompts that replace built-in ones.
 pub(crate) static PROMPTS: Setting<PathBuf> = Setting {
     value_name: "DIR",
@@ -305,7 +313,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 33] = [
+pub(crate) static ALL: [&dyn AnySetting; 34] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -336,6 +344,7 @@ pub(crate) static ALL: [&dyn AnySetting; 33] = [
     &VERBOSITY,
     &PROMPTS,
     &SUMMARIZE_TURNS,
+    &MESSAGES_IN_CONTEXT,
     &TRAJECTORY,
     &KEEP,
     &SYNC_RESULTS,

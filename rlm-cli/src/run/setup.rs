@@ -18,9 +18,9 @@ use rlm_rootd::{
 
 use crate::config::table::{
     BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, KEEP,
-    LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_TURNS, MODEL, NAVIGATION,
-    PRICES, PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM,
-    SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_TURNS, MESSAGES_IN_CONTEXT,
+    MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL,
+    SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{KeySource, Settings, without_credentials};
 use crate::environment::Environment;
@@ -75,6 +75,7 @@ impl Setup {
             sampling: settings.get(&SAMPLING).unwrap_or_default(),
             tool_calls: settings.value(&TOOL_CALLS),
             summarize_turns: settings.get(&SUMMARIZE_TURNS),
+            messages_in_context: settings.value(&MESSAGES_IN_CONTEXT),
             env: python_variable(settings.get(&PYTHON)),
             keep: settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()?,
             sinks: sinks(settings.get(&TRAJECTORY).as_deref())?,

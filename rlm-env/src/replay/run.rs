@@ -166,8 +166,13 @@ pub async fn replay<'a>(
     let fs_root = root.unwrap_or_else(|| workspace.fs_path().to_owned());
     let tools = tools(past, config.tools, &fs_root)?;
     let tools = RootTools::start(tools, past.callbacks, past.language, Arc::default())?;
+    let transcript = workspace
+        .transcript(false)
+        .map_err(|error| ReplayError::Context(format!("cannot begin the transcript: {error}")))?;
     let mut variables = host_variables(&config.env);
     variables.extend(tools.variables());
+    // Empty: no model takes part.
+    variables.push((env::MESSAGES.into(), transcript.path().into()));
     if let Some(has_final_functions) = past.has_final_functions {
         env::set(&mut variables, env::FINAL_FUNCTIONS, u8::from(has_final_functions).to_string());
     }

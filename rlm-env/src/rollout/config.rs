@@ -49,6 +49,9 @@ pub struct RolloutConfig {
     pub tool_calls: bool,
     /// Number of the newest turns to keep when older ones are summarised. None, the default: never summarise.
     pub summarize_turns: Option<u32>,
+    /// True: the file with the conversation is `.messages` in the working directory, where it counts as a part of the
+    /// context. False, the default: it is outside. Code finds it by the variable `RLM_MESSAGES` in both cases.
+    pub messages_in_context: bool,
     /// Variables of the worker's environment besides those of the host: `RLM_PYTHON`, `RLM_PASS_ENV`, …
     pub env: Vec<(OsString, OsString)>,
     /// The directory in which the rollout's directory is made and kept. None: it is private, and removed at the end.
@@ -77,6 +80,7 @@ impl RolloutConfig {
             sampling: Map::new(),
             tool_calls: true,
             summarize_turns: None,
+            messages_in_context: false,
             env: Vec::new(),
             keep: None,
             sinks: Vec::new(),

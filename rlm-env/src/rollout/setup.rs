@@ -1,7 +1,7 @@
 //! The setup of a rollout: everything before its first turn.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,15 +130,16 @@ impl<'a> Setup<'a> {
                 return Err(with_causes(&error));
             }
         };
-        let transcript =
-            workspace.transcript().map_err(|error| format!("cannot begin .messages: {error}"))?;
+        let transcript = workspace
+            .transcript(config.messages_in_context)
+            .map_err(|error| format!("cannot begin the transcript: {error}"))?;
         Ok(Directory { workspace, files, transcript })
     }
 
     /// Starts everything that works in the directory.
     async fn equip(&self, tools: ChatTools, directory: Directory) -> Result<RolloutDriver<'a>, String> {
         let (host, config) = (self.host, self.config);
-        let Directory { workspace, files, .. } = &directory;
+        let Directory { workspace, files, transcript } = &directory;
         let root_tools = self.root_tools(workspace)?;
         let registered = self.register(root_tools.clone())?;
         host.config.root_model.check(&config.sampling, &registered.ledger)?;
@@ -147,7 +148,8 @@ impl<'a> Setup<'a> {
         let session = SessionConfig {
             control_dir: Some(workspace.control_path().to_owned()),
             fs_metadata: files.to_json(),
-            env: self.worker_env(&registered),
+            env: self.worker_env(&registered, transcript.path()),
+            allowed_paths: vec![transcript.path().to_owned()],
             exec_timeout: Some(config.limits.call_timeout),
             ..SessionConfig::new(host.worker(config.language), workspace.fs_path())
         };
@@ -225,11 +227,12 @@ impl<'a> Setup<'a> {
     }
 
     /// The worker's environment.
-    fn worker_env(&self, registered: &RegisteredRollout) -> Vec<(OsString, OsString)> {
+    fn worker_env(&self, registered: &RegisteredRollout, transcript: &Path) -> Vec<(OsString, OsString)> {
         let mut variables = host_variables(&self.host.config.env);
         if self.config.callbacks == Callbacks::Network {
             variables.extend(self.endpoint_variables(registered));
         }
+        variables.push((env::MESSAGES.into(), transcript.into()));
         variables.retain(|(name, _)| name != env::FINAL_FUNCTIONS);
         if self.config.final_functions {
             variables.push((env::FINAL_FUNCTIONS.into(), "1".into()));

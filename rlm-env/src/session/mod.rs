@@ -57,6 +57,8 @@ pub struct SessionConfig {
     pub max_output_bytes: Option<usize>,
     /// A description of the files for Python sessions; null by default.
     pub fs_metadata: serde_json::Value,
+    /// Paths outside the working directory that the jail of Python sessions (`RLM_FS_JAIL`) leaves open.
+    pub allowed_paths: Vec<PathBuf>,
     /// Time beyond the worker's own limit after which the worker is replaced. Default 5 s: the worker's ladder takes up
     /// to 2 s, and the machine may be busy.
     pub margin: Duration,
@@ -76,6 +78,7 @@ impl SessionConfig {
             exec_timeout: None,
             max_output_bytes: None,
             fs_metadata: serde_json::Value::Null,
+            allowed_paths: Vec::new(),
             margin: Duration::from_secs(5),
             start_limit: Duration::from_secs(60),
         }
@@ -411,7 +414,7 @@ async fn start_worker(
     control.write_context(&Context {
         fs_root: config.fs_root.clone(),
         fs_metadata: config.fs_metadata.clone(),
-        allowed_paths: Vec::new(),
+        allowed_paths: config.allowed_paths.clone(),
     })?;
     let mut variables = config.env.clone();
     let mut set = |name: &str, value: String| env::set(&mut variables, name, value);

@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `rlm-host-XXXXXX/` | private to a host process; what a killed one left is removed by the next |
 //! | `rlm-host-XXXXXX/ID/` | a rollout's; or `KEEP/ID/`, where it is to be kept |
-//! | `…/ID/rlm_fs/` | the session's working directory: the context, and `.messages` |
+//! | `…/ID/rlm_fs/` | the session's working directory: the context |
+//! | `…/ID/rlm_messages.jsonl` | the transcript |
 //! | `…/ID/rlm_control/` | where host and worker meet |
 //!
 //! All functions block on files on the caller's thread, except that the context is copied on another one.
@@ -29,12 +30,14 @@ pub use context::Context;
 pub(crate) use context::ContextError;
 pub(crate) use copy::CopyLimits;
 pub(crate) use summary::Summary;
+use transcript::MESSAGES_IN_CONTEXT;
 pub(crate) use transcript::Transcript;
 
 use crate::files::{HostDir, remove_all, shown};
 
 const FS: &str = "rlm_fs";
 const CONTROL: &str = "rlm_control";
+const MESSAGES: &str = "rlm_messages.jsonl";
 
 /// Why a rollout's directory cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -157,12 +160,16 @@ impl Workspace {
         }
     }
 
-    /// Creates the file `.messages` in the working directory.
+    /// Creates the transcript: `rlm_messages.jsonl`, or `.messages` in the working directory.
     ///
     /// # Errors
     /// It cannot be created.
-    pub(crate) fn transcript(&self) -> io::Result<Transcript> {
-        Transcript::create(self.fs.try_clone()?, &self.fs_path)
+    pub(crate) fn transcript(&self, in_context: bool) -> io::Result<Transcript> {
+        if in_context {
+            return Transcript::create(self.fs.try_clone()?, &self.fs_path, MESSAGES_IN_CONTEXT);
+        }
+        let directory = self.tree.parent.directory().directory(OsStr::new(&self.tree.id))?;
+        Transcript::create(directory, &self.tree.path, MESSAGES)
     }
 
     /// Removes the directory, unless it is kept. Blocks; waits for a cancelled copy to stop.
@@ -273,8 +280,12 @@ mod tests {
             .fill(Context::Text("x".into()), CopyLimits::default(), CancellationToken::new())
             .await
             .unwrap();
-        workspace.transcript().unwrap().append(&serde_json::Value::Null);
-        assert_eq!(fs::read_to_string(workspace.fs_path().join(".messages")).unwrap(), "null\n");
+        for (in_context, path) in [(false, "rlm_messages.jsonl"), (true, "rlm_fs/.messages")] {
+            let mut transcript = workspace.transcript(in_context).unwrap();
+            transcript.append(&serde_json::Value::Null);
+            assert_eq!(transcript.path(), workspace.path().join(path));
+            assert_eq!(fs::read_to_string(transcript.path()).unwrap(), "null\n");
+        }
         fs::write(workspace.control_path().join("rlm_worker.log"), "x").unwrap();
         let path = workspace.path().to_owned();
         workspace.remove().unwrap();

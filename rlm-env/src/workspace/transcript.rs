@@ -1,6 +1,6 @@
 //! The transcript: the conversation with the root model, for code in the session to read.
 //!
-//! The session owns the working directory and may do anything to the file. So the host opens it once, before the
+//! The session may do anything to the file. So the host opens it once, before the
 //! session begins, and from then on only appends to the open file: it never follows, opens or writes anything that the
 //! session puts in its place. The transcript ends when the file's name is gone or stands for something else.
 
@@ -16,18 +16,19 @@ use rlm_core::dirfd::{Directory, Identity};
 use rlm_core::jsonl;
 use serde_json::Value as Json;
 
-/// Name of the file in the working directory.
-pub(super) const MESSAGES: &str = rlm_rootd::nav::TRANSCRIPT;
+/// Name of the file if it is in the working directory.
+pub(super) const MESSAGES_IN_CONTEXT: &str = rlm_rootd::nav::TRANSCRIPT;
 
 /// Bound on the messages that wait for space on the disk, in bytes.
 const MAX_PENDING: usize = 64 << 20;
 
-/// The file `.messages`: a message per line, in OpenAI's form, appended and never rewritten.
+/// The file: a message per line, in OpenAI's form, appended and never rewritten.
 #[derive(Debug)]
 pub(crate) struct Transcript {
     /// None: the transcript has ended.
     file: Option<File>,
-    fs: Directory,
+    directory: Directory,
+    name: &'static str,
     path: PathBuf,
     /// Lines that are not yet written.
     pending: VecDeque<Vec<u8>>,
@@ -35,18 +36,23 @@ pub(crate) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn create(fs: Directory, fs_path: &Path) -> io::Result<Self> {
+    /// Creates the file in a directory of this path.
+    pub(super) fn create(directory: Directory, path: &Path, name: &'static str) -> io::Result<Self> {
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let file = openat(&fs, MESSAGES, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        let path = fs_path.join(MESSAGES);
-        Ok(Self { file: Some(file.into()), fs, path, pending: VecDeque::new(), is_failing: false })
+        let file = openat(&directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        let (path, pending) = (path.join(name), VecDeque::new());
+        Ok(Self { file: Some(file.into()), directory, name, path, pending, is_failing: false })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Appends a message. Messages that cannot be written are retried with the next one. Repeated failures are logged
     /// once.
     pub(crate) fn append(&mut self, message: &Json) {
         let Some(file) = &self.file else { return };
-        match is_in_place(&self.fs, file) {
+        match is_in_place(&self.directory, self.name, file) {
             Ok(true) => {}
             Ok(false) => return self.end("the session has moved, removed or replaced it"),
             Err(error) => return self.end(&error.to_string()),
@@ -87,9 +93,9 @@ fn write(lines: &mut VecDeque<Vec<u8>>, file: &File) -> io::Result<()> {
 }
 
 /// True if the file is still at its path.
-fn is_in_place(fs: &Directory, file: &File) -> io::Result<bool> {
+fn is_in_place(directory: &Directory, name: &str, file: &File) -> io::Result<bool> {
     let ours = Identity::from(&file.metadata()?);
-    Ok(fs.metadata_of(OsStr::new(MESSAGES)).is_ok_and(|named| Identity::from(&named) == ours))
+    Ok(directory.metadata_of(OsStr::new(name)).is_ok_and(|named| Identity::from(&named) == ours))
 }
 
 #[cfg(test)]
@@ -106,7 +112,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fs = dir.path().join("fs");
         fs::create_dir(&fs).unwrap();
-        let transcript = Transcript::create(Directory::at_path(&fs).unwrap(), &fs).unwrap();
+        let directory = Directory::at_path(&fs).unwrap();
+        let transcript = Transcript::create(directory, &fs, MESSAGES_IN_CONTEXT).unwrap();
         (dir, transcript)
     }
 

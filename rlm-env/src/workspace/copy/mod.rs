@@ -19,7 +19,7 @@ use rlm_core::dirfd::{Cursor, Directory, Identity, Kind};
 use self::names::{JSON, TEXT, labels, names_of};
 use super::context::{Context, ContextError};
 use super::summary::{Summary, Tally};
-use super::transcript::MESSAGES;
+use super::transcript::MESSAGES_IN_CONTEXT;
 use crate::files;
 
 /// Bytes that are copied between two checks for a stop.
@@ -206,7 +206,7 @@ impl Copier<'_> {
             Err(error) => return unless_removed(&path, error),
         };
         self.count_entry()?;
-        if self.place.is_empty() && name == MESSAGES {
+        if self.place.is_empty() && name == MESSAGES_IN_CONTEXT {
             return Err(ContextError::Reserved(path()));
         }
         match kind {

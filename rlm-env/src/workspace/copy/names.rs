@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::workspace::context::{Context, ContextError};
-use crate::workspace::transcript::MESSAGES;
+use crate::workspace::transcript::MESSAGES_IN_CONTEXT;
 
 /// The names of contexts that come without one.
 pub(super) const TEXT: &str = "context.txt";
@@ -25,7 +25,7 @@ pub(super) fn names_of(paths: &[PathBuf]) -> Result<Vec<OsString>, ContextError>
                 .ok_or_else(|| ContextError::NoName(path.clone()))?
                 .to_owned(),
         };
-        if name == MESSAGES {
+        if name == MESSAGES_IN_CONTEXT {
             return Err(ContextError::Reserved(path.clone()));
         }
         if let Some(first) = first_of.insert(name.clone(), path) {

@@ -152,6 +152,26 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
 }
 
 #[test]
+fn a_session_that_lists_its_directory_is_replayed_as_it_was() {
+    for (python, codes) in [
+        (false, ["find . | sort; du -sb .; [ -f \"$RLM_MESSAGES\" ]", "RLM_READY=1"]),
+        (
+            true,
+            ["import os; os.listdir(), os.path.isfile(os.environ['RLM_MESSAGES'])", "answer['ready'] = True"],
+        ),
+    ] {
+        let place = Place::new();
+        drop(rollout_of(&place, python, &codes, &[]).finish());
+        place.write("none.jsonl", "");
+        for source in [place.file("t.jsonl"), kept(&place)] {
+            let replayed = replay(&place, &source, &["--recorded", "none.jsonl"]);
+            assert_eq!(shown(&replayed), ("equal: 2 calls\n", "", Some(0)));
+        }
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
 fn a_session_without_a_way_to_the_host_is_replayed_as_it_was() {
     for python in [false, true] {
         let place = Place::new();

@@ -106,7 +106,7 @@ async fn the_values_of_calls_are_set_when_the_code_runs() {
             "1 dict\n",
             "a [1, -2.5, None, True]\nb xy\n",
             "6\n",
-            "[]\n",
+            "['RLM_MESSAGES']\n",
             "['a', 'answer', 'b', 'c', 'echoed', 'extra_data', 'fs_metadata', 'info', 'key', 'os', 'replies'] []\n",
             "(no output)",
         ]

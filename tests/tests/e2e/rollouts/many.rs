@@ -26,7 +26,7 @@ impl RootModel for Script {
             (1, "exits") => "exit 3".to_owned(),
             (1, "floods") => "yes | head -c 30000000".to_owned(),
             (1, "closes") => "exec 1>&- 2>&- 0<&-; echo lost".to_owned(),
-            (1, "wipes") => "rm -rf -- * .messages; cd /; rm -rf -- \"$OLDPWD\"".to_owned(),
+            (1, "wipes") => "rm -rf -- * \"$RLM_MESSAGES\"; cd /; rm -rf -- \"$OLDPWD\"".to_owned(),
             (1, _) => "cat own".to_owned(),
             _ => "RLM_READY=1".to_owned(),
         };

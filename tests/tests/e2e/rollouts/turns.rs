@@ -82,13 +82,60 @@ async fn a_rollout_looks_fails_corrects_itself_asks_and_answers() {
 
         check_trajectory(&seen, &stage, &codes, &result);
         // The transcript is the conversation.
-        let transcript = std::fs::read_to_string(kept.path().join("one/rlm_fs/.messages")).unwrap();
+        let transcript = std::fs::read_to_string(kept.path().join("one/rlm_messages.jsonl")).unwrap();
         let transcript: Vec<Value> =
             transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let said = stage.root_requests().pop().unwrap()["messages"].as_array().unwrap().clone();
         assert_eq!(transcript[..said.len()], said);
         assert_eq!(transcript.len(), said.len() + 2);
         stage.end().await;
+    }
+}
+
+/// Code that lists the working directory, searches it for a word of the question, and counts the conversation's messages.
+const LOOKS: [(ReplLanguage, &str); 2] = [
+    (ReplLanguage::Bash, "find . -type f; grep -rl 'many?' .; wc -l < \"$RLM_MESSAGES\""),
+    (
+        ReplLanguage::Python,
+        "import os\n\
+         print(*(f'./{name}' for name in sorted(os.listdir())), sep='\\n')\n\
+         print(sum(1 for line in open(os.environ['RLM_MESSAGES'])))",
+    ),
+];
+
+#[tokio::test]
+async fn the_working_directory_has_the_context_alone_and_the_conversation_is_beside_it() {
+    for (language, code) in LOOKS {
+        let stage = Stage::new([call(language, code), call(language, code), stop(language)]).await;
+        let (mut config, seen) = stage.rollout("one");
+        let files = tempfile::tempdir().unwrap();
+        config.language = language;
+        config.context = a_file(files.path());
+        config.env.push(("RLM_FS_JAIL".into(), "1".into()));
+        stage.run(config).await;
+        // The system prompt, the question, the reply; then an output and a reply more.
+        assert_eq!(seen.outputs()[..2], ["./numbers.txt\n3\n", "./numbers.txt\n5\n"]);
+        assert!(seen.texts(MessageKind::System)[0].contains("RLM_MESSAGES"));
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_conversation_is_in_the_working_directory_for_prompts_that_name_it_there() {
+    let code = "ls -A; [ \"$RLM_MESSAGES\" -ef .messages ] && wc -l < .messages";
+    let stage = Stage::new([bash(code), stop(ReplLanguage::Bash)]).await;
+    let (mut config, seen) = stage.rollout("one");
+    config.messages_in_context = true;
+    stage.run(config).await;
+    assert_eq!(seen.outputs()[0], ".messages\n3\n");
+    stage.end().await;
+}
+
+/// Ends a rollout.
+fn stop(language: ReplLanguage) -> Rule {
+    match language {
+        ReplLanguage::Python => call(language, "answer['ready'] = True"),
+        ReplLanguage::Bash => call(language, "RLM_READY=1"),
     }
 }
 

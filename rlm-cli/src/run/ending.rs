@@ -43,7 +43,7 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
         StopReason::Answered => "answered",
         StopReason::MaxTurns => "all turns are used up (--max-turns)",
         StopReason::TimedOut => "the time is up (--timeout)",
-        StopReason::BudgetExhausted => "the budget is spent (--budget-usd, --budget-tokens)",
+        StopReason::BudgetExhausted => "the budget has no room for more (--budget-usd, --budget-tokens)",
         StopReason::ContextFull => "the conversation is longer than the model's context window",
         StopReason::NoToolCall => "the model called no tool",
         StopReason::Stopped => "it was stopped",

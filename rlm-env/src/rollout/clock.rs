@@ -38,10 +38,6 @@ impl Clock {
         self.is_last_turn = true;
     }
 
-    pub(super) fn is_last_turn(&self) -> bool {
-        self.is_last_turn
-    }
-
     /// The end of the current phase; None: no limit.
     pub(super) fn end(&self) -> Option<Instant> {
         self.ends.map(|(work, all)| if self.is_last_turn { all } else { work })

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Response};
+use rlm_core::text::grouped;
 use rlm_rootd::{
-    ChatReply, ChatRequest, ChatTools, ModelError, ModelErrorKind, RootModel, Usage, message_text,
+    ChatReply, ChatRequest, ChatTools, Estimate, Exhausted, LEAST_COMPLETION, ModelError, ModelErrorKind,
+    RootModel, Usage, message_text,
 };
 use serde_json::{Value as Json, json};
 
@@ -43,11 +45,14 @@ const FULL_PERCENT: u128 = 92;
 /// Turns that stay when the conversation must be cut down for the last turn.
 const TURNS_AT_THE_END: usize = 2;
 
-/// Completion tokens that are reserved for the last turn.
-const LAST_TURN_TOKENS: u64 = 2048;
+/// Bounds on the tokens that a completion is expected to have: the second is expected if the model's are long.
+const EXPECTED_TOKENS: (u64, u64) = (2 * LEAST_COMPLETION, 2048);
 
-/// Tokens by which a conversation may grow until its last turn: a reply, a short output and a notice.
-const LAST_TURN_GROWTH: u64 = 1024;
+/// Tokens of a short output and a notice, by which a conversation grows until its last turn.
+const LAST_TURN_GROWTH: u64 = 512;
+
+/// Turns that a budget should have room for: what a too small one is compared with.
+const FEW_TURNS: u64 = 4;
 
 /// Longest summary in words.
 const SUMMARY_WORDS: u32 = 500;
@@ -144,6 +149,8 @@ pub(super) struct Progress {
     answer: Answer,
     /// The model's latest text without a call.
     last_words: Option<String>,
+    /// Tokens of the model's longest completion.
+    longest_completion: u64,
     restarts: u32,
     /// Consecutive replies without a call.
     idle_turns: u32,
@@ -180,45 +187,48 @@ impl RolloutDriver<'_> {
     }
 
     async fn turns(&mut self) -> Step<std::convert::Infallible> {
+        self.check_budget()?;
         loop {
-            if let Some(reason) = self.limit() {
-                return Err(self.last_turn(reason).await);
+            if let Some(limit) = self.limit() {
+                return Err(self.last_turn(limit).await);
             }
             self.summarise().await?;
             self.warn()?;
             match self.ask().await? {
                 Ok(reply) => self.run_calls(reply).await?,
-                Err(limit) => return Err(self.last_turn(limit.reason).await),
+                Err(limit) => return Err(self.last_turn(limit).await),
             }
         }
     }
 
     /// The limit that makes the next turn the last one, if any.
-    fn limit(&mut self) -> Option<StopReason> {
+    fn limit(&mut self) -> Option<Stop> {
         let limits = &self.config.limits;
         if self.conversation.turn() + 1 >= limits.max_turns {
-            return Some(StopReason::MaxTurns);
+            return Some(StopReason::MaxTurns.into());
         }
         if self.clock.is_over() {
-            return Some(StopReason::TimedOut);
+            return Some(StopReason::TimedOut.into());
         }
         if limits.context_tokens.is_some_and(|most| is_part(self.conversation.tokens(), most, FULL_PERCENT)) {
-            return Some(StopReason::ContextFull);
+            return Some(StopReason::ContextFull.into());
         }
-        (!self.reserve_last_turn(LAST_TURN_GROWTH)).then_some(StopReason::BudgetExhausted)
+        let error = self.reserve_last_turn().err()?;
+        Some(Stop { reason: StopReason::BudgetExhausted, error: Some(error.to_string()) })
     }
 
     /// Runs one more turn, which a notice announces to the model as its last.
-    async fn last_turn(&mut self, reason: StopReason) -> Stop {
+    async fn last_turn(&mut self, limit: Stop) -> Stop {
+        let Stop { reason, error } = limit;
         let stopped = async {
             if self.config.limits.max_turns == 0 {
                 return Err(reason.into());
             }
             self.clock.begin_last_turn();
-            if reason == StopReason::ContextFull || !self.reserve_last_turn(0) {
+            self.registered.ledger.set_reserve(None);
+            if reason == StopReason::ContextFull || self.check_turn(self.expected_tokens()).is_err() {
                 self.conversation.shorten(TURNS_AT_THE_END);
             }
-            self.registered.ledger.set_reserve(None);
             let last = LastTurn { language: self.config.language, call_form: self.call_form(), reason };
             self.notice(&last.render(self.prompts)?);
             match self.ask().await? {
@@ -233,16 +243,18 @@ impl RolloutDriver<'_> {
             StopReason::Answered | StopReason::Stopped | StopReason::Cancelled | StopReason::WorkerFailed => {
                 stop
             }
-            _ => Stop { reason, error: stop.error },
+            _ => Stop { reason, error: stop.error.or(error) },
         }
     }
 
     /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
     async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
         self.check_control()?;
-        let request = self.request(self.max_tokens());
+        let request = self.request(self.config.limits.max_completion_tokens);
         match self.complete(request, false).await? {
             Ok(reply) => {
+                let longest = &mut self.progress.longest_completion;
+                *longest = reply.usage.completion_tokens.max(*longest);
                 let tokens = reply.usage.prompt_tokens.saturating_add(reply.usage.completion_tokens);
                 let reply = self.callable.read(reply.message, self.conversation.turn() + 1);
                 self.conversation.reply(reply.message.clone());
@@ -319,26 +331,44 @@ impl RolloutDriver<'_> {
         request
     }
 
-    /// The limit of a completion in tokens. The last turn gets no more than was reserved for it.
-    fn max_tokens(&self) -> Option<u64> {
-        let limits = &self.config.limits;
-        if self.clock.is_last_turn() && limits.budget.bounds_completions() {
-            return Some(self.last_turn_tokens());
+    /// Reserves the cost of the last turn, with which the conversation has grown by a turn.
+    ///
+    /// # Errors
+    /// The budget has no room for a turn before it.
+    fn reserve_last_turn(&self) -> Result<(), Exhausted> {
+        let tokens = self.expected_tokens();
+        let Some(turn) = self.model.estimate(self.request(Some(tokens))) else { return Ok(()) };
+        let prompt_tokens = turn.prompt_tokens + tokens + LAST_TURN_GROWTH;
+        self.registered.ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
+        self.registered.ledger.check(&turn)
+    }
+
+    /// Checks that the budget has room for a turn with so long a completion.
+    fn check_turn(&self, completion_tokens: u64) -> Result<(), Exhausted> {
+        let turn = self.model.estimate(self.request(Some(completion_tokens)));
+        turn.map_or(Ok(()), |turn| self.registered.ledger.check(&turn))
+    }
+
+    /// Tokens that the next completion is expected to have: no more than twice as many as the longest one so far.
+    fn expected_tokens(&self) -> u64 {
+        let (least, most) = EXPECTED_TOKENS;
+        let expected = self.progress.longest_completion.saturating_mul(2).clamp(least, most);
+        self.config.limits.max_completion_tokens.map_or(expected, |limit| limit.min(expected))
+    }
+
+    /// Fails if the budget has no room for a single turn.
+    fn check_budget(&self) -> Step {
+        let Err(exhausted) = self.check_turn(LEAST_COMPLETION.min(self.expected_tokens())) else {
+            return Ok(());
+        };
+        let mut error = format!("the budget is too small to begin with: {exhausted}");
+        if let Some(turn) = self.model.estimate(self.request(Some(self.expected_tokens()))) {
+            let turn = self.registered.ledger.amounts(&turn);
+            let tokens = format!("{} tokens", grouped(turn.tokens.saturating_mul(FEW_TURNS)));
+            let cost = turn.cost_usd.map(|cost| format!(", or {:.2} USD", cost * FEW_TURNS as f64));
+            error += &format!("; a few turns may need {tokens}{}", cost.unwrap_or_default());
         }
-        limits.max_completion_tokens
-    }
-
-    /// Reserves the cost of the last turn, after the conversation has grown by this many tokens. Returns false if the
-    /// budget is too small.
-    fn reserve_last_turn(&self, growth: u64) -> bool {
-        let request = self.request(Some(self.last_turn_tokens() + growth));
-        self.model
-            .estimate(request)
-            .is_none_or(|estimate| self.registered.ledger.set_reserve(Some(&estimate)))
-    }
-
-    fn last_turn_tokens(&self) -> u64 {
-        self.config.limits.max_completion_tokens.unwrap_or(LAST_TURN_TOKENS).min(LAST_TURN_TOKENS)
+        Err(Stop { reason: StopReason::BudgetExhausted, error: Some(error) })
     }
 
     /// Runs the calls in a reply.

@@ -88,34 +88,31 @@ impl Ledger {
     }
 
     /// Reserves this much for one later request, replacing the previous amount. None releases it.
-    ///
-    /// Returns false if less than that is left; the reserve is set all the same.
-    pub fn set_reserve(&self, estimate: Option<&Estimate>) -> bool {
-        let kept = estimate.map(|estimate| {
-            let price = self.prices.get(&estimate.model);
-            Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price)
-        });
-        let mut state = self.state();
-        state.reserve = kept.unwrap_or_default();
-        let taken = state.used.plus(&state.reserved).plus(&state.reserve);
-        drop(state);
+    pub fn set_reserve(&self, estimate: Option<&Estimate>) {
+        self.state().reserve = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
         self.freed.notify_waiters();
-        let fits = |limit: Option<u64>, taken: u64| limit.is_none_or(|limit| taken <= limit);
-        fits(self.budget.calls, taken.calls)
-            && fits(self.budget.tokens, taken.tokens())
-            && fits(self.budget.completion_tokens, taken.completion_tokens)
-            && fits(self.cost_limit, taken.cost)
     }
 
-    /// Reserves the most that a request may cost.
+    /// The most that a request may cost.
+    #[must_use]
+    pub fn amounts(&self, estimate: &Estimate) -> Amounts {
+        self.sum(estimate).amounts()
+    }
+
+    /// Checks that the most that a request may cost is left.
     ///
     /// # Errors
-    /// [`Exhausted`] where that is more than what is left.
-    pub(crate) fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+    /// [`Exhausted`] where it is not.
+    pub fn check(&self, estimate: &Estimate) -> Result<(), Exhausted> {
         self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
-        let price = self.prices.get(&estimate.model);
-        let sum = Sum::of(estimate.prompt_tokens, estimate.completion_tokens, price);
-        let mut state = self.state();
+        self.check_sum(&self.state(), &self.sum(estimate))
+    }
+
+    fn sum(&self, estimate: &Estimate) -> Sum {
+        Sum::of(estimate.prompt_tokens, estimate.completion_tokens, self.prices.get(&estimate.model))
+    }
+
+    fn check_sum(&self, state: &State, sum: &Sum) -> Result<(), Exhausted> {
         let used = state.used.plus(&state.reserve);
         let limits = [
             (Resource::Calls, self.budget.calls, sum.calls, used.calls, state.reserved.calls),
@@ -142,30 +139,70 @@ impl Ledger {
             }
             short.get_or_insert(exhausted);
         }
-        if let Some(exhausted) = short {
-            return Err(exhausted);
-        }
-        state.reserved = state.reserved.plus(&sum);
-        drop(state);
-        Ok(Reservation { ledger: Arc::clone(self), price, held: sum, stage: Stage::Held })
+        short.map_or(Ok(()), Err)
     }
 
-    /// As [`Self::reserve`], but waits for running requests to be settled where they hold what is missing.
+    /// Reserves the most that a request may cost.
     ///
     /// # Errors
-    /// [`Exhausted`] where even all that they hold is not enough.
+    /// [`Exhausted`] where that is more than what is left.
+    pub(crate) fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+        self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
+        let (price, held) = (self.prices.get(&estimate.model), self.sum(estimate));
+        let mut state = self.state();
+        self.check_sum(&state, &held)?;
+        state.reserved = state.reserved.plus(&held);
+        drop(state);
+        Ok(Reservation { ledger: Arc::clone(self), price, held, stage: Stage::Held })
+    }
+
+    /// As [`Self::reserve`], but waits for running requests to be settled where they hold what is missing. Where all of the
+    /// rest is not enough for the whole completion, reserves for a shorter one, of at least so many tokens.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where even that is more than what is left.
     pub(crate) async fn reserve_when_free(
         self: &Arc<Self>,
         estimate: &Estimate,
+        least_completion: Option<u64>,
     ) -> Result<Reservation, Exhausted> {
+        let least_completion = least_completion.unwrap_or(u64::MAX).min(estimate.completion_tokens);
+        let least = Estimate { completion_tokens: least_completion, ..estimate.clone() };
         loop {
             // Created before the check, so that a notification after the check is not missed.
             let freed = self.freed.notified();
             match self.reserve(estimate) {
+                Ok(reservation) => return Ok(reservation),
                 Err(exhausted) if exhausted.may_pass() => freed.await,
-                result => return result,
+                Err(_) => match self.check(&least) {
+                    Err(exhausted) if exhausted.may_pass() => freed.await,
+                    Err(exhausted) => return Err(exhausted),
+                    // What running requests give back makes room for more.
+                    Ok(()) if self.state().reserved.calls > 0 => freed.await,
+                    Ok(()) => {
+                        let completion_tokens = self.affordable_completion(&least);
+                        if let Ok(reservation) =
+                            self.reserve(&Estimate { completion_tokens, ..estimate.clone() })
+                        {
+                            return Ok(reservation);
+                        }
+                    }
+                },
             }
         }
+    }
+
+    /// The tokens of the longest completion of this prompt for which enough is left.
+    fn affordable_completion(&self, prompt: &Estimate) -> u64 {
+        let prompt = Estimate { completion_tokens: 0, ..prompt.clone() };
+        let state = self.state();
+        let taken = state.used.plus(&state.reserved).plus(&state.reserve).plus(&self.sum(&prompt));
+        let left =
+            |limit: Option<u64>, taken: u64| limit.map_or(u64::MAX, |limit| limit.saturating_sub(taken));
+        let price = self.prices.get(&prompt.model).map_or(0, |price| Sum::of(0, 1, Some(price)).cost);
+        left(self.budget.tokens, taken.tokens())
+            .min(left(self.budget.completion_tokens, taken.completion_tokens))
+            .min(left(self.cost_limit, taken.cost).checked_div(price).unwrap_or(u64::MAX))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -191,6 +228,11 @@ enum Stage {
 }
 
 impl Reservation {
+    /// The bound on the completion.
+    pub(crate) fn completion_tokens(&self) -> u64 {
+        self.held.completion_tokens
+    }
+
     /// Marks the request as about to be sent: unless it is settled or released, it costs all that is reserved.
     pub(crate) fn sent(&mut self) {
         self.stage = Stage::Sent;
@@ -340,6 +382,40 @@ mod tests {
         assert!(ledger.reserve(&estimate(u64::MAX, u64::MAX)).is_err());
         ledger.reserve(&estimate(1, 1)).unwrap().settle(&usage(u64::MAX, u64::MAX));
         assert!(ledger.reserve(&estimate(1, 1)).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_completion_may_be_as_long_as_the_budget_has_room() {
+        let cost_usd = Some(1000e-6);
+        let limits = [
+            Budget { tokens: Some(600), ..Budget::default() },
+            Budget { completion_tokens: Some(500), ..Budget::default() },
+            // At 1 and 2 USD per million.
+            Budget { cost_usd: Some(1100e-6), ..Budget::default() },
+            Budget { tokens: Some(9000), completion_tokens: Some(500), cost_usd, ..Budget::default() },
+        ];
+        for (budget, expected) in limits.into_iter().zip([500, 500, 500, 450]) {
+            let ledger = ledger(budget);
+            let reservation = ledger.reserve_when_free(&estimate(100, 4096), Some(256)).await.unwrap();
+            assert_eq!(reservation.completion_tokens(), expected, "{budget:?}");
+            drop(reservation);
+            // The caller's own bound stays as it is.
+            ledger.reserve_when_free(&estimate(100, 4096), None).await.unwrap_err();
+            let too_long = ledger.reserve_when_free(&estimate(100, 4096), Some(501)).await;
+            assert!(too_long.is_err(), "{budget:?}");
+            assert_eq!(state(&ledger), [(0, 0), (0, 0)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shorter_completion_waits_for_what_running_calls_give_back() {
+        let ledger = ledger(Budget { tokens: Some(1000), ..Budget::default() });
+        let running = ledger.reserve(&estimate(100, 400)).unwrap();
+        let wanted = estimate(100, 4096);
+        let mut waiting = std::pin::pin!(ledger.reserve_when_free(&wanted, Some(256)));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        running.settle(&usage(100, 50));
+        assert_eq!(waiting.await.unwrap().completion_tokens(), 1000 - 150 - 100);
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! One request to a model, with its retries, within a ledger and a deadline.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use serde_json::Value as Json;
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 
+use super::bounds::lower_bounds;
 use super::error::SubCallError;
 use super::models::{Failure, Models, Retry};
 use super::record::{Recorder, SubCallRecord};
@@ -33,7 +36,29 @@ pub(super) struct Request<'a> {
     pub(super) id: String,
     pub(super) estimate: Estimate,
     pub(super) messages: &'a [Json],
-    pub(super) body: Bytes,
+    /// The other fields.
+    pub(super) fields: Map<String, Json>,
+    /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: it may
+    /// not, since the caller has set it.
+    pub(super) least_completion: Option<u64>,
+}
+
+impl Request<'_> {
+    /// The body, with a completion of at most so many tokens.
+    fn body(&self, completion_tokens: u64) -> Bytes {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            messages: &'a [Json],
+            #[serde(flatten)]
+            rest: Cow<'a, Map<String, Json>>,
+        }
+        let mut rest = Cow::Borrowed(&self.fields);
+        if completion_tokens < self.estimate.completion_tokens {
+            lower_bounds(rest.to_mut(), completion_tokens);
+        }
+        // Without a copy of the messages.
+        serde_json::to_vec(&Body { messages: self.messages, rest }).expect("JSON can be written").into()
+    }
 }
 
 /// The attempts of a request so far.
@@ -127,12 +152,14 @@ impl Sender {
         progress: &mut Progress,
         check: impl Fn(&Reply) -> Result<T, SubCallError>,
     ) -> Result<Result<(Reply, T), Failure>, SubCallError> {
-        let estimate = &request.estimate;
-        let mut reservation = self.ledger.reserve_when_free(estimate).await?;
+        let mut reservation =
+            self.ledger.reserve_when_free(&request.estimate, request.least_completion).await?;
+        let completion_tokens = reservation.completion_tokens();
+        let estimate = &Estimate { completion_tokens, ..request.estimate.clone() };
         let permit = self.models.permit().await;
         reservation.sent();
         progress.sent(estimate);
-        let result = self.models.post(&request.id, request.body.clone()).await;
+        let result = self.models.post(&request.id, request.body(completion_tokens)).await;
         drop(permit);
         let reply = match result {
             Ok(reply) => reply,
@@ -209,11 +236,10 @@ struct PendingRecord<'a> {
 impl PendingRecord<'_> {
     fn close(&mut self, reply: Option<&Reply>, error: Option<&SubCallError>) {
         self.is_over = true;
-        let Request { batch_id, index, turn, id, estimate, messages, body } = self.request;
+        let Request { batch_id, index, turn, id, estimate, messages, .. } = self.request;
         let seconds = self.started.elapsed().as_secs_f64();
         let attempts = self.progress.attempts;
-        let (bytes, failed) = (body.len(), error.is_some());
-        tracing::debug!(request_id = id, attempts, seconds, bytes, failed, "request has ended");
+        tracing::debug!(request_id = id, attempts, seconds, failed = error.is_some(), "request has ended");
         let Some(recorder) = &self.sender.recorder else { return };
         recorder.sub_call(&SubCallRecord {
             batch_id,

@@ -9,7 +9,7 @@ use super::error::{SubCallError, SubLlmError};
 use super::models::Models;
 use super::reply::Reply;
 use super::root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-use super::sub_llm::{SubLlm, SubLlmOptions, new_id};
+use super::sub_llm::{LEAST_COMPLETION, SubLlm, SubLlmOptions, new_id};
 use crate::ledger::{Estimate, Ledger};
 
 /// Parts of the error texts that servers send when a conversation is too long for their model. From OpenAI, vLLM,
@@ -54,7 +54,8 @@ impl HttpModel {
             .map_err(|error| ModelError::new(ModelErrorKind::Failed, error.to_string()))?;
         let batch_id = new_id();
         let id = format!("{batch_id}-0-0");
-        let sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
+        let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
+        sent.least_completion = Some(LEAST_COMPLETION);
         let check = |reply: &Reply| {
             let message = reply.message()?.clone();
             let reason = reply.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);

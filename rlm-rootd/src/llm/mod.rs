@@ -45,5 +45,5 @@ pub use proxy::Proxy;
 pub use record::{Recorder, SubCallRecord};
 pub use retry::Retries;
 pub use root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
-pub use sub_llm::{Completion, SubLlm, SubLlmOptions, check_sampling};
+pub use sub_llm::{Completion, LEAST_COMPLETION, SubLlm, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;

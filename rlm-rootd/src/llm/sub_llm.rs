@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
-use super::bounds::check_bounds;
+use super::bounds::{bound, check_bounds, choices};
 use super::boxed::last_boxed;
 use super::error::{SubCallError, SubLlmError};
 use super::estimate::prompt_tokens;
@@ -21,6 +21,9 @@ use crate::tool::RootTool;
 
 /// Fields that are not sampling parameters.
 const RESERVED: [&str; 5] = ["messages", "model", "stream", "tools", "tool_choice"];
+
+/// Fewest tokens of a completion that are worth a request.
+pub const LEAST_COMPLETION: u64 = 256;
 
 /// Options of a rollout's sub-LLM.
 #[derive(Clone, Debug)]
@@ -43,7 +46,7 @@ pub struct SubLlmOptions {
     /// Extra fields of each request, such as `temperature`. Requests through the proxy can override them.
     pub sampling: Map<String, Json>,
     /// `max_tokens` of a request that has neither `max_tokens` nor `max_completion_tokens`, if the budget needs a
-    /// bound; 4096 by default.
+    /// bound; 4096 by default. Where the rest of the budget is less, it is that, down to [`LEAST_COMPLETION`].
     pub default_max_tokens: u64,
     /// Receives a record of each request; none by default.
     pub recorder: Option<Arc<dyn Recorder>>,
@@ -212,11 +215,12 @@ impl SubLlm {
         fields: Map<String, Json>,
         messages: &'a [Json],
     ) -> Request<'a> {
+        let is_bounded = bound(&fields).or_else(|| bound(&self.options.sampling)).is_some();
         let mut fields = self.fields(fields);
         let estimate = self.estimate(&fields, messages);
         fields.insert("model".to_owned(), (*self.model).into());
-        let body = serde_json::to_vec(&Body { messages, rest: &fields }).expect("JSON can be written").into();
-        Request { batch_id, index, turn, id, estimate, messages, body }
+        let least_completion = (!is_bounded).then_some(LEAST_COMPLETION);
+        Request { batch_id, index, turn, id, estimate, messages, fields, least_completion }
     }
 
     /// These fields, the sampling parameters, and the bound that the budget needs.
@@ -234,11 +238,10 @@ impl SubLlm {
 
     /// The most that a request may cost.
     pub(super) fn estimate(&self, fields: &Map<String, Json>, messages: &[Json]) -> Estimate {
-        let choices = fields.get("n").and_then(Json::as_u64).unwrap_or(1);
         Estimate {
             model: Arc::clone(&self.model),
             prompt_tokens: prompt_tokens(messages, fields),
-            completion_tokens: bound(fields).unwrap_or(0).saturating_mul(choices),
+            completion_tokens: bound(fields).unwrap_or(0).saturating_mul(choices(fields)),
         }
     }
 
@@ -248,20 +251,6 @@ impl SubLlm {
             None => text,
         }
     }
-}
-
-/// The bound on a completion. If a request has both fields, servers use one of them.
-fn bound(fields: &Map<String, Json>) -> Option<u64> {
-    let names = ["max_completion_tokens", "max_tokens"];
-    names.iter().filter_map(|name| fields.get(*name)?.as_u64()).max()
-}
-
-/// The body of a request, written without a copy of the messages.
-#[derive(serde::Serialize)]
-struct Body<'a> {
-    messages: &'a [Json],
-    #[serde(flatten)]
-    rest: &'a Map<String, Json>,
 }
 
 /// A unique name for a batch.

@@ -1,6 +1,7 @@
 //! Limits that end a rollout, and its result then.
 
 use rlm_env::StopReason;
+use rlm_rootd::Budget;
 
 use super::*;
 
@@ -185,12 +186,87 @@ async fn a_conversation_that_is_refused_twice_ends_with_the_best_answer() {
 }
 
 #[tokio::test]
-async fn a_budget_that_no_turn_fits_into_says_so() {
-    let stage = Stage::new([]).await;
+async fn a_budget_that_no_turn_fits_into_says_so_and_what_would_do() {
+    for (budget, words) in [
+        (
+            Budget { tokens: Some(100), ..Budget::default() },
+            "tokens, 100 of 100 are left; a few turns may need ",
+        ),
+        (
+            Budget { cost_usd: Some(0.01), ..Budget::default() },
+            "USD, 0.01 of 0.01 USD are left; a few turns may need ",
+        ),
+    ] {
+        let stage = Stage::new([]).await;
+        let (mut config, _) = stage.rollout("one");
+        config.limits.budget = budget;
+        let result = stage.run(config).await;
+        assert_eq!((result.stop_reason, &result.answer), (StopReason::BudgetExhausted, &None));
+        let error = result.error.unwrap();
+        assert!(
+            error.starts_with("the budget is too small to begin with: ") && error.contains(words),
+            "{error}"
+        );
+        assert!(error.ends_with(" USD"), "{error}");
+        stage.end().await;
+    }
+}
+
+/// A rollout of three turns and two sub-calls, whose tokens are these.
+fn three_turns() -> [Rule; 4] {
+    [
+        Rule::on("judge").reply("yes").usage(60, 10),
+        bash("RLM_CONTENT=some; seq 100").usage(1500, 100),
+        bash("llm_batch 'judge: a' 'judge: b'").usage(1900, 150),
+        answer("all").usage(2200, 60),
+    ]
+}
+
+const PROMPTS: f64 = 1500.0 + 1900.0 + 2200.0 + 2.0 * 60.0;
+const COMPLETIONS: f64 = 100.0 + 150.0 + 60.0 + 2.0 * 10.0;
+
+#[tokio::test]
+async fn a_rollout_that_needs_half_of_its_budget_finishes_and_none_overspends() {
+    for (prompt, completion) in [(10.0, 30.0), (3.0, 15.0), (0.15, 0.6)] {
+        let prices = format!(
+            "[models.root]\nprompt = {prompt}\ncompletion = {completion}\n\
+             [models.sub]\nprompt = {prompt}\ncompletion = {completion}\n"
+        );
+        let cost = (prompt * PROMPTS + completion * COMPLETIONS) / 1e6;
+        for (times, limit) in
+            [0.5, 1.0, 2.0, 4.0, 10.0].into_iter().flat_map(|times| [(times, None), (times, Some(500))])
+        {
+            let stage = Stage::with_prices(&prices, three_turns()).await;
+            let (mut config, seen) = stage.rollout("one");
+            config.limits.budget.cost_usd = Some(cost * times);
+            config.limits.max_completion_tokens = limit;
+            let result = stage.run(config).await;
+            let case = format!("{prompt} {completion} {times} {limit:?}: {result:?}\n{:?}", seen.outputs());
+            assert!(result.metrics.cost_usd.unwrap() <= cost * times, "{case}");
+            if times >= 2.0 {
+                assert_eq!(result.stop_reason, StopReason::Answered, "{case}");
+                assert_eq!(seen.outputs()[1], "yes\nyes\n", "{case}");
+                // At twice its cost, the third turn may be announced as the last one.
+                assert!(seen.notices().is_empty() || times < 4.0, "{case}");
+            } else if result.stop_reason != StopReason::Answered {
+                assert_eq!(result.stop_reason, StopReason::BudgetExhausted, "{case}");
+                assert!(result.error.unwrap().contains("USD are left"), "{case}");
+            }
+            stage.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_completion_is_bounded_by_what_is_left() {
+    let stage = Stage::new(three_turns()).await;
     let (mut config, _) = stage.rollout("one");
-    config.limits.budget.tokens = Some(100);
+    config.limits.budget.completion_tokens = Some(2000);
     let result = stage.run(config).await;
-    assert_eq!((result.stop_reason, &result.answer), (StopReason::BudgetExhausted, &None));
-    assert!(result.error.as_ref().unwrap().contains("of 100 are left"), "{result:?}");
+    assert_eq!(result.stop_reason, StopReason::Answered, "{result:?}");
+    // All but what the last turn may need; then all but that and the first completion.
+    let bounds: Vec<_> =
+        stage.root_requests().iter().map(|body| body["max_tokens"].as_u64().unwrap()).collect();
+    assert_eq!(bounds, [2000 - 512, 2000 - 100 - 512, 2000 - 250 - 20 - 512]);
     stage.end().await;
 }

@@ -44,6 +44,11 @@ struct Stage {
 impl Stage {
     /// A host whose root model `root` and sub-LLM `sub` follow these rules.
     async fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self::with_prices(PRICES, rules).await
+    }
+
+    /// The same, with these prices.
+    async fn with_prices(prices: &str, rules: impl IntoIterator<Item = Rule>) -> Self {
         let model = ScriptedModel::start(rules);
         let dir = tempfile::tempdir().unwrap();
         let models = |name: &str| {
@@ -55,7 +60,7 @@ impl Stage {
             env: rlm_tests::variables(),
             dir: dir.path().to_owned(),
             sub_models: Some(models("sub")),
-            prices: Prices::from_toml(PRICES).unwrap(),
+            prices: Prices::from_toml(prices).unwrap(),
             ..HostConfig::new(rlm_tests::programs(), Arc::new(HttpModel::new(models("root"))))
         })
         .await

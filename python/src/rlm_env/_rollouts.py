@@ -48,16 +48,18 @@ class Settings(TypedDict, total=False):
     navigation: bool
     prices: Path
     max_turns: int
-    timeout: float
-    call_timeout: float
+    timeout: float | str
+    call_timeout: float | str
     budget_usd: float
     budget_tokens: int
     context_tokens: int
     max_completion_tokens: int
     max_output_chars: int
-    max_context_bytes: int
+    max_context_bytes: int | str
     sub_parallelism: int
     server_parallelism: int
+    request_timeout: float | str
+    max_retries: int
     verbosity: Literal["light", "medium", "heavy"]
     prompts: Path
     summarize_turns: int

@@ -90,7 +90,7 @@ impl Batch {
     /// Runs it until every rollout has ended or a signal ends it.
     pub(crate) async fn run(
         self,
-        Setup { host, rollout: mut template }: Setup,
+        Setup { host, rollout: mut template, .. }: Setup,
         mut requests: Requests,
         draws: Option<&Warnings>,
         events: Option<Arc<Events>>,

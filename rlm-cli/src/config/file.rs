@@ -96,8 +96,9 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
             let path = dir.join(text).into_os_string().into_string();
             path.map_err(|_| "the path is not UTF-8".to_owned())
         }
-        (Form::Number, Toml::Integer(number)) => Ok(number.to_string()),
-        (Form::Number, Toml::Float(number)) => Ok(number.to_string()),
+        (Form::Number | Form::Amount, Toml::Integer(number)) => Ok(number.to_string()),
+        (Form::Number | Form::Amount, Toml::Float(number)) => Ok(number.to_string()),
+        (Form::Amount, Toml::String(text)) => Ok(text),
         (Form::Flag, Toml::Boolean(flag)) => Ok(flag.to_string()),
         (Form::Table, table @ Toml::Table(_)) => {
             check_numbers(&table)?;
@@ -107,6 +108,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
             let expected = match form {
                 Form::Text | Form::Path | Form::Program => "a string",
                 Form::Number => "a number",
+                Form::Amount => "a number, or a string with a unit",
                 Form::Flag => "true or false",
                 Form::Table => "a table",
             };
@@ -143,7 +145,7 @@ pub(crate) fn example() -> String {
     for setting in ALL {
         let value = match setting.form() {
             Form::Text | Form::Path | Form::Program => format!("\"{}\"", setting.example()),
-            Form::Number | Form::Flag | Form::Table => setting.example().to_owned(),
+            Form::Number | Form::Amount | Form::Flag | Form::Table => setting.example().to_owned(),
         };
         let default = if setting.default().is_some() { ", by default:" } else { "." };
         text += &format!(

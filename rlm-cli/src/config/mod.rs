@@ -69,7 +69,13 @@ impl Settings {
             let default = setting.default().map(|text| (text.to_owned(), Origin::Default));
             let found = match flags.values.get(name) {
                 Some((text, flag)) => Some((text.clone(), Origin::Flag(flag.clone()))),
-                None => of_variable(setting, environment)?.or(in_file).or(default),
+                None => match of_variable(setting, &setting.variable(), environment)?.or(in_file) {
+                    None => match setting.fallback_variable() {
+                        Some(variable) => of_variable(setting, variable, environment)?,
+                        None => default,
+                    },
+                    found => found,
+                },
             };
             if let Some(found) = found {
                 values.insert(name, found);
@@ -185,12 +191,12 @@ impl fmt::Debug for KeySource<'_> {
 
 fn of_variable(
     setting: &dyn AnySetting,
+    variable: &str,
     environment: &Environment,
 ) -> Result<Option<(String, Origin)>, Usage> {
-    let variable = setting.variable();
-    let Some(text) = environment.text(&variable)? else { return Ok(None) };
+    let Some(text) = environment.text(variable)? else { return Ok(None) };
     setting.check(text).map_err(|reason| Usage::new(format!("{variable}: {reason}, found `{text}`")))?;
-    Ok(Some((text.to_owned(), Origin::Variable(variable))))
+    Ok(Some((text.to_owned(), Origin::Variable(variable.to_owned()))))
 }
 
 /// The configuration file: the one that is named, or the first that exists.
@@ -281,9 +287,23 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_of_other_programs_comes_after_the_file() {
+        use super::table::BASE_URL;
+        let url = |text| {
+            let settings = load(&[], [("OPENAI_BASE_URL", "http://other/v1")], text).unwrap();
+            (settings.get(&BASE_URL).unwrap(), settings.origin(&BASE_URL).unwrap().to_string())
+        };
+        assert_eq!(url("base_url = \"http://mine/v1\"").0, "http://mine/v1");
+        assert_eq!(url(""), ("http://other/v1".to_owned(), "OPENAI_BASE_URL".to_owned()));
+    }
+
+    #[test]
     fn an_error_in_a_variable_names_it() {
         let error = load(&[], [("RLM_EXEC_TIMEOUT", "soon")], "").unwrap_err();
-        assert_eq!(error.to_string(), "RLM_EXEC_TIMEOUT: expected a number of seconds above 0, found `soon`");
+        assert_eq!(
+            error.to_string(),
+            "RLM_EXEC_TIMEOUT: expected a number of seconds above 0, or a time such as 5m or 1h30m, found `soon`"
+        );
         assert!(error.is::<Usage>());
         assert_eq!(
             load(&[], [("RLM_EXEC_TIMEOUT", "2")], "").unwrap().value(&CALL_TIMEOUT),

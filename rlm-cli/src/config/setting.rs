@@ -25,6 +25,8 @@ pub(crate) struct Setting<T> {
     pub(crate) former_name: Option<&'static str>,
     /// Its variable, if that is not `RLM_` and the name in capitals.
     pub(crate) variable: Option<&'static str>,
+    /// A variable of other programs, whose value counts where no other source has one.
+    pub(crate) fallback_variable: Option<&'static str>,
     /// The name of the flag's value, for `--help`.
     pub(crate) value_name: &'static str,
     /// A description, for `--help` and the example file.
@@ -47,6 +49,8 @@ pub(crate) enum Form {
     Program,
     /// A number.
     Number,
+    /// A number, or a string of numbers with units.
+    Amount,
     /// `true` or `false`.
     Flag,
     /// A table.
@@ -71,6 +75,8 @@ pub(crate) trait AnySetting: fmt::Debug + Sync {
     fn form(&self) -> Form;
     /// The name of its variable.
     fn variable(&self) -> String;
+    /// The name of the variable that counts where no other source has a value.
+    fn fallback_variable(&self) -> Option<&'static str>;
     /// Refuses a text that is not a valid value.
     fn check(&self, text: &str) -> Result<(), String>;
 
@@ -118,6 +124,10 @@ impl<T: fmt::Debug> AnySetting for Setting<T> {
         self.variable.map_or_else(|| format!("RLM_{}", self.name.to_ascii_uppercase()), str::to_owned)
     }
 
+    fn fallback_variable(&self) -> Option<&'static str> {
+        self.fallback_variable
+    }
+
     fn check(&self, text: &str) -> Result<(), String> {
         (self.parse)(text).map(drop)
     }
@@ -149,7 +159,18 @@ pub(super) fn count<T: FromStr + Default + PartialOrd>(text: &str) -> Result<T, 
     count.ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
-/// A time in seconds.
+/// A whole number.
+pub(super) fn whole(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected a whole number".to_owned())
+}
+
+/// A number of bytes above 0, perhaps with a unit.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_size::parse_size(text).ok().filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "expected bytes above 0, such as 500000, 10MB or 1GiB".to_owned())
+}
+
+/// A time: seconds, or numbers with units.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     seconds_up_to(text, LONGEST_TIME)
 }
@@ -160,8 +181,14 @@ pub(super) fn call_seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn seconds_up_to(text: &str, most: Duration) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && seconds.is_finite());
-    let seconds = seconds.ok_or("expected a number of seconds above 0")?;
+    let expected = "expected a number of seconds above 0, or a time such as 5m or 1h30m";
+    let seconds = match text.parse::<f64>() {
+        Ok(seconds) => seconds,
+        Err(_) => humantime::parse_duration(text).map_err(|_| expected)?.as_secs_f64(),
+    };
+    if !(seconds > 0.0 && seconds.is_finite()) {
+        return Err(expected.to_owned());
+    }
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= most);
     time.ok_or_else(|| {
         let days = most.as_secs() / 86_400;
@@ -212,12 +239,24 @@ mod tests {
     #[test]
     fn a_time_limit_is_seconds_above_zero() {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(seconds("5m"), Ok(Duration::from_mins(5)));
+        assert_eq!(seconds("1h 30m"), Ok(Duration::from_mins(90)));
         for bad in ["0", "-1", "NaN", "soon", "1e999"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
         assert_eq!(call_seconds("604800"), Ok(MAX_TOOL_TIME_LIMIT));
         assert_eq!(call_seconds("604800.5"), Err("expected at most 604800 seconds (7 days)".to_owned()));
         assert_eq!(seconds("1e19"), Err("expected at most 31622400 seconds (366 days)".to_owned()));
+    }
+
+    #[test]
+    fn a_size_is_bytes_and_may_have_a_unit() {
+        assert_eq!(bytes("500000"), Ok(500_000));
+        assert_eq!(bytes("10MB"), Ok(10_000_000));
+        assert_eq!(bytes("1 GiB"), Ok(1 << 30));
+        for bad in ["0", "-1", "much", "", "1XB"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

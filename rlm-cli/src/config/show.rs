@@ -82,7 +82,7 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
 
 fn value(setting: &dyn AnySetting, text: &str) -> Json {
     let read = match setting.form() {
-        Form::Number | Form::Flag | Form::Table => serde_json::from_str(text).ok(),
+        Form::Number | Form::Amount | Form::Flag | Form::Table => serde_json::from_str(text).ok(),
         Form::Text | Form::Path | Form::Program => None,
     };
     read.unwrap_or_else(|| without_credentials(text).into())

@@ -7,8 +7,8 @@ use rlm_env::ReplLanguage;
 use rlm_env::rollout::{Callbacks, Verbosity};
 
 use super::setting::{
-    AnySetting, Fields, Form, Setting, any_text, call_seconds, callbacks, count, fields, flag, language,
-    path, seconds, some_text, usd, verbosity,
+    AnySetting, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
+    language, path, seconds, some_text, usd, verbosity, whole,
 };
 
 /// A setting with a name, a form and a parser, and nothing else.
@@ -17,6 +17,7 @@ const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T,
         name,
         former_name: None,
         variable: None,
+        fallback_variable: None,
         value_name: "",
         help: "",
         default: None,
@@ -45,8 +46,9 @@ pub(crate) static SUB_MODEL: Setting<String> = Setting {
 
 /// The address of the root model's server.
 pub(crate) static BASE_URL: Setting<String> = Setting {
+    fallback_variable: Some("OPENAI_BASE_URL"),
     value_name: "URL",
-    help: "Base URL of an OpenAI-compatible API, with its version: https://host/v1",
+    help: "Base URL of an OpenAI-compatible API, with its version: https://host/v1; OPENAI_BASE_URL by default",
     example: "https://host/v1",
     ..setting("base_url", Form::Text, some_text)
 };
@@ -73,6 +75,22 @@ pub(crate) static SUB_API_KEY_ENV: Setting<String> = Setting {
     help: "The same for `sub_base_url`; RLM_SUB_API_KEY by default",
     example: "MY_OTHER_API_KEY",
     ..setting("sub_api_key_env", Form::Text, any_text)
+};
+
+/// Time of a request.
+pub(crate) static REQUEST_TIMEOUT: Setting<Duration> = Setting {
+    value_name: "SECONDS",
+    help: "Time limit of one request to a model; it is sent once more after that",
+    default: Some("600"),
+    ..setting("request_timeout", Form::Amount, seconds)
+};
+
+/// Retries of a request.
+pub(crate) static MAX_RETRIES: Setting<u32> = Setting {
+    value_name: "N",
+    help: "Most times that a request to a model is sent again: after 408, 429, 5xx, and a connection that broke",
+    default: Some("4"),
+    ..setting("max_retries", Form::Number, whole)
 };
 
 /// The language of the REPL.
@@ -107,7 +125,7 @@ pub(crate) static TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
     help: "Time limit of a whole rollout",
     example: "1800",
-    ..setting("timeout", Form::Number, seconds)
+    ..setting("timeout", Form::Amount, seconds)
 };
 
 /// Time of a call of the REPL.
@@ -116,7 +134,7 @@ pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
     help: "Time limit of one call; the session keeps its state",
     default: Some("120"),
-    ..setting("call_timeout", Form::Number, call_seconds)
+    ..setting("call_timeout", Form::Amount, call_seconds)
 };
 
 /// Money that a rollout may spend.
@@ -166,7 +184,7 @@ pub(crate) static MAX_CONTEXT_BYTES: Setting<u64> = Setting {
     value_name: "BYTES",
     help: "Largest context",
     default: Some("1000000000"),
-    ..setting("max_context_bytes", Form::Number, count)
+    ..setting("max_context_bytes", Form::Amount, bytes)
 };
 
 /// Parallel sub-LLM requests of a rollout.
@@ -313,7 +331,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 34] = [
+pub(crate) static ALL: [&dyn AnySetting; 36] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -341,6 +359,8 @@ pub(crate) static ALL: [&dyn AnySetting; 34] = [
     &MAX_CONTEXT_BYTES,
     &SUB_PARALLELISM,
     &SERVER_PARALLELISM,
+    &REQUEST_TIMEOUT,
+    &MAX_RETRIES,
     &VERBOSITY,
     &PROMPTS,
     &SUMMARIZE_TURNS,
@@ -351,7 +371,7 @@ pub(crate) static ALL: [&dyn AnySetting; 34] = [
 ];
 
 /// The settings for root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 13] = [
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 15] = [
     &TOOLS,
     &MODEL,
     &BASE_URL,
@@ -362,6 +382,8 @@ pub(crate) static OF_TOOLS: [&dyn AnySetting; 13] = [
     &SUB_SAMPLING,
     &SUB_PARALLELISM,
     &SERVER_PARALLELISM,
+    &REQUEST_TIMEOUT,
+    &MAX_RETRIES,
     &PRICES,
     &BUDGET_USD,
     &BUDGET_TOKENS,

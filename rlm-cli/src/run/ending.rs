@@ -26,15 +26,15 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
     if result.stop_reason == StopReason::Answered {
         return None;
     }
-    let mut words = format!("no final answer: {}", reason(result.stop_reason));
-    if let Some(error) = &result.error {
-        words += &format!(": {}", visible(error.trim_end()).replace('\n', " "));
-    }
-    words += match result.answer {
-        Some(_) => "; the answer so far is printed",
-        None => "; there is no answer so far",
+    let error = result.error.as_ref().map(|error| visible(error.trim_end()).replace('\n', " "));
+    let why = match (result.stop_reason, error) {
+        // It says itself that it is the server's.
+        (StopReason::ModelFailed, Some(error)) => error,
+        (other, Some(error)) => format!("{}: {error}", reason(other)),
+        (other, None) => reason(other).to_owned(),
     };
-    Some(words)
+    let printed = if result.answer.is_some() { "; the answer so far is printed" } else { "" };
+    Some(format!("no final answer: {why}{printed}"))
 }
 
 /// A stop reason in words.
@@ -98,9 +98,6 @@ pub(crate) mod tests {
         );
         let mut failed = result("1", StopReason::ModelFailed, None);
         failed.error = Some("status 500\nbu\x1b]0;sy\r\n".to_owned());
-        assert_eq!(
-            words(&failed).unwrap(),
-            "no final answer: the model's server failed: status 500 bu␛]0;sy; there is no answer so far"
-        );
+        assert_eq!(words(&failed).unwrap(), "no final answer: status 500 bu␛]0;sy");
     }
 }

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
 use rlm_env::trajectory::Sink;
-use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult};
+use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::HostProcess;
 
 pub(crate) use self::ending::is_failure;
@@ -239,6 +239,10 @@ async fn one(
     }
     if let Some(words) = ending::words(&result).filter(|_| !matches!(output, Output::Events(_))) {
         tell(format_args!("rlm: {words}"));
+        if result.stop_reason == StopReason::ModelFailed {
+            let settings = &setup.server_settings;
+            tell(format_args!("rlm: settings of the server: {settings}; `rlm config` shows all"));
+        }
     }
     printed?;
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))

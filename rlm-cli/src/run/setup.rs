@@ -12,15 +12,16 @@ use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
-    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, SubLlm,
-    SubLlmOptions, Tool, check_sampling, load_tools,
+    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, Retries,
+    SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
 };
 
 use crate::config::table::{
     BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, KEEP,
-    LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_TURNS, MESSAGES_IN_CONTEXT,
-    MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, SAMPLING, SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL,
-    SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
+    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
+    SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT,
+    TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{KeySource, Settings, without_credentials};
 use crate::environment::Environment;
@@ -35,6 +36,8 @@ const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
 pub(crate) struct Setup {
     pub(crate) host: HostConfig,
     pub(crate) rollout: RolloutConfig,
+    /// Where the settings of the root model's server are from, in words.
+    pub(crate) server_settings: String,
 }
 
 impl Setup {
@@ -86,7 +89,11 @@ impl Setup {
             prompts: Arc::new(prompts),
             ..host(environment, rollout.language, Arc::new(HttpModel::new(servers.root)), servers.sub)?
         };
-        Ok(Self { host, rollout })
+        let key = settings.key(environment)?;
+        let key = key.variable().map_or("no key".to_owned(), |variable| format!("the key in {variable}"));
+        let (model, base_url) = (settings.place(&MODEL), settings.place(&BASE_URL));
+        let server_settings = format!("{model}, {base_url}, {key}");
+        Ok(Self { host, rollout, server_settings })
     }
 }
 
@@ -184,6 +191,8 @@ fn models(
         key,
         proxy: Proxy::of_variables(base_url, |name| environment.text(name).ok().flatten().map(str::to_owned)),
         parallelism: settings.value(&SERVER_PARALLELISM),
+        timeout: settings.value(&REQUEST_TIMEOUT),
+        retries: Retries { max: settings.value(&MAX_RETRIES), ..Retries::default() },
         ..ModelsConfig::new(base_url, model)
     };
     Models::new(config).map(Arc::new).map_err(|error| Usage::new(error.to_string()))

@@ -67,7 +67,7 @@ impl HttpModel {
                 Ok(ChatReply { message, finish_reason, extra, usage, attempts })
             }
             Err(error) => {
-                let (kind, message) = (kind(&error, deadline), error.to_string());
+                let (kind, message) = (kind(&error, deadline), self.models.explain(&error, attempts));
                 Err(ModelError { kind, message, usage, attempts })
             }
         }

@@ -1,5 +1,6 @@
 //! The models of a process: one endpoint, one client, one bound on what runs at once.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::client::Endpoint;
-use rlm_core::text::{cut, one_line};
+use rlm_core::text::{counted, cut, one_line};
 use serde_json::Value as Json;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -195,7 +196,11 @@ impl Models {
     fn reply(&self, body: &[u8]) -> Result<Reply, Failure> {
         let json =
             serde_json::from_slice(body).or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
-                unusable(format!("{error} in {:?}", self.shorten(&String::from_utf8_lossy(body))))
+                let text = String::from_utf8_lossy(body);
+                unusable(match page_title(&text) {
+                    Some(title) => self.shorten(&title),
+                    None => format!("{error} in {:?}", self.shorten(&text)),
+                })
             })?;
         // Some servers report errors with a status of success.
         match error_text(&json) {
@@ -208,6 +213,7 @@ impl Models {
 
     fn refused(&self, status: StatusCode, asked: Option<Duration>, body: &[u8]) -> Failure {
         let text = String::from_utf8_lossy(body);
+        let text = page_title(&text).map_or(text, Cow::Owned);
         let said = serde_json::from_slice(body).ok().and_then(|json| error_text(&json));
         let said = self.shorten(&said.unwrap_or_else(|| text.into_owned()));
         let message = if said.is_empty() {
@@ -227,14 +233,39 @@ impl Models {
 
     fn broken(&self, error: reqwest::Error) -> Failure {
         let reason = self.naming_proxy(self.shorten(&last_cause(&error)));
-        let (error, may_have_cost) = if error.is_connect() {
-            (SubCallError::Unreachable(reason), false)
+        let again = Retry::After(None);
+        let (error, may_have_cost, retry) = if error.is_connect() {
+            (SubCallError::Unreachable(reason), false, again)
         } else if error.is_timeout() {
-            (SubCallError::TimedOut { after: self.config.timeout, last: None }, true)
+            (SubCallError::TimedOut { after: self.config.timeout, last: None }, true, Retry::Once)
         } else {
-            (SubCallError::Broken(reason), true)
+            (SubCallError::Broken(reason), true, again)
         };
-        Failure { error, may_have_cost, retry: Retry::After(None) }
+        Failure { error, may_have_cost, retry }
+    }
+
+    /// An error in words for people, who can do something about it. Code in a session gets the error alone, without the
+    /// address.
+    pub(super) fn explain(&self, error: &SubCallError, attempts: u32) -> String {
+        use SubCallError::{Broken, Malformed, MustWait, Status, TimedOut, Unreachable};
+        let advice = match error {
+            Unreachable(_) => ": does a server run there?",
+            Status { status: 401 | 403, .. } => ": is the key right?",
+            Status { status: 404, .. } => {
+                ": does the base URL end with its version, such as /v1, and is the model's name right?"
+            }
+            Status { status: 400 | 422, message } if message.contains("tool") => {
+                ": a model without tool calls needs `tool_calls = false`"
+            }
+            Malformed(_) => ": is this an interface like OpenAI's?",
+            TimedOut { .. } => ": `request_timeout` gives a request more time",
+            Status { .. } | MustWait { .. } | Broken(_) => "",
+            _ => return error.to_string(),
+        };
+        let mut address = self.url.clone();
+        // A key may be in it.
+        address.set_query(None);
+        format!("{error} (asked {address} {}{advice})", counted(attempts.into(), "time"))
     }
 
     /// The text with the name of the proxy, which may be what failed.
@@ -259,6 +290,15 @@ fn repaired(body: &[u8]) -> Option<Json> {
 
 fn unusable(why: String) -> Failure {
     Failure { error: SubCallError::Malformed(why), may_have_cost: true, retry: Retry::Once }
+}
+
+/// What an HTML page is called, if the text is one.
+fn page_title(text: &str) -> Option<String> {
+    if !text.trim_start().starts_with('<') {
+        return None;
+    }
+    let title = text.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
+    Some(title.map_or("an HTML page".to_owned(), |(title, _)| format!("an HTML page, {:?}", title.trim())))
 }
 
 /// The message of an error document: `{"error": {"message"}}`, `{"error"}`, `{"message"}` or `{"detail"}`.

@@ -82,7 +82,7 @@ async fn unusable_replies_are_named() {
         ),
         (
             Rule::any().body("<html>"),
-            "the model's reply is malformed: expected value at line 1 column 1 in \"<html>\"",
+            "the model's reply is malformed: an HTML page",
             2,
         ),
         (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
@@ -224,5 +224,5 @@ async fn an_attempt_that_takes_too_long_is_given_up_and_made_again() {
     let model = ScriptedModel::start([Rule::any().after(&never)]);
     let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(100)).start();
     assert_eq!(ask_one(&sub_llm, "p").await, "! no answer within 0.1 s");
-    assert_eq!(model.finish().len(), 3);
+    assert_eq!(model.finish().len(), 2);
 }

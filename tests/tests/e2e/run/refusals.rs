@@ -37,15 +37,83 @@ fn results_that_cannot_be_written_end_the_batch() {
 }
 
 #[test]
-fn a_model_that_fails_is_an_environment_error() {
+fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
+    let page = "<html><head><title>502 Bad Gateway</title></head></html>";
+    let long = "x".repeat(500);
+    for (rule, expected, advice, times) in [
+        (
+            Rule::any().status(401, "who are you?"),
+            "the model's server answered 401: who are you?",
+            "is the key right?",
+            1,
+        ),
+        (
+            Rule::any().status(404, "no page"),
+            "the model's server answered 404: no page",
+            "does the base URL end with its version, such as /v1, and is the model's name right?",
+            1,
+        ),
+        (
+            Rule::any().status(400, "\"auto\" tool choice requires --enable-auto-tool-choice"),
+            "the model's server answered 400: \"auto\" tool choice requires --enable-auto-tool-choice",
+            "a model without tool calls needs `tool_calls = false`",
+            1,
+        ),
+        (
+            Rule::any().body(page),
+            "the model's reply is malformed: an HTML page, \"502 Bad Gateway\"",
+            "is this an interface like OpenAI's?",
+            2,
+        ),
+        (
+            Rule::any().body(format!("<p>{long}")),
+            "the model's reply is malformed: an HTML page",
+            "is this an interface",
+            2,
+        ),
+    ] {
+        let place = Place::new();
+        let model = ScriptedModel::start([rule]);
+        let output = asking(&place, &model, &["run", "--max-retries", "1", "Why?"]).output().unwrap();
+        let (answer, words, status) = shown(&output);
+        assert_eq!((answer, status), ("", Some(3)), "{words}");
+        let times = if times == 1 { "1 time".to_owned() } else { format!("{times} times") };
+        let address = format!("{}/chat/completions", model.base_url());
+        let first = format!("rlm: no final answer: {expected} (asked {address} {times}: {advice}");
+        assert!(words.starts_with(&first), "{words}");
+        let settings = "rlm: settings of the server: model (RLM_MODEL), base_url (RLM_BASE_URL), no key; `rlm config` shows all\n";
+        assert!(words.ends_with(settings), "{words}");
+        drop(model.finish());
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
     let place = Place::new();
-    let model = ScriptedModel::start([Rule::any().status(401, "who are you?")]);
-    let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
-    let (answer, words, status) = shown(&output);
-    assert_eq!((answer, status), ("", Some(3)), "{words}");
-    assert!(words.starts_with("rlm: no final answer: the model's server failed: "), "{words}");
-    assert!(words.contains("who are you?") && words.ends_with("; there is no answer so far\n"), "{words}");
-    drop(model.finish());
+    let nobody = ScriptedModel::start([]);
+    let address = nobody.base_url();
+    drop(nobody.finish());
+    let server = ["--model", "m", "--base-url", &address, "--max-retries", "1"];
+    let output = place.rlm(&[&["run"], &server[..], &["Why?"]].concat()).output().unwrap();
+    let words = text(&output.stderr);
+    let first = "rlm: no final answer: the model's server cannot be reached: Connection refused (os error 111) (asked ";
+    assert!(
+        words.starts_with(&format!("{first}{address}/chat/completions 2 times: does a server run there?)\n")),
+        "{words}"
+    );
+    assert!(words.contains("model (--model), base_url (--base-url), no key"), "{words}");
+
+    let gate = rlm_tests::scripted_model::Gate::shut();
+    let slow = ScriptedModel::start([Rule::any().after(&gate)]);
+    let output = asking(&place, &slow, &["run", "--request-timeout", "200ms", "Why?"]).output().unwrap();
+    let words = text(&output.stderr);
+    assert!(
+        words.contains("no answer within 0.2 s (asked ")
+            && words.contains(" 2 times: `request_timeout` gives"),
+        "{words}"
+    );
+    gate.open();
     place.assert_nothing_left();
 }
 
@@ -70,7 +138,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     place.write("secret.toml", "api_key = \"k\"\n");
     let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
     let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
-    let cases: [(Vec<&str>, &str); 17] = [
+    let cases: [(Vec<&str>, &str); 18] = [
         (vec!["run"], "required arguments were not provided"),
         (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
         (
@@ -93,7 +161,14 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
             vec!["run", "--model", "m", "--base-url", "host", "Why?"],
             "the base URL of the models cannot be read",
         ),
-        (with_server(&["--timeout", "soon", "Why?"]), "expected a number of seconds above 0"),
+        (
+            with_server(&["--timeout", "soon", "Why?"]),
+            "expected a number of seconds above 0, or a time such as 5m",
+        ),
+        (
+            with_server(&["--max-context-bytes", "1 XB", "Why?"]),
+            "expected bytes above 0, such as 500000, 10MB or 1GiB",
+        ),
         (
             with_server(&["--language", "perl", "Why?"]),
             "unknown REPL language `perl`: expected `bash` or `python`",

@@ -2,9 +2,8 @@
 
 Usage: mcp_client.py RLM DIRECTORY
 
-Starts the server on DIRECTORY, in each of the protocol's two modes, and checks what a client sees: tools with schemas,
-structured results, which the SDK validates against those schemas, state, a call that is cancelled, files. Prints a
-line at the end.
+Starts the server on DIRECTORY, in each of the protocol's two modes, and checks what a client sees: tools, texts, facts,
+state, a call that is cancelled, files. Prints a line at the end.
 """
 
 import os
@@ -17,19 +16,25 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
 
-async def call(client, name, **arguments):
-    """The value of a call that must succeed."""
+async def outcome(client, name, **arguments):
+    """The text of a call that must succeed, and its facts."""
     result = await client.call_tool(name, arguments)
-    structured = result.structured_content
-    assert not result.is_error and structured["ok"], result
-    return structured["value"]
+    assert not result.is_error and result.structured_content is None, result
+    [content] = result.content
+    return content.text, (result.meta or {}).get("rlm/call")
+
+
+async def call(client, name, **arguments):
+    """The text of a call that must succeed."""
+    text, _ = await outcome(client, name, **arguments)
+    return text
 
 
 async def failure(client, name, **arguments):
-    """The error of a call that must fail."""
+    """The text of a call that must fail."""
     result = await client.call_tool(name, arguments)
-    assert result.is_error and not result.structured_content["ok"], result
-    return result.structured_content["error"]
+    assert result.is_error, result
+    return result.content[0].text
 
 
 async def wait_for(path):
@@ -42,23 +47,25 @@ async def check_tools(client):
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert list(tools) == ["bash", "python", "reset", "session_script"], tools
     assert tools["bash"].input_schema["required"] == ["code"]
-    assert all(tool.output_schema and tool.description for tool in tools.values())
+    assert all(tool.description and not tool.output_schema for tool in tools.values())
 
 
 async def check_state(client):
     await call(client, "bash", code="x=1; cd /")
-    assert (await call(client, "bash", code="echo $x $PWD"))["stdout"] == "1 /\n"
-    other = await call(client, "bash", code="echo ${x-unset}", session="other")
-    assert other["stdout"] == "unset\n", other
+    assert await call(client, "bash", code="echo $x $PWD") == "1 /\n"
+    assert await call(client, "bash", code="echo ${x-unset}", session="other") == "unset\n"
+    text, failed = await outcome(client, "bash", code="false")
+    assert text == "(no output)\n[exit status 1]", text
+    assert failed["completed"] and not failed["success"] and failed["exit_code"] == 1, failed
     await call(client, "python", code="x = 2")
-    assert (await call(client, "python", code="x ** 10"))["result"] == "1024"
-    raised = await call(client, "python", code="1 / 0")
-    assert raised["exception"]["type"] == "ZeroDivisionError" and not raised["success"], raised
-    slow = await call(client, "python", code="while True: pass", timeout=0.3)
-    assert slow["timed_out"] and slow["state"] == "kept", slow
+    assert await call(client, "python", code="x ** 10") == "Out[2]: 1024"
+    text, raised = await outcome(client, "python", code="1 / 0")
+    assert text.endswith("ZeroDivisionError: division by zero") and not raised["success"], (text, raised)
+    text, slow = await outcome(client, "python", code="while True: pass", timeout=0.3)
+    assert slow["timed_out"] and slow["state"] == "kept" and "[timed out: " in text, (text, slow)
     await call(client, "reset", language="python")
-    assert (await call(client, "python", code="'x' in dir()"))["result"] == "False"
-    script = (await call(client, "session_script", language="bash"))["script"]
+    assert (await call(client, "python", code="'x' in dir()")).endswith(": False")
+    script = await call(client, "session_script", language="bash")
     assert "\nx=1; cd /\n" in script, script
 
 
@@ -70,7 +77,7 @@ async def check_cancellation(client, root):
         await wait_for(begun)
         tasks.cancel_scope.cancel()
     with anyio.fail_after(60):
-        assert (await call(client, "bash", code="echo $x"))["stdout"] == "1\n"
+        assert await call(client, "bash", code="echo $x") == "1\n"
     begun.unlink()
 
 
@@ -94,9 +101,9 @@ async def check_refusals(client):
         raise AssertionError("there is no such tool")
     except MCPError as error:
         assert error.error.code == -32602, error
-    assert await failure(client, "bash") == "missing field `code`"
+    assert "missing field `code`" in await failure(client, "bash")
     large = await failure(client, "bash", code="x" * ((1 << 20) + 1))
-    assert large == "the code has 1,048,577 bytes, the limit is 1,048,576 bytes", large
+    assert "the code has 1,048,577 bytes, the limit is 1,048,576 bytes" in large, large
     try:
         await client.read_resource("file:///etc/passwd")
         raise AssertionError("a file outside the directory was read")

@@ -431,7 +431,7 @@ pub(crate) struct McpOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     pub(crate) max_code_bytes: usize,
     /// Return at most this many bytes of a call's output: its beginning and its end. A file keeps the whole.
-    #[arg(long, value_name = "BYTES", default_value_t = 512 << 10)]
+    #[arg(long, value_name = "BYTES", default_value_t = 32 << 10)]
     pub(crate) max_output_bytes: usize,
     /// Refuse to read a file larger than this many bytes as a resource.
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]

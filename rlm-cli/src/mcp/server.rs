@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rlm_env::ReplLanguage;
-use rlm_env::tool::{ToolCall, ToolFailure, ToolFault, ToolReply, ToolResult};
+use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolFault, ToolReply, ToolResult};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
-    ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
+    ErrorCode, Implementation, JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    MetaObject, PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
+    ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::files::{FileEntry, Files, ReadError};
@@ -30,6 +30,9 @@ use super::uri;
 
 /// Interval of progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The key of the facts in the `_meta` of a result.
+const FACTS: &str = "rlm/call";
 
 type Context = RequestContext<RoleServer>;
 
@@ -71,13 +74,16 @@ impl Server {
             .and_then(|arguments| Ok((self.sessions.open(language, &arguments.session)?, arguments)));
         let (tool, CodeArguments { code, timeout, .. }) = match opened {
             Ok(opened) => opened,
-            Err(fault) => return failed(self.sessions.failure(language, &fault)),
+            Err(fault) => return Ok(failed(&self.sessions.failure(language, &fault))),
         };
         let limit = timeout.unwrap_or(self.sessions.timeout());
         let call = tool.call(ToolCall { code, timeout, ..ToolCall::default() });
         tokio::select! {
             biased;
-            ToolReply { result, text, .. } = call => answer(text, &result),
+            ToolReply { result, text, .. } = call => match &result {
+                ToolResult::Ok(value) => Ok(answer(text).with_meta(Some(facts(value)?))),
+                ToolResult::Failed(failure) => Ok(failed(failure)),
+            },
             stopped = self.stopped(context) => Err(stopped),
             never = notify_progress(context, limit) => never,
         }
@@ -90,27 +96,26 @@ impl Server {
     ) -> Result<CallToolResult, ErrorData> {
         let (language, tool) = match self.named(request) {
             Ok(named) => named,
-            Err(failure) => return failed(failure),
+            Err(failure) => return Ok(failed(&failure)),
         };
         tokio::select! {
             biased;
-            result = tool.reset() => match &result {
-                ToolResult::Ok(_) => answer(format!("[the {language} session was reset]"), &result),
-                ToolResult::Failed(failure) => answer(failure.to_string(), &result),
-            },
+            result = tool.reset() => Ok(match result {
+                ToolResult::Ok(_) => answer(format!("[the {language} session was reset]")),
+                ToolResult::Failed(failure) => failed(&failure),
+            }),
             stopped = self.stopped(context) => Err(stopped),
         }
     }
 
-    async fn script(&self, request: CallToolRequestParams) -> Result<CallToolResult, ErrorData> {
+    async fn script(&self, request: CallToolRequestParams) -> CallToolResult {
         let tool = match self.named(request) {
             Ok((_, tool)) => tool,
-            Err(failure) => return failed(failure),
+            Err(failure) => return failed(&failure),
         };
-        let result = tool.script().await;
-        match &result {
-            ToolResult::Ok(value) => answer(value.script.clone(), &result),
-            ToolResult::Failed(failure) => answer(failure.to_string(), &result),
+        match tool.script().await {
+            ToolResult::Ok(value) => answer(value.script),
+            ToolResult::Failed(failure) => failed(&failure),
         }
     }
 
@@ -244,7 +249,7 @@ impl ServerHandler for Server {
             tools::BASH => self.run(ReplLanguage::Bash, request, &context).await,
             tools::PYTHON => self.run(ReplLanguage::Python, request, &context).await,
             tools::RESET => self.reset(request, &context).await,
-            tools::SESSION_SCRIPT => self.script(request).await,
+            tools::SESSION_SCRIPT => Ok(self.script(request).await),
             unknown => {
                 let known: Vec<_> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
                 let message = format!("unknown tool `{unknown}`: the tools are {}", known.join(", "));
@@ -297,17 +302,23 @@ async fn notify_progress<T>(context: &Context, limit: Duration) -> T {
     }
 }
 
-fn answer<T: Serialize>(text: String, result: &ToolResult<T>) -> Result<CallToolResult, ErrorData> {
-    let structured = serde_json::to_value(result)
-        .map_err(|error| ErrorData::internal_error(format!("cannot write the result: {error}"), None))?;
-    let mut answer = CallToolResult::success(vec![ContentBlock::text(text)]);
-    answer.structured_content = Some(structured);
-    answer.is_error = Some(!result.is_ok());
-    Ok(answer)
+/// A result. It has no structured content, since clients show that to their model in place of the text.
+fn answer(text: String) -> CallToolResult {
+    CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
-fn failed(failure: ToolFailure) -> Result<CallToolResult, ErrorData> {
-    answer(failure.to_string(), &ToolResult::<()>::Failed(failure))
+fn failed(failure: &ToolFailure) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(failure.to_string())])
+}
+
+/// The facts of a call, for programs: its value without the texts that the result shows.
+fn facts(value: &CallValue) -> Result<MetaObject, ErrorData> {
+    let mut facts = serde_json::to_value(value)
+        .map_err(|error| ErrorData::internal_error(format!("cannot write the result: {error}"), None))?;
+    if let Some(fields) = facts.as_object_mut() {
+        fields.retain(|name, _| !["stdout", "stderr", "result"].contains(&name.as_str()));
+    }
+    Ok(MetaObject(JsonObject::from_iter([(FACTS.to_owned(), facts)])))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ErrorData> {

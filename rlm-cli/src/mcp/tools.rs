@@ -82,10 +82,8 @@ pub(super) fn instructions(doc: &McpDoc<'_>, prompts: &Prompts) -> Result<String
 
 /// The tools as a client lists them.
 pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result<Vec<Tool>> {
-    let repl = (include_str!("schemas/repl_input.json"), include_str!("schemas/repl_output.json"));
+    let repl = include_str!("schemas/repl_input.json");
     let session = include_str!("schemas/session_input.json");
-    let reset = (session, include_str!("schemas/reset_output.json"));
-    let script = (session, include_str!("schemas/script_output.json"));
     let runs_code =
         ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
     let discards =
@@ -96,14 +94,13 @@ pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result
     [
         (BASH, "Run bash", bash, repl, runs_code.clone()),
         (PYTHON, "Run Python", python, repl, runs_code),
-        (RESET, "Reset a session", McpText::Reset, reset, discards),
-        (SESSION_SCRIPT, "Session as a script", McpText::SessionScript, script, reads),
+        (RESET, "Reset a session", McpText::Reset, session, discards),
+        (SESSION_SCRIPT, "Session as a script", McpText::SessionScript, session, reads),
     ]
     .into_iter()
-    .map(|(name, title, text, (input, output), annotations)| {
+    .map(|(name, title, text, input, annotations)| {
         let description = doc.render(text, prompts)?;
-        let tool = Tool::new(name, description, schema(input)?).with_title(title);
-        Ok(tool.with_raw_output_schema(schema(output)?).with_annotations(annotations))
+        Ok(Tool::new(name, description, schema(input)?).with_title(title).with_annotations(annotations))
     })
     .collect()
 }
@@ -116,9 +113,6 @@ fn schema(text: &str) -> anyhow::Result<Arc<JsonObject>> {
 mod tests {
     use std::path::Path;
 
-    use rlm_core::protocol::{Exception, State};
-    use rlm_env::tool::{CallValue, Cuts, ResetValue, ScriptValue, ToolFailure, ToolResult};
-    use serde::Serialize;
     use serde_json::json;
 
     use super::*;
@@ -127,7 +121,7 @@ mod tests {
         let doc = McpDoc {
             root: Path::new("/data"),
             timeout: Duration::from_secs(30),
-            max_output_bytes: 512 << 10,
+            max_output_bytes: 32 << 10,
             max_sessions: 16,
         };
         definitions(&doc, &Prompts::new()).unwrap()
@@ -182,70 +176,5 @@ mod tests {
             read::<CodeArguments>(json!({"code": "", "timeout": -1})).unwrap_err(),
             "`timeout` is -1, expected seconds above 0"
         );
-    }
-
-    #[test]
-    fn results_are_as_their_schema_says() {
-        let tools = tools();
-        let check = |tool: &Tool, result: &dyn erased::Json| {
-            let schema = Value::Object(tool.output_schema.as_ref().unwrap().as_ref().clone());
-            let result = result.to_json();
-            let validator = jsonschema::validator_for(&schema).unwrap();
-            let errors: Vec<_> = validator.iter_errors(&result).map(|error| error.to_string()).collect();
-            assert_eq!(errors, [""; 0], "{result}");
-            // The schema describes exactly the fields of the value.
-            if let (Some(described), Some(value)) =
-                (schema.pointer("/properties/value/properties"), result.get("value"))
-            {
-                let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-                assert_eq!(names(described), names(value));
-            }
-        };
-        let plain: CallValue = serde_json::from_value(json!({
-            "stdout": "a", "stderr": "", "success": true, "exit_code": 0, "execution_time": 0.5,
-            "timed_out": false, "interrupted": false, "state": "kept",
-            "answer": {"ready": false, "content": ""},
-        }))
-        .unwrap();
-        let cut = serde_json::from_value(json!({"omitted_bytes": 1, "lost_bytes": 0, "file": "/tmp/a"}));
-        let mut cuts = Cuts::default();
-        cuts.stdout = Some(cut.unwrap());
-        let mut full = plain.clone();
-        full.result = Some("Traceback".to_owned());
-        full.exception = Some(Exception { kind: "E".to_owned(), message: "m".to_owned() });
-        full.exit_code = None;
-        full.truncated = Some(cuts);
-        full.state = State::Reset;
-        full.hint = Some("h".to_owned());
-        let failure: ToolFailure = serde_json::from_value(json!({"error": "e", "hint": "h"})).unwrap();
-        for tool in &tools[..2] {
-            check(tool, &ToolResult::Ok(plain.clone()));
-            check(tool, &ToolResult::Ok(full.clone()));
-            check(tool, &ToolResult::<CallValue>::Failed(failure.clone()));
-        }
-        check(
-            &tools[2],
-            &ToolResult::Ok(serde_json::from_value::<ResetValue>(json!({"state": "reset"})).unwrap()),
-        );
-        check(
-            &tools[3],
-            &ToolResult::Ok(serde_json::from_value::<ScriptValue>(json!({"script": "s"})).unwrap()),
-        );
-        check(&tools[3], &ToolResult::<ScriptValue>::Failed(failure));
-    }
-
-    mod erased {
-        use super::*;
-
-        /// Any value that can be JSON.
-        pub(super) trait Json {
-            fn to_json(&self) -> Value;
-        }
-
-        impl<T: Serialize> Json for T {
-            fn to_json(&self) -> Value {
-                serde_json::to_value(self).unwrap()
-            }
-        }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
     let doc = McpDoc {
         root: Path::new("/data"),
         timeout: Duration::from_secs(30),
-        max_output_bytes: 512 << 10,
+        max_output_bytes: 32 << 10,
         max_sessions: 16,
     };
     for (name, text) in [

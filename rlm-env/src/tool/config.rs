@@ -23,6 +23,8 @@ pub struct SessionToolConfig {
     pub max_code_bytes: usize,
     /// Largest output of one call in bytes: streams, result and answer together. Default 512 KiB.
     pub max_output_bytes: usize,
+    /// Largest script of a session, in bytes. Default 512 KiB.
+    pub max_script_bytes: usize,
     /// Bound on the files of whole outputs in bytes; the oldest are removed first. Default 64 MiB.
     pub max_kept_bytes: u64,
     /// Number of calls that may wait for the running one. Default 128.
@@ -42,6 +44,7 @@ impl SessionToolConfig {
             timeout: Duration::from_secs(30),
             max_code_bytes: 1 << 20,
             max_output_bytes: 512 << 10,
+            max_script_bytes: 512 << 10,
             max_kept_bytes: 64 << 20,
             max_waiting: 128,
             prompts: Arc::default(),

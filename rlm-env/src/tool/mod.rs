@@ -137,7 +137,7 @@ impl SessionTool {
     /// The code that was run so far, as a script.
     pub async fn script(&self) -> ToolResult<ScriptValue> {
         let (dir, language) = (Arc::clone(&self.dir), self.config.language);
-        let limit = self.config.max_output_bytes;
+        let limit = self.config.max_script_bytes;
         let written = tokio::task::spawn_blocking(move || {
             // Keeps the directory from being removed while it is read.
             let dir = dir.lock().unwrap_or_else(PoisonError::into_inner).clone();

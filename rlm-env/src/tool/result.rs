@@ -60,8 +60,10 @@ pub struct CallValue {
     pub result: Option<String>,
     /// Python: the exception that ended the code, `{"type", "message"}`. Otherwise null.
     pub exception: Option<Exception>,
-    /// True if the code ran to its end, in Python without an exception. The status of a command is in `exit_code`.
+    /// True if the code ran to its end, in Python without an exception, and `exit_code` is not that of a failure.
     pub success: bool,
+    /// True if the code ran to its end, in Python without an exception, whatever `exit_code` is.
+    pub completed: bool,
     /// Bash: the status of the last command. Python: null.
     pub exit_code: Option<i32>,
     /// Wall-clock seconds that the code ran.
@@ -83,7 +85,8 @@ pub struct CallValue {
 impl CallValue {
     pub(super) fn new(response: Response, truncated: Option<Cuts>) -> Self {
         Self {
-            success: response.outcome == Outcome::Ok,
+            success: response.outcome == Outcome::Ok && matches!(response.exit_code, None | Some(0)),
+            completed: response.outcome == Outcome::Ok,
             timed_out: response.outcome == Outcome::TimedOut,
             interrupted: response.outcome == Outcome::Interrupted,
             stdout: response.stdout,
@@ -212,6 +215,7 @@ mod tests {
             result: None,
             exception: Some(Exception { kind: "ValueError".to_owned(), message: "no".to_owned() }),
             success: false,
+            completed: false,
             exit_code: None,
             execution_time: 0.5,
             timed_out: false,
@@ -231,7 +235,7 @@ mod tests {
     fn golden_results() {
         let golden = concat!(
             r#"{"ok":true,"value":{"stdout":"é\n","stderr":"","result":null,"#,
-            r#""exception":{"type":"ValueError","message":"no"},"success":false,"exit_code":null,"#,
+            r#""exception":{"type":"ValueError","message":"no"},"success":false,"completed":false,"exit_code":null,"#,
             r#""execution_time":0.5,"timed_out":false,"interrupted":false,"#,
             r#""truncated":{"stdout":{"omitted_bytes":7,"lost_bytes":0,"file":"/tmp/x"},"stderr":null,"#,
             r#""result":null,"answer":null},"state":"reset","answer":{"ready":false,"content":""},"#,

@@ -106,27 +106,32 @@ impl Served {
         self.client.call_tool(params(name, arguments)).await
     }
 
-    /// The value of a call that must succeed.
-    async fn value(&self, name: &'static str, arguments: Value) -> Value {
+    /// The text of a call that must succeed, which is all that a model sees of it, and its facts.
+    async fn outcome(&self, name: &'static str, arguments: Value) -> (String, Value) {
         let result = self.tool(name, arguments).await;
-        let structured = result.structured_content.unwrap();
-        assert_eq!((result.is_error, &structured["ok"]), (Some(false), &Value::Bool(true)), "{structured}");
-        structured["value"].clone()
+        assert_eq!((result.is_error, &result.structured_content), (Some(false), &None), "{result:?}");
+        let facts = result.meta.and_then(|mut meta| meta.0.remove("rlm/call"));
+        let [content] = &result.content[..] else { panic!("{:?}", result.content) };
+        (content.as_text().unwrap().text.clone(), facts.unwrap_or_default())
     }
 
-    async fn stdout(&self, name: &'static str, code: &str) -> String {
-        self.value(name, json!({"code": code})).await["stdout"].as_str().unwrap().to_owned()
+    async fn text(&self, name: &'static str, arguments: Value) -> String {
+        self.outcome(name, arguments).await.0
     }
 
-    /// The error of a call that must fail with one for the model.
+    /// The text of code that must succeed.
+    async fn output(&self, name: &'static str, code: &str) -> String {
+        let (text, facts) = self.outcome(name, json!({"code": code})).await;
+        assert_eq!(facts["success"], true, "{text}");
+        text
+    }
+
+    /// The error and the hint of a call that must fail with them for the model.
     async fn failure(&self, name: &'static str, arguments: Value) -> String {
         let result = self.tool(name, arguments).await;
-        let structured = result.structured_content.unwrap();
-        assert_eq!((result.is_error, &structured["ok"]), (Some(true), &Value::Bool(false)), "{structured}");
-        let error = structured["error"].as_str().unwrap();
-        assert!(!structured["hint"].as_str().unwrap().is_empty(), "{structured}");
-        assert!(result.content[0].as_text().unwrap().text.contains(error));
-        error.to_owned()
+        assert_eq!((result.is_error, &result.structured_content), (Some(true), &None), "{result:?}");
+        let text = &result.content[0].as_text().unwrap().text;
+        text.strip_prefix("[error: ").and_then(|text| text.strip_suffix(']')).unwrap().to_owned()
     }
 
     /// Sends a call without waiting for its result.
@@ -213,19 +218,19 @@ fn state_persists_over_calls_and_over_one_that_timed_out() {
             ("bash", "x=1; echo begun; sleep 1000", "echo $x"),
             ("python", "x = 1; print('begun')\nimport time; time.sleep(1000)", "print(x)"),
         ] {
-            let stopped = served.value(tool, json!({"code": code, "timeout": 0.3})).await;
+            let (text, stopped) = served.outcome(tool, json!({"code": code, "timeout": 0.3})).await;
             assert_eq!(
-                (&stopped["timed_out"], &stopped["state"]),
-                (&json!(true), &json!("kept")),
+                (&stopped["timed_out"], &stopped["completed"], &stopped["state"]),
+                (&json!(true), &json!(false), &json!("kept")),
                 "{stopped}"
             );
-            assert!(stopped["stdout"].as_str().unwrap().starts_with("begun\n"), "{stopped}");
-            assert_eq!(served.stdout(tool, check).await, "1\n");
+            assert!(text.starts_with("begun\n") && text.contains("\n[timed out: "), "{text}");
+            assert_eq!(served.output(tool, check).await, "1\n");
         }
         let result = served.tool("python", json!({"code": "1 / 0"})).await;
         assert_eq!(result.is_error, Some(false), "code that raises is not a failure of the tool");
         assert!(result.content[0].as_text().unwrap().text.ends_with("ZeroDivisionError: division by zero"));
-        assert_eq!(served.stdout("bash", "env | grep -c SECRET; true").await, "0\n");
+        assert_eq!(served.output("bash", "env | grep -c SECRET; true").await, "0\n");
         served.close().await;
     });
 }
@@ -245,8 +250,8 @@ fn a_cancelled_call_is_interrupted_and_the_session_goes_on() {
             let call = served.begin(tool, json!({"code": code, "timeout": 1000})).await;
             served.wait_for("begun").await;
             call.cancel(Some("no longer wanted".to_owned())).await.unwrap();
-            let next = served.value(tool, json!({"code": check, "timeout": 1000})).await;
-            assert_eq!((&next["stdout"], &next["state"]), (&json!("1\n"), &json!("kept")), "{next}");
+            let (text, next) = served.outcome(tool, json!({"code": check, "timeout": 1000})).await;
+            assert!(text.starts_with("1\n") && next["state"] == "kept", "{text}{next}");
         }
         assert!(!served.root().join("bad").exists());
         // A call that is still in the queue never starts.
@@ -255,7 +260,7 @@ fn a_cancelled_call_is_interrupted_and_the_session_goes_on() {
         second.cancel(None).await.unwrap();
         std::fs::write(served.root().join("go"), "").unwrap();
         first.await_response().await.unwrap();
-        assert_eq!(served.stdout("bash", "ls").await, "go\n");
+        assert_eq!(served.output("bash", "ls").await, "go\n");
         served.close().await;
     });
 }
@@ -266,16 +271,21 @@ fn sessions_of_two_names_or_languages_do_not_see_each_other() {
         let served = Served::start_with(&["--max-sessions", "3"]).await;
         let bash = |code: &'static str, session: &'static str| {
             let served = &served;
-            async move { served.value("bash", json!({"code": code, "session": session})).await["stdout"].clone() }
+            async move { served.text("bash", json!({"code": code, "session": session})).await }
         };
         assert_eq!(bash("x=1; cd /; echo $x", "one").await, "1\n");
         assert_eq!(bash("echo ${x-unset}; basename $PWD", "two").await, "unset\nwork\n");
         assert_eq!(bash("echo $x $PWD", "one").await, "1 /\n");
-        let python = served.value("python", json!({"code": "'x' in dir()", "session": "one"})).await;
-        assert_eq!(python["result"], "False");
+        let python = served.text("python", json!({"code": "'x' in dir()", "session": "one"})).await;
+        assert_eq!(python, "Out[1]: False");
         let full = served.failure("bash", json!({"code": "echo", "session": "three"})).await;
-        assert_eq!(full, "there are already 3 sessions, which is the limit");
-        served.value("reset", json!({"language": "bash", "session": "one"})).await;
+        let known = "The sessions are one (bash), two (bash), one (python).";
+        assert!(
+            full.starts_with(&format!("there are already 3 sessions, which is the limit. {known} ")),
+            "{full}"
+        );
+        let reset = served.text("reset", json!({"language": "bash", "session": "one"})).await;
+        assert_eq!(reset, "[the bash session was reset]");
         assert_eq!(bash("echo ${x-unset}", "one").await, "unset\n");
         served.close().await;
     });
@@ -298,10 +308,10 @@ fn a_hundred_calls_in_flight_are_in_order_in_a_session_and_side_by_side_in_sever
             let code = format!("{wait}echo {turn} >>order{session}; echo $((++n))");
             let arguments = json!({"code": code, "session": format!("s{session}")});
             let served = &served;
-            async move { served.value("bash", arguments).await["stdout"].clone() }
+            async move { served.text("bash", arguments).await }
         });
         let outputs = join_all(calls).await;
-        let expected: Vec<_> = (0..100).map(|number| json!(format!("{}\n", number / 4 + 1))).collect();
+        let expected: Vec<_> = (0..100).map(|number| format!("{}\n", number / 4 + 1)).collect();
         assert_eq!(outputs, expected);
         let in_order: String = (0..25).map(|turn| format!("{turn}\n")).collect();
         for session in 0..4 {
@@ -316,20 +326,20 @@ fn a_hundred_calls_in_flight_are_in_order_in_a_session_and_side_by_side_in_sever
 fn a_killed_worker_is_replaced_and_the_client_is_informed() {
     block_on(async {
         let served = Served::start().await;
-        served.stdout("bash", "x=1").await;
+        served.output("bash", "x=1").await;
         let rlm = Pid::from_raw(i32::try_from(served.rlm.id()).unwrap());
         let [guard] = children(rlm)[..] else { panic!("{:?}", children(rlm)) };
         for pid in children(guard).into_iter().chain([guard]) {
             kill(pid, Signal::SIGKILL).unwrap();
         }
-        let next = served.value("bash", json!({"code": "echo ${x-unset}"})).await;
-        assert_eq!((&next["stdout"], &next["state"]), (&json!("unset\n"), &json!("reset")));
-        assert!(
-            next["hint"].as_str().unwrap().starts_with("The session was lost before this call"),
-            "{next}"
+        let (text, next) = served.outcome("bash", json!({"code": "echo ${x-unset}"})).await;
+        assert!(text.starts_with("unset\n[The session was lost before this call"), "{text}");
+        assert_eq!(next["state"], "reset");
+        let (text, later) = served.outcome("bash", json!({"code": ":"})).await;
+        assert_eq!(
+            (text.as_str(), &later["state"], &later["hint"]),
+            ("(no output)", &json!("kept"), &Value::Null)
         );
-        let later = served.value("bash", json!({"code": ":"})).await;
-        assert_eq!((&later["state"], &later["hint"]), (&json!("kept"), &Value::Null));
         served.close().await;
     });
 }
@@ -365,11 +375,42 @@ fn errors_go_to_the_protocol_or_to_the_model() {
                 "the code has 1,048,577 bytes, the limit is 1,048,576 bytes",
             ),
         ] {
-            assert_eq!(served.failure(tool, arguments).await, error);
+            let text = served.failure(tool, arguments).await;
+            let hint = text.strip_prefix(error).and_then(|rest| rest.strip_prefix(". "));
+            assert!(hint.is_some_and(|hint| !hint.is_empty()), "{text}");
         }
         let large = served.failure("bash", json!({"code": "\u{1}".repeat(3 << 20)})).await;
-        assert_eq!(large, "the code has 3,145,728 bytes, the limit is 1,048,576 bytes");
-        assert_eq!(served.stdout("bash", "echo on").await, "on\n");
+        assert!(large.starts_with("the code has 3,145,728 bytes, the limit is 1,048,576 bytes. "), "{large}");
+        assert_eq!(served.output("bash", "echo on").await, "on\n");
+        served.close().await;
+    });
+}
+
+/// A client that gets structured content shows its model that in place of the text.
+#[test]
+fn a_result_is_one_text_and_facts_that_say_how_it_ended() {
+    block_on(async {
+        let served = Served::start().await;
+        for tool in served.client.list_all_tools().await.unwrap() {
+            assert_eq!(tool.output_schema, None);
+        }
+        let (text, facts) = served.outcome("bash", json!({"code": "echo out; false"})).await;
+        assert_eq!(text, "out\n[exit status 1]");
+        let expected = json!({
+            "success": false, "completed": true, "exit_code": 1, "execution_time": facts["execution_time"],
+            "timed_out": false, "interrupted": false, "truncated": null, "state": "kept", "exception": null,
+            "answer": {"ready": false, "content": ""}, "hint": null,
+        });
+        assert_eq!(facts, expected);
+        let (_, raised) = served.outcome("python", json!({"code": "1 / 0"})).await;
+        assert_eq!((&raised["success"], &raised["completed"]), (&json!(false), &json!(false)));
+        assert_eq!(raised["exception"], json!({"type": "ZeroDivisionError", "message": "division by zero"}));
+        let (text, facts) = served.outcome("bash", json!({"code": "seq 1 200000"})).await;
+        let result = served.tool("bash", json!({"code": "seq 1 200000"})).await;
+        let bytes = serde_json::to_string(&result).unwrap().len();
+        assert!((32 << 10..33 << 10).contains(&text.len()), "{}", text.len());
+        assert!(bytes < 45 << 10, "{bytes} bytes, with the line ends escaped");
+        assert_eq!(facts["truncated"]["stdout"]["omitted_bytes"], 1_256_127);
         served.close().await;
     });
 }
@@ -378,13 +419,12 @@ fn errors_go_to_the_protocol_or_to_the_model() {
 fn long_output_is_cut_and_kept_in_a_file() {
     block_on(async {
         let served = Served::start_with(&["--max-output-bytes", "1000"]).await;
-        let cut = served.value("bash", json!({"code": "seq 1000"})).await;
-        let stdout = cut["stdout"].as_str().unwrap();
-        assert!(stdout.starts_with("1\n2\n") && stdout.ends_with("999\n1000\n"), "{stdout}");
+        let (text, cut) = served.outcome("bash", json!({"code": "seq 1000"})).await;
+        assert!(text.starts_with("1\n2\n") && text.ends_with("999\n1000\n"), "{text}");
         assert_eq!(cut["truncated"]["stdout"]["omitted_bytes"], 2893);
         let file = cut["truncated"]["stdout"]["file"].as_str().unwrap();
-        assert!(stdout.contains(file), "{stdout}");
-        assert_eq!(served.stdout("bash", &format!("sed -n 500p {file}")).await, "500\n");
+        assert!(text.contains(file), "{text}");
+        assert_eq!(served.output("bash", &format!("sed -n 500p {file}")).await, "500\n");
         served.close().await;
     });
 }
@@ -415,7 +455,7 @@ fn files_and_scripts_are_resources() {
         std::fs::write(root.join("sub dir/é.txt"), "text\n").unwrap();
         std::fs::write(root.join("blob"), b"\xff\0").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", root.join("link")).unwrap();
-        served.stdout("bash", "x=1").await;
+        served.output("bash", "x=1").await;
         let listed = served.client.list_all_resources().await.unwrap();
         let uri = |name: &str| format!("file://{}/{name}", root.display());
         let uris: Vec<_> = listed.iter().map(|resource| resource.uri.as_str()).collect();
@@ -436,8 +476,8 @@ fn files_and_scripts_are_resources() {
             }
             other => panic!("{other:?}"),
         }
-        let script = served.value("session_script", json!({"language": "bash"})).await;
-        assert!(script["script"].as_str().unwrap().contains("\nx=1\n"), "{script}");
+        let script = served.text("session_script", json!({"language": "bash"})).await;
+        assert!(script.contains("\nx=1\n"), "{script}");
         for (uri, code) in [
             (uri("none"), ErrorCode::RESOURCE_NOT_FOUND),
             ("rlm://script/bash/none".to_owned(), ErrorCode::RESOURCE_NOT_FOUND),
@@ -461,7 +501,7 @@ fn files_and_scripts_are_resources() {
 fn a_socket_works_as_well_as_pipes() {
     block_on(async {
         let served = Served::over_a_socket(Server::new(&[])).await;
-        assert_eq!(served.stdout("bash", "echo on").await, "on\n");
+        assert_eq!(served.output("bash", "echo on").await, "on\n");
         served.close().await;
         // While it waits for a request.
         let served = Served::over_a_socket(Server::new(&[])).await;
@@ -561,7 +601,7 @@ fn requests_of_a_pipe_are_answered_before_the_end() {
     answers.sort_by_key(|answer| answer["id"].as_u64());
     assert_eq!(answers.len(), 4, "{answers:?}");
     assert_eq!(answers[0]["result"]["protocolVersion"], "2025-06-18");
-    assert_eq!(answers[1]["result"]["structuredContent"]["value"]["stdout"], "out\nerr\nx");
+    assert_eq!(answers[1]["result"]["content"], json!([{"type": "text", "text": "out\nerr\nx"}]));
     assert_eq!(answers[2]["error"]["code"], -32602);
     assert_eq!(answers[3]["error"]["code"], -32601);
 }
@@ -603,7 +643,7 @@ fn a_request_that_cannot_be_read_is_answered_and_the_next_is_served() {
     let expected: Vec<_> = (1..).map(Some).zip(codes_of).filter(|(id, _)| *id != Some(4)).collect();
     assert_eq!(codes, expected, "{answers:?}");
     let on = answers.iter().find(|answer| answer["id"] == 9).unwrap();
-    assert_eq!(on["result"]["structuredContent"]["value"]["stdout"], "on\n");
+    assert_eq!(on["result"]["content"][0]["text"], "on\n");
 }
 
 /// Starts a conversation, and returns the client's ends for writing and reading.

@@ -75,7 +75,7 @@ fn a_call_returns_a_value_and_the_next_one_builds_on_it() {
         assert_eq!(first.text, "hi\n[exit status 1]");
         let first = value(first);
         let expected = json!({
-            "stdout": "hi\n", "stderr": "", "result": null, "exception": null, "success": true, "exit_code": 1,
+            "stdout": "hi\n", "stderr": "", "result": null, "exception": null, "success": false, "completed": true, "exit_code": 1,
             "execution_time": first.execution_time, "timed_out": false, "interrupted": false, "truncated": null,
             "state": "kept", "answer": {"ready": false, "content": "done"}, "hint": null,
         });

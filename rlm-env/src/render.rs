@@ -14,7 +14,7 @@ use crate::terms::ReplLanguage;
 /// Stands for an empty output.
 const NO_OUTPUT: &str = "(no output)";
 
-/// Follows output of only white space, which some model servers refuse as a message.
+/// Follows output of only white space without a note, which some model servers refuse as a message.
 const ONLY_WHITE_SPACE: &str = "(only white space)";
 
 /// Longest grapheme cluster that is never split, in bytes.
@@ -39,12 +39,12 @@ pub(crate) fn render(
         }
     };
     let mut text = shortened(output, max_output_length, Some(language), response.dropped_bytes(), prompts)?;
+    let note = note(response, prompts)?;
     if text.is_empty() {
         text.push_str(NO_OUTPUT);
-    } else if text.trim().is_empty() {
+    } else if text.trim().is_empty() && note.is_empty() {
         push_on_new_line(&mut text, ONLY_WHITE_SPACE);
     }
-    let note = note(response, prompts)?;
     if !note.is_empty() {
         push_on_new_line(&mut text, &note);
     }
@@ -224,6 +224,8 @@ mod tests {
         assert_eq!(in_python(&ok()), "(no output)");
         assert_eq!(in_bash(&bash("\n \n")), "\n \n(only white space)");
         assert_eq!(in_bash(&bash("\t")), "\t\n(only white space)");
+        let failed = Response { exit_code: Some(1), ..bash("\n") };
+        assert_eq!(in_bash(&failed), "\n[exit status 1]");
     }
 
     #[test]

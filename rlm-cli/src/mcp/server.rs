@@ -3,7 +3,9 @@
 //! As the protocol demands, a request for an unknown tool or resource is a protocol error. An error that a model can
 //! correct, such as wrong arguments, is a result with `isError`, which models see.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -158,7 +160,11 @@ impl Server {
         let (page, has_more) = blocking(move || files.list(after.as_deref())).await?;
         let cursor = page.last().filter(|_| has_more).map(|last| self.uri(&last.path));
         resources.extend(page.into_iter().map(|FileEntry { path, bytes }| {
-            Resource::new(self.uri(&path), path.to_string_lossy()).with_size(bytes)
+            let resource = Resource::new(self.uri(&path), path.to_string_lossy()).with_size(bytes);
+            match mime_type(&path) {
+                Some(mime_type) => resource.with_mime_type(mime_type),
+                None => resource,
+            }
         }));
         let mut list = ListResourcesResult::with_all_items(resources);
         list.next_cursor = cursor;
@@ -181,8 +187,9 @@ impl Server {
         let contents = match uri::parse(&uri) {
             Some(uri::Resource::File(path)) => {
                 let files = self.files.clone();
+                let mime_type = mime_type(&path);
                 let read = blocking(move || files.read(&path)).await?;
-                contents(read.map_err(refused)?, uri)
+                contents(read.map_err(refused)?, uri, mime_type)
             }
             Some(uri::Resource::Script { language, session }) => {
                 let missing = |failure: ToolFailure| ErrorData::resource_not_found(failure.error, None);
@@ -328,16 +335,15 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// Text if it is UTF-8 without NUL, or base64.
-fn contents(bytes: Vec<u8>, uri: String) -> ResourceContents {
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => ResourceContents::text(text, uri),
-        Ok(text) => blob(text.as_bytes(), uri),
-        Err(error) => blob(error.as_bytes(), uri),
-    }
-}
-
-fn blob(bytes: &[u8], uri: String) -> ResourceContents {
-    ResourceContents::blob(STANDARD.encode(bytes), uri).with_mime_type("application/octet-stream")
+fn contents(bytes: Vec<u8>, uri: String, mime_type: Option<&str>) -> ResourceContents {
+    let (contents, default) = match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => (ResourceContents::text(text, uri), "text/plain"),
+        other => {
+            let bytes = other.map_or_else(FromUtf8Error::into_bytes, String::into_bytes);
+            (ResourceContents::blob(STANDARD.encode(bytes), uri), "application/octet-stream")
+        }
+    };
+    contents.with_mime_type(mime_type.unwrap_or(default))
 }
 
 fn refused(error: ReadError) -> ErrorData {
@@ -345,6 +351,15 @@ fn refused(error: ReadError) -> ErrorData {
         ReadError::Missing(_) => ErrorData::resource_not_found(error.to_string(), None),
         ReadError::Io { ref source, .. } => ErrorData::internal_error(format!("{error}: {source}"), None),
         error => ErrorData::invalid_params(error.to_string(), None),
+    }
+}
+
+/// The type that a file's name says it has.
+fn mime_type(path: &Path) -> Option<&'static str> {
+    match path.extension().and_then(OsStr::to_str) {
+        // In directories of agents it is hardly ever a film.
+        Some("ts" | "mts") => Some("text/x-typescript"),
+        _ => mime_guess::from_path(path).first_raw(),
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::config::SessionToolConfig;
-use super::output::Outputs;
+use super::output::{Outputs, strip_escapes};
 use super::result::{CallValue, Cuts, ResetValue, ToolFailure, ToolReply, ToolResult};
 use crate::files::HostDir;
 use crate::prompts::{StateLost, ToolFault};
@@ -243,6 +243,7 @@ impl Actor {
 
     /// The reply to a response.
     async fn reply(&mut self, mut response: Response) -> ToolReply {
+        strip_escapes(&mut response);
         if let Some((state, reason)) = self.unreported.take() {
             response.state = worse(response.state, state);
             let lost = StateLost { language: self.config.language, state, reason: &reason };

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anstream::adapter::strip_str;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Response, Truncated};
 use rlm_core::text::cut_to_bytes;
@@ -15,6 +16,14 @@ use crate::prompts::ToolOutputCut;
 
 /// Longest exception message in a reply, in bytes; the traceback also contains it.
 const MAX_MESSAGE_BYTES: usize = 4096;
+
+/// Removes escape sequences and control characters from what a response shows, as a terminal does. White space stays.
+pub(super) fn strip_escapes(response: &mut Response) {
+    let result = response.result.as_mut();
+    for text in [&mut response.stdout, &mut response.stderr].into_iter().chain(result) {
+        *text = strip_str(text).to_string();
+    }
+}
 
 /// The files of whole outputs. They are removed with their directory.
 #[derive(Debug)]
@@ -150,6 +159,17 @@ mod tests {
 
     fn response(stdout: &str) -> Response {
         Response { stdout: stdout.to_owned(), hint: None, ..Response::refused(1, String::new()) }
+    }
+
+    #[test]
+    fn escape_sequences_leave_no_trace() {
+        let mut coloured =
+            response("\u{1b}[1;31mred\u{1b}[0m\tand\r\n\u{1b}]0;title\u{7}\u{1b}[?1049hé€\u{7}\n");
+        coloured.stderr = "\u{1b}[Kerr".to_owned();
+        coloured.result = Some("\u{1b}[35mTraceback\u{1b}[0m".to_owned());
+        strip_escapes(&mut coloured);
+        assert_eq!((coloured.stdout.as_str(), coloured.stderr.as_str()), ("red\tand\r\né€\n", "err"));
+        assert_eq!(coloured.result.as_deref(), Some("Traceback"));
     }
 
     #[test]

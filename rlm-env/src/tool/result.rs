@@ -52,7 +52,8 @@ impl ToolFailure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallValue {
-    /// Standard output; for bash, everything a person would see at the terminal.
+    /// Standard output; for bash, everything a person would see at the terminal. Here and in the next two fields, escape
+    /// sequences and control characters are removed.
     pub stdout: String,
     /// Standard error; empty for bash.
     pub stderr: String,

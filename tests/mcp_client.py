@@ -113,8 +113,9 @@ async def check_refusals(client):
 
 async def check_files(client, root):
     (root / "a.txt").write_text("text\n")
-    listed = {resource.name: resource.uri for resource in (await client.list_resources()).resources}
-    contents = (await client.read_resource(listed["a.txt"])).contents
+    listed = {resource.name: resource for resource in (await client.list_resources()).resources}
+    assert listed["a.txt"].mime_type == "text/plain", listed
+    contents = (await client.read_resource(listed["a.txt"].uri)).contents
     assert contents[0].text == "text\n", contents
 
 

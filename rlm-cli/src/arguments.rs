@@ -425,7 +425,7 @@ pub(crate) struct McpOptions {
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
     /// Stop a call without a limit of its own after this many seconds; the session keeps its state.
-    #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    #[arg(long, alias = "timeout", value_name = "SECONDS", value_parser = seconds, default_value = "120")]
     pub(crate) call_timeout: Duration,
     /// Refuse code larger than this many bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use rlm_core::env::PASS_ENV;
 use rlm_env::rollout::Prompts;
 use rlm_env::unstable::McpDoc;
 use rlm_env::{ReplLanguage, SessionConfig};
@@ -89,6 +90,9 @@ async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
 fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Server> {
     let root = worker::working_directory(&options.workdir)?;
     let mut env = rlm_core::env::for_workers(&environment.to_list());
+    // Agents run the user's programs. A worker gives its session another PATH unless this variable names it.
+    let passed = environment.text(PASS_ENV)?.unwrap_or_default();
+    rlm_core::env::set(&mut env, PASS_ENV, format!("{passed} PATH"));
     for (name, value) in python_variable(options.python.clone().flatten()) {
         rlm_core::env::set(&mut env, name, value);
     }

@@ -120,7 +120,7 @@ mod tests {
     fn tools() -> Vec<Tool> {
         let doc = McpDoc {
             root: Path::new("/data"),
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(120),
             max_output_bytes: 32 << 10,
             max_sessions: 16,
         };

@@ -49,7 +49,7 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
     }
     let doc = McpDoc {
         root: Path::new("/data"),
-        timeout: Duration::from_secs(30),
+        timeout: Duration::from_secs(120),
         max_output_bytes: 32 << 10,
         max_sessions: 16,
     };

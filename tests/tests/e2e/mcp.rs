@@ -416,6 +416,37 @@ fn a_result_is_one_text_and_facts_that_say_how_it_ended() {
 }
 
 #[test]
+fn sessions_find_the_programs_of_the_user_and_no_keys() {
+    block_on(async {
+        let mut server = Server::new(&[]);
+        let bin = server.place.path("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink("/bin/echo", bin.join("of-the-user")).unwrap();
+        server.rlm.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        let served = Served::over_pipes(server).await;
+        assert_eq!(served.output("bash", "of-the-user hello").await, "hello\n");
+        let code = "import subprocess; subprocess.run(['of-the-user', 'hello']).returncode";
+        assert_eq!(served.output("python", code).await, "hello\nOut[1]: 0");
+        assert_eq!(served.output("bash", "env | grep -c -e SECRET -e RLM_PASS_ENV; true").await, "0\n");
+        served.close().await;
+    });
+}
+
+#[test]
+fn the_text_has_no_escape_codes_and_no_remark_on_white_space_beside_a_note() {
+    block_on(async {
+        let served = Served::start().await;
+        let code = r"printf '\e[1;31mred\e[0m\tand \e]0;title\aplain\n'";
+        assert_eq!(served.output("bash", code).await, "red\tand plain\n");
+        let code = r"import sys; print('\x1b[32mgreen\x1b[0m', file=sys.stderr)";
+        assert_eq!(served.output("python", code).await, "stderr:\ngreen\n");
+        let (stopped, _) = served.outcome("bash", json!({"code": "sleep 1000", "timeout": 0.1})).await;
+        assert!(stopped.contains("[timed out: ") && !stopped.contains("white space"), "{stopped}");
+        served.close().await;
+    });
+}
+
+#[test]
 fn long_output_is_cut_and_kept_in_a_file() {
     block_on(async {
         let served = Served::start_with(&["--max-output-bytes", "1000"]).await;
@@ -438,7 +469,7 @@ fn progress_is_reported_while_a_call_runs() {
         let second = served.progress.recv().await.unwrap();
         assert_eq!(first.progress_token, call.progress_token);
         assert!(0.9 < first.progress && first.progress < second.progress, "{first:?} {second:?}");
-        assert!(first.message.unwrap().ends_with(" s, of at most 30 s once it runs"));
+        assert!(first.message.unwrap().ends_with(" s, of at most 120 s once it runs"));
         std::fs::write(served.root().join("go"), "").unwrap();
         let ServerResult::CallToolResult(result) = call.await_response().await.unwrap() else { panic!() };
         assert_eq!(result.is_error, Some(false));
@@ -461,9 +492,13 @@ fn files_and_scripts_are_resources() {
         let uris: Vec<_> = listed.iter().map(|resource| resource.uri.as_str()).collect();
         assert_eq!(uris, ["rlm://script/bash/default", &uri("blob"), &uri("sub%20dir/%C3%A9.txt")]);
         assert_eq!((listed[2].name.as_str(), listed[2].size), ("sub dir/é.txt", Some(5)));
+        let types: Vec<_> = listed.iter().map(|resource| resource.mime_type.as_deref()).collect();
+        assert_eq!(types, [Some("text/x-shellscript"), None, Some("text/plain")]);
         let one = |read: Result<ReadResourceResult, ServiceError>| read.unwrap().contents.remove(0);
         match one(served.read(uris[2]).await) {
-            ResourceContents::TextResourceContents { text, .. } => assert_eq!(text, "text\n"),
+            ResourceContents::TextResourceContents { text, mime_type, .. } => {
+                assert_eq!((text.as_str(), mime_type.as_deref()), ("text\n", Some("text/plain")));
+            }
             other => panic!("{other:?}"),
         }
         match one(served.read(uris[1]).await) {

@@ -134,4 +134,5 @@ async def main(rlm, root):
     print("all is well")
 
 
-anyio.run(main, sys.argv[1], Path(sys.argv[2]).resolve())
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], Path(sys.argv[2]).resolve())

@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Replay(Box<ReplayOptions>),
     /// Serve persistent bash and Python sessions to an agent, over the Model Context Protocol.
     #[command(after_help = MCP_HELP)]
-    Mcp(McpOptions),
+    Mcp(Box<McpOptions>),
     /// Serve root tools, `llm_batch` and budgets to sessions of other programs.
     Rootd(Box<rlm_rootd::daemon::Arguments>),
     /// Serve a session over two FIFOs, for an RLM environment.
@@ -176,7 +176,9 @@ This is not a security sandbox: the session's calls run again, with your rights.
 const MCP_HELP: &str = "\
 Examples:
   claude mcp add rlm -- rlm mcp --workdir ~/project  for Claude Code; docs/mcp.md has other clients
-  rlm mcp --python=.venv --call-timeout 120          another Python, and more time for each call
+  rlm mcp --python=.venv --call-timeout 600          another Python, and more time for each call
+  rlm mcp --base-url http://localhost:8000/v1 --model large-model
+                                                     also the tool `ask_directory`: that model answers questions about files
 
 The protocol runs over standard input and output; the log goes to standard error. All sessions end when the client closes
 standard input. Exit status: 0 the client closed it; 2 usage; 3 the client cannot be served; 128 + N ended by signal N.
@@ -442,6 +444,9 @@ pub(crate) struct McpOptions {
     /// The log's filter, as in RUST_LOG.
     #[arg(long, value_name = "FILTER", default_value = "warn,rmcp=error")]
     pub(crate) log: String,
+    /// The model that `ask_directory` asks; without --model and --base-url there is no such tool.
+    #[command(flatten)]
+    pub(crate) settings: ToolFlags,
 }
 
 #[derive(Args, Debug)]

@@ -1,11 +1,12 @@
 //! `rlm mcp`: sessions for agents, over the Model Context Protocol on standard input and output.
 //!
-//! Standard output belongs to the protocol; messages for people go to standard error. All sessions end when the client is
-//! gone, by end of file or a signal.
+//! Standard output belongs to the protocol; messages for people go to standard error. The sessions of a client end when it
+//! is gone, and all sessions at a signal.
 //!
 //! The runtime has a single thread, which keeps calls in order: the SDK spawns a task for each incoming request, tasks
 //! start in the order in which they were spawned, and a call takes its place in the queue in its first step.
 
+mod ask;
 mod files;
 mod log;
 mod requests;
@@ -28,14 +29,16 @@ use rmcp::service::ServerInitializeError;
 use rmcp::transport::io::stdio_pipes;
 
 use crate::arguments::McpOptions;
+use crate::config::Settings;
 use crate::environment::Environment;
-use crate::run::python_variable;
+use crate::run::{hide_from_others, python_variable};
 use crate::signals::{EndSignals, interrupted};
 use crate::worker;
+use ask::Asker;
 use files::Files;
 use requests::Requests;
-use server::Server;
-use sessions::{Limits, Sessions};
+use server::{Offer, Server, Servers};
+use sessions::Limits;
 
 /// Time for running calls to end after the client has closed standard input: enough for `printf … | rlm mcp`.
 const LAST_CALLS: Duration = Duration::from_secs(1);
@@ -47,17 +50,19 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let server = Arc::new(server(options, environment)?);
+    let servers = Arc::new(servers(options, environment)?);
+    hide_from_others()?;
     let log = log::start(&options.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        let server = servers.open();
         let ended = tokio::select! {
             ended = serve(&server) => ended.map(|()| ExitCode::SUCCESS),
             status = ends.next() => Ok(ExitCode::from(status)),
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         };
-        server.close().await;
+        servers.close().await;
         ended
     });
     // If standard input is not a pipe, a blocked thread reads it and cannot be woken.
@@ -87,7 +92,7 @@ async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
     }
 }
 
-fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Server> {
+fn servers(options: &McpOptions, environment: &Environment) -> anyhow::Result<Servers> {
     let root = worker::working_directory(&options.workdir)?;
     let mut env = rlm_core::env::for_workers(&environment.to_list());
     // Agents run the user's programs. A worker gives its session another PATH unless this variable names it.
@@ -103,14 +108,19 @@ fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Ser
         max_output_bytes: options.max_output_bytes,
         max_sessions: options.max_sessions.get(),
     };
-    let tools = tools::definitions(&doc, &prompts)?;
+    let settings = Settings::load(&options.settings.0, environment)?;
+    let asker = Asker::new(settings, environment, &root)?.map(Arc::new);
+    let mut tools = tools::definitions(&doc, &prompts)?;
+    if asker.is_none() {
+        tools.retain(|tool| tool.name != tools::ASK_DIRECTORY);
+    }
     let instructions = tools::instructions(&doc, &prompts)?;
     let files = Files::new(root.clone(), options.max_resource_bytes);
     let session = |language: ReplLanguage| {
         let worker = worker::find(language, environment)?;
         anyhow::Ok(SessionConfig { env: env.clone(), ..SessionConfig::new(worker, &root) })
     };
-    let sessions = Sessions::new(Limits {
+    let limits = Limits {
         bash: session(ReplLanguage::Bash)?,
         python: session(ReplLanguage::Python)?,
         dir: environment.temp_dir(),
@@ -119,6 +129,6 @@ fn server(options: &McpOptions, environment: &Environment) -> anyhow::Result<Ser
         max_output_bytes: options.max_output_bytes,
         max_sessions: options.max_sessions.get(),
         prompts,
-    });
-    Ok(Server::new(tools, instructions, sessions, files))
+    };
+    Ok(Servers::new(Offer { tools, instructions, limits, files, asker }))
 }

@@ -6,13 +6,13 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rlm_env::ReplLanguage;
 use rlm_env::tool::{CallValue, ToolCall, ToolFailure, ToolFault, ToolReply, ToolResult};
+use rlm_env::{ReplLanguage, RolloutResult};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
     ErrorCode, Implementation, JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
@@ -22,35 +22,90 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use super::ask::Asker;
 use super::files::{FileEntry, Files, ReadError};
 use super::requests::Unreadable;
-use super::sessions::Sessions;
-use super::tools::{self, CodeArguments, SessionArguments};
+use super::sessions::{Limits, Sessions};
+use super::tools::{self, AskArguments, CodeArguments, SessionArguments};
 use super::uri;
+use crate::run::{BatchProgress, Tally, reason};
 
 /// Interval of progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The key of the facts in the `_meta` of a result.
+/// The key of a call's facts in the `_meta` of its result.
 const FACTS: &str = "rlm/call";
 
+/// The key of a rollout's facts.
+const ASK_FACTS: &str = "rlm/ask";
+
 type Context = RequestContext<RoleServer>;
+
+/// The offer of every server.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) tools: Vec<Tool>,
+    pub(super) instructions: String,
+    pub(super) limits: Limits,
+    pub(super) files: Files,
+    /// None if no model is configured.
+    pub(super) asker: Option<Arc<Asker>>,
+}
+
+/// A server for each client.
+#[derive(Debug)]
+pub(super) struct Servers {
+    offer: Arc<Offer>,
+    open: Mutex<Vec<Weak<Server>>>,
+}
+
+impl Servers {
+    pub(super) fn new(offer: Offer) -> Self {
+        Self { offer: Arc::new(offer), open: Mutex::default() }
+    }
+
+    /// A server for a new client. Its sessions end when it is dropped.
+    pub(super) fn open(&self) -> Arc<Server> {
+        let server = Arc::new(Server::new(&self.offer));
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|server| server.strong_count() > 0);
+        open.push(Arc::downgrade(&server));
+        server
+    }
+
+    /// Ends all sessions and rollouts of all clients.
+    pub(super) async fn close(&self) {
+        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut closing = tokio::task::JoinSet::new();
+        for server in open.iter().filter_map(Weak::upgrade) {
+            closing.spawn(async move { server.close().await });
+        }
+        closing.join_all().await;
+    }
+}
 
 /// One client's server.
 #[derive(Debug)]
 pub(super) struct Server {
-    tools: Vec<Tool>,
-    instructions: String,
+    offer: Arc<Offer>,
     sessions: Sessions,
-    files: Files,
+    /// The rollouts, which outlive their cancelled calls until all that they made is removed.
+    rollouts: TaskTracker,
     stopping: CancellationToken,
 }
 
 impl Server {
-    pub(super) fn new(tools: Vec<Tool>, instructions: String, sessions: Sessions, files: Files) -> Self {
-        Self { tools, instructions, sessions, files, stopping: CancellationToken::new() }
+    fn new(offer: &Arc<Offer>) -> Self {
+        Self {
+            offer: Arc::clone(offer),
+            sessions: Sessions::new(offer.limits.clone()),
+            rollouts: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        }
     }
 
     /// Cancels all calls that run or wait.
@@ -58,10 +113,11 @@ impl Server {
         self.stopping.cancel();
     }
 
-    /// Ends all sessions.
+    /// Ends all sessions and rollouts.
     pub(super) async fn close(&self) {
         self.stop_calls();
-        self.sessions.close().await;
+        self.rollouts.close();
+        tokio::join!(self.sessions.close(), self.rollouts.wait());
     }
 
     /// Runs code in a session. If the client cancels, the code is interrupted.
@@ -87,7 +143,9 @@ impl Server {
                 ToolResult::Failed(failure) => Ok(failed(failure)),
             },
             stopped = self.stopped(context) => Err(stopped),
-            never = notify_progress(context, limit) => never,
+            never = notify_progress(context, |seconds| {
+                format!("{seconds:.0} s, of at most {} s once it runs", limit.as_secs_f64())
+            }) => never,
         }
     }
 
@@ -118,6 +176,36 @@ impl Server {
         match tool.script().await {
             ToolResult::Ok(value) => answer(value.script),
             ToolResult::Failed(failure) => failed(&failure),
+        }
+    }
+
+    /// Runs a rollout. If the client cancels, the rollout ends.
+    async fn ask(
+        &self,
+        asker: &Arc<Asker>,
+        request: CallToolRequestParams,
+        context: &Context,
+    ) -> Result<CallToolResult, ErrorData> {
+        let AskArguments { question, path } = match tools::arguments(request.arguments) {
+            Ok(arguments) => arguments,
+            Err(fault) => return Ok(failed(&self.sessions.failure(ReplLanguage::default(), &fault))),
+        };
+        let progress = Arc::new(BatchProgress::new(1, None));
+        let cancelled = CancellationToken::new();
+        let _on_drop = cancelled.clone().drop_guard();
+        let (asker, counts) = (Arc::clone(asker), Arc::clone(&progress));
+        let running = self.rollouts.spawn(async move { asker.ask(question, &path, counts, cancelled).await });
+        tokio::select! {
+            biased;
+            ended = running => {
+                let ended = ended.map_err(|_ends| ErrorData::internal_error("the server ends", None))?;
+                Ok(ended.map_or_else(
+                    |error| CallToolResult::error(vec![ContentBlock::text(format!("[error: {error:#}]"))]),
+                    |result| asked(result, &progress.tally()),
+                ))
+            }
+            stopped = self.stopped(context) => Err(stopped),
+            never = notify_progress(context, |seconds| format!("{seconds:.0} s · {}", progress.tally().words())) => never,
         }
     }
 
@@ -156,7 +244,7 @@ impl Server {
                 Resource::new(uri::of_script(language, &session), name).with_mime_type(script_type(language))
             }));
         }
-        let files = self.files.clone();
+        let files = self.offer.files.clone();
         let (page, has_more) = blocking(move || files.list(after.as_deref())).await?;
         let cursor = page.last().filter(|_| has_more).map(|last| self.uri(&last.path));
         resources.extend(page.into_iter().map(|FileEntry { path, bytes }| {
@@ -174,19 +262,19 @@ impl Server {
     /// The last file of the page before. Its URI is the cursor.
     fn last_file(&self, cursor: &str) -> Option<PathBuf> {
         match uri::parse(cursor)? {
-            uri::Resource::File(path) => path.strip_prefix(self.files.root()).ok().map(Path::to_owned),
+            uri::Resource::File(path) => path.strip_prefix(self.offer.files.root()).ok().map(Path::to_owned),
             uri::Resource::Script { .. } => None,
         }
     }
 
     fn uri(&self, path: &Path) -> String {
-        uri::of_file(&self.files.root().join(path))
+        uri::of_file(&self.offer.files.root().join(path))
     }
 
     async fn read(&self, uri: String) -> Result<ReadResourceResult, ErrorData> {
         let contents = match uri::parse(&uri) {
             Some(uri::Resource::File(path)) => {
-                let files = self.files.clone();
+                let files = self.offer.files.clone();
                 let mime_type = mime_type(&path);
                 let read = blocking(move || files.read(&path)).await?;
                 contents(read.map_err(refused)?, uri, mime_type)
@@ -214,7 +302,9 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         let this = Implementation::new("rlm", env!("CARGO_PKG_VERSION")).with_title("rlm sessions");
-        ServerConfig::new(capabilities).with_server_info(this).with_instructions(self.instructions.clone())
+        ServerConfig::new(capabilities)
+            .with_server_info(this)
+            .with_instructions(self.offer.instructions.clone())
     }
 
     /// Requests that the SDK does not know or cannot parse.
@@ -240,11 +330,11 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.clone()))
+        Ok(ListToolsResult::with_all_items(self.offer.tools.clone()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.tools.iter().find(|tool| tool.name == name).cloned()
+        self.offer.tools.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -252,13 +342,14 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        let result = match request.name.as_ref() {
-            tools::BASH => self.run(ReplLanguage::Bash, request, &context).await,
-            tools::PYTHON => self.run(ReplLanguage::Python, request, &context).await,
-            tools::RESET => self.reset(request, &context).await,
-            tools::SESSION_SCRIPT => Ok(self.script(request).await),
-            unknown => {
-                let known: Vec<_> = self.tools.iter().map(|tool| tool.name.as_ref()).collect();
+        let result = match (request.name.as_ref(), &self.offer.asker) {
+            (tools::ASK_DIRECTORY, Some(asker)) => self.ask(asker, request, &context).await,
+            (tools::BASH, _) => self.run(ReplLanguage::Bash, request, &context).await,
+            (tools::PYTHON, _) => self.run(ReplLanguage::Python, request, &context).await,
+            (tools::RESET, _) => self.reset(request, &context).await,
+            (tools::SESSION_SCRIPT, _) => Ok(self.script(request).await),
+            (unknown, _) => {
+                let known: Vec<_> = self.offer.tools.iter().map(|tool| tool.name.as_ref()).collect();
                 let message = format!("unknown tool `{unknown}`: the tools are {}", known.join(", "));
                 Err(ErrorData::invalid_params(message, None))
             }
@@ -279,7 +370,8 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let file = ResourceTemplate::new(format!("{}/{{+path}}", uri::of_file(self.files.root())), "file");
+        let file =
+            ResourceTemplate::new(format!("{}/{{+path}}", uri::of_file(self.offer.files.root())), "file");
         let script = ResourceTemplate::new("rlm://script/{language}/{session}", "session as a script");
         Ok(ListResourceTemplatesResult::with_all_items(vec![file, script]))
     }
@@ -293,15 +385,14 @@ impl ServerHandler for Server {
     }
 }
 
-/// Notifies a client that asked for progress of the seconds since the request. Never completes.
-async fn notify_progress<T>(context: &Context, limit: Duration) -> T {
+/// Notifies a client that asked for progress of the seconds since the request, with a message. Never completes.
+async fn notify_progress<T>(context: &Context, message: impl Fn(f64) -> String) -> T {
     let Some(token) = context.meta.get_progress_token() else { return std::future::pending().await };
     let begun = Instant::now();
     loop {
         tokio::time::sleep(PROGRESS_INTERVAL).await;
         let seconds = begun.elapsed().as_secs_f64();
-        let progress = ProgressNotificationParam::new(token.clone(), seconds)
-            .with_message(format!("{seconds:.0} s, of at most {} s once it runs", limit.as_secs_f64()));
+        let progress = ProgressNotificationParam::new(token.clone(), seconds).with_message(message(seconds));
         if context.peer.notify_progress(progress).await.is_err() {
             // The client is gone, which the transport notices.
             return std::future::pending().await;
@@ -312,6 +403,27 @@ async fn notify_progress<T>(context: &Context, limit: Duration) -> T {
 /// A result. It has no structured content, since clients show that to their model in place of the text.
 fn answer(text: String) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
+}
+
+/// The answer of a rollout, or what there is of one.
+fn asked(result: RolloutResult, tally: &Tally) -> CallToolResult {
+    let error = result.error.map(|error| format!(": {}", error.trim_end())).unwrap_or_default();
+    let note = format!("[{}{error}; {}]", reason(result.stop_reason), tally.words());
+    let facts = json!({
+        "answer_ready": result.answer_ready,
+        "stop_reason": result.stop_reason,
+        "turns": tally.turns,
+        "calls": tally.calls,
+        "sub_calls": tally.sub_calls,
+        "tokens": tally.tokens,
+        "cost_usd": tally.cost_usd(),
+        "seconds": result.metrics.total_time_seconds,
+    });
+    let told = match result.answer {
+        Some(text) => answer(format!("{text}\n\n{note}")),
+        None => CallToolResult::error(vec![ContentBlock::text(note)]),
+    };
+    told.with_meta(Some(meta(ASK_FACTS, facts)))
 }
 
 fn failed(failure: &ToolFailure) -> CallToolResult {
@@ -325,7 +437,11 @@ fn facts(value: &CallValue) -> Result<MetaObject, ErrorData> {
     if let Some(fields) = facts.as_object_mut() {
         fields.retain(|name, _| !["stdout", "stderr", "result"].contains(&name.as_str()));
     }
-    Ok(MetaObject(JsonObject::from_iter([(FACTS.to_owned(), facts)])))
+    Ok(meta(FACTS, facts))
+}
+
+fn meta(key: &str, facts: Value) -> MetaObject {
+    MetaObject(JsonObject::from_iter([(key.to_owned(), facts)]))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ErrorData> {

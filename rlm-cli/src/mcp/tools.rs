@@ -1,5 +1,6 @@
 //! The tools: names, arguments and descriptions.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub(super) const BASH: &str = "bash";
 pub(super) const PYTHON: &str = "python";
 pub(super) const RESET: &str = "reset";
 pub(super) const SESSION_SCRIPT: &str = "session_script";
+pub(super) const ASK_DIRECTORY: &str = "ask_directory";
 
 /// The arguments of `bash` and `python`.
 #[derive(Debug, Deserialize)]
@@ -29,6 +31,15 @@ pub(super) struct CodeArguments {
     pub(super) timeout: Option<Duration>,
     #[serde(default = "default_session")]
     pub(super) session: String,
+}
+
+/// The arguments of `ask_directory`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskArguments {
+    pub(super) question: String,
+    #[serde(default = "whole_directory")]
+    pub(super) path: PathBuf,
 }
 
 /// The arguments of `reset` and `session_script`.
@@ -60,6 +71,10 @@ fn default_session() -> String {
     DEFAULT.to_owned()
 }
 
+fn whole_directory() -> PathBuf {
+    ".".into()
+}
+
 fn seconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let Some(seconds) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
     if seconds <= 0.0 {
@@ -80,14 +95,16 @@ pub(super) fn instructions(doc: &McpDoc<'_>, prompts: &Prompts) -> Result<String
     doc.render(McpText::Instructions, prompts)
 }
 
-/// The tools as a client lists them.
+/// The tools as a client lists them, [`ASK_DIRECTORY`] last.
 pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result<Vec<Tool>> {
     let repl = include_str!("schemas/repl_input.json");
     let session = include_str!("schemas/session_input.json");
+    let ask = include_str!("schemas/ask_input.json");
     let runs_code =
         ToolAnnotations::new().read_only(false).destructive(true).idempotent(false).open_world(true);
     let discards =
         ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false);
+    let asks = ToolAnnotations::new().read_only(false).destructive(false).idempotent(false).open_world(true);
     let reads = ToolAnnotations::new().read_only(true).open_world(false);
     let bash = McpText::Repl(ReplLanguage::Bash);
     let python = McpText::Repl(ReplLanguage::Python);
@@ -96,6 +113,7 @@ pub(super) fn definitions(doc: &McpDoc<'_>, prompts: &Prompts) -> anyhow::Result
         (PYTHON, "Run Python", python, repl, runs_code),
         (RESET, "Reset a session", McpText::Reset, session, discards),
         (SESSION_SCRIPT, "Session as a script", McpText::SessionScript, session, reads),
+        (ASK_DIRECTORY, "Ask a model about files", McpText::AskDirectory, ask, asks),
     ]
     .into_iter()
     .map(|(name, title, text, input, annotations)| {
@@ -170,6 +188,16 @@ mod tests {
         ] {
             assert_eq!(session.is_valid(&given), is_good, "schema: {given}");
             assert_eq!(read::<SessionArguments>(given.clone()).is_ok(), is_good, "{given}");
+        }
+        let ask = jsonschema::validator_for(&tools[4].schema_as_json_value()).unwrap();
+        for (given, is_good) in [
+            (json!({"question": "why?"}), true),
+            (json!({"question": "why?", "path": "logs"}), true),
+            (json!({"path": "logs"}), false),
+            (json!({"question": "why?", "file": "a"}), false),
+        ] {
+            assert_eq!(ask.is_valid(&given), is_good, "schema: {given}");
+            assert_eq!(read::<AskArguments>(given.clone()).is_ok(), is_good, "{given}");
         }
         assert_eq!(read::<CodeArguments>(json!({})).unwrap_err(), "missing field `code`");
         assert_eq!(

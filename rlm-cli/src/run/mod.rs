@@ -19,9 +19,9 @@ use rlm_env::trajectory::Sink;
 use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::HostProcess;
 
-pub(crate) use self::ending::is_failure;
 #[cfg(test)]
 pub(crate) use self::ending::tests::result;
+pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};

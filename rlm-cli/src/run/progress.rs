@@ -64,6 +64,11 @@ impl Tally {
         (!self.has_unpriced).then_some(self.cost_usd)
     }
 
+    /// All counts in words.
+    pub(crate) fn words(&self) -> String {
+        format!("{} · {}", counted(self.turns, "turn"), self.of_models())
+    }
+
     fn of_models(&self) -> String {
         let cost = self.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(" · {}", money(cost)));
         format!(
@@ -242,7 +247,7 @@ impl Sink for BatchProgress {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.count(&entry.event);
         if let Some(bar) = &self.bar {
-            bar.set_prefix(format!("{} · {}", counted(tally.turns, "turn"), tally.of_models()));
+            bar.set_prefix(tally.words());
         }
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
         max_sessions: 16,
     };
     for (name, text) in [
+        ("mcp_ask_directory", McpText::AskDirectory),
         ("mcp_bash", McpText::Repl(ReplLanguage::Bash)),
         ("mcp_instructions", McpText::Instructions),
         ("mcp_python", McpText::Repl(ReplLanguage::Python)),

@@ -27,6 +27,7 @@ built_in![
     "interception/calls_rejected.md",
     "interception/results_cut.md",
     "limits.md",
+    "mcp/ask_directory.md",
     "mcp/bash.md",
     "mcp/instructions.md",
     "mcp/python.md",

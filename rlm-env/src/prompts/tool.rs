@@ -130,6 +130,8 @@ pub enum McpText {
     Reset,
     /// The description of the tool `session_script`.
     SessionScript,
+    /// The description of the tool `ask_directory`.
+    AskDirectory,
 }
 
 /// The values in the MCP server's texts.
@@ -156,6 +158,7 @@ impl McpDoc<'_> {
             McpText::Instructions => prompts.render("mcp/instructions.md", context! { root }),
             McpText::Reset => prompts.render("mcp/reset.md", context! {}),
             McpText::SessionScript => prompts.render("mcp/session_script.md", context! {}),
+            McpText::AskDirectory => prompts.render("mcp/ask_directory.md", context! {}),
             McpText::Repl(language) => {
                 let variables = context! {
                     root,

@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{PATIENCE, Place, children, default_python, program, pythons, repository, until, wait_until};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ErrorCode, PaginatedRequestParams,
@@ -748,6 +749,84 @@ fn the_python_sdk_speaks_with_it() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "all is well\n", "{errors}");
+}
+
+/// A message of a model that calls bash.
+fn calling(code: &str) -> Value {
+    let arguments = json!({"code": code}).to_string();
+    let function = json!({"name": "call_bash_repl", "arguments": arguments});
+    json!({"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function", "function": function}]})
+}
+
+#[test]
+fn the_python_sdk_asks_a_model_about_a_directory() {
+    let Some(python) = python_with_mcp() else { return };
+    let place = Place::new();
+    std::fs::create_dir(place.file("logs")).unwrap();
+    place.write("logs/a.log", "web-3 is down\n");
+    std::os::unix::fs::symlink("/etc", place.file("link")).unwrap();
+    let at = |name: &str| place.file(name).display().to_string();
+    let model = ScriptedModel::start([
+        Rule::on("Which host failed first?")
+            .message(calling(&format!("until [ -e {} ]; do sleep 0.01; done; cat *; touch new", at("go")))),
+        Rule::on("web-3 is down").message(calling("RLM_CONTENT=web-3 RLM_READY=1")),
+        Rule::on("Wait for ever.")
+            .message(calling(&format!("echo $$ >{0}.new; mv {0}.new {0}; sleep 1000", at("begun")))),
+        Rule::on("Fail.").status(400, "no such model"),
+    ]);
+    let output = place
+        .command(python)
+        .env("RLM_BASE_URL", model.base_url())
+        .env("RLM_MODEL", "root")
+        .arg(repository().join("tests/mcp_ask.py"))
+        .arg(program("rlm"))
+        .arg(place.path(""))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "all is well\n", "{errors}");
+    place.assert_nothing_left();
+    let _requests = model.finish();
+}
+
+#[test]
+fn a_session_does_not_get_to_see_a_key() {
+    block_on(async {
+        let mut server = Server::new(&[]);
+        server.rlm.env("RLM_API_KEY", "k1-secret");
+        let served = Served::over_pipes(server).await;
+        assert_eq!(served.output("bash", "env | grep -c k1-secret; true").await, "0\n");
+        let code = "cat /proc/[0-9]*/environ 2>/dev/null | grep -c k1-secret; true";
+        let seen = served.output("bash", code).await;
+        // Root may read any process.
+        assert!(nix::unistd::geteuid().is_root() || seen == "0\n", "{seen}");
+        served.close().await;
+    });
+}
+
+#[test]
+fn a_rollout_ends_with_its_server_and_leaves_nothing() {
+    block_on(async {
+        for signal in [None, Some(Signal::SIGTERM)] {
+            let mut server = Server::new(&[]);
+            let begun = server.place.file("begun");
+            let code =
+                format!("nohup setsid sleep 1000 >/dev/null 2>&1 & touch {}; sleep 1000", begun.display());
+            let model = ScriptedModel::start([Rule::any().message(calling(&code))]);
+            server.rlm.env("RLM_BASE_URL", model.base_url()).env("RLM_MODEL", "root");
+            let served = Served::over_pipes(server).await;
+            let _running = served.begin("ask_directory", json!({"question": "Why?"})).await;
+            served.wait_for("begun").await;
+            match signal {
+                None => served.close().await,
+                Some(signal) => {
+                    served.signal(signal);
+                    assert_eq!(served.ended().await.code(), Some(143));
+                }
+            }
+        }
+    });
 }
 
 /// The version of the Python SDK.

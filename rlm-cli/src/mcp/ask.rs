@@ -1,0 +1,80 @@
+//! `ask_directory`: a whole rollout of `rlm run` over files of the working directory, as one call.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rlm_env::{Context, Control, Host, RolloutResult};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Settings;
+use crate::config::table::{BASE_URL, MODEL};
+use crate::environment::Environment;
+use crate::run::{BatchProgress, Setup, close, new_id};
+
+/// Runs rollouts with the model in the settings.
+#[derive(Debug)]
+pub(super) struct Asker {
+    settings: Settings,
+    environment: Environment,
+    root: PathBuf,
+}
+
+impl Asker {
+    /// None if no model is configured. `root` has no symbolic link in it.
+    pub(super) fn new(
+        settings: Settings,
+        environment: &Environment,
+        root: &Path,
+    ) -> anyhow::Result<Option<Self>> {
+        if settings.get(&MODEL).is_none() || settings.get(&BASE_URL).is_none() {
+            return Ok(None);
+        }
+        // A mistake in the settings ends the server at its start, not a call.
+        Setup::new(&settings, environment)?;
+        Ok(Some(Self { settings, environment: environment.clone(), root: root.to_owned() }))
+    }
+
+    /// Runs a rollout to its end. When cancelled, it ends early, and removes what it made all the same.
+    pub(super) async fn ask(
+        &self,
+        question: String,
+        path: &Path,
+        progress: Arc<BatchProgress>,
+        cancelled: CancellationToken,
+    ) -> anyhow::Result<RolloutResult> {
+        anyhow::ensure!(!question.trim().is_empty(), "the question is empty");
+        let path = self.below(path)?;
+        let Setup { host, mut rollout } = Setup::new(&self.settings, &self.environment)?;
+        rollout.id = new_id();
+        rollout.question = question;
+        rollout.context = Context::Paths(vec![path]);
+        rollout.sinks.push(progress);
+        let host = Host::start(host).await?;
+        let control = Control::new();
+        let result = {
+            let mut running = std::pin::pin!(host.run(rollout, &control));
+            tokio::select! {
+                result = &mut running => result,
+                () = cancelled.cancelled() => {
+                    control.cancel();
+                    running.await
+                }
+            }
+        };
+        close(host).await;
+        Ok(result)
+    }
+
+    fn below(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        let whole = self.root.join(path).canonicalize();
+        let whole = whole.with_context(|| format!("cannot find {}", path.display()))?;
+        let root = self.root.display();
+        anyhow::ensure!(
+            whole.starts_with(&self.root),
+            "{} is outside the working directory {root}",
+            path.display()
+        );
+        Ok(whole)
+    }
+}

@@ -113,8 +113,10 @@ async def check_refusals(client):
 
 async def check_files(client, root):
     (root / "a.txt").write_text("text\n")
+    (root / "a.ts").write_text("let x: number\n")
     listed = {resource.name: resource for resource in (await client.list_resources()).resources}
     assert listed["a.txt"].mime_type == "text/plain", listed
+    assert listed["a.ts"].mime_type == "text/x-typescript", listed
     contents = (await client.read_resource(listed["a.txt"].uri)).contents
     assert contents[0].text == "text\n", contents
 

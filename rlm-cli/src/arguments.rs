@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -179,9 +180,11 @@ Examples:
   rlm mcp --python=.venv --call-timeout 600          another Python, and more time for each call
   rlm mcp --base-url http://localhost:8000/v1 --model large-model
                                                      also the tool `ask_directory`: that model answers questions about files
+  RLM_MCP_TOKEN=… rlm mcp --listen 127.0.0.1:8000    for clients that speak HTTP
 
-The protocol runs over standard input and output; the log goes to standard error. All sessions end when the client closes
-standard input. Exit status: 0 the client closed it; 2 usage; 3 the client cannot be served; 128 + N ended by signal N.
+The protocol runs over standard input and output, or with --listen over HTTP; the log goes to standard error. All sessions end
+when the client closes standard input. Exit status: 0 the client closed it; 2 usage; 3 the client cannot be served; 128 + N
+ended by signal N.
 
 This is not a security sandbox: the agent's code runs with your rights.";
 
@@ -444,6 +447,10 @@ pub(crate) struct McpOptions {
     /// The log's filter, as in RUST_LOG.
     #[arg(long, value_name = "FILTER", default_value = "warn,rmcp=error")]
     pub(crate) log: String,
+    /// Serve streamable HTTP at this loopback address, such as 127.0.0.1:8000, instead of standard input and output. Clients
+    /// present the token in RLM_MCP_TOKEN.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
     /// The model that `ask_directory` asks; without --model and --base-url there is no such tool.
     #[command(flatten)]
     pub(crate) settings: ToolFlags,

@@ -42,6 +42,8 @@ pub const TERM: &str = "RLM_TERM";
 pub const COLUMNS: &str = "RLM_COLUMNS";
 /// Height of a bash session's terminal, default 24.
 pub const ROWS: &str = "RLM_ROWS";
+/// The token that clients of `rlm mcp --listen` present.
+pub const MCP_TOKEN: &str = "RLM_MCP_TOKEN";
 /// Names of host variables that the session may see, separated by commas or spaces; `*` passes all.
 pub const PASS_ENV: &str = "RLM_PASS_ENV";
 /// The bash that `rlm-worker-bash` runs, a path; default `bash` on the worker's own `PATH`.

@@ -38,7 +38,8 @@ impl Secret {
     }
 
     /// Compares with the secret that a caller presented. The time depends only on the length.
-    pub(crate) fn is(&self, presented: &[u8]) -> bool {
+    #[must_use]
+    pub fn is(&self, presented: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(presented).into()
     }
 }

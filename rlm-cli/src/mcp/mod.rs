@@ -1,4 +1,4 @@
-//! `rlm mcp`: sessions for agents, over the Model Context Protocol on standard input and output.
+//! `rlm mcp`: sessions for agents, over the Model Context Protocol on standard input and output, or on HTTP.
 //!
 //! Standard output belongs to the protocol; messages for people go to standard error. The sessions of a client end when it
 //! is gone, and all sessions at a signal.
@@ -8,6 +8,7 @@
 
 mod ask;
 mod files;
+mod http;
 mod log;
 mod requests;
 mod server;
@@ -25,6 +26,7 @@ use rlm_env::rollout::Prompts;
 use rlm_env::unstable::McpDoc;
 use rlm_env::{ReplLanguage, SessionConfig};
 use rmcp::ServiceExt;
+use rmcp::model::ProtocolVersion;
 use rmcp::service::ServerInitializeError;
 use rmcp::transport::io::stdio_pipes;
 
@@ -36,6 +38,7 @@ use crate::signals::{EndSignals, interrupted};
 use crate::worker;
 use ask::Asker;
 use files::Files;
+use http::Listen;
 use requests::Requests;
 use server::{Offer, Server, Servers};
 use sessions::Limits;
@@ -50,15 +53,21 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let listen = options.listen.map(|address| Listen::new(address, environment)).transpose()?;
     let servers = Arc::new(servers(options, environment)?);
     hide_from_others()?;
     let log = log::start(&options.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
-        let server = servers.open();
+        let serving = async {
+            match &listen {
+                Some(listen) => listen.serve(Arc::clone(&servers)).await,
+                None => serve(&servers.open()).await,
+            }
+        };
         let ended = tokio::select! {
-            ended = serve(&server) => ended.map(|()| ExitCode::SUCCESS),
+            ended = serving => ended.map(|()| ExitCode::SUCCESS),
             status = ends.next() => Ok(ExitCode::from(status)),
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         };
@@ -130,5 +139,10 @@ fn servers(options: &McpOptions, environment: &Environment) -> anyhow::Result<Se
         max_sessions: options.max_sessions.get(),
         prompts,
     };
-    Ok(Servers::new(Offer { tools, instructions, limits, files, asker }))
+    let versions = match options.listen {
+        // On HTTP, later versions have no sessions.
+        Some(_) => ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25),
+        None => ProtocolVersion::KNOWN_VERSIONS,
+    };
+    Ok(Servers::new(Offer { tools, instructions, versions, limits, files, asker }))
 }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty}
 use tokio_util::sync::CancellationToken;
 
 /// Longest message of a client, in bytes: more than the largest code with every character escaped. A longer one is dropped.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Capacity of the line buffer that is kept after a longer line, in bytes.
 const KEPT_LINE_BYTES: usize = 64 << 10;

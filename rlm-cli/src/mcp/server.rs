@@ -3,6 +3,7 @@
 //! As the protocol demands, a request for an unknown tool or resource is a protocol error. An error that a model can
 //! correct, such as wrong arguments, is a result with `isError`, which models see.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
@@ -16,9 +17,9 @@ use rlm_env::{ReplLanguage, RolloutResult};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
     ErrorCode, Implementation, JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    MetaObject, PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
-    ServerCapabilities, ServerConfig, Tool,
+    MetaObject, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
+    ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -50,6 +51,7 @@ type Context = RequestContext<RoleServer>;
 pub(super) struct Offer {
     pub(super) tools: Vec<Tool>,
     pub(super) instructions: String,
+    pub(super) versions: &'static [ProtocolVersion],
     pub(super) limits: Limits,
     pub(super) files: Files,
     /// None if no model is configured.
@@ -305,6 +307,10 @@ impl ServerHandler for Server {
         ServerConfig::new(capabilities)
             .with_server_info(this)
             .with_instructions(self.offer.instructions.clone())
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(self.offer.versions)
     }
 
     /// Requests that the SDK does not know or cannot parse.

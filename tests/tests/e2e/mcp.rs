@@ -1,6 +1,6 @@
 //! `rlm mcp`, driven by the SDK's own client over pipes.
 
-use std::io::{Seek, Write};
+use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -827,6 +827,50 @@ fn a_rollout_ends_with_its_server_and_leaves_nothing() {
             }
         }
     });
+}
+
+#[test]
+fn the_python_sdk_speaks_with_it_over_http() {
+    let Some(python) = python_with_mcp() else { return };
+    let Server { mut rlm, place } = Server::new(&["--listen", "127.0.0.1:0"]);
+    rlm.env("RLM_MCP_TOKEN", "the token").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut rlm = rlm.spawn().unwrap();
+    let mut errors = BufReader::new(rlm.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let url = line.trim_end().strip_prefix("rlm: serving MCP on ").unwrap();
+    let mut client = Command::new(python)
+        .arg(repository().join("tests/mcp_http.py"))
+        .args([url, "the token"])
+        .arg(place.path("work"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    kill(Pid::from_raw(i32::try_from(rlm.id()).unwrap()), Signal::SIGTERM).unwrap();
+    let status = rlm.wait().unwrap();
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert_eq!((line.as_str(), status.code()), ("in the middle of a call\n", Some(143)));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn http_needs_a_token_and_a_loopback_address() {
+    for (address, token, error) in [
+        (
+            "127.0.0.1:0",
+            "",
+            "rlm: RLM_MCP_TOKEN is not set: it must hold the token that clients of --listen present\n",
+        ),
+        ("0.0.0.0:0", "t", "rlm: --listen 0.0.0.0:0: expected a loopback address, 127.0.0.1 or [::1]\n"),
+    ] {
+        let mut server = Server::new(&["--listen", address]);
+        let output = server.rlm.env("RLM_MCP_TOKEN", token).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), error);
+    }
 }
 
 /// The version of the Python SDK.

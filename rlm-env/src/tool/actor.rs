@@ -243,7 +243,6 @@ impl Actor {
 
     /// The reply to a response.
     async fn reply(&mut self, mut response: Response) -> ToolReply {
-        strip_escapes(&mut response);
         if let Some((state, reason)) = self.unreported.take() {
             response.state = worse(response.state, state);
             let lost = StateLost { language: self.config.language, state, reason: &reason };
@@ -255,8 +254,9 @@ impl Actor {
         }
         let Some(mut outputs) = self.outputs.take() else { return self.shaped(response, None) };
         let config = Arc::clone(&self.config);
-        // Writes files of whole outputs, so it may block.
+        // Reads the whole output and may write it to a file, so it may block.
         let shaping = tokio::task::spawn_blocking(move || {
+            strip_escapes(&mut response);
             let cuts = outputs.shorten(&mut response, &config);
             (response, cuts, outputs)
         });

@@ -45,7 +45,7 @@ impl Asker {
     ) -> anyhow::Result<RolloutResult> {
         anyhow::ensure!(!question.trim().is_empty(), "the question is empty");
         let path = self.below(path)?;
-        let Setup { host, mut rollout } = Setup::new(&self.settings, &self.environment)?;
+        let Setup { host, mut rollout, .. } = Setup::new(&self.settings, &self.environment)?;
         rollout.id = new_id();
         rollout.question = question;
         rollout.context = Context::Paths(vec![path]);

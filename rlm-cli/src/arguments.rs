@@ -267,13 +267,27 @@ pub(crate) struct RunOptions {
     /// Print everything that happens as JSON lines: the entries of the trajectory, and a line for each result.
     #[arg(long, conflicts_with = "json")]
     pub(crate) events: bool,
-    /// Show no progress.
-    #[arg(long, short)]
+    /// What standard error shows while it runs [default: full at a terminal, otherwise none].
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub(crate) progress: Option<ProgressLevel>,
+    /// Show no progress: `--progress none`.
+    #[arg(long, short, conflicts_with = "progress")]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) batch: BatchOptions,
     #[command(flatten)]
     pub(crate) settings: Flags,
+}
+
+/// How much of a running rollout is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressLevel {
+    /// Everything as it happens: what the model says, its code, the output, sub-calls; of a batch, its line.
+    Full,
+    /// A line with counts, and the running code.
+    Line,
+    /// Nothing.
+    None,
 }
 
 /// Options of a batch.

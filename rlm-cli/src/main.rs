@@ -5,6 +5,7 @@ mod batch;
 mod config;
 mod conformance;
 mod demo;
+mod display;
 mod environment;
 mod exec;
 mod mcp;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use rlm_env::Context;
 use serde::Deserialize;
 
-use super::display::wrapped;
+use crate::display::wrapped;
 
 /// The sentences.
 const SENTENCES: &str = include_str!("../../demo/letters.toml");

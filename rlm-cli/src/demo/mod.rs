@@ -2,7 +2,7 @@
 //! real. Only the loopback device is used, and the answer is checked.
 
 mod corpus;
-mod display;
+mod output;
 mod reader;
 mod script;
 mod server;
@@ -18,10 +18,11 @@ use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, Ro
 use rlm_rootd::{Models, ModelsConfig};
 
 use self::corpus::Corpus;
-use self::display::{Display, Style};
+use self::output::Output;
 use self::script::Script;
 use self::server::Server;
 use crate::arguments::DemoOptions;
+use crate::display::{Display, Style};
 use crate::environment::Environment;
 use crate::run::{Request, Requests, close, host, make_directory, new_id, python_variable, sinks};
 
@@ -41,9 +42,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
     let colours = std::io::stdout().is_terminal() && !environment.is_dumb() && !environment.wants_no_colour();
-    let (language, prompt) =
-        if options.python.is_some() { (ReplLanguage::Python, ">") } else { (ReplLanguage::Bash, "$") };
-    let display = Arc::new(Display::new(colours, prompt));
+    let language = if options.python.is_some() { ReplLanguage::Python } else { ReplLanguage::Bash };
+    let output = Arc::new(Output::default());
+    let lines = output.clone();
+    let display = Arc::new(Display::new(colours, language, None, move |line| lines.print(line)));
     let mut others = sinks(options.trajectory.as_deref())?;
     others.push(display.clone());
     let keep = options.keep.as_deref().map(make_directory).transpose()?;
@@ -58,7 +60,8 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
         let requests = Requests::catch()?;
-        show_rollout(rollout, &display, environment, requests).await
+        let status = show_rollout(rollout, &display, environment, requests).await?;
+        output.failure().map_or(Ok(status), |error| Err(error).context("cannot write to standard output"))
     });
     runtime.shutdown_background();
     ended
@@ -83,9 +86,6 @@ async fn show_rollout(
         return Ok(ExitCode::from(status));
     }
     conclude(display, &result, &corpus);
-    if let Some(error) = display.failure() {
-        return Err(error).context("cannot write to standard output");
-    }
     Ok(if is_right(&result, &corpus) { ExitCode::SUCCESS } else { ExitCode::from(WRONG) })
 }
 
@@ -145,7 +145,7 @@ fn conclude(display: &Display, result: &RolloutResult, corpus: &Corpus) {
             format_args!("wrong     expected {}; {:?}, {error}", corpus.truth, result.stop_reason),
         );
     }
-    display.line(Style::Plain, format_args!("\n{}", display::metrics(&result.metrics)));
+    display.line(Style::Plain, format_args!("\n{}", output::metrics(&result.metrics)));
     display.line(
         Style::Plain,
         "\nThe models of this rollout were scripted. With a real one, over your own files:\n\n  \

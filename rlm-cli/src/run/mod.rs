@@ -27,7 +27,7 @@ use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
 pub(crate) use self::setup::{Setup, close, host, live_tools, make_directory, python_variable, sinks};
 pub(crate) use self::stop::{Request, Requests};
-use crate::arguments::{BatchOptions, RunOptions};
+use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::config::Settings;
 use crate::config::table::{MAX_CONTEXT_BYTES, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
@@ -52,7 +52,8 @@ pub(crate) fn run(
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
-    let draws = !options.quiet && progress::can_draw(environment);
+    let level = progress::level(options, environment);
+    let draws = level != ProgressLevel::None && progress::can_draw(environment);
     let ended = runtime.block_on(async {
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
         let events = events.map(Arc::new);
@@ -64,7 +65,8 @@ pub(crate) fn run(
             Work::One(question) => {
                 setup.rollout.question = question;
                 setup.rollout.id = new_id();
-                let progress = draws.then(|| Arc::new(Progress::new(settings.value(&MAX_TURNS), warnings)));
+                let (max_turns, language) = (settings.value(&MAX_TURNS), setup.rollout.language);
+                let progress = Progress::new(level, max_turns, language, environment, warnings).map(Arc::new);
                 let output = match events {
                     Some(events) => Output::Events(events),
                     None if options.json => Output::Json,
@@ -220,7 +222,7 @@ async fn one(
     let keeps = setup.rollout.keep.is_some();
     let host = Host::start(setup.host).await?;
     let (result, ended_by) = until_end(&host, setup.rollout, &mut requests, &progress).await;
-    if let Some(progress) = progress {
+    if let Some(progress) = &progress {
         progress.finish();
     }
     close(host).await;
@@ -243,6 +245,9 @@ async fn one(
             let settings = &setup.server_settings;
             tell(format_args!("rlm: settings of the server: {settings}; `rlm config` shows all"));
         }
+    }
+    if let Some(progress) = progress {
+        tell(format_args!("rlm: {}", progress.summary()));
     }
     printed?;
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))

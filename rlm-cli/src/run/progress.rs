@@ -2,15 +2,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
+use rlm_env::ReplLanguage;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{Entry, Event};
 
+use crate::arguments::{ProgressLevel, RunOptions};
+use crate::display::Display;
 use crate::environment::Environment;
 use crate::warnings::Warnings;
 
@@ -86,6 +89,16 @@ pub(crate) fn money(usd: f64) -> String {
     if usd < 1.0 { format!("${usd:.4}") } else { format!("${usd:.2}") }
 }
 
+/// How much is to be shown: of lines that are redrawn, nothing without a terminal that can do it.
+pub(super) fn level(options: &RunOptions, environment: &Environment) -> ProgressLevel {
+    let given = if options.quiet { Some(ProgressLevel::None) } else { options.progress };
+    match given {
+        Some(ProgressLevel::Full) => ProgressLevel::Full,
+        _ if !can_draw(environment) => ProgressLevel::None,
+        given => given.unwrap_or(ProgressLevel::Full),
+    }
+}
+
 /// Reports whether standard error is a terminal that can show a bar.
 pub(super) fn can_draw(environment: &Environment) -> bool {
     std::io::stderr().is_terminal() && !environment.is_dumb()
@@ -103,6 +116,9 @@ pub(super) struct Progress {
     bar: ProgressBar,
     max_turns: u32,
     state: Mutex<State>,
+    /// Shows everything above the bar.
+    display: Option<Display>,
+    began: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -119,11 +135,38 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    pub(super) fn new(max_turns: u32, warnings: &Warnings) -> Self {
-        let bar = bar(None, "{spinner} {elapsed} · {prefix}\n{msg}");
+    /// None if nothing is to be shown.
+    pub(super) fn new(
+        level: ProgressLevel,
+        max_turns: u32,
+        language: ReplLanguage,
+        environment: &Environment,
+        warnings: &Warnings,
+    ) -> Option<Self> {
+        if level == ProgressLevel::None {
+            return None;
+        }
+        let bar = match can_draw(environment) {
+            true => bar(None, "{spinner} {elapsed} · {prefix}\n{msg}"),
+            false => ProgressBar::hidden(),
+        };
         bar.set_prefix("preparing");
         warnings.print_above(&bar);
-        Self { bar, max_turns, state: Mutex::default() }
+        let display = (level == ProgressLevel::Full).then(|| {
+            let has_colours = can_draw(environment) && !environment.wants_no_colour();
+            let width = terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| width.0.into());
+            let above = bar.clone();
+            // Lost lines change nothing else.
+            Display::new(has_colours, language, width, move |line| {
+                above.suspend(|| _ = writeln!(std::io::stderr(), "{line}"));
+            })
+        });
+        Some(Self { bar, max_turns, state: Mutex::default(), display, began: Instant::now() })
+    }
+
+    /// What the rollout came to, in one line.
+    pub(super) fn summary(&self) -> String {
+        format!("{} · {:.1} s", self.state().tally.words(), self.began.elapsed().as_secs_f64())
     }
 
     /// Says something above the bar.
@@ -152,7 +195,10 @@ impl Sink for Progress {
             state.tally.of_models(),
             state.doing
         ));
-        self.bar.set_message(state.code.join("\n"));
+        match &self.display {
+            Some(display) => display.entry(entry),
+            None => self.bar.set_message(state.code.join("\n")),
+        }
     }
 }
 

@@ -80,11 +80,7 @@ async fn unusable_replies_are_named() {
             "the model's reply is malformed: EOF while parsing an object at line 1 column 1 in \"{\"",
             2,
         ),
-        (
-            Rule::any().body("<html>"),
-            "the model's reply is malformed: an HTML page",
-            2,
-        ),
+        (Rule::any().body("<html>"), "the model's reply is malformed: an HTML page", 2),
         (Rule::any().body("{}"), "the model's reply is malformed: it has no choices", 2),
         (Rule::any().body("{\"choices\": []}"), "the model's reply is malformed: its choices are empty", 2),
         (

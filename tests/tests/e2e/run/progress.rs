@@ -3,9 +3,9 @@
 use std::fs::File;
 
 use rlm_tests::Place;
-use rlm_tests::scripted_model::{Gate, ScriptedModel};
+use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 
-use super::{answering, asking, at_terminal, bash, read_until, text};
+use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
 
 #[test]
 fn progress_is_shown_at_a_terminal_and_goes_away() {
@@ -13,7 +13,8 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
     let gate = Gate::shut();
     let model =
         ScriptedModel::start([bash("n=$((6 * 7))").usage(1000, 234).once(), answering("$n").after(&gate)]);
-    let (child, mut terminal) = at_terminal(asking(&place, &model, &["run", "How many?"]));
+    let (child, mut terminal) =
+        at_terminal(asking(&place, &model, &["run", "--progress", "line", "How many?"]));
     let (seen, found) = read_until(
         &mut terminal,
         "turn 1 of 50 · 1 call · 0 sub-calls · 1,234 tokens · waiting for the model",
@@ -24,7 +25,81 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout), output.status.code()), ("42\n", Some(0)));
     let end = rest.rsplit("\x1b[2K").next().unwrap();
-    assert!(!end.contains("turn"), "the bar is left: {rest:?}");
+    assert!(!end.contains("turn 2 of"), "the bar is left: {rest:?}");
+    assert!(end.contains("rlm: 2 turns · 2 calls · 0 sub-calls · "), "{end:?}");
+    assert!(!format!("{seen}{rest}").contains("question"), "{seen}{rest}");
+    drop(model.finish());
+}
+
+/// A rollout with a failed call, two sub-calls, a long output, and text beside the code.
+fn eventful() -> ScriptedModel {
+    let mut says = calling("call_bash_repl", "cat missing; llm_batch 'judge a' 'judge b'");
+    says["content"] = "First I look at \u{1b}]0;title\u{7}the files.".into();
+    ScriptedModel::start([
+        Rule::on("judge").reply("yes").usage(10, 2),
+        Rule::any().message(says).usage(1000, 234).once(),
+        bash("seq 100; false").usage(1500, 20).once(),
+        answering("42").usage(1600, 20),
+    ])
+}
+
+/// What all of it is shown as, without colours.
+const SHOWN: [&str; 14] = [
+    "question  How many?",
+    "turn 1",
+    "First I look at ",
+    "the files.",
+    "  $ cat missing; llm_batch 'judge a' 'judge b'",
+    "  │ cat: missing: No such file or directory",
+    "  │ yes",
+    "  llm_batch sent the sub-LLM 2 requests, 24 tokens",
+    "turn 2",
+    "  $ seq 100; false",
+    "  │ … 77 more lines …",
+    "  exit status 1",
+    "turn 3",
+    "  $ RLM_CONTENT=42 RLM_READY=1",
+];
+
+/// Checks that these are in a text, in this order.
+fn check_order(text: &str, expected: &[&str]) {
+    let mut rest = text;
+    for line in expected {
+        let (_, after) =
+            rest.split_once(line).unwrap_or_else(|| panic!("`{line}` is missing or too late: {text}"));
+        rest = after;
+    }
+}
+
+#[test]
+fn a_rollout_can_be_watched() {
+    let place = Place::new();
+    for (variables, has_colours) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let model = eventful();
+        let mut command = asking(&place, &model, &["run", "How many?"]);
+        command.envs(variables.iter().copied()).stdout(std::process::Stdio::piped());
+        let (child, mut terminal) = at_terminal(command);
+        let (seen, _) = read_until(&mut terminal, "");
+        assert_eq!(text(&child.wait_with_output().unwrap().stdout), "42\n");
+        check_order(&seen, &SHOWN);
+        check_order(&seen, &["turn 3", "rlm: 3 turns · 3 calls · 2 sub-calls · 4,398 tokens · ", " s\r\n"]);
+        assert_eq!(seen.contains("\u{1b}[36m"), has_colours, "{seen}");
+        assert!(!seen.contains("\u{1b}]0;"), "{seen}");
+        drop(model.finish());
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_rollout_can_be_watched_without_a_terminal() {
+    let place = Place::new();
+    let model = eventful();
+    let output = asking(&place, &model, &["run", "--progress", "full", "How many?"]).output().unwrap();
+    let (answer, seen, status) = shown(&output);
+    assert_eq!((answer, status), ("42\n", Some(0)));
+    check_order(seen, &SHOWN);
+    assert!(!seen.contains('\u{1b}'), "{seen}");
+    assert!(seen.lines().last().unwrap().starts_with("rlm: 3 turns · "), "{seen}");
     drop(model.finish());
 }
 

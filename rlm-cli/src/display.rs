@@ -1,12 +1,11 @@
-//! Live display of the demo's rollout.
+//! A rollout as it happens, for people.
 
 use std::fmt;
-use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rlm_core::protocol::Response;
+use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
-use rlm_env::rollout::Metrics;
+use rlm_env::ReplLanguage;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
 
@@ -14,11 +13,14 @@ use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
 const OUTPUT_LINES: usize = 24;
 
 /// Most characters of a line.
-const WIDTH: usize = 110;
+const MAX_WIDTH: usize = 110;
+
+/// Columns for what stands before a line of code or output.
+const MARGIN: usize = 4;
 
 /// Style of text at a terminal.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Plain,
     Strong,
     Faint,
@@ -40,15 +42,20 @@ impl Style {
     }
 }
 
-/// Prints to standard output.
-#[derive(Debug)]
-pub(super) struct Display {
+/// Prints a rollout line by line.
+pub(crate) struct Display {
     has_colours: bool,
     prompt: &'static str,
+    width: usize,
+    print: Box<dyn Fn(&str) + Send + Sync>,
     /// The sub-calls of the running call.
     sub_calls: Mutex<SubCalls>,
-    /// The first error of printing.
-    failed: Mutex<Option<io::Error>>,
+}
+
+impl fmt::Debug for Display {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Display").field("width", &self.width).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,32 +66,30 @@ struct SubCalls {
 }
 
 impl Display {
-    pub(super) fn new(has_colours: bool, prompt: &'static str) -> Self {
-        Self { has_colours, prompt, sub_calls: Mutex::default(), failed: Mutex::default() }
+    /// For a terminal of this width, of a session in this language. `print` gets one line at a time, without its end.
+    pub(crate) fn new(
+        has_colours: bool,
+        language: ReplLanguage,
+        width: Option<usize>,
+        print: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Self {
+        let prompt = if language == ReplLanguage::Python { ">" } else { "$" };
+        let width = width.unwrap_or(MAX_WIDTH).clamp(2 * MARGIN, MAX_WIDTH);
+        Self { has_colours, prompt, width, print: Box::new(print), sub_calls: Mutex::default() }
     }
 
-    /// Prints a line. If that fails, the rollout continues.
-    pub(super) fn line(&self, style: Style, text: impl fmt::Display) {
+    /// Prints a line.
+    pub(crate) fn line(&self, style: Style, text: impl fmt::Display) {
         let sequence = style.sequence();
-        let mut output = std::io::stdout().lock();
-        let printed = match self.has_colours && !sequence.is_empty() {
-            true => writeln!(output, "{sequence}{text}\x1b[0m"),
-            false => writeln!(output, "{text}"),
-        };
-        if let Err(error) = printed {
-            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        }
+        (self.print)(&match self.has_colours && !sequence.is_empty() {
+            true => format!("{sequence}{text}\x1b[0m"),
+            false => text.to_string(),
+        });
     }
 
-    /// The first error of printing. A reader that closed the pipe is not an error.
-    pub(super) fn failure(&self) -> Option<io::Error> {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
-    }
-
-    /// Prints the lines of a text, each after a margin.
+    /// Prints the lines of a text, each after a margin, cut to the width; of many lines, the beginning and the end.
     fn block(&self, style: Style, margin: &str, text: &str) {
-        for line in text.lines() {
+        for line in shortened(text, self.width - MARGIN).lines() {
             self.line(style, format_args!("{margin}{line}"));
         }
     }
@@ -95,9 +100,11 @@ impl Display {
 
     fn ended(&self, call: &CallEnded) {
         if let Some(output) = &call.output {
-            let text = text_of(output);
-            let style = if has_failed(&text) { Style::Bad } else { Style::Plain };
-            self.block(style, "  │ ", &shortened(&text));
+            let has_failed = output.outcome != Outcome::Ok || output.exit_code.is_some_and(|code| code != 0);
+            self.block(if has_failed { Style::Bad } else { Style::Plain }, "  │ ", &text_of(output));
+            if let Some(code) = output.exit_code.filter(|code| *code != 0) {
+                self.line(Style::Bad, format_args!("  exit status {code}"));
+            }
         }
         if let Some(error) = &call.error {
             self.block(Style::Bad, "  │ ", error);
@@ -128,11 +135,31 @@ impl Sink for Display {
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 self.line(Style::Strong, format_args!("\nturn {}", message.turn));
                 let text = message.message["content"].as_str().unwrap_or_default();
-                self.block(Style::Plain, "", &wrapped(text, WIDTH));
+                self.block(
+                    Style::Plain,
+                    "",
+                    &text
+                        .lines()
+                        .map(|line| wrapped(line, self.width - MARGIN))
+                        .collect::<Vec<_>>()
+                        .join("\n"),
+                );
+            }
+            Event::Message(message) if matches!(message.kind, MessageKind::Notice | MessageKind::Summary) => {
+                let text = message.message["content"].as_str().unwrap_or_default();
+                self.block(Style::Faint, "  ", text);
+            }
+            Event::ModelCall(call) => {
+                if let Some(error) = &call.error {
+                    self.block(Style::Bad, "  ", error);
+                }
             }
             Event::CallStarted(call) => {
                 let margin = format!("  {} ", self.prompt);
-                self.block(Style::Code, &margin, call.code.as_deref().unwrap_or_default());
+                match &call.code {
+                    Some(code) => self.block(Style::Code, &margin, code),
+                    None => self.line(Style::Code, format_args!("{margin}{}", call.tool)),
+                }
             }
             Event::SubCall(call) => self.sub_calls().add(call),
             Event::CallEnded(call) => self.ended(call),
@@ -166,16 +193,11 @@ fn text_of(output: &Response) -> String {
     text
 }
 
-/// Reports whether an output shows an error.
-fn has_failed(output: &str) -> bool {
-    output.contains("Error: ")
-}
-
 /// The text without control characters, its lines cut to the width, and the middle of many lines left out.
-fn shortened(text: &str) -> String {
+fn shortened(text: &str, width: usize) -> String {
     let fitted = |line: &str| -> String {
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if line.chars().count() <= WIDTH { line } else { cut(&line, WIDTH - 1) }
+        if line.chars().count() <= width { line } else { cut(&line, width - 1) }
     };
     let lines: Vec<String> = text.lines().map(fitted).collect();
     if lines.len() <= OUTPUT_LINES {
@@ -187,7 +209,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// A text wrapped to lines of this many characters. A longer word has its own line.
-pub(super) fn wrapped(text: &str, width: usize) -> String {
+pub(crate) fn wrapped(text: &str, width: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
@@ -202,34 +224,17 @@ pub(super) fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// The metrics, one per line.
-pub(super) fn metrics(metrics: &Metrics) -> String {
-    let requests = counted(metrics.sub_llm_call_count, "request");
-    let batches = counted(metrics.sub_llm_batch_count, "call");
-    let tokens = counted(metrics.sub_llm_prompt_tokens + metrics.sub_llm_completion_tokens, "token");
-    format!(
-        "turns of the root model  {}\n\
-         calls of the session     {}, {:.1} ms each on average\n\
-         sub-LLM                  {requests} by {batches} of llm_batch, {tokens}\n\
-         the whole rollout        {:.2} s",
-        metrics.root_llm_turns,
-        metrics.repl_call_count,
-        metrics.repl_mean_time_seconds * 1e3,
-        metrics.total_time_seconds
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn long_outputs_keep_their_head_and_their_end() {
-        assert_eq!(shortened("a\nb\x1b[2J\n"), "a\nb [2J");
+        assert_eq!(shortened("a\nb\x1b[2J\n", 100), "a\nb [2J");
         let lines: Vec<String> = (1..=40).map(|line| line.to_string()).collect();
-        let shown = shortened(&lines.join("\n"));
+        let shown = shortened(&lines.join("\n"), 100);
         assert_eq!(shown.lines().count(), OUTPUT_LINES);
         assert!(shown.ends_with("21\n… 17 more lines …\n39\n40"), "{shown}");
-        assert_eq!(shortened(&"x".repeat(200)).chars().count(), WIDTH);
+        assert_eq!(shortened(&"x".repeat(200), 100).chars().count(), 100);
     }
 }

@@ -239,7 +239,7 @@ async fn run_all(
         tokio::select! {
             joined = running.join_next() => {
                 let Some(joined) = joined else { break };
-                progress.ended();
+                progress.ended(joined.as_ref().ok().map(|result| result.stop_reason));
                 let taken = match joined {
                     Err(error) if error.is_cancelled() => continue,
                     joined => joined.map_err(anyhow::Error::from).and_then(|result| take(&result)),

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rlm_core::text::counted;
+use rlm_core::text::{counted, grouped};
+use rlm_env::rollout::Metrics;
 use rlm_env::{RolloutResult, StopReason};
 
 use crate::run::{Tally, is_failure, money};
 
 /// Exit status if a rollout has no final answer.
 const NOT_ALL_ANSWERED: u8 = 1;
+
+/// Fewest rollouts of which a table is made.
+const LEAST_FOR_TABLE: usize = 5;
 
 /// Counts of results.
 #[derive(Clone, Debug, Default)]
@@ -18,14 +22,15 @@ pub(super) struct Summary {
     ended: BTreeMap<String, usize>,
     answered: u64,
     failed: u64,
-    rollouts: u64,
+    /// The metrics of each.
+    rollouts: Vec<Metrics>,
     pub(super) done_before: usize,
     pub(super) not_started: usize,
 }
 
 impl Summary {
     pub(super) fn count(&mut self, result: &RolloutResult) {
-        self.rollouts += 1;
+        self.rollouts.push(result.metrics.clone());
         self.answered += u64::from(result.stop_reason == StopReason::Answered);
         self.failed += u64::from(is_failure(result.stop_reason));
         // The reason's name in the JSON of a result.
@@ -36,16 +41,17 @@ impl Summary {
 
     /// The exit status.
     pub(super) fn status(&self) -> u8 {
-        if self.answered == self.rollouts && self.not_started == 0 {
+        let rollouts = self.rollouts.len() as u64;
+        if self.answered == rollouts && self.not_started == 0 {
             0
-        } else if self.failed == self.rollouts && self.rollouts > 0 {
+        } else if self.failed == rollouts && rollouts > 0 {
             crate::ENVIRONMENT_ERROR
         } else {
             NOT_ALL_ANSWERED
         }
     }
 
-    /// Two lines for the user.
+    /// Two lines for the user, and a table if there are enough rollouts to compare.
     pub(super) fn text(&self, tally: &Tally, elapsed: Duration) -> String {
         let mut parts = vec![format!("{} answered", self.answered)];
         let others = self.ended.iter().filter(|(name, _)| *name != "answered");
@@ -58,17 +64,51 @@ impl Summary {
         }
         let cost = tally.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
-            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s",
-            counted(self.rollouts, "rollout"),
+            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}",
+            counted(self.rollouts.len() as u64, "rollout"),
             parts.join(", "),
             counted(tally.turns, "turn"),
             counted(tally.calls, "call"),
             counted(tally.sub_calls, "sub-call"),
             counted(tally.tokens, "token"),
             cost.unwrap_or_default(),
-            elapsed.as_secs_f64()
+            elapsed.as_secs_f64(),
+            self.table()
         )
     }
+
+    /// What rollouts took: the median, nine in ten, and the most.
+    fn table(&self) -> String {
+        if self.rollouts.len() < LEAST_FOR_TABLE {
+            return String::new();
+        }
+        let tokens = |one: &Metrics| {
+            let of_root = one.root_llm_prompt_tokens.saturating_add(one.root_llm_completion_tokens);
+            of_root.saturating_add(one.sub_llm_prompt_tokens).saturating_add(one.sub_llm_completion_tokens)
+        };
+        let mut table = format!("\nrlm: {:<14}{:>12}{:>12}{:>12}", "each", "median", "90 %", "most");
+        let mut row = |name: &str, all: Vec<f64>, show: &dyn Fn(f64) -> String| {
+            let [median, most_of, most] = percentiles(all).map(show);
+            table += &format!("\nrlm: {name:<14}{median:>12}{most_of:>12}{most:>12}");
+        };
+        let count = |number: f64| grouped(number as u64);
+        let all = |field: &dyn Fn(&Metrics) -> f64| self.rollouts.iter().map(field).collect::<Vec<_>>();
+        row("turns", all(&|one| one.root_llm_turns as f64), &count);
+        row("tokens", all(&|one| tokens(one) as f64), &count);
+        row("seconds", all(&|one| one.total_time_seconds), &|seconds| format!("{seconds:.1}"));
+        let costs: Option<Vec<f64>> = self.rollouts.iter().map(|one| one.cost_usd).collect();
+        if let Some(costs) = costs.filter(|costs| costs.iter().any(|cost| *cost > 0.0)) {
+            row("cost", costs, &money);
+        }
+        table
+    }
+}
+
+/// The median, the value that nine in ten do not exceed, and the largest.
+fn percentiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let at = |percent: usize| values[(values.len() * percent).div_ceil(100).max(1) - 1];
+    [at(50), at(90), at(100)]
 }
 
 #[cfg(test)]
@@ -97,6 +137,32 @@ mod tests {
             "rlm: 4 rollouts: 1 answered, 2 max_turns, 1 model_failed, 3 done before, 1 not started\n\
              rlm: 0 turns, 0 calls, 0 sub-calls, 0 tokens, 1.5 s"
         );
+    }
+
+    #[test]
+    fn a_table_compares_many_rollouts() {
+        let mut summary = Summary::default();
+        for turns in [1, 2, 3, 4, 1000] {
+            let mut result = result("1", StopReason::Answered, None);
+            result.metrics.root_llm_turns = turns;
+            result.metrics.root_llm_prompt_tokens = 1000 * turns;
+            result.metrics.total_time_seconds = 0.5 * turns as f64;
+            result.metrics.cost_usd = Some(0.01 * turns as f64);
+            summary.count(&result);
+        }
+        let text = summary.text(&Tally::default(), Duration::from_secs(1));
+        let table: Vec<_> = text.lines().skip(2).collect();
+        assert_eq!(
+            table,
+            [
+                "rlm: each                median        90 %        most",
+                "rlm: turns                    3       1,000       1,000",
+                "rlm: tokens               3,000   1,000,000   1,000,000",
+                "rlm: seconds                1.5       500.0       500.0",
+                "rlm: cost               $0.0300      $10.00      $10.00",
+            ]
+        );
+        assert_eq!(percentiles((1..=100).map(f64::from).collect()), [50.0, 90.0, 100.0]);
     }
 
     #[test]

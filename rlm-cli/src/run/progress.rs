@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
-use rlm_env::ReplLanguage;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::{Entry, Event};
+use rlm_env::{ReplLanguage, StopReason};
 
+use super::is_failure;
 use crate::arguments::{ProgressLevel, RunOptions};
 use crate::display::Display;
 use crate::environment::Environment;
@@ -238,25 +239,49 @@ fn last_lines(code: &str) -> Vec<String> {
 pub(crate) struct BatchProgress {
     /// None if nothing is to be drawn.
     bar: Option<ProgressBar>,
-    tally: Mutex<Tally>,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    tally: Tally,
+    answered: u64,
+    failed: u64,
+}
+
+impl Counts {
+    fn words(&self) -> String {
+        let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
+        format!("{} answered{failed} · {}", self.answered, self.tally.words())
+    }
 }
 
 impl BatchProgress {
     /// Draws a bar if given the warnings to print above it.
     pub(crate) fn new(rollouts: usize, draws: Option<&Warnings>) -> Self {
         let length = u64::try_from(rollouts).unwrap_or(u64::MAX);
-        let bar = draws.map(|_| bar(Some(length), "{elapsed} [{bar:24}] {pos}/{len} · {prefix}\n{msg}"));
+        let bar = draws.map(|_| {
+            bar(Some(length), "{elapsed} [{bar:24}] {pos}/{len}, {per_sec}, {eta} left · {prefix}\n{msg}")
+        });
         if let (Some(warnings), Some(bar)) = (draws, &bar) {
             warnings.print_above(bar);
         }
-        Self { bar, tally: Mutex::default() }
+        Self { bar, counts: Mutex::default() }
     }
 
-    /// A rollout has ended.
-    pub(crate) fn ended(&self) {
+    /// A rollout has ended, for this reason if it was not aborted.
+    pub(crate) fn ended(&self, reason: Option<StopReason>) {
+        let mut counts = self.counts();
+        counts.answered += u64::from(reason == Some(StopReason::Answered));
+        counts.failed += u64::from(reason.is_some_and(is_failure));
         if let Some(bar) = &self.bar {
             bar.inc(1);
+            bar.set_prefix(counts.words());
         }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says something above the bar.
@@ -284,16 +309,16 @@ impl BatchProgress {
 
     /// The counts so far.
     pub(crate) fn tally(&self) -> Tally {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts().tally.clone()
     }
 }
 
 impl Sink for BatchProgress {
     fn entry(&self, entry: &Entry) {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.count(&entry.event);
+        let mut counts = self.counts();
+        counts.tally.count(&entry.event);
         if let Some(bar) = &self.bar {
-            bar.set_prefix(tally.words());
+            bar.set_prefix(counts.words());
         }
     }
 }

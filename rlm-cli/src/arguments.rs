@@ -32,8 +32,8 @@ Examples:
                                                functions of the host, in a session without a network
   rlm repl --workdir data                      a session to type into
   rlm view run.jsonl                           show rollouts
-  rlm script kept/run-1 --output run.sh        a session's calls as a stand-alone script (docs/replay.md)
-  rlm replay kept/run-1 --context data         run it again and compare
+  rlm script kept/ID --output run.sh           a session's calls as a stand-alone script (docs/replay.md)
+  rlm replay kept/ID --context data            run it again and compare
   rlm mcp --workdir src                        sessions for an agent that speaks MCP (docs/mcp.md)
   rlm conformance -- my-worker --control-dir {dir}
                                                check a worker against the protocol (docs/conformance.md)
@@ -60,7 +60,9 @@ pub(crate) enum Command {
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
     Repl(ReplOptions),
-    /// Show the rollouts of a trajectory.
+    /// List the recorded runs of `rlm run`, the latest first.
+    Runs,
+    /// Show the rollouts of a trajectory: of a file, or of a recorded run.
     #[command(after_help = VIEW_HELP)]
     View(ViewOptions),
     /// Write the calls of a session as a stand-alone script.
@@ -150,7 +152,7 @@ colours unless NO_COLOR is set. Exit status: 0 shown; 2 usage; 3 the file cannot
 
 const SCRIPT_HELP: &str = "\
 Examples:
-  rlm script kept/run-1 --output run.sh        a rollout kept by `rlm run --keep kept`
+  rlm script kept/run-1 --output run.sh        a rollout kept by `rlm run --keep kept --id run-1`
   rlm script run.jsonl --rollout run-1         one rollout of a trajectory
   rlm script kept/run-1 --recorded answers.jsonl
                                                with root tools' answers from `rlm replay --record answers.jsonl`
@@ -273,6 +275,12 @@ pub(crate) struct RunOptions {
     /// Show no progress: `--progress none`.
     #[arg(long, short, conflicts_with = "progress")]
     pub(crate) quiet: bool,
+    /// The rollout's id, and of what is recorded and kept of it [default: run-TIME-RANDOM].
+    #[arg(long, value_name = "ID", conflicts_with_all = ["questions", "attempts"])]
+    pub(crate) id: Option<String>,
+    /// Do not record the run for `rlm runs` and `rlm view`.
+    #[arg(long)]
+    pub(crate) no_record: bool,
     #[command(flatten)]
     pub(crate) batch: BatchOptions,
     #[command(flatten)]
@@ -349,9 +357,10 @@ pub(crate) struct ConfigOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct ViewOptions {
-    /// The trajectory, or a file of RLMLogger, JSON lines; `-` reads standard input.
+    /// The trajectory, or a file of RLMLogger, JSON lines; `-` reads standard input; or the id of a run that `rlm runs` lists
+    /// [default: the latest run].
     #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    pub(crate) file: Option<PathBuf>,
     /// Show only this rollout.
     #[arg(long, value_name = "ID")]
     pub(crate) rollout: Option<String>,

@@ -51,6 +51,13 @@ impl Environment {
         self.non_empty("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
     }
 
+    /// The directory for what is kept from run to run: `$XDG_STATE_HOME/rlm`, by default under `~/.local/state`. None without
+    /// a home.
+    pub(crate) fn state_dir(&self) -> Option<PathBuf> {
+        let state = self.directory("XDG_STATE_HOME");
+        Some(state.or_else(|| Some(self.directory("HOME")?.join(".local/state")))?.join("rlm"))
+    }
+
     /// All variables.
     pub(crate) fn variables(&self) -> &BTreeMap<OsString, OsString> {
         &self.0

@@ -12,6 +12,7 @@ mod mcp;
 mod repl;
 mod replay;
 mod run;
+mod runs;
 mod script;
 mod signals;
 mod standard_output;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Config(options) => config::run(&options, &environment),
         Command::Exec(options) => exec::run(&options, &environment),
         Command::Repl(options) => repl::run(&options, &environment),
+        Command::Runs => runs::list(&environment),
         Command::View(options) => view::run(&options, &environment),
         Command::Script(options) => script::run(&options),
         Command::Replay(options) => replay::run(&options, &environment),

@@ -65,6 +65,7 @@ class Settings(TypedDict, total=False):
     summarize_turns: int
     messages_in_context: bool
     trajectory: Path
+    max_recorded_runs: int
     keep: Path
     sync_results: bool
 

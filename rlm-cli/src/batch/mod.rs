@@ -20,6 +20,7 @@ use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
 use crate::arguments::BatchOptions;
 use crate::run::{BatchProgress, Events, Request, Requests, Setup, close};
+use crate::runs::Record;
 use crate::usage::Usage;
 use crate::warnings::Warnings;
 
@@ -94,6 +95,7 @@ impl Batch {
         mut requests: Requests,
         draws: Option<&Warnings>,
         events: Option<Arc<Events>>,
+        record: Option<Record>,
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
         let (mut results, done) = open(self.results.as_ref(), self.sync, events.is_some())?;
@@ -146,6 +148,9 @@ impl Batch {
             events.finish(&mut requests).await?;
         }
         summary.not_started = ended.not_started;
+        if let (Some(record), Some(first)) = (record, self.questions.first()) {
+            record.end(&first.question, &summary.rollouts, summary.answered, begun.elapsed());
+        }
         crate::tell(summary.text(&progress.tally(), begun.elapsed()));
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
     }

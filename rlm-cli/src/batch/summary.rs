@@ -8,6 +8,7 @@ use rlm_env::rollout::Metrics;
 use rlm_env::{RolloutResult, StopReason};
 
 use crate::run::{Tally, is_failure, money};
+use crate::runs::tokens;
 
 /// Exit status if a rollout has no final answer.
 const NOT_ALL_ANSWERED: u8 = 1;
@@ -20,10 +21,10 @@ const LEAST_FOR_TABLE: usize = 5;
 pub(super) struct Summary {
     /// Counts by the name of the stop reason.
     ended: BTreeMap<String, usize>,
-    answered: u64,
+    pub(super) answered: u64,
     failed: u64,
     /// The metrics of each.
-    rollouts: Vec<Metrics>,
+    pub(super) rollouts: Vec<Metrics>,
     pub(super) done_before: usize,
     pub(super) not_started: usize,
 }
@@ -82,10 +83,6 @@ impl Summary {
         if self.rollouts.len() < LEAST_FOR_TABLE {
             return String::new();
         }
-        let tokens = |one: &Metrics| {
-            let of_root = one.root_llm_prompt_tokens.saturating_add(one.root_llm_completion_tokens);
-            of_root.saturating_add(one.sub_llm_prompt_tokens).saturating_add(one.sub_llm_completion_tokens)
-        };
         let mut table = format!("\nrlm: {:<14}{:>12}{:>12}{:>12}", "each", "median", "90 %", "most");
         let mut row = |name: &str, all: Vec<f64>, show: &dyn Fn(f64) -> String| {
             let [median, most_of, most] = percentiles(all).map(show);

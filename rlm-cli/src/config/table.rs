@@ -314,6 +314,14 @@ pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
     ..setting("trajectory", Form::Path, path)
 };
 
+/// The runs that are recorded.
+pub(crate) static MAX_RECORDED_RUNS: Setting<u32> = Setting {
+    value_name: "N",
+    help: "Runs of which a record is kept for `rlm runs` and `rlm view`, and at most 1 GiB of them; 0: none",
+    default: Some("100"),
+    ..setting("max_recorded_runs", Form::Number, whole)
+};
+
 /// The saving of a batch's results to the disk.
 pub(crate) static SYNC_RESULTS: Setting<bool> = Setting {
     value_name: "BOOL",
@@ -331,7 +339,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 36] = [
+pub(crate) static ALL: [&dyn AnySetting; 37] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -366,6 +374,7 @@ pub(crate) static ALL: [&dyn AnySetting; 36] = [
     &SUMMARIZE_TURNS,
     &MESSAGES_IN_CONTEXT,
     &TRAJECTORY,
+    &MAX_RECORDED_RUNS,
     &KEEP,
     &SYNC_RESULTS,
 ];

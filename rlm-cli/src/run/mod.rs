@@ -11,10 +11,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
+use rlm_core::ids::is_rollout_id;
 use rlm_env::trajectory::Sink;
 use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::HostProcess;
@@ -29,8 +30,9 @@ pub(crate) use self::setup::{Setup, close, host, live_tools, make_directory, pyt
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::config::Settings;
-use crate::config::table::{MAX_CONTEXT_BYTES, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
+use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
+use crate::runs::{Record, Runs};
 use crate::usage::Usage;
 use crate::warnings::Warnings;
 use crate::{batch, tell};
@@ -42,6 +44,11 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
     check_files(&options.batch, settings.get(&TRAJECTORY).as_deref())?;
+    if let Some(id) = options.id.as_ref().filter(|id| !is_rollout_id(id)) {
+        return Err(
+            Usage::new(format!("--id `{id}`: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`")).into()
+        );
+    }
     if options.batch.results.is_none() || options.events {
         crate::standard_output::require()?;
     }
@@ -60,11 +67,16 @@ pub(crate) fn run(
         let requests = Requests::catch()?.until(lost(host_process, events.clone()));
         setup.rollout.context = context(&options.context, input);
         setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
+        let id = options.id.clone().unwrap_or_else(new_id);
+        // A program that reads the events has all of them.
+        let record =
+            (!options.no_record && !options.events).then(|| record(&id, &settings, environment)).flatten();
+        setup.rollout.sinks.extend(record.as_ref().map(|record| record.writer.clone() as Arc<dyn Sink>));
         match work {
-            Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings), events).await,
+            Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings), events, record).await,
             Work::One(question) => {
                 setup.rollout.question = question;
-                setup.rollout.id = new_id();
+                setup.rollout.id = id;
                 let (max_turns, language) = (settings.value(&MAX_TURNS), setup.rollout.language);
                 let progress = Progress::new(level, max_turns, language, environment, warnings).map(Arc::new);
                 let output = match events {
@@ -72,13 +84,20 @@ pub(crate) fn run(
                     None if options.json => Output::Json,
                     None => Output::Answer,
                 };
-                one(setup, requests, progress, output).await
+                one(setup, requests, progress, output, record).await
             }
         }
     });
     // A thread that still reads or writes a large file must not delay the end.
     runtime.shutdown_background();
     ended
+}
+
+/// Begins the record of a run. Without one, the run goes on.
+fn record(id: &str, settings: &Settings, environment: &Environment) -> Option<Record> {
+    let most = usize::try_from(settings.value(&MAX_RECORDED_RUNS)).ok().filter(|most| *most > 0)?;
+    let begun = Runs::of(environment)?.record(id, most);
+    begun.map_err(|error| tell(format_args!("rlm: the run is not recorded: {error}"))).ok()
 }
 
 /// Completes once the host process has ended, or nobody reads the events.
@@ -215,7 +234,9 @@ async fn one(
     mut requests: Requests,
     progress: Option<Arc<Progress>>,
     output: Output,
+    record: Option<Record>,
 ) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
     if let Some(progress) = &progress {
         setup.rollout.sinks.push(progress.clone());
     }
@@ -229,6 +250,11 @@ async fn one(
     let Some(result) = result else {
         return Ok(ExitCode::from(ended_by.unwrap_or(crate::ENVIRONMENT_ERROR)));
     };
+    let recorded = record.as_ref().map(|record| record.id.clone());
+    if let Some(record) = record {
+        let answered = u64::from(result.stop_reason == StopReason::Answered);
+        record.end(&result.question, std::slice::from_ref(&result.metrics), answered, began.elapsed());
+    }
     let printed = match &output {
         Output::Events(events) => {
             events.result(&result);
@@ -247,7 +273,8 @@ async fn one(
         }
     }
     if let Some(progress) = progress {
-        tell(format_args!("rlm: {}", progress.summary()));
+        let recorded = recorded.map_or(String::new(), |id| format!(" · rlm view {id}"));
+        tell(format_args!("rlm: {}{recorded}", progress.summary()));
     }
     printed?;
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))

@@ -21,6 +21,7 @@ use rlm_env::trajectory::{Entry, Line, read};
 
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
+use crate::runs::file_or_run;
 use crate::tell;
 
 use pager::Pager;
@@ -52,12 +53,13 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         (false, None) => IN_TERMINAL,
         (false, Some(_)) => ON_A_PAGE,
     };
-    let is_standard_input = options.file == Path::new("-");
-    let name = if is_standard_input { "standard input".into() } else { options.file.display().to_string() };
+    let file = file_or_run(options.file.as_deref(), environment)?;
+    let is_standard_input = file == Path::new("-");
+    let name = if is_standard_input { "standard input".into() } else { file.display().to_string() };
     let input: Box<dyn BufRead> = if is_standard_input {
         Box::new(io::stdin().lock())
     } else {
-        Box::new(BufReader::with_capacity(1 << 16, File::open(&options.file).context(name.clone())?))
+        Box::new(BufReader::with_capacity(1 << 16, File::open(&file).context(name.clone())?))
     };
     if options.to == Some(Format::Rlms) {
         let written = export(input, options.rollout.as_deref(), &mut BufWriter::new(io::stdout().lock()));

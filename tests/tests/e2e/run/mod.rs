@@ -5,6 +5,7 @@ mod batches;
 mod demo;
 mod events;
 mod progress;
+mod records;
 mod refusals;
 mod settings;
 mod signals;

@@ -1,0 +1,188 @@
+//! The record of runs: the trajectory of each, below the state directory, and a line about it.
+//!
+//! | name | what |
+//! | --- | --- |
+//! | `ID.jsonl` | the trajectory |
+//! | `ID.json` | a [`Run`], once it has ended |
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use chrono::{DateTime, Local};
+use rlm_core::text::{counted, cut, one_line};
+use rlm_env::rollout::Metrics;
+use rlm_env::trajectory::Writer;
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::run::money;
+use crate::tell;
+use crate::usage::Usage;
+
+/// Most bytes of all records together.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Characters of a question in the list.
+const QUESTION_CHARS: usize = 60;
+
+/// The directory of the records.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs(PathBuf);
+
+/// What a run came to.
+#[derive(Debug, Deserialize, Serialize)]
+struct Run {
+    /// The question, or the first one.
+    question: String,
+    rollouts: u64,
+    answered: u64,
+    turns: u64,
+    tokens: u64,
+    cost_usd: Option<f64>,
+    seconds: f64,
+}
+
+/// A run that is being recorded.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    pub(crate) writer: Arc<Writer>,
+    dir: PathBuf,
+}
+
+impl Runs {
+    /// `$XDG_STATE_HOME/rlm/runs`, by default under `~/.local/state`; None without a home.
+    pub(crate) fn of(environment: &Environment) -> Option<Self> {
+        Some(Self(environment.state_dir()?.join("runs")))
+    }
+
+    /// Begins to record a run, and removes the oldest records beyond so many.
+    pub(crate) fn record(&self, id: &str, most: usize) -> io::Result<Record> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        let (mut bytes, mut kept) = (0_u64, 1);
+        for (held, _, size) in self.newest_first()? {
+            (bytes, kept) = (bytes.saturating_add(size), kept + 1);
+            if kept > most || bytes > MAX_BYTES {
+                self.remove(&held);
+            }
+        }
+        // An id that is given again stands for the later run.
+        self.remove(id);
+        let writer = Arc::new(Writer::append(&self.trajectory(id))?);
+        Ok(Record { id: id.to_owned(), writer, dir: self.0.clone() })
+    }
+
+    fn remove(&self, id: &str) {
+        for file in [self.trajectory(id), self.0.join(format!("{id}.json"))] {
+            // It is gone if another run removes it at the same time.
+            _ = fs::remove_file(file);
+        }
+    }
+
+    /// The trajectory of a run.
+    pub(crate) fn trajectory(&self, id: &str) -> PathBuf {
+        self.0.join(format!("{id}.jsonl"))
+    }
+
+    /// The latest run.
+    pub(crate) fn latest(&self) -> Result<PathBuf, Usage> {
+        let newest = self.newest_first().ok().and_then(|runs| runs.into_iter().next());
+        newest.map(|(id, ..)| self.trajectory(&id)).ok_or_else(|| {
+            Usage::new(format!("no run is recorded in {}: give the file of a trajectory", self.0.display()))
+        })
+    }
+
+    /// Ids, times and sizes of all trajectories.
+    fn newest_first(&self) -> io::Result<Vec<(String, SystemTime, u64)>> {
+        let mut runs = Vec::new();
+        for entry in fs::read_dir(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) else { continue };
+            let Ok(metadata) = entry.metadata() else { continue };
+            runs.push((id.to_owned(), metadata.modified().unwrap_or(UNIX_EPOCH), metadata.len()));
+        }
+        runs.sort_by(|one, other| (other.1, &other.0).cmp(&(one.1, &one.0)));
+        Ok(runs)
+    }
+}
+
+impl Record {
+    /// Ends it, with what its rollouts came to.
+    pub(crate) fn end(self, question: &str, rollouts: &[Metrics], answered: u64, time: Duration) {
+        let run = Run {
+            question: question.to_owned(),
+            rollouts: rollouts.len() as u64,
+            answered,
+            turns: rollouts.iter().map(|one| one.root_llm_turns).sum(),
+            tokens: rollouts.iter().map(tokens).fold(0, u64::saturating_add),
+            cost_usd: rollouts.iter().map(|one| one.cost_usd).sum(),
+            seconds: time.as_secs_f64(),
+        };
+        let text = serde_json::to_vec(&run).expect("a run can be JSON");
+        if let Err(error) = fs::write(self.dir.join(format!("{}.json", self.id)), text) {
+            tell(format_args!("rlm: the record of the run is not complete: {error}"));
+        }
+    }
+}
+
+/// All tokens of a rollout.
+pub(crate) fn tokens(metrics: &Metrics) -> u64 {
+    let of_root = metrics.root_llm_prompt_tokens.saturating_add(metrics.root_llm_completion_tokens);
+    of_root.saturating_add(metrics.sub_llm_prompt_tokens).saturating_add(metrics.sub_llm_completion_tokens)
+}
+
+/// `rlm runs`: the list.
+pub(crate) fn list(environment: &Environment) -> anyhow::Result<ExitCode> {
+    let runs = Runs::of(environment).context("there is no home directory, so no runs are recorded")?;
+    let all = match runs.newest_first() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        all => all.with_context(|| format!("cannot read {}", runs.0.display()))?,
+    };
+    for (id, time, _) in all {
+        let run = fs::read(runs.0.join(format!("{id}.json"))).ok();
+        let run: Option<Run> = run.and_then(|text| serde_json::from_slice(&text).ok());
+        let time = DateTime::<Local>::from(time).format("%Y-%m-%d %H:%M");
+        let words = run.map_or("not ended".to_owned(), |run| run.words());
+        println(&format!("{id:<28} {time}  {words}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Run {
+    fn words(&self) -> String {
+        let answered = match (self.rollouts, self.answered) {
+            (1, 1) => "answered".to_owned(),
+            (1, _) => "not answered".to_owned(),
+            (all, answered) => format!("{answered} of {all} answered"),
+        };
+        let cost = self.cost_usd.filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
+        let question = cut(&one_line(&self.question), QUESTION_CHARS);
+        let (turns, cost) = (counted(self.turns, "turn"), cost.unwrap_or_default());
+        format!("{answered:<14} {turns}, {:.1} s{cost}  {question}", self.seconds)
+    }
+}
+
+fn println(line: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    writeln!(io::stdout(), "{}", crate::view::visible(line)).context("cannot write to standard output")
+}
+
+/// The file that `rlm view` shows: one that is given, a recorded run of this id, or the latest run.
+pub(crate) fn file_or_run(given: Option<&Path>, environment: &Environment) -> anyhow::Result<PathBuf> {
+    let runs = Runs::of(environment);
+    let Some(given) = given else {
+        let runs = runs.ok_or_else(|| {
+            Usage::new("give the file of a trajectory: no runs are recorded without a home")
+        })?;
+        return Ok(runs.latest()?);
+    };
+    let of_run = given.to_str().zip(runs).map(|(id, runs)| runs.trajectory(id));
+    Ok(of_run.filter(|of_run| !given.exists() && of_run.exists()).unwrap_or_else(|| given.to_owned()))
+}

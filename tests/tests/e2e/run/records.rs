@@ -1,0 +1,113 @@
+//! Recorded runs: `rlm runs`, and `rlm view` without a file.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+
+use super::{answering, asking, shown, text};
+
+fn run(place: &Place, args: &[&str]) {
+    let model = ScriptedModel::start([answering("42").usage(100, 5)]);
+    let output = asking(place, &model, &[&["run"], args].concat()).output().unwrap();
+    assert_eq!(shown(&output), ("42\n", "", Some(0)));
+    drop(model.finish());
+}
+
+fn listed(place: &Place) -> Vec<String> {
+    let output = place.rlm(&["runs"]).output().unwrap();
+    assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
+    text(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn viewed(place: &Place, args: &[&str]) -> String {
+    let output = place.rlm(&[&["view"], args].concat()).output().unwrap();
+    assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
+    text(&output.stdout).to_owned()
+}
+
+#[test]
+fn every_run_is_recorded_listed_and_shown() {
+    let place = Place::new();
+    assert_eq!(listed(&place), [""; 0]);
+    run(&place, &["--id", "first", "How\nmany?"]);
+    run(&place, &["Which one?"]);
+    let lines = listed(&place);
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].starts_with("run-") && lines[0].ends_with("  Which one?"), "{lines:?}");
+    assert!(lines[1].starts_with("first ") && lines[1].contains("  answered       1 turn, "), "{lines:?}");
+    assert!(lines[1].ends_with("  How many?"), "{lines:?}");
+    assert!(viewed(&place, &[]).contains("Which one?"));
+    assert!(viewed(&place, &["first"]).contains("first"));
+    // They are the user's alone.
+    let runs = place.path("home").join(".local/state/rlm/runs");
+    assert_eq!(runs.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    // An id that is given again stands for the later run.
+    run(&place, &["--id", "first", "Again?"]);
+    assert_eq!(listed(&place).len(), 2);
+    assert!(viewed(&place, &[]).contains("Again?") && !viewed(&place, &["first"]).contains("many?"));
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_run_that_was_killed_has_a_record_and_a_batch_has_one() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
+    let model = ScriptedModel::start([answering("42").times(2)]);
+    let output = asking(&place, &model, &["run", "--questions", "q.jsonl"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    drop(model.finish());
+    let lines = listed(&place);
+    assert!(
+        lines.len() == 1 && lines[0].contains("2 of 2 answered 2 turns") && lines[0].ends_with("one?"),
+        "{lines:?}"
+    );
+    let gate = rlm_tests::scripted_model::Gate::shut();
+    let model = ScriptedModel::start([Rule::any().after(&gate)]);
+    let mut killed = asking(&place, &model, &["run", "--id", "killed", "Why?"]).spawn().unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(model.wait_for_requests(1));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let lines = listed(&place);
+    assert!(lines[0].starts_with("killed ") && lines[0].ends_with("  not ended"), "{lines:?}");
+    assert!(viewed(&place, &[]).contains("Why?"));
+    gate.open();
+}
+
+#[test]
+fn records_are_bounded_and_can_be_left_out() {
+    let place = Place::new();
+    for id in ["a", "b", "c"] {
+        run(&place, &["--max-recorded-runs", "2", "--id", id, "Why?"]);
+    }
+    let ids =
+        || listed(&place).iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(ids(), ["c", "b"]);
+    let runs = place.path("home").join(".local/state/rlm/runs");
+    assert_eq!(fs::read_dir(&runs).unwrap().count(), 4);
+    run(&place, &["--no-record", "Why?"]);
+    run(&place, &["--max-recorded-runs", "0", "Why?"]);
+    assert_eq!(ids(), ["c", "b"]);
+    let output = place
+        .rlm(&["run", "--id", "../x", "--model", "m", "--base-url", "http://127.0.0.1:1/v1", "Why?"])
+        .output();
+    let output = output.unwrap();
+    let words = "rlm: --id `../x`: expected 1 to 128 of a-z, A-Z, 0-9, `_`, `-` and `.`\n";
+    assert_eq!(shown(&output), ("", words, Some(2)));
+}
+
+#[test]
+fn a_run_that_cannot_be_recorded_goes_on() {
+    let place = Place::new();
+    fs::write(place.path("home").join(".local"), "a file").unwrap();
+    let model = ScriptedModel::start([answering("42")]);
+    let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
+    let (answer, words, status) = shown(&output);
+    assert_eq!((answer, status), ("42\n", Some(0)));
+    assert!(words.starts_with("rlm: the run is not recorded: "), "{words}");
+    let output = place.rlm(&["view"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no run is recorded in "), "{output:?}");
+    drop(model.finish());
+}

@@ -31,7 +31,10 @@ pub const START_LIMIT: Duration = Duration::from_secs(30);
 /// moment unless a trap or a signal handler of the session keeps it busy.
 pub const SET_LIMIT: Duration = Duration::from_secs(30);
 
-/// Longest time a worker takes to answer `reset`, `set` and `info`: it may have to end an interpreter and start another
+/// Longest time that a session may look for completions.
+pub const COMPLETE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Longest time a worker takes to answer `reset`, `set`, `complete` and `info`: it may have to end an interpreter and start another
 /// first.
 pub const OPERATION_LIMIT: Duration = Duration::from_secs(100);
 

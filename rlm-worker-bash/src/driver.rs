@@ -90,6 +90,7 @@ pub(crate) struct Scripts {
     take_state: String,
     begin_set: String,
     end_set: String,
+    complete: String,
     end_path: String,
     shadowed_path: String,
     /// The contents of the script files, in the order of [`Paths::scripts`].
@@ -126,6 +127,7 @@ impl Scripts {
             take_state: fill(include_str!("driver/take_state.bash")),
             begin_set: fill(include_str!("driver/set.bash")),
             end_set: fill(include_str!("driver/set_end.bash")),
+            complete: fill(include_str!("driver/complete.bash")),
             end_path: fill("@end.bash@"),
             shadowed_path: fill("@shadowed.bash@"),
             exit_hook: fill("@include exit_hook.bash@"),
@@ -262,13 +264,24 @@ impl Scripts {
             file.push(0);
         }
         // Evaluated line by line: one group of many variables would be nested too deep for bash.
-        let lines = format!(
-            "{{ \\builtin mapfile -d '' -t -n {} {CALL} <{}; \\builtin eval -- \"${CALL}\"; }} >/dev/null 2>&1\n\n{}",
-            VALUES_AT + values.len(),
+        Call { file, lines: self.quiet_lines(VALUES_AT + values.len(), nonce) }
+    }
+
+    /// The call that prints what can complete a word. The word is never read as shell code.
+    pub(crate) fn complete(&self, kind: &str, word: &str, nonce: u64) -> Call {
+        // Bash has no NUL bytes in words.
+        let word = word.replace('\0', "");
+        let file = format!("{}\0{kind}\0{word}\0", self.complete).into_bytes();
+        Call { file, lines: self.quiet_lines(3, nonce) }
+    }
+
+    /// The lines of a call of the driver's own, without output, whose file has so many parts.
+    fn quiet_lines(&self, parts: usize, nonce: u64) -> String {
+        format!(
+            "{{ \\builtin mapfile -d '' -t -n {parts} {CALL} <{}; \\builtin eval -- \"${CALL}\"; }} >/dev/null 2>&1\n\n{}",
             self.paths.code,
             self.end_line(nonce)
-        );
-        Call { file, lines }
+        )
     }
 
     /// The line that asks for the report again, in case an interrupt swallowed the second line.
@@ -595,6 +608,7 @@ mod tests {
         let others = [
             scripts.set_up(Some(&[b"p".to_vec()]), true, &RawAnswer::default(), 7),
             scripts.set(&variables, 7),
+            scripts.complete("file", "word", 7),
         ];
         let text = |call: Call| String::from_utf8(call.file).unwrap() + &call.lines;
         let tools = crate::tools::function("tool", std::path::Path::new("/helper")).into_string().unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use crate::completion::Word;
 use crate::report::{self, Marks, Report, Snapshot};
 use crate::shell::Pipes;
 
@@ -22,7 +23,7 @@ const CONFIRMATION_LIMIT: Duration = Duration::from_millis(250);
 const MAX_UNANSWERED: u32 = 4;
 
 /// The kind of request that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// The set-up of a new shell.
     SetUp,
@@ -30,6 +31,8 @@ pub(crate) enum Task {
     Code,
     /// Variables.
     Set,
+    /// What can complete a word.
+    Complete(Word),
 }
 
 /// The progress of the report.

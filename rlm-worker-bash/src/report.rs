@@ -6,8 +6,8 @@
 //! the edge of the worker. [`crate::driver::legend`] explains each token.
 
 use crate::driver::legend::{
-    BAR, BEGIN, CLOSED, DISABLED, EARLY, END, FUNCTIONS, LIST_END, POSITIONAL, PROMPTS, SAVED, SET, STATE,
-    STATE_END, TERMINAL, VERSION,
+    BAR, BEGIN, CLOSED, COMPLETIONS, DIRECTORIES, DISABLED, EARLY, END, FUNCTIONS, LIST_END, POSITIONAL,
+    PROMPTS, SAVED, SET, STATE, STATE_END, TERMINAL, VERSION,
 };
 
 /// The state that the worker restores before the next call: everything that would show, act or break between calls.
@@ -64,6 +64,10 @@ pub(crate) struct Report {
     pub(crate) version: Option<Vec<u8>>,
     /// Op `set`: the readonly names, or white space if everything was set.
     pub(crate) set: Option<Vec<u8>>,
+    /// Op `complete`: names, one a line.
+    pub(crate) completions: Vec<u8>,
+    /// Op `complete`: the directories among them.
+    pub(crate) directories: Vec<u8>,
 }
 
 /// The state that a shell handed on when it ended.
@@ -117,7 +121,7 @@ impl Marks {
     /// Adds the data from the quiet pipe to a report. If an interrupt hit the driver, an item may come twice: the first one
     /// counts, because by the second one the item was already removed from the shell.
     pub(crate) fn read_quiet(&self, quiet: &[u8], report: &mut Report) {
-        let Report { user, version, set, .. } = report;
+        let Report { user, version, set, completions, directories, .. } = report;
         let tokens: Vec<&[u8]> = quiet.split(|byte| *byte == 0).collect();
         let (mut rest, mut before) = (&tokens[..], &b""[..]);
         while let [token, after @ ..] = rest {
@@ -147,6 +151,8 @@ impl Marks {
                 }
                 Some(VERSION) => *version = value(),
                 Some(SET) => *set = value(),
+                Some(COMPLETIONS) => *completions = value().unwrap_or_default(),
+                Some(DIRECTORIES) => *directories = value().unwrap_or_default(),
                 None if token.starts_with(TRAP) => parse_traps(token, user, &self.exit_hook),
                 _ => {}
             }

@@ -18,6 +18,7 @@ use rlm_core::worker::{
 };
 
 use crate::code::{Appendable, Driver, Suffix, appendable};
+use crate::completion::Word;
 use crate::driver::Call;
 use crate::exchange::{Exchange, ReportProgress, Task};
 use crate::ladder::{self, LADDER, Rung};
@@ -198,6 +199,13 @@ impl Interpreter for BashSession {
         self.send(&call)
     }
 
+    fn send_completion(&mut self, code: &str) -> Result<Option<String>, Exit> {
+        let word = Word::at_end(code);
+        let nonce = self.exchange.begin(Task::Complete(word.clone()));
+        let call = self.pipes.scripts.complete(word.kind.action(), &word.text, nonce);
+        self.send(&call)
+    }
+
     fn has_unread_request(&self) -> Result<bool, Exit> {
         // Bash reads all lines of a call at once.
         Ok(self.exchange.was_asked_once() && self.pipes.has_unread_commands()?)
@@ -220,10 +228,11 @@ impl Interpreter for BashSession {
                 self.ask_again()?;
                 Progress::Reporting { until }
             }
-            ReportProgress::Report(report) => Progress::Done(Box::new(match self.exchange.task {
+            ReportProgress::Report(report) => Progress::Done(Box::new(match &self.exchange.task {
                 Task::SetUp => self.after_set_up(*report)?,
                 Task::Code => self.after_code(*report, stopped),
                 Task::Set => self.after_set(&report, stopped),
+                Task::Complete(word) => self.after_completion(word, &report, stopped),
             })),
         })
     }
@@ -416,6 +425,16 @@ impl BashSession {
         CallReport {
             exit_code,
             answer: is_new.then(|| self.answer()),
+            ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
+        }
+    }
+
+    fn after_completion(&self, word: &Word, report: &Report, stopped: Option<Outcome>) -> CallReport {
+        if stopped.is_some() {
+            self.terminal.restore(self.settings.as_ref());
+        }
+        CallReport {
+            result: Some(word.completions(&report.completions, &report.directories).to_json()),
             ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
         }
     }

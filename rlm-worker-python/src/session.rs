@@ -158,6 +158,10 @@ impl Interpreter for PythonSession {
         self.send(Task::Set, &payload, 0, 0)
     }
 
+    fn send_completion(&mut self, code: &str) -> Result<Option<String>, Exit> {
+        self.send(Task::Complete, code.as_bytes(), 0, 0)
+    }
+
     fn has_unread_request(&self) -> Result<bool, Exit> {
         Ok(self.pipes.has_unread_command()?)
     }
@@ -255,6 +259,10 @@ impl PythonSession {
             Task::Set => match report.result {
                 None => CallReport::new(Outcome::Ok, State::Kept),
                 Some(refusal) => CallReport::refused(refusal),
+            },
+            Task::Complete => CallReport {
+                result: report.result,
+                ..CallReport::new(stopped.unwrap_or(Outcome::Ok), State::Kept)
             },
             Task::Cell(_) => self.after_cell(report, stopped),
         }

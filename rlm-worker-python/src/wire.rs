@@ -72,16 +72,22 @@ pub enum Task {
     SetUp,
     /// Set variables: the payload is a JSON object.
     Set,
+    /// Find what can complete code: the payload is the code.
+    Complete,
     /// Run the cell with this number, which is part of its file name: the payload is its code, and its source as
     /// written.
     Cell(u64),
 }
+
+/// [`Task::Complete`] as a number.
+const COMPLETE: u64 = u64::MAX - 1;
 
 impl Task {
     fn encode(self) -> u64 {
         match self {
             Self::SetUp => 0,
             Self::Set => u64::MAX,
+            Self::Complete => COMPLETE,
             Self::Cell(number) => number,
         }
     }
@@ -90,6 +96,7 @@ impl Task {
         match number {
             0 => Self::SetUp,
             u64::MAX => Self::Set,
+            COMPLETE => Self::Complete,
             number => Self::Cell(number),
         }
     }
@@ -146,7 +153,7 @@ pub struct Setup {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Repr of the trailing expression, or the traceback; shortened if it is too long. [`Task::SetUp`]: Python's
-    /// version. [`Task::Set`]: the reason why nothing was set.
+    /// version. [`Task::Set`]: the reason why nothing was set. [`Task::Complete`]: the completions as JSON.
     pub result: Option<String>,
     /// Bytes dropped from the middle of `result`.
     pub dropped: u64,
@@ -184,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_command_survives_the_round_trip() {
-        for task in [Task::SetUp, Task::Set, Task::Cell(1), Task::Cell(u64::MAX - 1)] {
+        for task in [Task::SetUp, Task::Set, Task::Complete, Task::Cell(1), Task::Cell(u64::MAX - 2)] {
             let (payload_bytes, written_bytes, max_result_bytes) = (u64::MAX, 3, 1 << 40);
             let command = Command { nonce: 1, task, payload_bytes, written_bytes, max_result_bytes };
             assert_eq!(Command::decode(&command.encode()), command);

@@ -332,6 +332,23 @@ pub struct HistorySession {
     pub final_functions: bool,
 }
 
+/// What can complete code that is being typed: `result` of the response to op `complete`, as JSON text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completions {
+    /// Offset in the code, in bytes, of the part that a candidate replaces. The part ends where the code ends.
+    pub start: usize,
+    /// Names, without duplicates and in order; a directory ends in `/`.
+    pub candidates: Vec<String>,
+}
+
+impl Completions {
+    /// The JSON text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a number and strings can be written as JSON")
+    }
+}
+
 /// The current session and worker: `result` of the response to op `info`, as JSON text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Info {

@@ -32,6 +32,13 @@ pub enum Request {
         /// JSON values by name, each within [`MAX_VARIABLE_BYTES`] and [`MAX_VARIABLE_DEPTH`].
         variables: BTreeMap<String, JsonText>,
     },
+    /// Find what can complete code that is being typed.
+    Complete {
+        /// The code up to the cursor.
+        code: String,
+        /// Echoed in the response.
+        seq: i64,
+    },
     /// Describe the session.
     Info {
         /// Echoed in the response.
@@ -131,19 +138,16 @@ impl<'a> Fields<'a> {
             "execute" => self.into_execute().map(Request::Execute),
             "reset" => Ok(Request::Reset { seq }),
             "set" => self.into_variables().map(|variables| Request::Set { seq, variables }),
+            "complete" => self.take_code().map(|code| Request::Complete { code, seq }),
             "info" => Ok(Request::Info { seq }),
-            other => {
-                Err(self.fault(format!("unknown op `{other}`: expected `execute`, `reset`, `set` or `info`")))
-            }
+            other => Err(self.fault(format!(
+                "unknown op `{other}`: expected `execute`, `reset`, `set`, `complete` or `info`"
+            ))),
         }
     }
 
     fn into_execute(mut self) -> Result<Execute, BadRequest> {
-        let code = match self.take("code")? {
-            Some(Value::String(code)) => code,
-            Some(other) => return Err(self.wrong("code", &other, "a string")),
-            None => return Err(self.fault("request has no field `code`, the string to run".into())),
-        };
+        let code = self.take_code()?;
         let source = match self.take("source")? {
             None | Some(Value::Null) => None,
             Some(Value::String(source)) => Some(source),
@@ -166,6 +170,14 @@ impl<'a> Fields<'a> {
             },
         };
         Ok(Execute { code, source, seq: self.seq, timeout, max_output_bytes })
+    }
+
+    fn take_code(&mut self) -> Result<String, BadRequest> {
+        match self.take("code")? {
+            Some(Value::String(code)) => Ok(code),
+            Some(other) => Err(self.wrong("code", &other, "a string")),
+            None => Err(self.fault("request has no field `code`, the string to run".into())),
+        }
     }
 
     fn into_variables(mut self) -> Result<BTreeMap<String, JsonText>, BadRequest> {
@@ -269,6 +281,10 @@ mod tests {
         check_request(r#"{"shutdown": true}"#, Request::Shutdown);
         check_request(r#"{"op": "reset", "seq": 2}"#, Request::Reset { seq: 2 });
         check_request(r#"{"op": "info", "seq": 3}"#, Request::Info { seq: 3 });
+        check_request(
+            r#"{"op": "complete", "code": "ec", "seq": 5}"#,
+            Request::Complete { code: "ec".to_owned(), seq: 5 },
+        );
         check_request(
             r#"{"op": "set", "seq": 4, "variables": {"a": [1, "x"]}}"#,
             Request::Set { seq: 4, variables: BTreeMap::from([("a".to_owned(), json!([1, "x"]).into())]) },

@@ -92,6 +92,13 @@ pub trait Interpreter: Sized {
     /// [`Exit`] if the session can no longer be served.
     fn send_variables(&mut self, variables: &BTreeMap<String, JsonText>) -> Result<Option<String>, Exit>;
 
+    /// Asks for what can complete the code, without any other effect on the session. The report's `result` is a
+    /// [`Completions`](crate::protocol::Completions) as JSON. Returns the reason if the code cannot be passed on.
+    ///
+    /// # Errors
+    /// [`Exit`] if the session can no longer be served.
+    fn send_completion(&mut self, code: &str) -> Result<Option<String>, Exit>;
+
     /// True if the process has not begun to read the request.
     ///
     /// # Errors

@@ -129,6 +129,11 @@ impl Server<'_> {
                 let rest = |entry| HistoryEntry { variables: Some(variables), variables_omitted, ..entry };
                 self.record(timed, Operation::Set, seq, rest)
             }
+            Request::Complete { code, seq } => {
+                let timed = Timed::run(events, || session.complete(&code, &mut meanwhile, events))?;
+                let Timed { report, seconds, .. } = timed;
+                Ok(report.into_response(seq, self.execution_count, self.answer.clone(), seconds))
+            }
             Request::Info { seq } => self.describe(seq, &session.describe()),
             Request::Shutdown => Err(Exit::Shutdown),
         }

@@ -18,7 +18,7 @@ use super::resources::Confinement;
 use super::schedule::Schedule;
 use crate::error::with_causes;
 use crate::json::JsonText;
-use crate::limits::{SET_LIMIT, START_LIMIT};
+use crate::limits::{COMPLETE_LIMIT, SET_LIMIT, START_LIMIT};
 use crate::protocol::{Answer, Execute, Outcome, State};
 
 /// Longest quote, in an error, of the output of an interpreter that could not be started, in bytes.
@@ -83,6 +83,23 @@ impl<I: Interpreter> Supervisor<I> {
     ) -> Result<CallReport, Exit> {
         let limit = self.exec_timeout.map_or(SET_LIMIT, |limit| limit.min(SET_LIMIT));
         self.perform(&Request::Variables(variables), Some(limit), meanwhile, events)
+    }
+
+    /// Finds what can complete the code, and changes nothing. A dead interpreter knows nothing, and is not replaced: the
+    /// next call reports its end. `meanwhile` as in [`Self::execute`].
+    ///
+    /// # Errors
+    /// [`Exit`] as soon as the worker has to end.
+    pub fn complete(
+        &mut self,
+        code: &str,
+        meanwhile: &mut dyn FnMut(),
+        events: &Events,
+    ) -> Result<CallReport, Exit> {
+        if self.interpreter.process().status().is_some() {
+            return Ok(CallReport::refused("the interpreter has ended".to_owned()));
+        }
+        self.perform(&Request::Completion(code), Some(COMPLETE_LIMIT), meanwhile, events)
     }
 
     /// Ends everything that the session started, and starts over with a fresh interpreter in the session's directory.
@@ -215,6 +232,7 @@ impl<I: Interpreter> Supervisor<I> {
         let refusal = match request {
             Request::Code { call, number } => self.interpreter.send_code(call, *number)?,
             Request::Variables(variables) => self.interpreter.send_variables(variables)?,
+            Request::Completion(code) => self.interpreter.send_completion(code)?,
         };
         if let Some(fault) = refusal {
             return Ok((End::Refused(fault), None));
@@ -273,7 +291,12 @@ impl<I: Interpreter> Supervisor<I> {
         stopped: Option<Outcome>,
     ) -> Result<CallReport, Exit> {
         // Otherwise the output stays for the next call: a background job has printed it.
-        if matches!(request, Request::Code { .. }) || stopped.is_some() {
+        let takes_output = match request {
+            Request::Code { .. } => true,
+            Request::Variables(_) => stopped.is_some(),
+            Request::Completion(_) => false,
+        };
+        if takes_output {
             self.interpreter.take_output(&mut report)?;
         }
         if report.outcome == Outcome::TimedOut {
@@ -342,6 +365,7 @@ impl<I: Interpreter> Supervisor<I> {
 enum Request<'a> {
     Code { call: &'a Execute, number: u64 },
     Variables(&'a BTreeMap<String, JsonText>),
+    Completion(&'a str),
 }
 
 /// The way a request ended for the interpreter.

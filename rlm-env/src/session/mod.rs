@@ -26,7 +26,7 @@ pub use rlm_core::json::JsonText;
 use rlm_core::limits::OPERATION_LIMIT;
 use rlm_core::protocol::Context;
 #[doc(inline)]
-pub use rlm_core::protocol::{Answer, Exception, Info, Outcome, Response, State, Truncated};
+pub use rlm_core::protocol::{Answer, Completions, Exception, Info, Outcome, Response, State, Truncated};
 use tokio::time::timeout;
 
 pub use self::error::SessionError;
@@ -212,6 +212,15 @@ impl Session {
         let request = format!(r#"{{"op": "set", "seq": {}, "variables": {variables}}}"#, self.seq);
         self.wire.queue(request.as_bytes());
         self.response_within(Some(OPERATION_LIMIT + self.config.margin)).await
+    }
+
+    /// Finds what can complete code that is being typed, given the code up to the cursor. The response's `result` is a
+    /// [`Completions`] as JSON. Nothing in the session changes; in Python the `__dir__` of an object may run.
+    ///
+    /// # Errors
+    /// As for [`Self::execute`].
+    pub async fn complete(&mut self, code: &str) -> Result<Response, SessionError> {
+        self.operate(serde_json::json!({"op": "complete", "code": code})).await
     }
 
     /// Describes the session: language, versions, time, memory, working directory. Changes nothing.

@@ -45,6 +45,7 @@ pub(crate) struct Cells {
     add_line: Py<PyAny>,
     run_async: Py<PyAny>,
     format_exception: Py<PyAny>,
+    complete: Py<PyAny>,
     /// Flags of `from __future__ import …` in earlier cells.
     futures: i32,
 }
@@ -113,6 +114,7 @@ impl Cells {
             add_line: fetch("add_line")?,
             run_async: fetch("run_async")?,
             format_exception: fetch("format_exception")?,
+            complete: fetch("complete")?,
             futures: 0,
         })
     }
@@ -137,6 +139,11 @@ impl Cells {
             Err(error) if error.is_instance_of::<PySyntaxError>(py) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The end of the code that can be completed, and what it can become.
+    pub(crate) fn complete(&self, py: Python<'_>, code: &str) -> PyResult<(String, Vec<String>)> {
+        self.complete.bind(py).call1((self.namespace.bind(py), code))?.extract()
     }
 
     /// Runs a cell. Returns the repr of the value of its last expression, where that is not None.

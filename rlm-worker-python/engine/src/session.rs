@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyKeyError, PyKeyboardInterrupt, PyRuntimeError, PySystem
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rlm_core::json::JsonText;
-use rlm_core::protocol::{ONE_CALL_PREFIX, name_excerpt};
+use rlm_core::protocol::{Completions, ONE_CALL_PREFIX, name_excerpt};
 use rlm_worker_python::wire::{Command, PipePaths, Report, Setup, Task, report_header};
 
 use crate::answer::LastAnswer;
@@ -42,6 +42,7 @@ pub(crate) fn serve(py: Python<'_>) -> PyResult<Infallible> {
         let report = match command.task {
             Task::SetUp => session.set_up(py, &payload)?,
             Task::Set => session.set(py, &payload)?,
+            Task::Complete => session.complete(py, &payload)?,
             Task::Cell(cell) => {
                 let source = Source::of_payload(&payload, command.written_bytes).map_err(fault)?;
                 session.run(py, &source, cell, command.max_result_bytes)?
@@ -163,6 +164,17 @@ impl Session {
         drop(old);
         self.signals.close(py);
         Ok(Report::default())
+    }
+
+    /// Finds what can complete the code. Only an object's own `__dir__` is code of the session; it can be interrupted.
+    fn complete(&self, py: Python<'_>, payload: &[u8]) -> PyResult<Report> {
+        let code = str::from_utf8(payload).map_err(fault)?;
+        self.signals.open(py);
+        let found = self.cells.complete(py, code);
+        self.signals.close(py);
+        let (replaced, candidates) = found.unwrap_or_default();
+        let completions = Completions { start: code.len() - replaced.len(), candidates };
+        Ok(Report { result: Some(completions.to_json()), ..Report::default() })
     }
 
     /// A name and a value for the namespace, or the reason for the refusal.

@@ -60,7 +60,7 @@ fn answers_malformed_requests(mut worker: Worker, keep: &str, show: &str) {
         (
             b"{\"op\": \"dance\", \"seq\": 3}",
             3,
-            "unknown op `dance`: expected `execute`, `reset`, `set` or `info`",
+            "unknown op `dance`: expected `execute`, `reset`, `set`, `complete` or `info`",
         ),
         (b"{\"op\": 1, \"seq\": 3}", 3, "field `op` is the number 1"),
         (b"{\"code\": \":\", \"timeout\": -1, \"seq\": 3}", 3, "field `timeout` is the number -1"),

@@ -1,5 +1,6 @@
-//! The requests other than calls: `reset`, `set`, `info`; and their lines in the history.
+//! The requests other than calls: `reset`, `set`, `complete`, `info`; and their lines in the history.
 
+mod complete;
 mod history;
 mod info;
 mod one_call;

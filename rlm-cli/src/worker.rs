@@ -1,5 +1,6 @@
 //! The workers' programs, and `rlm worker`.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -55,9 +56,7 @@ pub(crate) fn session_config(
 ) -> anyhow::Result<SessionConfig> {
     let fs_root = working_directory(&options.workdir)?;
     let mut variables = environment.to_list();
-    if let Some(python) = options.python() {
-        env::set(&mut variables, env::PYTHON, python);
-    }
+    let python = options.python().map(|python| [OsString::from("--python"), python.into()]);
     if options.final_functions {
         if options.language() == ReplLanguage::Bash {
             return Err(
@@ -67,6 +66,7 @@ pub(crate) fn session_config(
         env::set(&mut variables, env::FINAL_FUNCTIONS, "1");
     }
     Ok(SessionConfig {
+        arguments: python.into_iter().flatten().collect(),
         env: variables,
         exec_timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,

@@ -44,6 +44,8 @@ const INTERRUPT_INTERVAL: Duration = Duration::from_millis(250);
 pub struct SessionConfig {
     /// The worker program.
     pub worker: PathBuf,
+    /// Arguments of the worker besides those of the session.
+    pub arguments: Vec<OsString>,
     /// The session's working directory.
     pub fs_root: PathBuf,
     /// The control directory, which must exist. None: a private one, removed with the session. An `rlm_answer.json` in it is
@@ -72,6 +74,7 @@ impl SessionConfig {
     pub fn new(worker: impl Into<PathBuf>, fs_root: impl Into<PathBuf>) -> Self {
         Self {
             worker: worker.into(),
+            arguments: Vec::new(),
             fs_root: fs_root.into(),
             control_dir: None,
             env: Vec::new(),
@@ -434,8 +437,14 @@ async fn start_worker(
     if let Some(bytes) = config.max_output_bytes {
         set(env::MAX_OUTPUT_BYTES, bytes.to_string());
     }
-    let process =
-        WorkerProcess::start(&config.worker, control.path(), &variables, config.start_limit).await?;
+    let process = WorkerProcess::start(
+        &config.worker,
+        &config.arguments,
+        control.path(),
+        &variables,
+        config.start_limit,
+    )
+    .await?;
     let wire = Wire::open(control)?;
     Ok((process, wire))
 }

@@ -41,6 +41,7 @@ impl WorkerProcess {
     /// Starts the program and waits until it reports that it is ready.
     pub(super) async fn start(
         worker: &Path,
+        arguments: &[OsString],
         control: &Path,
         env: &[(OsString, OsString)],
         limit: Duration,
@@ -50,6 +51,7 @@ impl WorkerProcess {
             .arg(control)
             // The worker writes the byte that says "ready" to its standard output.
             .args(["--ready-fd", "1"])
+            .args(arguments)
             .env_clear()
             .envs(env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

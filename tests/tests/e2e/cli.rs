@@ -157,7 +157,7 @@ fn errors_have_a_message_and_an_exit_status() {
         (
             &["exec", "--python=/does/not/exist", "1"],
             3,
-            "RLM_PYTHON names the Python /does/not/exist, which does not exist",
+            "--python names the Python /does/not/exist, which does not exist",
         ),
         (
             &["exec", "--workdir", "/does/not/exist", ":"],

@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Exec(Box<ExecOptions>),
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
-    Repl(ReplOptions),
+    Repl(Box<ReplOptions>),
     /// List the recorded runs of `rlm run`, the latest first.
     Runs,
     /// Show the rollouts of a trajectory: of a file, or of a recorded run.
@@ -136,7 +136,8 @@ else, tracebacks included, goes to standard error.";
 
 const REPL_HELP: &str = "\
 Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Incomplete code continues on the next
-line; an empty line sends it as typed.";
+line; an empty line sends it as typed. Tab completes names of the session, and files in bash. With --tools or --model the
+code has the functions of `rlm exec --callbacks network`.";
 
 const VIEW_HELP: &str = "\
 Examples:
@@ -252,6 +253,8 @@ pub(crate) struct ExecOptions {
 pub(crate) struct ReplOptions {
     #[command(flatten)]
     pub(crate) session: SessionOptions,
+    #[command(flatten)]
+    pub(crate) settings: ToolFlags,
 }
 
 #[derive(Args, Debug)]
@@ -550,6 +553,7 @@ mod tests {
         ("repl", &[], "--context", "--workdir", "dir"),
         ("repl", &[], "--repl-language", "--language", "python"),
         ("repl", &[], "--timeout", "--call-timeout", "7"),
+        ("repl", &[], "--max-parallel", "--server-parallelism", "7"),
         ("run", &["Why?"], "--rollouts", "--attempts", "7"),
         ("run", &["Why?"], "--parallel", "--jobs", "7"),
         ("run", &["Why?"], "--max-output-length", "--max-output-chars", "7"),

@@ -3,21 +3,15 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rlm_core::env::SESSION_NAMES;
 use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::rollout::Callbacks;
 use rlm_env::unstable::RootTools;
 use rlm_env::{Call, Session, SessionConfig};
-use rlm_rootd::Tool;
-use rlm_rootd::nav::Navigation;
 
 use crate::arguments::ExecOptions;
-use crate::config::Settings;
 use crate::environment::Environment;
-use crate::run::live_tools;
+use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
 
@@ -39,18 +33,11 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
     let mut config = worker::session_config(&options.session, environment)?;
-    let tools = tools(options, &config, environment)?;
+    let tools = SessionTools::choose(&options.settings, options.callbacks, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
-        let tools = match tools {
-            Some((tools, callbacks)) => {
-                config.env.retain(|(name, _)| !SESSION_NAMES.iter().any(|of_tools| name == of_tools));
-                Some(RootTools::start(tools, callbacks, options.session.language(), Arc::default())?)
-            }
-            None => None,
-        };
-        config.env.extend(tools.iter().flat_map(RootTools::variables));
+        let tools = tools.start(options.session.language(), &mut config)?;
         // Dropping the session's future ends the session.
         tokio::select! {
             ran = run_calls(config, tools, &calls, options) => ran,
@@ -62,26 +49,9 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     ended
 }
 
-/// The tools that the code can call, and how it calls them. None: only those that its environment names already.
-fn tools(
-    options: &ExecOptions,
-    session: &SessionConfig,
-    environment: &Environment,
-) -> anyhow::Result<Option<(Vec<Tool>, Callbacks)>> {
-    let flags = &options.settings.0;
-    let is_asked_for = !flags.values.is_empty() || flags.file.is_some();
-    let Some(callbacks) = options.callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
-        return Ok(None);
-    };
-    let settings = Settings::load(flags, environment)?;
-    let mut tools = live_tools(&settings, environment)?;
-    tools.extend(Navigation::new(&session.fs_root)?.tools());
-    Ok(Some((tools, callbacks)))
-}
-
 async fn run_calls(
     config: SessionConfig,
-    mut tools: Option<RootTools>,
+    mut tools: RootTools,
     calls: &[String],
     options: &ExecOptions,
 ) -> anyhow::Result<ExitCode> {
@@ -94,10 +64,7 @@ async fn run_calls(
     let mut answer = Answer::default();
     for (at, code) in calls.iter().enumerate() {
         let call = Call { timeout: options.session.call_timeout, ..Call::from(code.as_str()) };
-        let response = match &mut tools {
-            Some(tools) => tools.execute_until(&mut session, call, interrupted()).await?,
-            None => session.execute_until(call, interrupted()).await?,
-        };
+        let response = tools.execute_until(&mut session, call, interrupted()).await?;
         show(&response, at + 1, json)?;
         all_ran &= response.outcome == Outcome::Ok;
         answer = response.answer;

@@ -14,6 +14,7 @@ mod replay;
 mod run;
 mod runs;
 mod script;
+mod session_tools;
 mod signals;
 mod standard_output;
 mod usage;

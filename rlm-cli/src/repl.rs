@@ -1,41 +1,45 @@
 //! `rlm repl`: an interactive session.
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Output, Stdio};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+mod completeness;
+mod lines;
 
-use anyhow::Context;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
-use rlm_core::protocol::Response;
+use rlm_core::protocol::{Outcome, Response};
 use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Completer, Editor, Helper, Highlighter, Hinter};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use self::lines::Lines;
 use crate::arguments::ReplOptions;
 use crate::environment::Environment;
 use crate::exec::{check_size, notice};
+use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
 
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let config = worker::session_config(&options.session, environment)?;
+    let language = options.session.language();
+    let mut config = worker::session_config(&options.session, environment)?;
+    let tools = SessionTools::choose(&options.settings, None, &config, environment)?;
     let _terminal = TerminalSettings::keep();
-    let mut lines = Lines::start(options.session.language(), history_file(environment))?;
+    let mut lines = Lines::start(language, history_file(language, environment))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        // Its code calls them over the network for as long as they are alive.
+        let _tools = tools.start(language, &mut config)?;
         // Dropping the session's future ends the session.
         tokio::select! {
             served = serve_lines(config, &mut lines) => served.map(|()| None),
             status = ends.next() => Ok(Some(status)),
         }
-    })?;
-    match ended {
+    });
+    // A tool that still reads must not delay the end.
+    runtime.shutdown_background();
+    match ended? {
         // The line editor is still reading; it ends with the process.
         Some(status) => Ok(ExitCode::from(status)),
         None => {
@@ -46,8 +50,15 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
 }
 
 async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result<()> {
+    let is_terminal = std::io::stdin().is_terminal();
+    let dir = config.fs_root.clone();
     let mut session = Session::start(config).await?;
-    while let Some(line) = lines.next().await {
+    if is_terminal {
+        let info = session.info().await?;
+        let (language, version) = (info.language, info.version);
+        tell(format_args!("{language} {version} in {}; Ctrl-C stops a call, Ctrl-D leaves", dir.display()));
+    }
+    while let Some(line) = lines.next(&mut session).await {
         let code = match line {
             Ok(code) if code.trim().is_empty() => continue,
             Ok(code) => code,
@@ -64,7 +75,7 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
             continue;
         }
         match session.execute_until(code.as_str(), interrupted()).await {
-            Ok(response) => show(&response)?,
+            Ok(response) => show(&response, is_terminal)?,
             Err(error @ SessionError::Died { .. }) => {
                 tell(format_args!("rlm: {error}; starting a new one"));
                 session.restart().await?;
@@ -74,71 +85,6 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
     }
     session.close().await?;
     Ok(())
-}
-
-/// The line editor, in its own thread: it blocks, and signals must be handled while it does.
-struct Lines {
-    requests: mpsc::Sender<()>,
-    lines: UnboundedReceiver<rustyline::Result<String>>,
-    editor: JoinHandle<()>,
-}
-
-impl Lines {
-    fn start(language: ReplLanguage, history: Option<PathBuf>) -> anyhow::Result<Self> {
-        let prompt = format!("{language}> ");
-        let mut editor: Editor<Completeness, FileHistory> = Editor::new()?;
-        editor.set_helper(Some(Completeness(language)));
-        if let Some(history) = &history {
-            // The file does not exist before the first session.
-            let _missing = editor.load_history(history);
-        }
-        let (requests, requested) = mpsc::channel();
-        let (sender, lines) = unbounded_channel();
-        let editor = std::thread::Builder::new()
-            .name("line editor".to_owned())
-            .spawn(move || edit(editor, &prompt, history, &requested, &sender))
-            .context("cannot start the line editor")?;
-        Ok(Self { requests, lines, editor })
-    }
-
-    /// The next line; None after the editor has ended.
-    async fn next(&mut self) -> Option<rustyline::Result<String>> {
-        self.requests.send(()).ok()?;
-        self.lines.recv().await
-    }
-
-    /// Saves the history. Must not be called while the editor waits for a line.
-    fn finish(self) {
-        drop(self.requests);
-        // A panic has printed its message already.
-        let _panicked = self.editor.join();
-    }
-}
-
-fn edit(
-    mut editor: Editor<Completeness, FileHistory>,
-    prompt: &str,
-    history: Option<PathBuf>,
-    requested: &mpsc::Receiver<()>,
-    lines: &UnboundedSender<rustyline::Result<String>>,
-) {
-    while requested.recv().is_ok() {
-        let line = editor.readline(prompt);
-        if let Ok(code) = &line
-            && !code.trim().is_empty()
-            && let Err(error) = editor.add_history_entry(code)
-        {
-            tell(format_args!("rlm: cannot keep the line for later: {error}"));
-        }
-        if lines.send(line).is_err() {
-            return;
-        }
-    }
-    if let Some(history) = &history
-        && let Err(error) = editor.save_history(history)
-    {
-        tell(format_args!("rlm: cannot save the history to {}: {error}", history.display()));
-    }
 }
 
 /// The terminal's settings, restored on drop: a signal may arrive while the line editor has changed them.
@@ -159,7 +105,7 @@ impl Drop for TerminalSettings {
     }
 }
 
-fn show(response: &Response) -> anyhow::Result<()> {
+fn show(response: &Response, is_terminal: bool) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     let result = response.result.as_deref().unwrap_or_default();
     for text in [&response.stdout, &response.stderr, result] {
@@ -169,92 +115,25 @@ fn show(response: &Response) -> anyhow::Result<()> {
         }
     }
     output.flush()?;
+    // A traceback says enough.
+    let is_traceback = response.exception.is_some() && response.outcome == Outcome::Error;
+    if is_traceback && response.hint.is_none() {
+        return Ok(());
+    }
+    let is_exit = response.outcome == Outcome::Exited
+        || response.exception.as_ref().is_some_and(|exception| exception.kind == "SystemExit");
     if let Some(notice) = notice(response) {
-        tell(format_args!("rlm: the call {notice}"));
+        let leave = if is_exit && is_terminal { "; Ctrl-D leaves" } else { "" };
+        tell(format_args!("rlm: the call {notice}{leave}"));
     }
     Ok(())
 }
 
-/// `$XDG_STATE_HOME/rlm/history`, by default under `~/.local/state`; None if its directory cannot be made.
-fn history_file(environment: &Environment) -> Option<PathBuf> {
+/// The history of a language: `$XDG_STATE_HOME/rlm/history-LANGUAGE`, by default under `~/.local/state`. None if its
+/// directory cannot be made.
+fn history_file(language: ReplLanguage, environment: &Environment) -> Option<PathBuf> {
     let state = environment.directory("XDG_STATE_HOME");
     let dir = state.or_else(|| Some(environment.directory("HOME")?.join(".local/state")))?.join("rlm");
     std::fs::create_dir_all(&dir).ok()?;
-    Some(dir.join("history"))
-}
-
-/// Decides whether code is complete, by asking the language's own parser.
-#[derive(Completer, Debug, Helper, Highlighter, Hinter)]
-struct Completeness(ReplLanguage);
-
-impl Validator for Completeness {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        let code = context.input();
-        let is_cut_off = match self.0 {
-            ReplLanguage::Bash => bash_wants_more,
-            ReplLanguage::Python => python_wants_more,
-        };
-        let wants_more = !code.ends_with("\n") && (code.ends_with('\\') || is_cut_off(code));
-        Ok(if wants_more { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
-    }
-}
-
-/// Reports whether bash reaches the end of the code too early.
-fn bash_wants_more(code: &str) -> bool {
-    let mut bash = Command::new("bash");
-    bash.args(["--noprofile", "--norc", "-n", "-O", "extglob"]).env("LC_ALL", "C");
-    let Some(output) = ask(bash, code) else { return false };
-    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    ["unexpected end of file", "unexpected EOF", "delimited by end-of-file"]
-        .iter()
-        .any(|cut| complaint.contains(cut))
-}
-
-/// Reports whether Python does, or the last line belongs to a block, which an empty line ends.
-fn python_wants_more(code: &str) -> bool {
-    let last_line = code.lines().next_back().unwrap_or_default();
-    let mut python = Command::new("python3");
-    python.args(["-I", "-c", include_str!("complete.py")]);
-    last_line.starts_with([' ', '\t'])
-        || ask(python, code).is_some_and(|output| output.status.code() == Some(INCOMPLETE))
-}
-
-/// Exit status of `complete.py` for incomplete code.
-const INCOMPLETE: i32 = 10;
-
-/// Passes code to a checker. None if the checker cannot run: the code then counts as complete.
-fn ask(mut checker: Command, code: &str) -> Option<Output> {
-    let streams = checker.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut checker = streams.spawn().ok()?;
-    if let Some(mut input) = checker.stdin.take() {
-        // A checker may stop reading early.
-        let _stopped_reading = input.write_all(code.as_bytes());
-    }
-    checker.wait_with_output().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_is_cut_off_where_bash_wants_more() {
-        for code in ["echo 'a", "if true; then", "cat <<E\nx", "f() {", "echo $(ls"] {
-            assert!(bash_wants_more(code), "{code:?}");
-        }
-        for code in ["echo a", "fi", "cat <<E\nx\nE\n", ""] {
-            assert!(!bash_wants_more(code), "{code:?}");
-        }
-    }
-
-    #[test]
-    fn python_code_goes_on_while_a_block_or_a_bracket_is_open() {
-        for code in ["def f():", "if x:\n    pass", "f(1,", "\"\"\"text", "@decorated", "class A:\n    x = 1"]
-        {
-            assert!(python_wants_more(code), "{code:?}");
-        }
-        for code in ["x = 1", "f()", "x =", "await f()", "", "x = 1\ny = 2"] {
-            assert!(!python_wants_more(code), "{code:?}");
-        }
-    }
+    Some(dir.join(format!("history-{language}")))
 }

@@ -18,6 +18,7 @@ mod ordinary_host;
 mod output;
 mod persistence;
 mod python;
+mod repl;
 mod replay;
 mod resources;
 mod rollouts;

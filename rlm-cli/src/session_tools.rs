@@ -1,0 +1,56 @@
+//! Root tools of the session of `rlm exec` and `rlm repl`.
+
+use std::sync::Arc;
+
+use rlm_core::env::SESSION_NAMES;
+use rlm_env::rollout::Callbacks;
+use rlm_env::unstable::RootTools;
+use rlm_env::{ReplLanguage, SessionConfig};
+use rlm_rootd::Tool;
+use rlm_rootd::nav::Navigation;
+
+use crate::config::{Settings, ToolFlags};
+use crate::environment::Environment;
+use crate::run::live_tools;
+
+/// The tools that the session's code can call, and how it calls them.
+pub(crate) struct SessionTools(Option<(Vec<Tool>, Callbacks)>);
+
+impl SessionTools {
+    /// Those of the flags, called over the network unless `callbacks` says otherwise. Without either the session has
+    /// only the tools that its environment names already.
+    pub(crate) fn choose(
+        flags: &ToolFlags,
+        callbacks: Option<Callbacks>,
+        session: &SessionConfig,
+        environment: &Environment,
+    ) -> anyhow::Result<Self> {
+        let flags = &flags.0;
+        let is_asked_for = !flags.values.is_empty() || flags.file.is_some();
+        let Some(callbacks) = callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
+            return Ok(Self(None));
+        };
+        let settings = Settings::load(flags, environment)?;
+        let mut tools = live_tools(&settings, environment)?;
+        tools.extend(Navigation::new(&session.fs_root)?.tools());
+        Ok(Self(Some((tools, callbacks))))
+    }
+
+    /// Starts the tools, and names them in the session's environment. Must be called in a runtime.
+    pub(crate) fn start(
+        self,
+        language: ReplLanguage,
+        session: &mut SessionConfig,
+    ) -> anyhow::Result<RootTools> {
+        let (tools, callbacks) = match self.0 {
+            None => (Vec::new(), Callbacks::Network),
+            Some(chosen) => {
+                session.env.retain(|(name, _)| !SESSION_NAMES.iter().any(|of_tools| name == of_tools));
+                chosen
+            }
+        };
+        let tools = RootTools::start(tools, callbacks, language, Arc::default())?;
+        session.env.extend(tools.variables());
+        Ok(tools)
+    }
+}

@@ -1,0 +1,351 @@
+//! `rlm repl` at a terminal.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use rlm_tests::{Place, wait_until};
+
+const BASH: &[&str] = &[];
+const PYTHON: &[&str] = &["--python"];
+
+/// The command at a terminal of its own.
+struct Repl<'a> {
+    place: &'a Place,
+    child: Box<dyn Child + Send + Sync>,
+    terminal: Box<dyn MasterPty + Send>,
+    input: Option<Box<dyn Write + Send>>,
+    output: Box<dyn Read + Send>,
+    /// What the terminal has shown, from the end of the text that was expected last.
+    shown: String,
+    /// Bytes of a character that has not come whole.
+    rest: Vec<u8>,
+    /// What the terminal showed before the first prompt.
+    banner: String,
+}
+
+impl<'a> Repl<'a> {
+    /// Starts it, and waits for its first prompt.
+    fn start(place: &'a Place, arguments: &[&str]) -> Self {
+        let terminal = native_pty_system().openpty(size(80)).unwrap();
+        let plain = place.rlm(&[&["repl"], arguments].concat());
+        let mut command = CommandBuilder::new(plain.get_program());
+        command.args(plain.get_args());
+        command.env_clear();
+        for (name, value) in plain.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        command.env("TERM", "xterm");
+        command.cwd(place.path("work"));
+        let child = terminal.slave.spawn_command(command).unwrap();
+        let input = Some(terminal.master.take_writer().unwrap());
+        let output = terminal.master.try_clone_reader().unwrap();
+        let (shown, rest, banner) = (String::new(), Vec::new(), String::new());
+        let mut repl = Self { place, child, terminal: terminal.master, input, output, shown, rest, banner };
+        repl.banner = repl.expect("> ");
+        repl.shown.insert_str(0, "> ");
+        repl
+    }
+
+    /// Types a text, in one write.
+    fn send(&mut self, text: &str) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// Reads until the terminal shows a text. Returns what came before it.
+    #[track_caller]
+    fn expect(&mut self, text: &str) -> String {
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                let before = self.shown[..at].to_owned();
+                self.shown.drain(..at + text.len());
+                return before;
+            }
+            assert!(self.read(), "the terminal has ended without {text:?}: {}", self.shown);
+        }
+    }
+
+    /// Reads what is there. False at the end.
+    fn read(&mut self) -> bool {
+        let mut piece = [0; 4096];
+        // Reading a terminal fails once nobody has it open any more.
+        let count = self.output.read(&mut piece).unwrap_or(0);
+        self.rest.extend_from_slice(&piece[..count]);
+        let whole = match str::from_utf8(&self.rest) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.rest.len(),
+        };
+        let bytes: Vec<u8> = self.rest.drain(..whole).collect();
+        self.shown += &String::from_utf8(bytes).unwrap();
+        count > 0
+    }
+
+    /// Waits for the prompt, leaves by Ctrl-D, and checks that nothing is left. Returns the rest of what the terminal showed.
+    #[track_caller]
+    fn leave(mut self) -> String {
+        // The terminal itself would take a Ctrl-D that comes before.
+        let mut rest = self.expect("> ");
+        self.send("\x04");
+        while self.read() {}
+        assert!(self.child.wait().unwrap().success());
+        self.place.assert_nothing_left();
+        rest += &self.shown;
+        rest
+    }
+}
+
+fn size(cols: u16) -> PtySize {
+    PtySize { rows: 24, cols, pixel_width: 0, pixel_height: 0 }
+}
+
+#[test]
+fn the_first_line_says_what_runs_where_and_how_to_leave() {
+    for (arguments, language) in [(BASH, "bash "), (PYTHON, "python 3.")] {
+        let place = Place::new();
+        let repl = Repl::start(&place, arguments);
+        let dir = place.path("work").canonicalize().unwrap();
+        let place_and_keys = format!(" in {}; Ctrl-C stops a call, Ctrl-D leaves\r\n", dir.display());
+        assert!(
+            repl.banner.starts_with(language) && repl.banner.contains(&place_and_keys),
+            "{}",
+            repl.banner
+        );
+        repl.leave();
+    }
+}
+
+#[test]
+fn code_that_would_leave_another_shell_tells_how_to_leave_this_one() {
+    for (arguments, exit) in [(BASH, "exit"), (PYTHON, "quit()")] {
+        let place = Place::new();
+        let mut repl = Repl::start(&place, arguments);
+        repl.send(&format!("{exit}\r"));
+        repl.expect("rlm: the call ");
+        repl.expect("; Ctrl-D leaves\r\n");
+        repl.leave();
+    }
+}
+
+#[test]
+fn lines_typed_ahead_all_run() {
+    for (arguments, lines) in [
+        (BASH, "echo $((1))a\recho $((2))b\recho $((3))c\r"),
+        (PYTHON, "print(1, 'a', sep='')\rprint(2, 'b', sep='')\rprint(3, 'c', sep='')\r"),
+    ] {
+        let place = Place::new();
+        let mut repl = Repl::start(&place, arguments);
+        repl.send(lines);
+        for output in ["\n1a\r\n", "\n2b\r\n", "\n3c\r\n"] {
+            repl.expect(output);
+        }
+        repl.leave();
+    }
+}
+
+#[test]
+fn a_paste_without_brackets_runs_behind_its_blank_lines_and_shows_marks() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, PYTHON);
+    repl.send(
+        "def g(n):\r    s = n\r    return s * 2\r\rg(4)\rfor i in range(2):\r    print('i', i)\r\r6 * 7\r",
+    );
+    for shown in ["    ... ", "    ... ", "\n8\r\n", "    ... ", "\ni 0\r\ni 1\r\n", "\n42\r\n"] {
+        repl.expect(shown);
+    }
+    repl.leave();
+
+    let mut repl = Repl::start(&place, BASH);
+    repl.send("for i in 1 2; do\recho $i$i\rdone\recho 'a\rb' $((6 * 7))\r");
+    for shown in ["    > ", "    > ", "\n11\r\n22\r\n", "    > ", "\na\r\nb 42\r\n"] {
+        repl.expect(shown);
+    }
+    repl.leave();
+}
+
+#[test]
+fn a_bracketed_paste_is_one_call() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, PYTHON);
+    repl.send("\x1b[200~def g(n):\n    s = n\n\n    return s * 2\ng(21)\x1b[201~\r");
+    repl.expect("\n42\r\n");
+    repl.leave();
+}
+
+#[test]
+fn ten_thousand_pasted_lines_all_run_in_order() {
+    let count = 10_000;
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    let paste: String = (0..count).map(|number| format!("echo {number} >>log\r")).collect();
+    let mut input = repl.input.take().unwrap();
+    // The terminal takes no more than it shows.
+    let typing = std::thread::spawn(move || {
+        input.write_all(paste.as_bytes()).unwrap();
+        input.write_all(b"echo all $((6 * 7))\r").unwrap();
+        input
+    });
+    repl.expect("\nall 42\r\n");
+    repl.input = Some(typing.join().unwrap());
+    let expected: String = (0..count).map(|number| format!("{number}\n")).collect();
+    assert!(place.read("log") == expected, "lines are lost or out of order");
+    repl.leave();
+}
+
+#[test]
+fn hundreds_of_pasted_lines_all_run_in_python() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, PYTHON);
+    let paste: String = (0..500).map(|number| format!("seen.append({number})\r")).collect();
+    repl.send("seen = []\r");
+    repl.send(&paste);
+    repl.send("seen == list(range(500)), len(seen)\r");
+    repl.expect("\n(True, 500)\r\n");
+    repl.leave();
+}
+
+#[test]
+fn ctrl_c_clears_a_line_and_stops_a_call() {
+    for (arguments, block, long, check) in [
+        (BASH, "if true; then\r", "x=7; : >started; sleep 1000\r", "echo $((x * 6))\r"),
+        (PYTHON, "def f():\r", "x = 7; import time; open('started', 'w'); time.sleep(1000)\r", "x * 6\r"),
+    ] {
+        let place = Place::new();
+        let mut repl = Repl::start(&place, arguments);
+        repl.send("never typed to the end");
+        repl.expect("the end");
+        repl.send(&format!("\x03{block}"));
+        repl.expect("    ");
+        repl.send(&format!("\x03{long}"));
+        wait_until("the call runs", || place.file("started").exists());
+        repl.send("\x03");
+        repl.expect("was interrupted");
+        repl.send(check);
+        repl.expect("\n42\r\n");
+        repl.leave();
+    }
+}
+
+#[test]
+fn a_line_outlives_a_change_of_the_windows_size() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    repl.send("echo a line that is wider than the window $((6 ");
+    repl.expect("$((6 ");
+    repl.terminal.resize(size(20)).unwrap();
+    repl.send("* 7))\r");
+    repl.expect("window 42\r\n");
+    repl.leave();
+}
+
+#[test]
+fn characters_of_several_bytes_are_typed_and_erased_as_one() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    repl.send("echo 'äé\x7f日本語\x7f😀' >out; echo $((6 * 7))\r");
+    repl.expect("\n42\r\n");
+    assert_eq!(place.read("out"), "ä日本😀\n");
+    repl.leave();
+}
+
+#[test]
+fn tab_completes_what_the_shell_has() {
+    let place = Place::new();
+    place.write("a file.txt", "forty-two\n");
+    fs::create_dir(place.file("subdirectory")).unwrap();
+    let mut repl = Repl::start(&place, BASH);
+    repl.send(
+        "say_hello() { echo \"hello $1\"; }; alias greeting=say_hello; my_long_variable=$((6 * 7)); false\r",
+    );
+    repl.send("echo $? $my_lo\t\r");
+    repl.expect("\n1 42\r\n");
+    repl.send("say_h\t there\r");
+    repl.expect("\nhello there\r\n");
+    repl.send("greet\t you\r");
+    repl.expect("\nhello you\r\n");
+    repl.send("cat a\t\r");
+    repl.expect("\nforty-two\r\n");
+    repl.send("cd subdir\t; echo ${PWD##*/}$((6 * 7))\r");
+    repl.expect("\nsubdirectory42\r\n");
+    repl.send("if true; then\r");
+    repl.expect("    > ");
+    repl.send("say_h\t block; fi\r");
+    repl.expect("\nhello block\r\n");
+    repl.leave();
+}
+
+#[test]
+fn tab_completes_what_the_interpreter_has_and_runs_no_property() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, PYTHON);
+    let class = "class Careful:\r    attribute_of_it = 6 * 7\r    @property\r    def trap(self):\r        print('sprung')\r\r";
+    repl.send(class);
+    repl.send("my_long_name = Careful(); import os.path; 6 * 8\r");
+    repl.expect("\n48\r\n");
+    repl.expect("> ");
+    repl.send("my_lo\t.attri\t\r");
+    repl.expect("\n42\r\n");
+    repl.expect("> ");
+    repl.send("my_long_name.trap.\t\x15os.path.isab\t('/'), 6 * 7\r");
+    assert!(!repl.expect("\n(True, 42)\r\n").contains("sprung"));
+    repl.send("if True:\r");
+    repl.expect("    ... ");
+    repl.send("\tprint('indented', 6 * 7)\r\r");
+    repl.expect("\nindented 42\r\n");
+    repl.send("1 / 0\r");
+    // Completion is not a cell.
+    repl.expect("<cell 6>");
+    repl.expect("ZeroDivisionError: division by zero\r\n");
+    assert!(!repl.leave().contains("rlm:"), "a traceback says enough");
+}
+
+#[test]
+fn a_completion_that_hangs_is_stopped() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, PYTHON);
+    repl.send("class Endless:\r    def __dir__(self):\r        while True: pass\r\r");
+    repl.send("endless = Endless(); 'defined'\r");
+    repl.expect("\n'defined'\r\n");
+    repl.expect("> ");
+    repl.send("endless.\t\x156 * 7\r");
+    repl.expect("\n42\r\n");
+    repl.leave();
+}
+
+#[test]
+fn each_language_has_a_history_for_the_next_start() {
+    let place = Place::new();
+    for (arguments, code) in [(BASH, "echo $((6 * 7))"), (PYTHON, "6 * 7")] {
+        let mut repl = Repl::start(&place, arguments);
+        repl.send(&format!("{code}\r"));
+        repl.expect("\n42\r\n");
+        repl.leave();
+    }
+    for arguments in [BASH, PYTHON] {
+        let mut repl = Repl::start(&place, arguments);
+        repl.send("\x1b[A\r");
+        repl.expect("\n42\r\n");
+        repl.leave();
+    }
+    for language in ["bash", "python"] {
+        let file = place.path("home").join(".local/state/rlm").join(format!("history-{language}"));
+        assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn the_code_can_call_the_tools_of_a_file() {
+    let place = Place::new();
+    let script = place.write("say.sh", "#!/bin/sh\ncat\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let tool = "[[tool]]\nname = 'say'\ndescription = 'Gives it back.'\ncommand = ['./say.sh']\n";
+    place.write("tools.toml", tool);
+    for (arguments, call) in [(BASH, "say a$((6 * 7))\r"), (PYTHON, "str(say('a' + str(6 * 7)))\r")] {
+        let mut repl = Repl::start(&place, &[arguments, &["--tools", "tools.toml"]].concat());
+        repl.send(call);
+        repl.expect("a42");
+        repl.leave();
+    }
+}

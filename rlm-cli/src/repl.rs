@@ -12,7 +12,7 @@ use rlm_core::protocol::{Outcome, Response};
 use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
 
-use self::lines::Lines;
+use self::lines::{Ahead, Lines};
 use crate::arguments::ReplOptions;
 use crate::environment::Environment;
 use crate::exec::{check_size, notice};
@@ -58,7 +58,8 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
         let (language, version) = (info.language, info.version);
         tell(format_args!("{language} {version} in {}; Ctrl-C stops a call, Ctrl-D leaves", dir.display()));
     }
-    while let Some(line) = lines.next(&mut session).await {
+    let mut ahead = Ahead::Keep;
+    while let Some(line) = lines.next(std::mem::replace(&mut ahead, Ahead::Keep), &mut session).await {
         let code = match line {
             Ok(code) if code.trim().is_empty() => continue,
             Ok(code) => code,
@@ -75,7 +76,12 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
             continue;
         }
         match session.execute_until(code.as_str(), interrupted()).await {
-            Ok(response) => show(&response, is_terminal)?,
+            Ok(response) => {
+                show(&response, is_terminal)?;
+                if response.outcome == Outcome::Interrupted {
+                    ahead = Ahead::Drop;
+                }
+            }
             Err(error @ SessionError::Died { .. }) => {
                 tell(format_args!("rlm: {error}; starting a new one"));
                 session.restart().await?;

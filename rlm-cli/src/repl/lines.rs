@@ -30,9 +30,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The line editor.
 pub(super) struct Lines {
-    requests: mpsc::Sender<()>,
+    requests: mpsc::Sender<Ahead>,
     events: UnboundedReceiver<Event>,
     editor: JoinHandle<()>,
+}
+
+/// What becomes of text that was typed ahead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    Keep,
+    /// Ctrl-C has stopped a call. The terminal has dropped its part; the editor has the rest.
+    Drop,
 }
 
 enum Event {
@@ -45,12 +53,8 @@ enum Event {
 impl Lines {
     pub(super) fn start(language: ReplLanguage, history: Option<PathBuf>) -> anyhow::Result<Self> {
         let (sender, events) = unbounded_channel();
-        let config = Config::builder().completion_type(CompletionType::List).build();
-        let mut editor = Editor::with_config(config)?;
-        editor.set_helper(Some(Typing { language, before: String::new(), events: sender.clone() }));
         let clears = Arc::new(AtomicBool::new(false));
-        let clear = EventHandler::Conditional(Box::new(Clear(clears.clone())));
-        editor.bind_sequence(KeyEvent::ctrl('C'), clear);
+        let mut editor = editor(language, FileHistory::default(), &clears, &sender)?;
         if let Some(history) = &history {
             // The file does not exist before the first session.
             let _missing = editor.load_history(history);
@@ -65,8 +69,12 @@ impl Lines {
     }
 
     /// The next complete code; None after the editor has ended. The session answers what is asked in between.
-    pub(super) async fn next(&mut self, session: &mut Session) -> Option<rustyline::Result<String>> {
-        self.requests.send(()).ok()?;
+    pub(super) async fn next(
+        &mut self,
+        ahead: Ahead,
+        session: &mut Session,
+    ) -> Option<rustyline::Result<String>> {
+        self.requests.send(ahead).ok()?;
         loop {
             match self.events.recv().await? {
                 Event::Line(line) => return Some(line),
@@ -95,6 +103,20 @@ async fn completions(session: &mut Session, code: &str) -> Completions {
     response.result.and_then(|result| serde_json::from_str(&result).ok()).unwrap_or_default()
 }
 
+fn editor(
+    language: ReplLanguage,
+    history: FileHistory,
+    clears: &Arc<AtomicBool>,
+    events: &UnboundedSender<Event>,
+) -> rustyline::Result<Editor<Typing, FileHistory>> {
+    let config = Config::builder().completion_type(CompletionType::List).build();
+    let mut editor = Editor::with_history(config, history)?;
+    editor.set_helper(Some(Typing { language, before: String::new(), events: events.clone() }));
+    let clear = EventHandler::Conditional(Box::new(Clear(clears.clone())));
+    editor.bind_sequence(KeyEvent::ctrl('C'), clear);
+    Ok(editor)
+}
+
 struct Thread {
     editor: Editor<Typing, FileHistory>,
     language: ReplLanguage,
@@ -107,9 +129,9 @@ struct Thread {
 }
 
 impl Thread {
-    fn serve(mut self, requested: &mpsc::Receiver<()>) {
-        while requested.recv().is_ok() {
-            let code = self.read();
+    fn serve(mut self, requested: &mpsc::Receiver<Ahead>) {
+        while let Ok(ahead) = requested.recv() {
+            let code = self.drop_ahead(ahead).and_then(|()| self.read());
             if let Ok(code) = &code
                 && !code.trim().is_empty()
                 && let Err(error) = self.editor.add_history_entry(code)
@@ -125,6 +147,15 @@ impl Thread {
         {
             tell(format_args!("rlm: cannot save the history to {}: {error}", history.display()));
         }
+    }
+
+    /// Only an editor's end drops what it has read.
+    fn drop_ahead(&mut self, ahead: Ahead) -> rustyline::Result<()> {
+        if ahead == Ahead::Drop {
+            let history = std::mem::take(self.editor.history_mut());
+            self.editor = editor(self.language, history, &self.clears, &self.events)?;
+        }
+        Ok(())
     }
 
     /// Reads lines until the code is complete.

@@ -229,6 +229,17 @@ fn ctrl_c_clears_a_line_and_stops_a_call() {
 }
 
 #[test]
+fn ctrl_c_drops_what_was_typed_ahead_of_it_and_nothing_behind() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    repl.send(": >started; sleep 1000\recho late$((1 + 1))\r");
+    wait_until("the call runs", || place.file("started").exists());
+    repl.send("\x03echo $((6 * 7))\r");
+    assert!(!repl.expect("\n42\r\n").contains("late2"));
+    repl.leave();
+}
+
+#[test]
 fn a_line_outlives_a_change_of_the_windows_size() {
     let place = Place::new();
     let mut repl = Repl::start(&place, BASH);

@@ -138,8 +138,7 @@ fn show(response: &Response, is_terminal: bool) -> anyhow::Result<()> {
 /// The history of a language: `$XDG_STATE_HOME/rlm/history-LANGUAGE`, by default under `~/.local/state`. None if its
 /// directory cannot be made.
 fn history_file(language: ReplLanguage, environment: &Environment) -> Option<PathBuf> {
-    let state = environment.directory("XDG_STATE_HOME");
-    let dir = state.or_else(|| Some(environment.directory("HOME")?.join(".local/state")))?.join("rlm");
+    let dir = environment.state_dir()?;
     std::fs::create_dir_all(&dir).ok()?;
     Some(dir.join(format!("history-{language}")))
 }

@@ -82,7 +82,10 @@ fn a_rollout_can_be_watched() {
         let (seen, _) = read_until(&mut terminal, "");
         assert_eq!(text(&child.wait_with_output().unwrap().stdout), "42\n");
         check_order(&seen, &SHOWN);
-        check_order(&seen, &["turn 3", "rlm: 3 turns · 3 calls · 2 sub-calls · 4,398 tokens · ", " s · rlm view run-"]);
+        check_order(
+            &seen,
+            &["turn 3", "rlm: 3 turns · 3 calls · 2 sub-calls · 4,398 tokens · ", " s · rlm view run-"],
+        );
         assert_eq!(seen.contains("\u{1b}[36m"), has_colours, "{seen}");
         assert!(!seen.contains("\u{1b}]0;"), "{seen}");
         drop(model.finish());

@@ -67,8 +67,19 @@ fn main() -> ExitCode {
         }
     };
     ended.unwrap_or_else(|error| {
-        tell(format_args!("rlm: {error:#}"));
+        // `rlm … | head` is no reason for a message.
+        if !is_broken_pipe(&error) {
+            tell(format_args!("rlm: {error:#}"));
+        }
         ExitCode::from(if error.is::<Usage>() { USAGE_ERROR } else { ENVIRONMENT_ERROR })
+    })
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let of_json = || cause.downcast_ref::<serde_json::Error>()?.io_error_kind();
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind).or_else(of_json);
+        kind == Some(std::io::ErrorKind::BrokenPipe)
     })
 }
 

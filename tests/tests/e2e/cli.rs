@@ -16,6 +16,20 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
+fn a_reader_that_has_had_enough_gets_no_message() {
+    let place = rlm_tests::Place::new();
+    for args in [&["exec", "seq 200000", "echo more"][..], &["exec", "--json", "seq 200000", "echo more"]] {
+        let mut child = place.rlm(args).spawn().unwrap();
+        let mut begin = [0; 10];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut begin).unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((text(&output.stderr), output.status.code()), ("", Some(3)));
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn exec_runs_calls_in_one_session() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("data"), "1\n2\n").unwrap();

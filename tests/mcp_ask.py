@@ -2,8 +2,8 @@
 
 Usage: mcp_ask.py RLM DIRECTORY
 
-Starts the server on DIRECTORY/work with the environment of this process, whose model answers as the test has scripted it, and
-checks an answer with its progress, a call that is cancelled, refusals. Prints a line at the end.
+Starts the server on DIRECTORY/work with the environment of this process, whose model answers as the test has scripted
+it, and checks an answer with its progress, a call that is cancelled, refusals. Prints a line at the end.
 """
 
 import os

@@ -2,8 +2,8 @@
 
 Usage: mcp_http.py URL TOKEN DIRECTORY
 
-Checks who is let in, that each MCP session has sessions of its own, which end with it, and what works over stdio. Then prints
-a line, in the middle of a call, and waits for the server to end.
+Checks who is let in, that each MCP session has sessions of its own, which end with it, and what works over stdio. Then
+prints a line, in the middle of a call, and waits for the server to end.
 """
 
 import sys

@@ -51,6 +51,8 @@ pub(crate) enum Command {
     /// Show a rollout with scripted models over bundled text: no model, no network, no key.
     #[command(after_help = DEMO_HELP)]
     Demo(DemoOptions),
+    /// Check what is found: programs, bash, Python, settings, the model's server.
+    Doctor(DoctorOptions),
     /// Show the settings in force, and where each came from.
     #[command(after_help = CONFIG_HELP)]
     Config(ConfigOptions),
@@ -255,6 +257,12 @@ pub(crate) struct ReplOptions {
     pub(crate) session: SessionOptions,
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorOptions {
+    #[command(flatten)]
+    pub(crate) settings: Flags,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@ mod config;
 mod conformance;
 mod demo;
 mod display;
+mod doctor;
 mod environment;
 mod exec;
 mod mcp;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Config(options) => config::run(&options, &environment),
         Command::Exec(options) => exec::run(&options, &environment),
         Command::Repl(options) => repl::run(&options, &environment),
+        Command::Doctor(options) => doctor::run(&options, &environment),
         Command::Runs => runs::list(&environment),
         Command::View(options) => view::run(&options, &environment),
         Command::Script(options) => script::run(&options),

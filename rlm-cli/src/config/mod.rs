@@ -84,6 +84,11 @@ impl Settings {
         Ok(Self { file, values })
     }
 
+    /// The file that was read.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// The value of a setting, if it has one.
     pub(crate) fn get<T>(&self, setting: &Setting<T>) -> Option<T> {
         let (text, _) = self.values.get(setting.name)?;

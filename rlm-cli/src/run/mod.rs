@@ -26,7 +26,9 @@ pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
-pub(crate) use self::setup::{Setup, close, host, live_tools, make_directory, python_variable, sinks};
+pub(crate) use self::setup::{
+    Setup, close, host, live_tools, make_directory, python_variable, root_models, sinks,
+};
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::config::Settings;

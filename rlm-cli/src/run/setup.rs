@@ -177,6 +177,18 @@ impl Servers {
     }
 }
 
+/// The root model's name and its server.
+pub(crate) fn root_models(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<(String, Arc<Models>), Usage> {
+    let model = settings.require(&MODEL, "the model")?;
+    let base_url = settings.require(&BASE_URL, "the address of the model")?;
+    let models =
+        models(settings, environment, &base_url, &model, &settings.key(environment)?, "api-key-env")?;
+    Ok((model, models))
+}
+
 /// A server of models.
 fn models(
     settings: &Settings,

@@ -23,6 +23,9 @@ use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
 
+/// Time limit of a request for the list of models.
+const LIST_TIME: Duration = Duration::from_secs(10);
+
 /// Longest text of a server's error, in characters.
 const ERROR_CHARS: usize = 300;
 
@@ -188,6 +191,32 @@ impl Models {
         self.reply(&body?)
     }
 
+    /// The names of the models that the server lists.
+    ///
+    /// # Errors
+    /// A sentence with the address and what may help. A server may answer requests and list nothing.
+    pub async fn list(&self) -> Result<Vec<String>, String> {
+        let mut url = self.url.clone();
+        url.path_segments_mut().expect("http has a path").pop().pop().push("models");
+        let listed = async {
+            let mut request = self.client.get(url.clone()).timeout(LIST_TIME);
+            if let Some(authorization) = &self.authorization {
+                request = request.header(AUTHORIZATION, authorization.clone());
+            }
+            let response = request.send().await.map_err(|error| self.broken(error))?;
+            let status = response.status();
+            let body = self.read(response).await;
+            if !status.is_success() {
+                return Err(self.refused(status, None, &body.unwrap_or_default()));
+            }
+            let list: Json = serde_json::from_slice(&body?).map_err(|error| unusable(error.to_string()))?;
+            let models = list.get("data").and_then(Json::as_array);
+            let models = models.ok_or_else(|| unusable("it has no list `data`".to_owned()))?;
+            Ok(models.iter().filter_map(|model| Some(model.get("id")?.as_str()?.to_owned())).collect())
+        };
+        listed.await.map_err(|failure: Failure| explain(&failure.error, url.clone(), 1))
+    }
+
     async fn read(&self, response: Response) -> Result<Vec<u8>, Failure> {
         let body = read(response, MAX_REPLY_BYTES).await.map_err(|error| self.broken(error))?;
         body.ok_or_else(|| unusable(format!("it is over {} MiB", MAX_REPLY_BYTES >> 20)))
@@ -247,25 +276,7 @@ impl Models {
     /// An error in words for people, who can do something about it. Code in a session gets the error alone, without the
     /// address.
     pub(super) fn explain(&self, error: &SubCallError, attempts: u32) -> String {
-        use SubCallError::{Broken, Malformed, MustWait, Status, TimedOut, Unreachable};
-        let advice = match error {
-            Unreachable(_) => ": does a server run there?",
-            Status { status: 401 | 403, .. } => ": is the key right?",
-            Status { status: 404, .. } => {
-                ": does the base URL end with its version, such as /v1, and is the model's name right?"
-            }
-            Status { status: 400 | 422, message } if message.contains("tool") => {
-                ": a model without tool calls needs `tool_calls = false`"
-            }
-            Malformed(_) => ": is this an interface like OpenAI's?",
-            TimedOut { .. } => ": `request_timeout` gives a request more time",
-            Status { .. } | MustWait { .. } | Broken(_) => "",
-            _ => return error.to_string(),
-        };
-        let mut address = self.url.clone();
-        // A key may be in it.
-        address.set_query(None);
-        format!("{error} (asked {address} {}{advice})", counted(attempts.into(), "time"))
+        explain(error, self.url.clone(), attempts)
     }
 
     /// The text with the name of the proxy, which may be what failed.
@@ -281,6 +292,28 @@ impl Models {
         let text = self.config.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
         cut(&one_line(&text), ERROR_CHARS)
     }
+}
+
+/// An error, the address that was asked, and what may help.
+fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> String {
+    use SubCallError::{Broken, Malformed, MustWait, Status, TimedOut, Unreachable};
+    let advice = match error {
+        Unreachable(_) => ": does a server run there?",
+        Status { status: 401 | 403, .. } => ": is the key right?",
+        Status { status: 404, .. } => {
+            ": does the base URL end with its version, such as /v1, and is the model's name right?"
+        }
+        Status { status: 400 | 422, message } if message.contains("tool") => {
+            ": a model without tool calls needs `tool_calls = false`"
+        }
+        Malformed(_) => ": is this an interface like OpenAI's?",
+        TimedOut { .. } => ": `request_timeout` gives a request more time",
+        Status { .. } | MustWait { .. } | Broken(_) => "",
+        _ => return error.to_string(),
+    };
+    // A key may be in it.
+    address.set_query(None);
+    format!("{error} (asked {address} {}{advice})", counted(attempts.into(), "time"))
 }
 
 /// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.

@@ -3,6 +3,7 @@
 mod answers;
 mod batches;
 mod demo;
+mod doctor;
 mod events;
 mod progress;
 mod records;

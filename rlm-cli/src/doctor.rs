@@ -1,0 +1,86 @@
+//! `rlm doctor`: what is found, and whether it works.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use rlm_core::error::with_causes;
+use rlm_core::text::counted;
+use rlm_env::{ReplLanguage, Session, SessionConfig};
+
+use crate::arguments::DoctorOptions;
+use crate::config::Settings;
+use crate::config::table::{BASE_URL, MODEL, PYTHON};
+use crate::environment::Environment;
+use crate::run::{python_variable, root_models};
+use crate::{view, worker};
+
+/// What was found of one thing, or what is wrong with it.
+type Found = Result<String, String>;
+
+pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let settings = Settings::load(&options.settings, environment)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = runtime.block_on(async {
+        [
+            ("rlm", program()),
+            ("bash", session(ReplLanguage::Bash, &settings, environment).await),
+            ("python", session(ReplLanguage::Python, &settings, environment).await),
+            ("settings", Ok(file(&settings))),
+            ("model", model(&settings, environment).await),
+        ]
+    });
+    let mut output = std::io::stdout().lock();
+    for (name, found) in &found {
+        let (sign, words) = match found {
+            Ok(words) => ("ok", words),
+            Err(words) => ("--", words),
+        };
+        writeln!(output, "{sign}  {name:<9} {}", view::visible(words))
+            .context("cannot write to standard output")?;
+    }
+    let works = found.iter().all(|(_, found)| found.is_ok());
+    Ok(ExitCode::from(if works { 0 } else { crate::ENVIRONMENT_ERROR }))
+}
+
+fn program() -> Found {
+    let path = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(format!("{} at {}", env!("CARGO_PKG_VERSION"), path.display()))
+}
+
+/// Starts a session, and ends it.
+async fn session(language: ReplLanguage, settings: &Settings, environment: &Environment) -> Found {
+    let worker = worker::find(language, environment).map_err(|error| format!("{error:#}"))?;
+    let mut variables = environment.to_list();
+    for (name, value) in python_variable(settings.get(&PYTHON)) {
+        rlm_core::env::set(&mut variables, name, value);
+    }
+    let config = SessionConfig { env: variables, ..SessionConfig::new(&worker, environment.temp_dir()) };
+    let begun = Instant::now();
+    let mut session = Session::start(config).await.map_err(|error| with_causes(&error))?;
+    let took = begun.elapsed();
+    let info = session.info().await.map_err(|error| with_causes(&error))?;
+    session.close().await.map_err(|error| with_causes(&error))?;
+    let (milliseconds, worker) = (took.as_secs_f64() * 1e3, worker.display());
+    Ok(format!("{}, ready in {milliseconds:.0} ms, by {worker}", info.version))
+}
+
+fn file(settings: &Settings) -> String {
+    let file = settings.file().map_or("no file".to_owned(), |file| file.display().to_string());
+    format!("{file}; `rlm config` shows all")
+}
+
+/// Asks the root model's server for its models.
+async fn model(settings: &Settings, environment: &Environment) -> Found {
+    let (model, models) = root_models(settings, environment).map_err(|error| error.to_string())?;
+    let place = format!("{model}, from {}; {}", settings.place(&MODEL), settings.place(&BASE_URL));
+    let listed = models.list().await.map_err(|error| format!("{place}: {error}"))?;
+    let number = counted(listed.len() as u64, "model");
+    if listed.contains(&model) {
+        return Ok(format!("{place}: the server answers, and lists it among {number}"));
+    }
+    let nearest = crate::usage::nearest(&model, listed.iter().map(String::as_str));
+    let meant = nearest.map_or(String::new(), |nearest| format!(": is {nearest} meant?"));
+    Err(format!("{place}: the server lists {number}, but not this one{meant}"))
+}

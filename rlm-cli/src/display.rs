@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::view::visible;
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
 use rlm_env::ReplLanguage;
@@ -80,10 +81,10 @@ impl Display {
 
     /// Prints a line.
     pub(crate) fn line(&self, style: Style, text: impl fmt::Display) {
-        let sequence = style.sequence();
+        let (sequence, text) = (style.sequence(), visible(&text.to_string()));
         (self.print)(&match self.has_colours && !sequence.is_empty() {
             true => format!("{sequence}{text}\x1b[0m"),
-            false => text.to_string(),
+            false => text,
         });
     }
 

@@ -5,9 +5,11 @@
 //! | `ID.jsonl` | the trajectory |
 //! | `ID.json` | a [`Run`], once it has ended |
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use chrono::{DateTime, Local};
+use rlm_core::ids::is_rollout_id;
 use rlm_core::text::{counted, cut, one_line};
 use rlm_env::rollout::Metrics;
 use rlm_env::trajectory::Writer;
@@ -27,6 +30,9 @@ use crate::usage::Usage;
 
 /// Most bytes of all records together.
 const MAX_BYTES: u64 = 1 << 30;
+
+/// A run that has written nothing for so long was killed.
+const LONGEST_SILENCE: Duration = Duration::from_hours(24);
 
 /// Characters of a question in the list.
 const QUESTION_CHARS: usize = 60;
@@ -56,6 +62,12 @@ pub(crate) struct Record {
     dir: PathBuf,
 }
 
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
 impl Runs {
     /// `$XDG_STATE_HOME/rlm/runs`, by default under `~/.local/state`; None without a home.
     pub(crate) fn of(environment: &Environment) -> Option<Self> {
@@ -66,10 +78,10 @@ impl Runs {
     pub(crate) fn record(&self, id: &str, most: usize) -> io::Result<Record> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let (mut bytes, mut kept) = (0_u64, 1);
-        for (held, _, size) in self.newest_first()? {
-            (bytes, kept) = (bytes.saturating_add(size), kept + 1);
-            if kept > most || bytes > MAX_BYTES {
-                self.remove(&held);
+        for held in self.newest_first()? {
+            (bytes, kept) = (bytes.saturating_add(held.bytes), kept + 1);
+            if (kept > most || bytes > MAX_BYTES) && held.may_go() {
+                self.remove(&held.id);
             }
         }
         // An id that is given again stands for the later run.
@@ -92,24 +104,56 @@ impl Runs {
 
     /// The latest run.
     pub(crate) fn latest(&self) -> Result<PathBuf, Usage> {
-        let newest = self.newest_first().ok().and_then(|runs| runs.into_iter().next());
-        newest.map(|(id, ..)| self.trajectory(&id)).ok_or_else(|| {
+        let runs = self.newest_first().unwrap_or_default();
+        let newest = runs.into_iter().find(|run| run.bytes > 0);
+        newest.map(|run| self.trajectory(&run.id)).ok_or_else(|| {
             Usage::new(format!("no run is recorded in {}: give the file of a trajectory", self.0.display()))
         })
     }
 
-    /// Ids, times and sizes of all trajectories.
-    fn newest_first(&self) -> io::Result<Vec<(String, SystemTime, u64)>> {
-        let mut runs = Vec::new();
+    /// All records. Files that are none of ours are left out.
+    fn newest_first(&self) -> io::Result<Vec<Held>> {
+        let mut runs = BTreeMap::<String, Held>::new();
         for entry in fs::read_dir(&self.0)? {
             let entry = entry?;
             let name = entry.file_name();
-            let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) else { continue };
+            let Some((id, suffix)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
             let Ok(metadata) = entry.metadata() else { continue };
-            runs.push((id.to_owned(), metadata.modified().unwrap_or(UNIX_EPOCH), metadata.len()));
+            if !(is_rollout_id(id) && matches!(suffix, "jsonl" | "json") && metadata.is_file()) {
+                continue;
+            }
+            let run = runs.entry(id.to_owned()).or_insert_with(|| Held::new(id));
+            run.time = metadata.modified().unwrap_or(UNIX_EPOCH).max(run.time);
+            match suffix {
+                "jsonl" => run.bytes = metadata.blocks() * 512,
+                _ => run.has_ended = true,
+            }
         }
-        runs.sort_by(|one, other| (other.1, &other.0).cmp(&(one.1, &one.0)));
+        let mut runs: Vec<_> = runs.into_values().collect();
+        runs.sort_by(|one, other| (other.time, &other.id).cmp(&(one.time, &one.id)));
         Ok(runs)
+    }
+}
+
+/// The files of a run.
+#[derive(Debug)]
+struct Held {
+    id: String,
+    /// Of the latest change.
+    time: SystemTime,
+    /// Of the trajectory; 0 if there is none.
+    bytes: u64,
+    has_ended: bool,
+}
+
+impl Held {
+    fn new(id: &str) -> Self {
+        Self { id: id.to_owned(), time: UNIX_EPOCH, bytes: 0, has_ended: false }
+    }
+
+    /// True unless the run may still be running.
+    fn may_go(&self) -> bool {
+        self.has_ended || self.time.elapsed().is_ok_and(|age| age > LONGEST_SILENCE)
     }
 }
 
@@ -145,7 +189,7 @@ pub(crate) fn list(environment: &Environment) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         all => all.with_context(|| format!("cannot read {}", runs.0.display()))?,
     };
-    for (id, time, _) in all {
+    for Held { id, time, .. } in all {
         let run = fs::read(runs.0.join(format!("{id}.json"))).ok();
         let run: Option<Run> = run.and_then(|text| serde_json::from_slice(&text).ok());
         let time = DateTime::<Local>::from(time).format("%Y-%m-%d %H:%M");
@@ -183,6 +227,9 @@ pub(crate) fn file_or_run(given: Option<&Path>, environment: &Environment) -> an
         })?;
         return Ok(runs.latest()?);
     };
-    let of_run = given.to_str().zip(runs).map(|(id, runs)| runs.trajectory(id));
-    Ok(of_run.filter(|of_run| !given.exists() && of_run.exists()).unwrap_or_else(|| given.to_owned()))
+    let id = given.to_str().filter(|id| is_rollout_id(id) && !given.exists() && *id != "-");
+    let Some(id) = id else { return Ok(given.to_owned()) };
+    let of_run = runs.map(|runs| runs.trajectory(id)).filter(|of_run| of_run.is_file());
+    of_run
+        .with_context(|| format!("{id}: there is no such file, and no run of this id: `rlm runs` lists them"))
 }

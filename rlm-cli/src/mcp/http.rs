@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONNECTION};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use rlm_core::env::MCP_TOKEN;
@@ -69,8 +69,13 @@ impl Listen {
 
 async fn check_token(State(secret): State<Secret>, request: Request, next: Next) -> Response {
     let presented = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-    match presented.and_then(|value| value.strip_prefix(b"Bearer ")) {
+    let mut response = match presented.and_then(|value| value.strip_prefix(b"Bearer ")) {
         Some(token) if secret.is(token) => next.run(request).await,
         _ => (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response(),
+    };
+    if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        // The body was not read, so the connection ends: a client must not send its next request there.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    response
 }

@@ -36,6 +36,7 @@ use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC
 use crate::environment::Environment;
 use crate::runs::{Record, Runs};
 use crate::usage::Usage;
+use crate::view::visible;
 use crate::warnings::Warnings;
 use crate::{batch, tell};
 
@@ -98,8 +99,9 @@ pub(crate) fn run(
 /// Begins the record of a run. Without one, the run goes on.
 fn record(id: &str, settings: &Settings, environment: &Environment) -> Option<Record> {
     let most = usize::try_from(settings.value(&MAX_RECORDED_RUNS)).ok().filter(|most| *most > 0)?;
-    let begun = Runs::of(environment)?.record(id, most);
-    begun.map_err(|error| tell(format_args!("rlm: the run is not recorded: {error}"))).ok()
+    let runs = Runs::of(environment)?;
+    let not_recorded = |error| tell(format_args!("rlm: the run is not recorded in {runs}: {error}"));
+    runs.record(id, most).map_err(not_recorded).ok()
 }
 
 /// Completes once the host process has ended, or nobody reads the events.
@@ -324,6 +326,9 @@ fn print(result: &RolloutResult, json: bool) -> anyhow::Result<()> {
     };
     if !text.ends_with('\n') {
         text.push('\n');
+    }
+    if std::io::stdout().is_terminal() && !json {
+        text = visible(&text);
     }
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to standard output")

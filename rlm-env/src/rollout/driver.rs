@@ -45,11 +45,11 @@ const FULL_PERCENT: u128 = 92;
 /// Turns that stay when the conversation must be cut down for the last turn.
 const TURNS_AT_THE_END: usize = 2;
 
-/// Bounds on the tokens that a completion is expected to have: the second is expected if the model's are long.
-const EXPECTED_TOKENS: (u64, u64) = (2 * LEAST_COMPLETION, 2048);
+/// Most tokens that a completion is expected to have.
+const MOST_EXPECTED: u64 = 2048;
 
 /// Tokens of a short output and a notice, by which a conversation grows until its last turn.
-const LAST_TURN_GROWTH: u64 = 512;
+const LAST_TURN_GROWTH: u64 = 256;
 
 /// Turns that a budget should have room for: what a too small one is compared with.
 const FEW_TURNS: u64 = 4;
@@ -214,7 +214,13 @@ impl RolloutDriver<'_> {
             return Some(StopReason::ContextFull.into());
         }
         let error = self.reserve_last_turn().err()?;
-        Some(Stop { reason: StopReason::BudgetExhausted, error: Some(error.to_string()) })
+        if self.conversation.turn() == 0 {
+            // A model that has seen nothing could not answer. What is left afterwards may do for a last turn.
+            self.registered.ledger.set_reserve(None);
+            return None;
+        }
+        let error = format!("{error} besides a last turn");
+        Some(Stop { reason: StopReason::BudgetExhausted, error: Some(error) })
     }
 
     /// Runs one more turn, which a notice announces to the model as its last.
@@ -351,8 +357,8 @@ impl RolloutDriver<'_> {
 
     /// Tokens that the next completion is expected to have: no more than twice as many as the longest one so far.
     fn expected_tokens(&self) -> u64 {
-        let (least, most) = EXPECTED_TOKENS;
-        let expected = self.progress.longest_completion.saturating_mul(2).clamp(least, most);
+        let twice = self.progress.longest_completion.saturating_mul(2);
+        let expected = twice.clamp(LEAST_COMPLETION, MOST_EXPECTED);
         self.config.limits.max_completion_tokens.map_or(expected, |limit| limit.min(expected))
     }
 

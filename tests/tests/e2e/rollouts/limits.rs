@@ -258,6 +258,19 @@ async fn a_rollout_that_needs_half_of_its_budget_finishes_and_none_overspends() 
 }
 
 #[tokio::test]
+async fn a_short_rollout_may_use_most_of_its_budget() {
+    for tokens in [4500, 5400, 9000] {
+        let rules = [bash("echo one").usage(1300, 40), answer("all").usage(1400, 40)];
+        let stage = Stage::new(rules).await;
+        let (mut config, seen) = stage.rollout("one");
+        config.limits.budget.tokens = Some(tokens);
+        let result = stage.run(config).await;
+        assert_eq!(result.answer.as_deref(), Some("all"), "{tokens}: {result:?}\n{:?}", seen.notices());
+        stage.end().await;
+    }
+}
+
+#[tokio::test]
 async fn a_completion_is_bounded_by_what_is_left() {
     let stage = Stage::new(three_turns()).await;
     let (mut config, _) = stage.rollout("one");
@@ -267,6 +280,6 @@ async fn a_completion_is_bounded_by_what_is_left() {
     // All but what the last turn may need; then all but that and the first completion.
     let bounds: Vec<_> =
         stage.root_requests().iter().map(|body| body["max_tokens"].as_u64().unwrap()).collect();
-    assert_eq!(bounds, [2000 - 512, 2000 - 100 - 512, 2000 - 250 - 20 - 512]);
+    assert_eq!(bounds, [2000 - 256, 2000 - 100 - 256, 2000 - 250 - 20 - 300]);
     stage.end().await;
 }

@@ -33,11 +33,12 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
 
 /// A rollout with a failed call, two sub-calls, a long output, and text beside the code.
 fn eventful() -> ScriptedModel {
-    let mut says = calling("call_bash_repl", "cat missing; llm_batch 'judge a' 'judge b'");
-    says["content"] = "First I look at \u{1b}]0;title\u{7}the files.".into();
+    let says = "First I look at \u{1b}]0;title\u{7}the files.";
+    let mut message = calling("call_bash_repl", "cat missing; llm_batch 'judge a' 'judge b'");
+    message["content"] = says.into();
     ScriptedModel::start([
-        Rule::on("judge").reply("yes").usage(10, 2),
-        Rule::any().message(says).usage(1000, 234).once(),
+        Rule::on("judge").reply("yes \u{1b}]0;title\u{7}\u{9b}2J").usage(10, 2),
+        Rule::any().message(message).usage(1000, 234).once(),
         bash("seq 100; false").usage(1500, 20).once(),
         answering("42").usage(1600, 20),
     ])
@@ -76,7 +77,7 @@ fn a_rollout_can_be_watched() {
     let place = Place::new();
     for (variables, has_colours) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
         let model = eventful();
-        let mut command = asking(&place, &model, &["run", "How many?"]);
+        let mut command = asking(&place, &model, &["run", "How many?\u{1b}]0;title\u{7}"]);
         command.envs(variables.iter().copied()).stdout(std::process::Stdio::piped());
         let (child, mut terminal) = at_terminal(command);
         let (seen, _) = read_until(&mut terminal, "");
@@ -87,7 +88,7 @@ fn a_rollout_can_be_watched() {
             &["turn 3", "rlm: 3 turns · 3 calls · 2 sub-calls · 4,398 tokens · ", " s · rlm view run-"],
         );
         assert_eq!(seen.contains("\u{1b}[36m"), has_colours, "{seen}");
-        assert!(!seen.contains("\u{1b}]0;"), "{seen}");
+        assert!(!seen.contains("\u{1b}]0;") && !seen.contains('\u{7}') && !seen.contains('\u{9b}'), "{seen}");
         drop(model.finish());
     }
     place.assert_nothing_left();

@@ -98,6 +98,34 @@ fn records_are_bounded_and_can_be_left_out() {
 }
 
 #[test]
+fn a_running_run_keeps_its_record_and_others_leave_nothing() {
+    let place = Place::new();
+    let gate = rlm_tests::scripted_model::Gate::shut();
+    let slow = ScriptedModel::start([answering("42").after(&gate)]);
+    let running = asking(&place, &slow, &["run", "--id", "long", "Why?"]).spawn().unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(slow.wait_for_requests(1));
+    let runs = place.path("home").join(".local/state/rlm/runs");
+    // Not ours, and the rest of a record.
+    let others = ["notes.txt", "a b.jsonl", "pipe.jsonl", "rest.json"].map(|name| runs.join(name));
+    fs::write(&others[0], "mine").unwrap();
+    fs::write(&others[1], "mine").unwrap();
+    nix::unistd::mkfifo(&others[2], nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::write(&others[3], "{}").unwrap();
+    for id in ["a", "b", "c"] {
+        run(&place, &["--max-recorded-runs", "1", "--id", id, "Why?"]);
+    }
+    assert!(viewed(&place, &["long"]).contains("Why?") && viewed(&place, &[]).contains("rollout c "));
+    gate.open();
+    assert_eq!(text(&running.wait_with_output().unwrap().stdout), "42\n");
+    assert!(others[..3].iter().all(|file| file.exists()) && !others[3].exists());
+    let ids: Vec<_> = listed(&place).iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(ids, ["long", "c"]);
+    let output = place.rlm(&["view", "nothing"]).output().unwrap();
+    let words = "rlm: nothing: there is no such file, and no run of this id: `rlm runs` lists them\n";
+    assert_eq!(shown(&output), ("", words, Some(3)));
+}
+
+#[test]
 fn a_run_that_cannot_be_recorded_goes_on() {
     let place = Place::new();
     fs::write(place.path("home").join(".local"), "a file").unwrap();
@@ -105,7 +133,10 @@ fn a_run_that_cannot_be_recorded_goes_on() {
     let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
     let (answer, words, status) = shown(&output);
     assert_eq!((answer, status), ("42\n", Some(0)));
-    assert!(words.starts_with("rlm: the run is not recorded: "), "{words}");
+    assert!(
+        words.starts_with("rlm: the run is not recorded in /") && words.contains("/.local/state/rlm/runs: "),
+        "{words}"
+    );
     let output = place.rlm(&["view"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("no run is recorded in "), "{output:?}");

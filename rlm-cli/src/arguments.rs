@@ -280,7 +280,7 @@ pub(crate) struct RunOptions {
     /// Print everything that happens as JSON lines: the entries of the trajectory, and a line for each result.
     #[arg(long, conflicts_with = "json")]
     pub(crate) events: bool,
-    /// What standard error shows while it runs [default: full at a terminal, otherwise none].
+    /// How much to show on standard error [default: full at a terminal, otherwise none].
     #[arg(long, value_name = "HOW", value_enum)]
     pub(crate) progress: Option<ProgressLevel>,
     /// Show no progress: `--progress none`.
@@ -298,7 +298,7 @@ pub(crate) struct RunOptions {
     pub(crate) settings: Flags,
 }
 
-/// How much of a running rollout is shown.
+/// Levels of progress on standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressLevel {
     /// Everything as it happens: what the model says, its code, the output, sub-calls; of a batch, its line.
@@ -485,7 +485,7 @@ pub(crate) struct McpOptions {
     /// present the token in RLM_MCP_TOKEN.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
-    /// The model that `ask_directory` asks; without --model and --base-url there is no such tool.
+    /// Settings of `ask_directory`, which is offered if the model and its base URL are set.
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
 }

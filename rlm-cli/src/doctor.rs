@@ -16,7 +16,7 @@ use crate::environment::Environment;
 use crate::run::{python_variable, root_models};
 use crate::{view, worker};
 
-/// What was found of one thing, or what is wrong with it.
+/// The result of one check: what was found, or an error.
 type Found = Result<String, String>;
 
 pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {

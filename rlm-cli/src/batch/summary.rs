@@ -78,7 +78,7 @@ impl Summary {
         )
     }
 
-    /// What rollouts took: the median, nine in ten, and the most.
+    /// A table of turns, tokens, seconds and cost of a rollout: the median, the 90th percentile and the maximum.
     fn table(&self) -> String {
         if self.rollouts.len() < LEAST_FOR_TABLE {
             return String::new();

@@ -254,10 +254,11 @@ async fn one(
     let Some(result) = result else {
         return Ok(ExitCode::from(ended_by.unwrap_or(crate::ENVIRONMENT_ERROR)));
     };
+    let time = began.elapsed();
     let recorded = record.as_ref().map(|record| record.id.clone());
     if let Some(record) = record {
         let answered = u64::from(result.stop_reason == StopReason::Answered);
-        record.end(&result.question, std::slice::from_ref(&result.metrics), answered, began.elapsed());
+        record.end(&result.question, std::slice::from_ref(&result.metrics), answered, time);
     }
     let printed = match &output {
         Output::Events(events) => {
@@ -278,7 +279,7 @@ async fn one(
     }
     if let Some(progress) = progress {
         let recorded = recorded.map_or(String::new(), |id| format!(" · rlm view {id}"));
-        tell(format_args!("rlm: {}{recorded}", progress.summary()));
+        tell(format_args!("rlm: {}{recorded}", progress.summary(time)));
     }
     printed?;
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))

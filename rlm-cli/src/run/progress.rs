@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
@@ -119,7 +119,6 @@ pub(super) struct Progress {
     state: Mutex<State>,
     /// Shows everything above the bar.
     display: Option<Display>,
-    began: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -162,12 +161,12 @@ impl Progress {
                 above.suspend(|| _ = writeln!(std::io::stderr(), "{line}"));
             })
         });
-        Some(Self { bar, max_turns, state: Mutex::default(), display, began: Instant::now() })
+        Some(Self { bar, max_turns, state: Mutex::default(), display })
     }
 
     /// What the rollout came to, in one line.
-    pub(super) fn summary(&self) -> String {
-        format!("{} · {:.1} s", self.state().tally.words(), self.began.elapsed().as_secs_f64())
+    pub(super) fn summary(&self, time: Duration) -> String {
+        format!("{} · {:.1} s", self.state().tally.words(), time.as_secs_f64())
     }
 
     /// Says something above the bar.

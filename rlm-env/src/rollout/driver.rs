@@ -12,8 +12,8 @@ use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Response};
 use rlm_core::text::grouped;
 use rlm_rootd::{
-    ChatReply, ChatRequest, ChatTools, Estimate, Exhausted, LEAST_COMPLETION, ModelError, ModelErrorKind,
-    RootModel, Usage, message_text,
+    Budget, ChatReply, ChatRequest, ChatTools, Estimate, Exhausted, LEAST_COMPLETION, ModelError,
+    ModelErrorKind, RootModel, Usage, message_text,
 };
 use serde_json::{Value as Json, json};
 
@@ -343,16 +343,22 @@ impl RolloutDriver<'_> {
     /// The budget has no room for a turn before it.
     fn reserve_last_turn(&self) -> Result<(), Exhausted> {
         let tokens = self.expected_tokens();
-        let Some(turn) = self.model.estimate(self.request(Some(tokens))) else { return Ok(()) };
+        let Some(turn) = self.estimate(tokens) else { return Ok(()) };
         let prompt_tokens = turn.prompt_tokens + tokens + LAST_TURN_GROWTH;
         self.registered.ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
         self.registered.ledger.check(&turn)
     }
 
-    /// Checks that the budget has room for a turn with so long a completion.
+    /// Checks that the budget has room for a turn with a completion of this many tokens.
     fn check_turn(&self, completion_tokens: u64) -> Result<(), Exhausted> {
-        let turn = self.model.estimate(self.request(Some(completion_tokens)));
-        turn.map_or(Ok(()), |turn| self.registered.ledger.check(&turn))
+        self.estimate(completion_tokens).map_or(Ok(()), |turn| self.registered.ledger.check(&turn))
+    }
+
+    /// The most that a turn with such a completion may cost. None without a budget: it would take a look at the whole
+    /// conversation for nothing.
+    fn estimate(&self, completion_tokens: u64) -> Option<Estimate> {
+        let has_budget = self.config.limits.budget != Budget::default();
+        has_budget.then(|| self.model.estimate(self.request(Some(completion_tokens)))).flatten()
     }
 
     /// Tokens that the next completion is expected to have: no more than twice as many as the longest one so far.
@@ -368,7 +374,7 @@ impl RolloutDriver<'_> {
             return Ok(());
         };
         let mut error = format!("the budget is too small to begin with: {exhausted}");
-        if let Some(turn) = self.model.estimate(self.request(Some(self.expected_tokens()))) {
+        if let Some(turn) = self.estimate(self.expected_tokens()) {
             let turn = self.registered.ledger.amounts(&turn);
             let tokens = format!("{} tokens", grouped(turn.tokens.saturating_mul(FEW_TURNS)));
             let cost = turn.cost_usd.map(|cost| format!(", or {:.2} USD", cost * FEW_TURNS as f64));

@@ -307,7 +307,7 @@ def test_the_example_of_the_documentation_is_read() -> None:
 
 
 def test_lines_that_are_no_events_are_named(tmp_path: Path) -> None:
-    line = EXAMPLE.read_text().splitlines()[3]
+    line = EXAMPLE.read_text().splitlines()[4]
     assert isinstance(rlm_env.read_event(line), ModelCall)
     assert rlm_env.read_event(line.replace('"model_call"', '"of_tomorrow"')) is None
     assert isinstance(rlm_env.read_event(line.replace('"turn"', '"colour": 3, "turn"')), ModelCall)
@@ -374,6 +374,6 @@ def test_a_rollout_may_run_in_a_loop_of_another_thread() -> None:
 
 
 def test_a_number_without_a_float_is_no_event() -> None:
-    line = EXAMPLE.read_text().splitlines()[3].replace('"time":1790000001.2', '"time":1' + "0" * 400)
+    line = EXAMPLE.read_text().splitlines()[4].replace('"time":1790000001.2', '"time":1' + "0" * 400)
     with pytest.raises(ProtocolError, match="`model_call.time` must be float"):
         rlm_env.read_event(line)

@@ -150,6 +150,10 @@ impl Sink for Display {
                 let text = message.message["content"].as_str().unwrap_or_default();
                 self.block(Style::Faint, "  ", text);
             }
+            Event::ModelRetry(retry) => {
+                let (error, wait) = (&retry.error, retry.wait_seconds);
+                self.block(Style::Faint, "  ", &format!("{error}; asking again in {wait:.1} s"));
+            }
             Event::ModelCall(call) => {
                 if let Some(error) = &call.error {
                     self.block(Style::Bad, "  ", error);

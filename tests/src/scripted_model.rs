@@ -80,6 +80,7 @@ pub struct Rule {
     headers: Vec<(String, String)>,
     usage: Option<(u64, u64)>,
     answer: Answer,
+    in_pieces: bool,
     delivery: Delivery,
 }
 
@@ -115,6 +116,7 @@ impl Rule {
             headers: Vec::new(),
             usage: Some((10, 5)),
             answer: Answer::Echo,
+            in_pieces: false,
             delivery: Delivery::Whole,
         }
     }
@@ -200,6 +202,12 @@ impl Rule {
     #[must_use]
     pub fn hang_up(self) -> Self {
         Self { answer: Answer::HangUp, ..self }
+    }
+
+    /// Streams the answer in small pieces where the request asks for that.
+    #[must_use]
+    pub fn in_pieces(self) -> Self {
+        Self { in_pieces: true, ..self }
     }
 
     /// Sends the answer byte by byte, with a pause before each.
@@ -395,6 +403,7 @@ impl Script {
         body: &Bytes,
     ) -> (Option<Rule>, String, Running) {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let streams = body["stream"] == true;
         let last = body["messages"].as_array().and_then(|messages| messages.last());
         let prompt = last.and_then(|last| last["content"].as_str()).unwrap_or_default().to_owned();
         let mut rules = self.rules();
@@ -405,7 +414,7 @@ impl Script {
         });
         let rule = rule.map(|rule| {
             rule.left = rule.left.map(|left| left - 1);
-            rule.clone()
+            Rule { in_pieces: rule.in_pieces && streams, ..rule.clone() }
         });
         drop(rules);
         let mut log = self.log();
@@ -500,7 +509,55 @@ async fn answer(
             "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt.saturating_add(completion),
         });
     }
-    deliver(rule.status, &rule.headers, body.to_string(), rule.delivery, running)
+    let (mut headers, mut text) = (rule.headers, body.to_string());
+    if rule.in_pieces {
+        headers.push(("content-type".to_owned(), "text/event-stream".to_owned()));
+        text = events(&body);
+    }
+    deliver(rule.status, &headers, text, rule.delivery, running)
+}
+
+/// The events of a reply that is streamed: a role, pieces of its texts, the end, the usage.
+fn events(body: &Value) -> String {
+    let (choice, id) = (&body["choices"][0], &body["id"]);
+    let piece = |delta: Value, reason: &Value| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": reason});
+        json!({"id": id, "object": "chat.completion.chunk", "model": body["model"], "choices": [choice]})
+    };
+    let mut pieces = vec![piece(json!({"role": "assistant", "content": ""}), &Value::Null)];
+    let mut delta = |delta: Value| pieces.push(piece(delta, &Value::Null));
+    for (name, value) in choice["message"].as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("role", _) => {}
+            ("tool_calls", Value::Array(calls)) => {
+                for (index, call) in calls.iter().enumerate() {
+                    let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+                    let mut begun = call.clone();
+                    begun["index"] = index.into();
+                    begun["function"]["arguments"] = "".into();
+                    delta(json!({"tool_calls": [begun]}));
+                    for part in parts(arguments) {
+                        let more = json!({"index": index, "function": {"arguments": part}});
+                        delta(json!({"tool_calls": [more]}));
+                    }
+                }
+            }
+            (name, Value::String(text)) => parts(text).for_each(|part| delta(json!({name: part}))),
+            (name, value) => delta(json!({name: value})),
+        }
+    }
+    pieces.push(piece(json!({}), &choice["finish_reason"]));
+    if let Some(usage) = body.get("usage") {
+        pieces.push(json!({"id": id, "choices": [], "usage": usage}));
+    }
+    let events: String = pieces.iter().map(|piece| format!("data: {piece}\n\n")).collect();
+    format!(": a comment\n\n{events}data: [DONE]\n\n")
+}
+
+/// A text in parts of a few characters.
+fn parts(text: &str) -> impl Iterator<Item = String> {
+    let letters: Vec<char> = text.chars().collect();
+    letters.chunks(5).map(String::from_iter).collect::<Vec<_>>().into_iter()
 }
 
 fn deliver(
@@ -542,7 +599,10 @@ fn deliver(
 }
 
 fn respond(status: StatusCode, headers: &[(String, String)], body: Body) -> Response<Body> {
-    let mut response = Response::builder().status(status).header("content-type", "application/json");
+    let mut response = Response::builder().status(status);
+    if !headers.iter().any(|(name, _)| name == "content-type") {
+        response = response.header("content-type", "application/json");
+    }
     for (name, value) in headers {
         response = response.header(name, value);
     }

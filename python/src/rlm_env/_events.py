@@ -67,6 +67,18 @@ class Message:
 
 
 @dataclass(frozen=True)
+class ModelRetry:
+    """A request to the root model has failed, and is sent again."""
+
+    rollout: str
+    time: float
+    turn: int
+    error: str
+    wait_seconds: float
+    """Seconds until the next attempt."""
+
+
+@dataclass(frozen=True)
 class ModelCall:
     """The end of a request to the root model."""
 
@@ -192,11 +204,12 @@ class Result:
     result: RolloutResult
 
 
-Event = Union[RolloutStarted, Message, ModelCall, CallStarted, CallEnded, SubCall, RolloutEnded, Result]
+Event = Union[RolloutStarted, Message, ModelRetry, ModelCall, CallStarted, CallEnded, SubCall, RolloutEnded, Result]
 
 _CLASSES: dict[str, type[Event]] = {
     "rollout_started": RolloutStarted,
     "message": Message,
+    "model_retry": ModelRetry,
     "model_call": ModelCall,
     "call_started": CallStarted,
     "call_ended": CallEnded,

@@ -36,10 +36,12 @@ class Settings(TypedDict, total=False):
     config: Path
     base_url: str
     api_key_env: str
+    headers: Mapping[str, str]
     sampling: Mapping[str, Any]
     tool_calls: bool
     sub_base_url: str
     sub_api_key_env: str
+    sub_headers: Mapping[str, str]
     sub_sampling: Mapping[str, Any]
     language: Literal["bash", "python"]
     python: Path
@@ -58,6 +60,7 @@ class Settings(TypedDict, total=False):
     max_context_bytes: int | str
     sub_parallelism: int
     server_parallelism: int
+    stream: bool
     request_timeout: float | str
     max_retries: int
     verbosity: Literal["light", "medium", "heavy"]

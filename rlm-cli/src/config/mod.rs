@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 pub(crate) use self::flags::{Flags, ToolFlags};
-pub(crate) use self::setting::{AnySetting, Setting, seconds};
+pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds};
 pub(crate) use self::show::{run, without_credentials};
-use self::table::{ALL, API_KEY_ENV, BASE_URL, SUB_API_KEY_ENV, SUB_BASE_URL};
+use self::table::{ALL, API_KEY_ENV, BASE_URL, HEADERS, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS};
 use crate::environment::Environment;
 use crate::usage::Usage;
 
@@ -133,12 +133,19 @@ impl Settings {
 
     /// The same for the sub-LLMs' server. A server of its own never gets the root model's key by default.
     pub(crate) fn sub_key<'a>(&self, environment: &'a Environment) -> Result<KeySource<'a>, Usage> {
-        let is_same_server =
-            self.get(&SUB_BASE_URL).is_none_or(|sub_base_url| Some(sub_base_url) == self.get(&BASE_URL));
-        if is_same_server && self.get(&SUB_API_KEY_ENV).is_none() {
+        if self.has_one_server() && self.get(&SUB_API_KEY_ENV).is_none() {
             return self.key(environment);
         }
         self.key_source(&SUB_API_KEY_ENV, &SUB_KEY_VARIABLES, environment)
+    }
+
+    /// The setting with the headers for the sub-LLMs' server.
+    pub(crate) fn sub_headers(&self) -> &'static Setting<Fields> {
+        if self.has_one_server() && self.get(&SUB_HEADERS).is_none() { &HEADERS } else { &SUB_HEADERS }
+    }
+
+    fn has_one_server(&self) -> bool {
+        self.get(&SUB_BASE_URL).is_none_or(|sub_base_url| Some(sub_base_url) == self.get(&BASE_URL))
     }
 
     fn key_source<'a>(

@@ -232,6 +232,16 @@ pub(super) fn fields(text: &str) -> Result<Fields, String> {
         .map_err(|error| format!("expected a JSON object such as {{\"temperature\": 0.2}}: {error}"))
 }
 
+/// A JSON object of texts.
+pub(super) fn headers(text: &str) -> Result<Fields, String> {
+    let headers: Fields = serde_json::from_str(text)
+        .map_err(|error| format!("expected a JSON object such as {{\"X-Title\": \"rlm\"}}: {error}"))?;
+    match headers.iter().find(|(_, value)| !value.is_string()) {
+        Some((name, value)) => Err(format!("expected a string for the header {name}, found {value}")),
+        None => Ok(headers),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,6 +283,13 @@ mod tests {
         for bad in ["0", "-1", "inf", "NaN", "$1"] {
             assert!(usd(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn headers_are_texts() {
+        assert_eq!(headers("{\"a\": \"b\"}").unwrap()["a"], "b");
+        assert_eq!(headers("{\"a\": 1}").unwrap_err(), "expected a string for the header a, found 1");
+        assert!(headers("a: b").unwrap_err().starts_with("expected a JSON object"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rlm_env::rollout::{Callbacks, Verbosity};
 
 use super::setting::{
     AnySetting, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
-    language, path, seconds, some_text, usd, verbosity, whole,
+    headers, language, path, seconds, some_text, usd, verbosity, whole,
 };
 
 /// A setting with a name, a form and a parser, and nothing else.
@@ -77,10 +77,35 @@ pub(crate) static SUB_API_KEY_ENV: Setting<String> = Setting {
     ..setting("sub_api_key_env", Form::Text, any_text)
 };
 
+/// Headers of requests to the root model's server.
+pub(crate) static HEADERS: Setting<Fields> = Setting {
+    value_name: "JSON",
+    help: "Further headers of each request; $NAME as a value is the variable NAME, so that a secret need not be in a file",
+    example: "{ api-key = \"$MY_API_KEY\" }",
+    ..setting("headers", Form::Table, headers)
+};
+
+/// Headers of requests to the sub-LLMs' server.
+pub(crate) static SUB_HEADERS: Setting<Fields> = Setting {
+    value_name: "JSON",
+    help: "The same for the model of `llm_batch`; by default those of `headers` if the server is the same",
+    example: "{ X-Title = \"rlm\" }",
+    ..setting("sub_headers", Form::Table, headers)
+};
+
+/// Whether replies are streamed.
+pub(crate) static STREAM: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Ask models for replies in pieces, so that a long one is not cut off; a server that cannot is asked for whole ones",
+    default: Some("true"),
+    ..setting("stream", Form::Flag, flag)
+};
+
 /// Time of a request.
 pub(crate) static REQUEST_TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
-    help: "Time limit of one request to a model; it is sent once more after that",
+    help: "Longest silence of a model's server in one request, and where replies are not streamed the time limit of the \
+           request; it is sent once more after that",
     default: Some("600"),
     ..setting("request_timeout", Form::Amount, seconds)
 };
@@ -339,15 +364,17 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 37] = [
+pub(crate) static ALL: [&dyn AnySetting; 40] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
+    &HEADERS,
     &SAMPLING,
     &TOOL_CALLS,
     &SUB_MODEL,
     &SUB_BASE_URL,
     &SUB_API_KEY_ENV,
+    &SUB_HEADERS,
     &SUB_SAMPLING,
     &LANGUAGE,
     &PYTHON,
@@ -367,6 +394,7 @@ pub(crate) static ALL: [&dyn AnySetting; 37] = [
     &MAX_CONTEXT_BYTES,
     &SUB_PARALLELISM,
     &SERVER_PARALLELISM,
+    &STREAM,
     &REQUEST_TIMEOUT,
     &MAX_RETRIES,
     &VERBOSITY,
@@ -380,17 +408,20 @@ pub(crate) static ALL: [&dyn AnySetting; 37] = [
 ];
 
 /// The settings for root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 15] = [
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 18] = [
     &TOOLS,
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
+    &HEADERS,
     &SUB_MODEL,
     &SUB_BASE_URL,
     &SUB_API_KEY_ENV,
+    &SUB_HEADERS,
     &SUB_SAMPLING,
     &SUB_PARALLELISM,
     &SERVER_PARALLELISM,
+    &STREAM,
     &REQUEST_TIMEOUT,
     &MAX_RETRIES,
     &PRICES,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
 use rlm_env::trajectory::Sink;
-use rlm_env::trajectory::{Entry, Event};
+use rlm_env::trajectory::{Entry, Event, ModelRetry};
 use rlm_env::{ReplLanguage, StopReason};
 
 use super::is_failure;
@@ -210,6 +210,7 @@ impl State {
                 "running".clone_into(&mut self.doing);
                 self.code = call.code.as_deref().map(last_lines).unwrap_or_default();
             }
+            Event::ModelRetry(retry) => self.doing = retry_words(retry),
             Event::RolloutEnded(_) => "ending".clone_into(&mut self.doing),
             Event::RolloutStarted(_) | Event::CallEnded(_) => {
                 "waiting for the model".clone_into(&mut self.doing);
@@ -219,18 +220,26 @@ impl State {
     }
 }
 
+/// A wait for the model's server.
+fn retry_words(retry: &ModelRetry) -> String {
+    format!("asking again in {:.1} s: {}", retry.wait_seconds, fitted(&retry.error))
+}
+
 /// The last lines of code, without control characters, cut to the width.
 fn last_lines(code: &str) -> Vec<String> {
     let mut lines = VecDeque::new();
     for line in code.lines().filter(|line| !line.trim().is_empty()) {
-        let line: String =
-            line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CODE_WIDTH).collect();
-        lines.push_back(format!("  {line}"));
+        lines.push_back(format!("  {}", fitted(line)));
         if lines.len() > CODE_LINES {
             lines.pop_front();
         }
     }
     lines.into()
+}
+
+/// A line without control characters, cut to the width.
+fn fitted(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CODE_WIDTH).collect()
 }
 
 /// Shows a batch: how many of its rollouts have ended, and counts of all.

@@ -15,15 +15,16 @@ use rlm_rootd::{
     Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, Retries,
     SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
 };
+use serde_json::Value as Json;
 
 use crate::config::table::{
-    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, KEEP,
-    LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
+    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, HEADERS,
+    KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
     MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
-    SERVER_PARALLELISM, SUB_BASE_URL, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT,
-    TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
+    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
-use crate::config::{KeySource, Settings, without_credentials};
+use crate::config::{Fields, KeySource, Setting, Settings, without_credentials};
 use crate::environment::Environment;
 use crate::usage::Usage;
 use crate::{tell, worker};
@@ -163,15 +164,13 @@ impl Servers {
         let base_url = settings.require(&BASE_URL, "the address of the model")?;
         let sub_model = settings.get(&SUB_MODEL).unwrap_or_else(|| model.clone());
         let sub_base_url = settings.get(&SUB_BASE_URL).unwrap_or_else(|| base_url.clone());
-        let (key, sub_key) = (settings.key(environment)?, settings.sub_key(environment)?);
-        let models = |base_url: &str, model: &str, key: &KeySource<'_>, flag: &str| {
-            models(settings, environment, base_url, model, key, flag)
-        };
-        let root = models(&base_url, &model, &key, "api-key-env")?;
+        let has_one_key = settings.key(environment)?.key() == settings.sub_key(environment)?.key();
+        let has_one_server = base_url == sub_base_url && has_one_key && settings.get(&SUB_HEADERS).is_none();
+        let root = models(settings, environment, &base_url, &model, Of::Root)?;
         // One server has one limit on parallel requests.
-        let sub = match base_url == sub_base_url && key.key() == sub_key.key() {
+        let sub = match has_one_server {
             true => root.clone(),
-            false => models(&sub_base_url, &sub_model, &sub_key, "sub-api-key-env")?,
+            false => models(settings, environment, &sub_base_url, &sub_model, Of::Sub)?,
         };
         Ok(Self { root, sub, sub_model })
     }
@@ -184,9 +183,15 @@ pub(crate) fn root_models(
 ) -> Result<(String, Arc<Models>), Usage> {
     let model = settings.require(&MODEL, "the model")?;
     let base_url = settings.require(&BASE_URL, "the address of the model")?;
-    let models =
-        models(settings, environment, &base_url, &model, &settings.key(environment)?, "api-key-env")?;
+    let models = models(settings, environment, &base_url, &model, Of::Root)?;
     Ok((model, models))
+}
+
+/// Whose server it is: that says which settings hold its key and headers.
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Root,
+    Sub,
 }
 
 /// A server of models.
@@ -195,12 +200,16 @@ fn models(
     environment: &Environment,
     base_url: &str,
     model: &str,
-    key: &KeySource<'_>,
-    flag: &str,
+    of: Of,
 ) -> Result<Arc<Models>, Usage> {
-    let key = check_key(key, base_url, flag)?;
+    let (key, flag, headers) = match of {
+        Of::Root => (settings.key(environment)?, "api-key-env", &HEADERS),
+        Of::Sub => (settings.sub_key(environment)?, "sub-api-key-env", settings.sub_headers()),
+    };
     let config = ModelsConfig {
-        key,
+        key: check_key(&key, base_url, flag)?,
+        headers: header_values(settings, headers, environment)?,
+        stream: settings.value(&STREAM),
         proxy: Proxy::of_variables(base_url, |name| environment.text(name).ok().flatten().map(str::to_owned)),
         parallelism: settings.value(&SERVER_PARALLELISM),
         timeout: settings.value(&REQUEST_TIMEOUT),
@@ -221,12 +230,7 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
     };
     let prices = prices(settings)?;
     let budget = budget(settings, &prices, [&model, &model])?;
-    let is_of_root = sub_url.is_none() || sub_url == root_url;
-    let (key, flag) = match is_of_root {
-        true => (settings.key(environment)?, "api-key-env"),
-        false => (settings.sub_key(environment)?, "sub-api-key-env"),
-    };
-    let models = models(settings, environment, &base_url, &model, &key, flag)?;
+    let models = models(settings, environment, &base_url, &model, Of::Sub)?;
     let ledger = Arc::new(Ledger::new(budget, prices));
     let prompt = SubLlmPrompt { boxed: false, has_tools: false }.render(&prompts(settings)?);
     let options = SubLlmOptions {
@@ -241,6 +245,27 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
     tools.push(Tool::new(LlmBatch::new(Arc::new(sub_llm)))?);
     tools.push(Tool::new(BudgetTool::new(ledger))?);
     Ok(tools)
+}
+
+/// The headers of a setting, with the values of the variables that it names.
+fn header_values(
+    settings: &Settings,
+    setting: &'static Setting<Fields>,
+    environment: &Environment,
+) -> Result<Vec<(String, Key)>, Usage> {
+    let headers = settings.get(setting).unwrap_or_default();
+    let value = |(name, value): (String, Json)| {
+        let text = value.as_str().unwrap_or_default();
+        let Some(variable) = text.strip_prefix('$') else { return Ok((name, Key::new(text))) };
+        match environment.text(variable)?.filter(|value| !value.is_empty()) {
+            Some(value) => Ok((name, Key::new(value))),
+            None => Err(Usage::new(format!(
+                "{}: the variable {variable}, which should hold the header {name}, is not set",
+                settings.place(setting)
+            ))),
+        }
+    };
+    headers.into_iter().map(value).collect()
 }
 
 /// The key for a server. A variable that is named must be set, and a server over `https` needs a key.

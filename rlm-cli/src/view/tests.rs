@@ -197,9 +197,9 @@ fn a_file_that_is_being_written_is_shown_as_far_as_it_goes() {
             format!("line {line} is cut off after 40 bytes: it is being written, or its writer was killed");
         assert_eq!(remarks, [remark]);
     }
-    let until_the_call: String = EXAMPLE.split_inclusive('\n').take(6).collect();
+    let until_the_call: String = EXAMPLE.split_inclusive('\n').take(7).collect();
     assert!(short_tree(&until_the_call).contains("│  call_bash_repl · no end\n"));
-    let until_the_reply: String = EXAMPLE.split_inclusive('\n').take(5).collect();
+    let until_the_reply: String = EXAMPLE.split_inclusive('\n').take(6).collect();
     assert!(short_tree(&until_the_reply).contains("│  call_bash_repl · not run\n"));
     assert!(whole.contains("│  call_bash_repl · 33 ms\n"));
 }

@@ -61,6 +61,13 @@ impl Conversation {
         self.push(kind, json!({"role": role, "content": text}));
     }
 
+    /// Replaces the system prompt, which comes first.
+    pub(super) fn begin_again(&mut self, system_prompt: &str) {
+        self.messages[0] = json!({"role": "system", "content": system_prompt});
+        let message = self.messages[0].clone();
+        self.tell(MessageKind::System, &message);
+    }
+
     /// Adds the output of a call.
     pub(super) fn output(&mut self, call_id: &str, is_tool_call: bool, text: &str) {
         if is_tool_call {

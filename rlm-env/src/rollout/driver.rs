@@ -13,7 +13,7 @@ use rlm_core::protocol::{Answer, Response};
 use rlm_core::text::grouped;
 use rlm_rootd::{
     Budget, ChatReply, ChatRequest, ChatTools, Estimate, Exhausted, LEAST_COMPLETION, ModelError,
-    ModelErrorKind, RootModel, Usage, message_text,
+    ModelErrorKind, RetryObserver, RootModel, Usage, message_text,
 };
 use serde_json::{Value as Json, json};
 
@@ -31,7 +31,7 @@ use crate::prompts::{
 use crate::render;
 use crate::session::{self, Session, SessionError};
 use crate::terms::{CallForm, StopReason};
-use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall};
+use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall, ModelRetry};
 use crate::workspace::Workspace;
 
 /// Consecutive replies without a call after which the rollout ends.
@@ -140,6 +140,10 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) tools: ChatTools,
     /// The tools of the model, in OpenAI's form.
     pub(super) definitions: Vec<Json>,
+    /// How the model calls the REPL.
+    pub(super) call_form: CallForm,
+    /// The system prompt for a model whose server refuses tools, until that is known.
+    pub(super) fenced_prompt: Option<String>,
     pub(super) progress: Progress,
 }
 
@@ -235,7 +239,7 @@ impl RolloutDriver<'_> {
             if reason == StopReason::ContextFull || self.check_turn(self.expected_tokens()).is_err() {
                 self.conversation.shorten(TURNS_AT_THE_END);
             }
-            let last = LastTurn { language: self.config.language, call_form: self.call_form(), reason };
+            let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };
             self.notice(&last.render(self.prompts)?);
             match self.ask().await? {
                 Ok(reply) => self.run_calls(reply).await?,
@@ -256,8 +260,18 @@ impl RolloutDriver<'_> {
     /// Asks the model. The inner error: a limit was reached, and a last turn may follow.
     async fn ask(&mut self) -> Step<Result<ParsedReply, Stop>> {
         self.check_control()?;
-        let request = self.request(self.config.limits.max_completion_tokens);
-        match self.complete(request, false).await? {
+        let limit = self.config.limits.max_completion_tokens;
+        let mut replied = self.complete(self.request(limit), false).await?;
+        let fenced_prompt = self.fenced_prompt.take();
+        if let (Err(ModelError { kind: ModelErrorKind::NoTools, .. }), Some(prompt)) =
+            (&replied, fenced_prompt)
+        {
+            self.definitions.clear();
+            self.call_form = CallForm::Fenced;
+            self.conversation.begin_again(&prompt);
+            replied = self.complete(self.request(limit), false).await?;
+        }
+        match replied {
             Ok(reply) => {
                 let longest = &mut self.progress.longest_completion;
                 *longest = reply.usage.completion_tokens.max(*longest);
@@ -274,8 +288,9 @@ impl RolloutDriver<'_> {
                     ModelErrorKind::TimedOut => StopReason::TimedOut,
                     _ => StopReason::ModelFailed,
                 };
+                let is_last = reason == StopReason::ModelFailed;
                 let stop = Stop { reason, error: Some(error.message) };
-                if error.kind == ModelErrorKind::Failed { Err(stop) } else { Ok(Err(stop)) }
+                if is_last { Err(stop) } else { Ok(Err(stop)) }
             }
         }
     }
@@ -292,10 +307,12 @@ impl RolloutDriver<'_> {
     /// Sends one request to the model and logs it.
     async fn complete(
         &self,
-        request: ChatRequest<'_>,
+        mut request: ChatRequest<'_>,
         is_summary: bool,
     ) -> Step<Result<ChatReply, ModelError>> {
         let started = Instant::now();
+        let observer = Attempts { log: &self.log, turn: self.conversation.turn() + 1 };
+        request.observer = Some(&observer);
         let asking = self.model.complete(request);
         let replied = tokio::select! {
             biased;
@@ -415,7 +432,7 @@ impl RolloutDriver<'_> {
         }
         let reminder = NoToolCall {
             language: self.config.language,
-            call_form: self.call_form(),
+            call_form: self.call_form,
             is_last_warning: self.progress.idle_turns + 1 >= MAX_IDLE_TURNS,
         };
         self.notice(&reminder.render(self.prompts)?);
@@ -622,9 +639,22 @@ impl RolloutDriver<'_> {
     fn notice(&mut self, text: &str) {
         self.conversation.say(MessageKind::Notice, "user", text);
     }
+}
 
-    fn call_form(&self) -> CallForm {
-        if self.config.tool_calls { CallForm::Tool } else { CallForm::Fenced }
+/// Logs the attempts of a request that failed.
+#[derive(Debug)]
+struct Attempts<'a> {
+    log: &'a Log,
+    turn: u32,
+}
+
+impl RetryObserver for Attempts<'_> {
+    fn retry(&self, error: &str, pause: Duration) {
+        self.log.add(Event::ModelRetry(ModelRetry {
+            turn: self.turn,
+            error: error.to_owned(),
+            wait_seconds: pause.as_secs_f64(),
+        }));
     }
 }
 

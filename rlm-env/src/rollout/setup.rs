@@ -143,8 +143,13 @@ impl<'a> Setup<'a> {
         let root_tools = self.root_tools(workspace)?;
         let registered = self.register(root_tools.clone())?;
         host.config.root_model.check(&config.sampling, &registered.ledger)?;
-        let definitions = self.definitions(&tools).map_err(|error| error.to_string())?;
-        let system_prompt = self.system_prompt(&root_tools, files).map_err(|error| error.to_string())?;
+        let takes_tools = config.tool_calls && host.config.root_model.takes_tools();
+        let call_form = if takes_tools { CallForm::Tool } else { CallForm::Fenced };
+        let definitions = self.definitions(&tools, call_form).map_err(|error| error.to_string())?;
+        let system_prompt =
+            |form| self.system_prompt(&root_tools, files, form).map_err(|error| error.to_string());
+        let fenced_prompt = takes_tools.then(|| system_prompt(CallForm::Fenced)).transpose()?;
+        let system_prompt = system_prompt(call_form)?;
         let session = SessionConfig {
             control_dir: Some(workspace.control_path().to_owned()),
             fs_metadata: files.to_json(),
@@ -176,6 +181,8 @@ impl<'a> Setup<'a> {
             callable: CallableTools::new(config.language, &config.standard_tools),
             tools,
             definitions,
+            call_form,
+            fenced_prompt,
             progress: Progress::default(),
         })
     }
@@ -263,8 +270,8 @@ impl<'a> Setup<'a> {
     }
 
     /// The tools of the root model, in OpenAI's form.
-    fn definitions(&self, tools: &ChatTools) -> Result<Vec<Json>, PromptError> {
-        if !self.config.tool_calls {
+    fn definitions(&self, tools: &ChatTools, call_form: CallForm) -> Result<Vec<Json>, PromptError> {
+        if call_form == CallForm::Fenced {
             return Ok(Vec::new());
         }
         let Limits { call_timeout, max_output_length, .. } = self.config.limits;
@@ -287,7 +294,12 @@ impl<'a> Setup<'a> {
     }
 
     /// The system prompt of the root model.
-    fn system_prompt(&self, root_tools: &[Tool], files: &Summary) -> Result<String, PromptError> {
+    fn system_prompt(
+        &self,
+        root_tools: &[Tool],
+        files: &Summary,
+        call_form: CallForm,
+    ) -> Result<String, PromptError> {
         let config = self.config;
         let root_tools: Vec<_> = root_tools.iter().map(ToolDoc::from).collect();
         let has_models = self.host.config.sub_models.is_some();
@@ -295,7 +307,7 @@ impl<'a> Setup<'a> {
             language: config.language,
             verbosity: config.verbosity,
             callbacks: config.callbacks,
-            call_form: if config.tool_calls { CallForm::Tool } else { CallForm::Fenced },
+            call_form,
             root_tools: &root_tools,
             sub_llm_parallelism: has_models.then_some(config.sub_llm.parallelism),
             has_budget: has_models,

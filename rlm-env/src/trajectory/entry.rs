@@ -34,6 +34,8 @@ pub enum Event {
     RolloutStarted(RolloutStarted),
     /// A message of the conversation with the root model.
     Message(Message),
+    /// A request to the root model has failed, and is sent again.
+    ModelRetry(ModelRetry),
     /// The end of a request to the root model.
     ModelCall(ModelCall),
     /// The start of a tool that the root model called: the REPL, or a standard tool.
@@ -94,7 +96,7 @@ pub struct Message {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MessageKind {
-    /// The system prompt.
+    /// The system prompt. A second one replaces the first: the model's server refused tools.
     System,
     /// The question.
     Question,
@@ -106,6 +108,18 @@ pub enum MessageKind {
     Notice,
     /// A summary that replaced earlier turns.
     Summary,
+}
+
+/// An attempt of a request to the root model that failed, before the next one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ModelRetry {
+    /// Its turn, from 1.
+    pub turn: u32,
+    /// Why it failed.
+    pub error: String,
+    /// Seconds until the next attempt, as the server asks for or growing with each.
+    pub wait_seconds: f64,
 }
 
 /// A request to the root model, with its retries.

@@ -120,6 +120,7 @@ fn understand(line: jsonl::Line<'_>) -> Result<Line, ReadError> {
     let event = match &*head.event {
         "rollout_started" => Event::RolloutStarted(parse_owned(line)?),
         "message" => Event::Message(parse_owned(line)?),
+        "model_retry" => Event::ModelRetry(parse_owned(line)?),
         "model_call" => Event::ModelCall(parse_owned(line)?),
         "call_started" => Event::CallStarted(parse_owned(line)?),
         "call_ended" => Event::CallEnded(parse_owned(line)?),
@@ -196,6 +197,7 @@ mod tests {
         for event in [
             "rollout_started",
             "message",
+            "model_retry",
             "model_call",
             "call_started",
             "sub_call",

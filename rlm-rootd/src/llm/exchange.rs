@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout_at};
 
@@ -15,6 +15,7 @@ use super::error::SubCallError;
 use super::models::{Failure, Models, Retry};
 use super::record::{Recorder, SubCallRecord};
 use super::reply::Reply;
+use super::root_model::RetryObserver;
 use crate::ledger::{Estimate, Ledger, Usage};
 
 /// The models, the ledger and the limits of one rollout.
@@ -41,11 +42,13 @@ pub(super) struct Request<'a> {
     /// Fewest tokens to which the bound of the completion may be lowered where the budget has no room for more. None: it may
     /// not, since the caller has set it.
     pub(super) least_completion: Option<u64>,
+    /// Hears of attempts that failed.
+    pub(super) observer: Option<&'a dyn RetryObserver>,
 }
 
 impl Request<'_> {
-    /// The body, with a completion of at most so many tokens.
-    fn body(&self, completion_tokens: u64) -> Bytes {
+    /// The body, with a completion of at most so many tokens, in pieces or whole.
+    fn body(&self, completion_tokens: u64, streams: bool) -> Bytes {
         #[derive(Serialize)]
         struct Body<'a> {
             messages: &'a [Json],
@@ -55,6 +58,11 @@ impl Request<'_> {
         let mut rest = Cow::Borrowed(&self.fields);
         if completion_tokens < self.estimate.completion_tokens {
             lower_bounds(rest.to_mut(), completion_tokens);
+        }
+        if streams {
+            let rest = rest.to_mut();
+            rest.insert("stream".to_owned(), true.into());
+            rest.insert("stream_options".to_owned(), json!({"include_usage": true}));
         }
         // Without a copy of the messages.
         serde_json::to_vec(&Body { messages: self.messages, rest }).expect("JSON can be written").into()
@@ -140,6 +148,9 @@ impl Sender {
                 return Err(no_time(failure.error, asked, left));
             }
             tracing::debug!(request_id = request.id, ?pause, "request is sent again");
+            if let Some(observer) = request.observer {
+                observer.retry(&failure.error.to_string(), pause);
+            }
             progress.last_error = Some(failure.error);
             sleep(pause).await;
         }
@@ -159,7 +170,8 @@ impl Sender {
         let permit = self.models.permit().await;
         reservation.sent();
         progress.sent(estimate);
-        let result = self.models.post(&request.id, request.body(completion_tokens)).await;
+        let body = |streams| request.body(completion_tokens, streams);
+        let result = self.models.post(&request.id, body).await;
         drop(permit);
         let reply = match result {
             Ok(reply) => reply,

@@ -1,6 +1,7 @@
 //! A root model over HTTP: it spends from the same ledger as the sub-LLMs that its code calls.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
@@ -32,13 +33,15 @@ const NEARLY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct HttpModel {
     models: Arc<Models>,
+    /// True once the server has refused tools.
+    refused_tools: Arc<AtomicBool>,
 }
 
 impl HttpModel {
     /// The model of a server.
     #[must_use]
     pub fn new(models: Arc<Models>) -> Self {
-        Self { models }
+        Self { models, refused_tools: Arc::default() }
     }
 
     /// A sender for the requests of a rollout.
@@ -48,7 +51,7 @@ impl HttpModel {
     }
 
     async fn exchange(&self, request: ChatRequest<'_>) -> Result<ChatReply, ModelError> {
-        let ChatRequest { messages, sampling, deadline, ledger, .. } = request;
+        let ChatRequest { messages, tools, sampling, deadline, ledger, observer, .. } = request;
         let llm = self
             .sender(sampling, ledger)
             .map_err(|error| ModelError::new(ModelErrorKind::Failed, error.to_string()))?;
@@ -56,6 +59,7 @@ impl HttpModel {
         let id = format!("{batch_id}-0-0");
         let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
         sent.least_completion = Some(LEAST_COMPLETION);
+        sent.observer = observer;
         let check = |reply: &Reply| {
             let message = reply.message()?.clone();
             let reason = reply.body.pointer("/choices/0/finish_reason").and_then(Json::as_str);
@@ -67,7 +71,17 @@ impl HttpModel {
                 Ok(ChatReply { message, finish_reason, extra, usage, attempts })
             }
             Err(error) => {
-                let (kind, message) = (kind(&error, deadline), self.models.explain(&error, attempts));
+                let kind = match !tools.is_empty() && refuses_tools(&error) {
+                    true => ModelErrorKind::NoTools,
+                    false => kind(&error, deadline),
+                };
+                if kind == ModelErrorKind::NoTools && !self.refused_tools.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "the model's server refuses tool calls, so code is asked for in fenced blocks; \
+                         `tool_calls = false` begins with that; it said: {error}"
+                    );
+                }
+                let message = self.models.explain(&error, attempts);
                 Err(ModelError { kind, message, usage, attempts })
             }
         }
@@ -86,6 +100,10 @@ impl RootModel for HttpModel {
     fn estimate(&self, request: ChatRequest<'_>) -> Option<Estimate> {
         let llm = self.sender(request.sampling, request.ledger).ok()?;
         Some(llm.estimate(&llm.fields(fields(request)), request.messages))
+    }
+
+    fn takes_tools(&self) -> bool {
+        !self.refused_tools.load(Ordering::Relaxed)
     }
 
     fn check(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<(), String> {
@@ -117,6 +135,19 @@ fn kind(error: &SubCallError, deadline: Instant) -> ModelErrorKind {
             ModelErrorKind::TimedOut
         }
         _ => ModelErrorKind::Failed,
+    }
+}
+
+/// True if a server refuses a request for its tools. The texts are those of vLLM, Ollama, OpenRouter and llama.cpp.
+fn refuses_tools(error: &SubCallError) -> bool {
+    let SubCallError::Status { status, message } = error else { return false };
+    let message = message.to_lowercase();
+    match status {
+        400 | 404 | 422 | 501 => ["tool choice", "tool_choice", "tool use", "tool call", "tools"]
+            .iter()
+            .any(|words| message.contains(words)),
+        500 => message.contains("tools param requires"),
+        _ => false,
     }
 }
 

@@ -8,6 +8,8 @@
 //! and on a time-out, after a pause that grows, or the one that the server asks for. A reply that cannot be used is asked
 //! for once more. All within the deadline of the call: what does not fit is not begun.
 //!
+//! A reply is streamed where the server can, so that the time limit is on its silence ([`ModelsConfig::stream`]).
+//!
 //! Everything here is cancelled by dropping its future. Nothing is sent after that, and what was sent is settled at its
 //! estimate.
 
@@ -23,6 +25,7 @@ mod http_model;
 mod key;
 mod message;
 mod models;
+mod pieces;
 pub(crate) mod prices;
 mod proxy;
 mod record;
@@ -44,6 +47,8 @@ pub use prices::{Price, Prices, PricesError};
 pub use proxy::Proxy;
 pub use record::{Recorder, SubCallRecord};
 pub use retry::Retries;
-pub use root_model::{ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
+pub use root_model::{
+    ChatReply, ChatRequest, ModelError, ModelErrorKind, ModelFuture, RetryObserver, RootModel,
+};
 pub use sub_llm::{Completion, LEAST_COMPLETION, SubLlm, SubLlmOptions, check_sampling};
 pub use tool_loop::ChatTools;

@@ -2,19 +2,24 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use axum::body::Bytes;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use futures_util::StreamExt as _;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::client::Endpoint;
 use rlm_core::text::{counted, cut, one_line};
 use serde_json::Value as Json;
+use sse_stream::SseStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 use super::error::SubCallError;
 use super::key::Key;
+use super::pieces::Pieces;
 use super::proxy::Proxy;
 use super::reply::Reply;
 use super::retry::{Retries, retry_after};
@@ -22,6 +27,12 @@ use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
+
+/// Most bytes of events of a reply that is streamed: each token has an event of its own.
+const MAX_STREAM_BYTES: usize = 512 << 20;
+
+/// Time in which a server ends a connection's response after the last event.
+const CLOSING: Duration = Duration::from_millis(50);
 
 /// Time limit of a request for the list of models.
 const LIST_TIME: Duration = Duration::from_secs(10);
@@ -39,6 +50,8 @@ pub struct ModelsConfig {
     pub model: String,
     /// The key, sent as `Authorization: Bearer …`.
     pub key: Option<Key>,
+    /// Further headers of each request. A value is a secret, like a key.
+    pub headers: Vec<(String, Key)>,
     /// The proxy for requests; none by default, whatever the environment says.
     pub proxy: Option<Proxy>,
     /// Requests of this process that run at once; 64 by default.
@@ -47,9 +60,12 @@ pub struct ModelsConfig {
     pub retries: Retries,
     /// Time limit for making a connection; 10 s by default.
     pub connect_timeout: Duration,
-    /// Time limit of one attempt until its response is read; 120 s by default, so that a call of 300 s has a second one. A
-    /// server on a Unix socket has none: it is the program that asks.
+    /// Time limit of one attempt until its response is read, or where it is streamed, of a silence in it; 120 s by default, so
+    /// that a call of 300 s has a second one. A server on a Unix socket has none: it is the program that asks.
     pub timeout: Duration,
+    /// True, the default, to ask for replies in pieces. A server that refuses that, or does not report the usage of such a
+    /// reply, is asked for whole ones from then on; one on a Unix socket always.
+    pub stream: bool,
 }
 
 impl ModelsConfig {
@@ -59,11 +75,13 @@ impl ModelsConfig {
             base_url: base_url.into(),
             model: model.into(),
             key: None,
+            headers: Vec::new(),
             proxy: None,
             parallelism: 64,
             retries: Retries::default(),
             connect_timeout: Duration::from_secs(10),
             timeout: Duration::from_secs(120),
+            stream: true,
         }
     }
 }
@@ -84,6 +102,9 @@ pub enum ModelsError {
     /// The key cannot be sent in a header.
     #[error("the key of the models has characters that a header cannot hold")]
     Key,
+    /// A header cannot be sent.
+    #[error("the header {0} of the models has a name or a value that cannot be sent")]
+    Header(String),
     /// The kind of proxy is not supported.
     #[error("{0}")]
     Proxy(String),
@@ -97,8 +118,13 @@ pub enum ModelsError {
 pub struct Models {
     config: ModelsConfig,
     url: Url,
-    authorization: Option<HeaderValue>,
+    /// The headers of each request: the key, and further ones.
+    headers: HeaderMap,
     client: Client,
+    /// The server is on a Unix socket: it is the program that asks.
+    is_own: bool,
+    /// True while replies are asked for in pieces.
+    streams: AtomicBool,
     /// One permit per request under way.
     running: Semaphore,
 }
@@ -135,11 +161,11 @@ impl Models {
             return Err(ModelsError::NoParallelism);
         }
         let (url, socket) = completions_url(&config.base_url).map_err(ModelsError::BaseUrl)?;
-        let authorization = config.key.as_ref().map(|key| bearer(key.reveal())).transpose();
-        let authorization = authorization.map_err(|_| ModelsError::Key)?;
+        let headers = headers(&config)?;
+        let is_own = socket.is_some();
         let mut client = builder(socket.as_deref()).connect_timeout(config.connect_timeout);
-        if socket.is_none() {
-            client = client.timeout(config.timeout);
+        if !is_own {
+            client = client.read_timeout(config.timeout);
         }
         if let Some(proxy) = &config.proxy {
             client = client.proxy(proxy.for_client().map_err(ModelsError::Proxy)?);
@@ -149,7 +175,8 @@ impl Models {
         }
         let client = client.build().map_err(|error| ModelsError::Client(last_cause(&error)))?;
         let running = Semaphore::new(config.parallelism.min(Semaphore::MAX_PERMITS));
-        Ok(Self { config, url, authorization, client, running })
+        let streams = AtomicBool::new(config.stream && !is_own);
+        Ok(Self { config, url, headers, client, is_own, streams, running })
     }
 
     /// The model that is called unless a rollout names another.
@@ -167,28 +194,115 @@ impl Models {
         self.running.acquire().await.expect("the semaphore is never closed")
     }
 
-    /// Sends a request once.
-    pub(super) async fn post(&self, request_id: &str, body: Bytes) -> Result<Reply, Failure> {
+    /// Sends a request once; its body asks for a reply in pieces or not. One that is refused for the pieces alone is sent once
+    /// more without.
+    pub(super) async fn post(
+        &self,
+        request_id: &str,
+        body: impl Fn(bool) -> Bytes,
+    ) -> Result<Reply, Failure> {
+        if self.streams.load(Ordering::Relaxed) {
+            let replied = self.send(request_id, body(true), true).await;
+            let is_refused = matches!(&replied, Err(failure) if refuses_stream(&failure.error));
+            let has_usage =
+                replied.as_ref().is_ok_and(|reply| reply.body.get("usage").is_some_and(Json::is_object));
+            if is_refused || (replied.is_ok() && !has_usage) {
+                tracing::info!(is_refused, has_usage, "replies are asked for whole from now on");
+                self.streams.store(false, Ordering::Relaxed);
+            }
+            if !is_refused {
+                return replied;
+            }
+        }
+        self.send(request_id, body(false), false).await
+    }
+
+    async fn send(&self, request_id: &str, body: Bytes, streams: bool) -> Result<Reply, Failure> {
         let mut request = self
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header("x-request-id", request_id)
+            .headers(self.headers.clone())
             .body(body);
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
+        if !streams && !self.is_own {
+            request = request.timeout(self.config.timeout);
         }
-        let response = request.send().await.map_err(|error| self.broken(error))?;
+        let response = request.send().await.map_err(|error| self.broken(&error))?;
         let status = response.status();
         let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let asked = asked.and_then(|value| retry_after(value, SystemTime::now()));
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if status.is_success() && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return self.read_pieces(response).await;
+        }
         let body = self.read(response).await;
         if !status.is_success() {
             // Without the text, the status is enough.
             let body = body.unwrap_or_default();
             return Err(self.refused(status, asked, &body));
         }
-        self.reply(&body?)
+        let body = self.json(&body?)?;
+        match error_text(&body) {
+            // Some servers report errors with a status of success.
+            Some(error) if lacks_choices(&body) => Err(unusable(self.shorten(&error))),
+            _ => Ok(Reply { body }),
+        }
+    }
+
+    /// Reads a reply that comes as events, each with a piece of it.
+    async fn read_pieces(&self, response: Response) -> Result<Reply, Failure> {
+        let mut events = SseStream::new(reqwest::Body::from(response));
+        let (mut pieces, mut bytes) = (Pieces::default(), 0);
+        while let Some(event) = events.next().await {
+            let data = event.map_err(|error| self.broken_stream(error))?.data.unwrap_or_default();
+            if data == "[DONE]" {
+                // A connection whose response has ended can be used again.
+                let _ended_or_late = timeout(CLOSING, events.next()).await;
+                break;
+            }
+            bytes += data.len();
+            if bytes > MAX_STREAM_BYTES {
+                return Err(unusable(format!("it is over {} MiB", MAX_STREAM_BYTES >> 20)));
+            }
+            let piece = self.json(data.as_bytes())?;
+            match error_text(&piece) {
+                Some(error) if lacks_choices(&piece) || !piece["error"].is_null() => {
+                    return Err(self.failed_midway(&piece, &error));
+                }
+                _ => pieces.add(piece),
+            }
+        }
+        match pieces.is_whole() {
+            true => Ok(Reply { body: pieces.into_body() }),
+            false => Err(Failure {
+                error: SubCallError::Broken("the stream ended before the reply".to_owned()),
+                may_have_cost: true,
+                retry: Retry::After(None),
+            }),
+        }
+    }
+
+    /// An error that a server reports in a reply that it has begun, perhaps with the status that it would have had.
+    fn failed_midway(&self, piece: &Json, error: &str) -> Failure {
+        let code = piece.pointer("/error/code").or_else(|| piece.get("code")).and_then(Json::as_u64);
+        let status = code.and_then(|code| StatusCode::from_u16(code.try_into().ok()?).ok());
+        match status.filter(|status| status.is_client_error() || status.is_server_error()) {
+            Some(status) => {
+                Failure { may_have_cost: true, ..self.refused(status, None, piece.to_string().as_bytes()) }
+            }
+            None => unusable(self.shorten(error)),
+        }
+    }
+
+    fn broken_stream(&self, error: sse_stream::Error) -> Failure {
+        match error {
+            sse_stream::Error::Body(error) => match error.downcast::<reqwest::Error>() {
+                Ok(error) => self.broken(&error),
+                Err(error) => unusable(self.shorten(&error.to_string())),
+            },
+            other => unusable(format!("its stream has an {other}")),
+        }
     }
 
     /// The names of the models that the server lists.
@@ -199,11 +313,8 @@ impl Models {
         let mut url = self.url.clone();
         url.path_segments_mut().expect("http has a path").pop().pop().push("models");
         let listed = async {
-            let mut request = self.client.get(url.clone()).timeout(LIST_TIME);
-            if let Some(authorization) = &self.authorization {
-                request = request.header(AUTHORIZATION, authorization.clone());
-            }
-            let response = request.send().await.map_err(|error| self.broken(error))?;
+            let request = self.client.get(url.clone()).headers(self.headers.clone()).timeout(LIST_TIME);
+            let response = request.send().await.map_err(|error| self.broken(&error))?;
             let status = response.status();
             let body = self.read(response).await;
             if !status.is_success() {
@@ -218,26 +329,18 @@ impl Models {
     }
 
     async fn read(&self, response: Response) -> Result<Vec<u8>, Failure> {
-        let body = read(response, MAX_REPLY_BYTES).await.map_err(|error| self.broken(error))?;
+        let body = read(response, MAX_REPLY_BYTES).await.map_err(|error| self.broken(&error))?;
         body.ok_or_else(|| unusable(format!("it is over {} MiB", MAX_REPLY_BYTES >> 20)))
     }
 
-    fn reply(&self, body: &[u8]) -> Result<Reply, Failure> {
-        let json =
-            serde_json::from_slice(body).or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
-                let text = String::from_utf8_lossy(body);
-                unusable(match page_title(&text) {
-                    Some(title) => self.shorten(&title),
-                    None => format!("{error} in {:?}", self.shorten(&text)),
-                })
-            })?;
-        // Some servers report errors with a status of success.
-        match error_text(&json) {
-            Some(error) if json.get("choices").is_none_or(Json::is_null) => {
-                Err(unusable(self.shorten(&error)))
-            }
-            _ => Ok(Reply { body: json }),
-        }
+    fn json(&self, body: &[u8]) -> Result<Json, Failure> {
+        serde_json::from_slice(body).or_else(|error| repaired(body).ok_or(error)).map_err(|error| {
+            let text = String::from_utf8_lossy(body);
+            unusable(match page_title(&text) {
+                Some(title) => self.shorten(&title),
+                None => format!("{error} in {:?}", self.shorten(&text)),
+            })
+        })
     }
 
     fn refused(&self, status: StatusCode, asked: Option<Duration>, body: &[u8]) -> Failure {
@@ -260,8 +363,8 @@ impl Models {
         }
     }
 
-    fn broken(&self, error: reqwest::Error) -> Failure {
-        let reason = self.naming_proxy(self.shorten(&last_cause(&error)));
+    fn broken(&self, error: &reqwest::Error) -> Failure {
+        let reason = self.naming_proxy(self.shorten(&last_cause(error)));
         let again = Retry::After(None);
         let (error, may_have_cost, retry) = if error.is_connect() {
             (SubCallError::Unreachable(reason), false, again)
@@ -287,9 +390,10 @@ impl Models {
         }
     }
 
-    /// A server's text in one short line, without the key.
+    /// A server's text in one short line, without the key and the values of headers.
     fn shorten(&self, text: &str) -> String {
-        let text = self.config.key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
+        let secrets = self.config.key.iter().chain(self.config.headers.iter().map(|(_, value)| value));
+        let text = secrets.fold(text.to_owned(), |text, secret| secret.redact(&text));
         cut(&one_line(&text), ERROR_CHARS)
     }
 }
@@ -303,9 +407,6 @@ fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> String {
         Status { status: 404, .. } => {
             ": does the base URL end with its version, such as /v1, and is the model's name right?"
         }
-        Status { status: 400 | 422, message } if message.contains("tool") => {
-            ": a model without tool calls needs `tool_calls = false`"
-        }
         Malformed(_) => ": is this an interface like OpenAI's?",
         TimedOut { .. } => ": `request_timeout` gives a request more time",
         Status { .. } | MustWait { .. } | Broken(_) => "",
@@ -314,6 +415,31 @@ fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> String {
     // A key may be in it.
     address.set_query(None);
     format!("{error} (asked {address} {}{advice})", counted(attempts.into(), "time"))
+}
+
+/// The headers of each request. A header that is given comes in the place of our own.
+fn headers(config: &ModelsConfig) -> Result<HeaderMap, ModelsError> {
+    let mut headers = HeaderMap::new();
+    if let Some(key) = &config.key {
+        headers.insert(AUTHORIZATION, bearer(key.reveal()).map_err(|_| ModelsError::Key)?);
+    }
+    for (name, value) in &config.headers {
+        let cannot = || ModelsError::Header(name.clone());
+        let mut value = HeaderValue::from_str(value.reveal()).map_err(|_| cannot())?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| cannot())?, value);
+    }
+    Ok(headers)
+}
+
+/// True if a server says with this error that it does not stream replies.
+fn refuses_stream(error: &SubCallError) -> bool {
+    let SubCallError::Status { status: 400 | 404 | 422 | 501, message } = error else { return false };
+    message.to_lowercase().contains("stream")
+}
+
+fn lacks_choices(body: &Json) -> bool {
+    body.get("choices").is_none_or(Json::is_null)
 }
 
 /// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.
@@ -406,6 +532,8 @@ mod tests {
         );
         let key = error(|config| config.key = Some(Key::new("se\ncret")));
         assert_eq!(key, "the key of the models has characters that a header cannot hold");
+        let header = error(|config| config.headers.push(("api key".to_owned(), Key::new("x"))));
+        assert_eq!(header, "the header api key of the models has a name or a value that cannot be sent");
         assert!(
             error(|config| config.base_url.clear()).starts_with("the base URL of the models cannot be read")
         );

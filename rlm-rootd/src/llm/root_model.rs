@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json};
 
@@ -27,6 +27,11 @@ pub trait RootModel: fmt::Debug + Send + Sync {
         None
     }
 
+    /// False once the model's server has refused tools, so that code must come in the text.
+    fn takes_tools(&self) -> bool {
+        true
+    }
+
     /// Checks that the model can serve a rollout with these sampling parameters and this budget.
     ///
     /// # Errors
@@ -34,6 +39,12 @@ pub trait RootModel: fmt::Debug + Send + Sync {
     fn check(&self, _sampling: &Map<String, Json>, _ledger: &Arc<Ledger>) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// Watches a request that is sent again.
+pub trait RetryObserver: fmt::Debug + Send + Sync {
+    /// The request failed with this error, and is sent again after this pause.
+    fn retry(&self, error: &str, pause: Duration);
 }
 
 /// A request to a root model.
@@ -52,6 +63,8 @@ pub struct ChatRequest<'a> {
     pub deadline: Instant,
     /// The ledger that pays for the request.
     pub ledger: &'a Arc<Ledger>,
+    /// Hears of attempts that failed; nobody by default.
+    pub observer: Option<&'a dyn RetryObserver>,
 }
 
 impl<'a> ChatRequest<'a> {
@@ -59,7 +72,15 @@ impl<'a> ChatRequest<'a> {
     #[must_use]
     pub fn new(messages: &'a [Json], deadline: Instant, ledger: &'a Arc<Ledger>) -> Self {
         static NO_SAMPLING: std::sync::LazyLock<Map<String, Json>> = std::sync::LazyLock::new(Map::new);
-        Self { messages, tools: &[], sampling: &NO_SAMPLING, max_tokens: None, deadline, ledger }
+        Self {
+            messages,
+            tools: &[],
+            sampling: &NO_SAMPLING,
+            max_tokens: None,
+            deadline,
+            ledger,
+            observer: None,
+        }
     }
 }
 
@@ -118,6 +139,8 @@ pub enum ModelErrorKind {
     TooLong,
     /// The budget does not allow the request.
     Budget,
+    /// The server refuses tools.
+    NoTools,
     /// The deadline passed.
     TimedOut,
     /// The endpoint failed, retries included.

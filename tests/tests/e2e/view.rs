@@ -65,7 +65,7 @@ fn a_truncated_file_is_shown_with_a_warning() {
     assert_eq!(shown.status.code(), Some(0));
     assert!(text(&shown.stdout).ends_with("└─ no end: it runs, or its host was killed\n"));
     let remark = text(&shown.stderr);
-    assert!(remark.contains("run.jsonl: line 23 is cut off after "), "{remark}");
+    assert!(remark.contains("run.jsonl: line 24 is cut off after "), "{remark}");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn invalid_files_are_named() {
     };
     assert_eq!(
         refusal(&path, &[]),
-        "rlm: FILE: line 24 is not an entry of a trajectory: expected ident at column 2\n"
+        "rlm: FILE: line 25 is not an entry of a trajectory: expected ident at column 2\n"
     );
     fs::write(&path, EXAMPLE).unwrap();
     assert_eq!(refusal(&path, &["--rollout", "x"]), "rlm: FILE: no rollout `x`: the file has letters-1\n");

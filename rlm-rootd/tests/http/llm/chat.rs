@@ -43,7 +43,8 @@ async fn a_chat_request_is_forwarded_to_the_model() {
             "messages": [{"role": "user", "content": "hi"}],
             "temperature": 0,
             "top_p": 0.9,
-            "stream": false,
+            "stream": true,
+            "stream_options": {"include_usage": true},
             "tools": [{"type": "function", "function": {"name": "f"}}],
         })
     );

@@ -8,6 +8,7 @@ mod order;
 mod records;
 mod requests;
 mod session_tools;
+mod streams;
 mod tools;
 
 use std::sync::{Arc, Mutex};

@@ -30,6 +30,8 @@ async fn a_request_has_what_the_options_say() {
             "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "p"}],
             "temperature": 0.5,
             "model": "tiny",
+            "stream": true,
+            "stream_options": {"include_usage": true},
         })
     );
 }

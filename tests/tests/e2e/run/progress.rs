@@ -5,6 +5,9 @@ use std::fs::File;
 use rlm_tests::Place;
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 
+use nix::sys::signal::Signal;
+
+use super::signals::signal;
 use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
 
 #[test]
@@ -29,6 +32,27 @@ fn progress_is_shown_at_a_terminal_and_goes_away() {
     assert!(end.contains("rlm: 2 turns · 2 calls · 0 sub-calls · "), "{end:?}");
     assert!(!format!("{seen}{rest}").contains("question"), "{seen}{rest}");
     drop(model.finish());
+}
+
+#[test]
+fn a_wait_for_the_server_is_shown_as_one() {
+    let place = Place::new();
+    for level in ["line", "full"] {
+        let busy = Rule::any().status(429, "slow \u{1b}[2Jdown").header("retry-after", "60").once();
+        let model = ScriptedModel::start([busy, answering("yes")]);
+        let (mut child, mut terminal) =
+            at_terminal(asking(&place, &model, &["run", "--progress", level, "Why?"]));
+        let (seen, found) = read_until(&mut terminal, "asking again in 60");
+        assert!(
+            found && seen.contains("answered 429: slow ") && !seen.contains("\u{1b}[2J"),
+            "{level}: {seen}"
+        );
+        signal(&child, Signal::SIGTERM);
+        drop(terminal);
+        child.wait().unwrap();
+        assert_eq!(model.finish().len(), 1);
+    }
+    place.assert_nothing_left();
 }
 
 /// A rollout with a failed call, two sub-calls, a long output, and text beside the code.

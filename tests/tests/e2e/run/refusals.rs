@@ -54,12 +54,6 @@ fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
             1,
         ),
         (
-            Rule::any().status(400, "\"auto\" tool choice requires --enable-auto-tool-choice"),
-            "the model's server answered 400: \"auto\" tool choice requires --enable-auto-tool-choice",
-            "a model without tool calls needs `tool_calls = false`",
-            1,
-        ),
-        (
             Rule::any().body(page),
             "the model's reply is malformed: an HTML page, \"502 Bad Gateway\"",
             "is this an interface like OpenAI's?",
@@ -86,6 +80,24 @@ fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
         drop(model.finish());
         place.assert_nothing_left();
     }
+}
+
+#[test]
+fn a_server_that_refuses_tools_is_asked_without_them_and_that_is_said_once() {
+    let place = Place::new();
+    let in_text = "```bash\nRLM_CONTENT=yes RLM_READY=1\n```";
+    let refusal = Rule::any().status(400, "m does not support tools").once();
+    let model = ScriptedModel::start([refusal, Rule::any().reply(in_text)]);
+    let args = ["run", "--attempts", "3", "--jobs", "1", "--results", "results.jsonl", "Why?"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    let (answer, words, status) = shown(&output);
+    assert_eq!((answer, status), ("", Some(0)), "{words}");
+    let warning = "rlm: warning: the model's server refuses tool calls, so code is asked for in fenced blocks; \
+                   `tool_calls = false` begins with that; it said: the model's server answered 400: m does not \
+                   support tools\n";
+    assert!(words.starts_with(warning) && words.matches("warning").count() == 1, "{words}");
+    assert_eq!(model.finish().len(), 4, "a request is refused, and each rollout answered by one");
+    place.assert_nothing_left();
 }
 
 #[test]

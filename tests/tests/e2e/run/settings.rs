@@ -71,6 +71,37 @@ fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
 }
 
 #[test]
+fn headers_go_to_their_own_server_and_may_come_from_variables() {
+    let place = Place::new();
+    let root = ScriptedModel::start([
+        bash("llm_batch judge").once(),
+        Rule::any().message(super::calling("call_bash_repl", "RLM_CONTENT=yes RLM_READY=1")),
+    ]);
+    let sub = ScriptedModel::start([Rule::any()]);
+    place.write("rlm.toml", "[headers]\napi-key = \"$MY_KEY\"\nX-Title = \"mine\"\n");
+    let args = ["run", "--sub-base-url", &sub.base_url(), "Why?"];
+    let output = asking(&place, &root, &args).env("MY_KEY", "sk-very-secret").output().unwrap();
+    assert_eq!(shown(&output), ("yes\n", "", Some(0)));
+    for request in root.finish() {
+        assert_eq!((request.header("api-key"), request.header("x-title")), ("sk-very-secret", "mine"));
+    }
+    assert_eq!(sub.finish()[0].header("api-key"), "", "another server gets none of them");
+    let model = ScriptedModel::start([]);
+    let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
+    let words = text(&output.stderr);
+    let expected = "rlm.toml:1): the variable MY_KEY, which should hold the header api-key, is not set\n";
+    assert!(words.starts_with("rlm: headers (") && words.ends_with(expected), "{words}");
+    assert_eq!(output.status.code(), Some(2));
+    let output = asking(&place, &model, &["run", "--headers", "{\"a b\": \"c\"}", "Why?"]).output().unwrap();
+    assert!(
+        text(&output.stderr).contains("the header a b of the models has a name or a value"),
+        "{output:?}"
+    );
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
 fn warnings_of_libraries_are_shown() {
     let place = Place::new();
     let model = ScriptedModel::start([answering("yes")]);

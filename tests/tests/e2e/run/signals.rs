@@ -17,7 +17,7 @@ fn start_and_wait(place: &Place, model: &ScriptedModel, args: &[&str]) -> Child 
     child
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(super) fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
 }
 

@@ -1,0 +1,254 @@
+//! A reply that a server streams, put together to what it would have sent whole.
+
+use serde_json::{Map, Value as Json, json};
+
+/// Fields whose text names something: it comes whole, and some servers repeat it in each piece. Other texts are continued.
+const LABELS: [&str; 6] = ["role", "id", "type", "name", "format", "finish_reason"];
+
+/// A field that only pads pieces to a common length.
+const PADDING: &str = "obfuscation";
+
+/// The pieces so far.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    body: Map<String, Json>,
+    /// The choices, each with its message under `message`.
+    choices: Vec<Json>,
+}
+
+impl Pieces {
+    /// Adds a piece: an object of the kind `chat.completion.chunk`.
+    pub(super) fn add(&mut self, piece: Json) {
+        let Json::Object(piece) = piece else { return };
+        for (name, value) in piece {
+            match (name.as_str(), value) {
+                ("choices", Json::Array(choices)) => {
+                    choices.into_iter().for_each(|choice| self.choice(choice))
+                }
+                ("choices" | "object" | PADDING, _) => {}
+                (_, value) => replace(&mut self.body, name, value),
+            }
+        }
+    }
+
+    fn choice(&mut self, mut piece: Json) {
+        let Some(fields) = piece.as_object_mut() else { return };
+        let index = fields.get("index").cloned().unwrap_or_else(|| 0.into());
+        let delta = fields.remove("delta").unwrap_or_default();
+        let at = self.choices.iter().position(|choice| choice["index"] == index).unwrap_or_else(|| {
+            let message = json!({"role": "assistant", "content": null});
+            self.choices.push(json!({"index": index, "message": message, "finish_reason": null}));
+            self.choices.len() - 1
+        });
+        let choice = self.choices[at].as_object_mut().expect("each choice is an object");
+        if let (Some(message), Json::Object(delta)) = (choice.get_mut("message"), delta) {
+            delta.into_iter().for_each(|(name, value)| join_field(message, name, value));
+        }
+        for (name, value) in std::mem::take(fields) {
+            match choice.get_mut(&name) {
+                // Log probabilities and token ids of these tokens, to follow those of the tokens before.
+                Some(old @ (Json::Array(_) | Json::Object(_))) => join(old, value, &name),
+                _ => replace(choice, name, value),
+            }
+        }
+    }
+
+    /// True if each choice has ended.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.choices.is_empty() && self.choices.iter().all(|choice| !choice["finish_reason"].is_null())
+    }
+
+    /// The body of the whole reply.
+    pub(super) fn into_body(self) -> Json {
+        let Self { mut body, mut choices } = self;
+        choices.sort_by_key(|choice| choice["index"].as_u64());
+        for message in choices.iter_mut().filter_map(|choice| choice["message"].as_object_mut()) {
+            let Some(Json::Array(calls)) = message.get_mut("tool_calls") else { continue };
+            for call in calls.iter_mut().filter_map(Json::as_object_mut) {
+                call.shift_remove("index");
+            }
+            // A first piece begins each text, also one that stays empty.
+            if message.get("content").and_then(Json::as_str) == Some("") {
+                message.insert("content".to_owned(), Json::Null);
+            }
+        }
+        body.insert("object".to_owned(), "chat.completion".into());
+        body.insert("choices".to_owned(), choices.into());
+        body.into()
+    }
+}
+
+/// Sets a field, unless the value is null and there is one.
+fn replace(fields: &mut Map<String, Json>, name: String, value: Json) {
+    if !value.is_null() || !fields.contains_key(&name) {
+        fields.insert(name, value);
+    }
+}
+
+/// Joins a value to the field of this object.
+fn join_field(object: &mut Json, name: String, value: Json) {
+    match object.get_mut(&name) {
+        Some(old) => join(old, value, &name),
+        None => object[name] = value,
+    }
+}
+
+/// Joins a value to the one before it: texts and lists are continued, objects joined field by field.
+fn join(old: &mut Json, new: Json, name: &str) {
+    match (old, new) {
+        (_, Json::Null) => {}
+        (Json::String(old), Json::String(new)) if !LABELS.contains(&name) => old.push_str(&new),
+        (Json::String(old), Json::String(_)) if !old.is_empty() => {}
+        (Json::Array(old), Json::Array(new)) => new.into_iter().for_each(|item| join_item(old, item, name)),
+        (old @ Json::Object(_), Json::Object(new)) => {
+            new.into_iter().for_each(|(name, value)| join_field(old, name, value));
+        }
+        (old, new) => *old = new,
+    }
+}
+
+/// Joins an item to the one that it continues, or adds it. Items have an index for that; calls of tools may have only an id, in
+/// their first piece.
+fn join_item(items: &mut Vec<Json>, item: Json, name: &str) {
+    let id = |item: &Json| item["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
+    let continues = |old: &Json| match (id(old), id(&item)) {
+        (Some(old), Some(new)) => old == new,
+        _ => true,
+    };
+    let before = match &item["index"] {
+        Json::Null if name == "tool_calls" && id(&item).is_none() => items.last_mut(),
+        Json::Null => None,
+        index => items.iter_mut().rev().find(|old| old["index"] == *index).filter(|old| continues(old)),
+    };
+    match before {
+        Some(before) => join(before, item, name),
+        None => items.push(item),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(pieces: impl IntoIterator<Item = Json>) -> Json {
+        let mut all = Pieces::default();
+        pieces.into_iter().for_each(|piece| all.add(piece));
+        assert!(all.is_whole());
+        all.into_body()
+    }
+
+    /// A piece of the first choice.
+    fn delta(delta: Json) -> Json {
+        json!({"id": "r", "object": "chat.completion.chunk", "model": "m", "choices": [
+            {"index": 0, "delta": delta, "finish_reason": null},
+        ], "obfuscation": "xyz"})
+    }
+
+    fn end(reason: &str) -> Json {
+        json!({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    }
+
+    fn message(pieces: impl IntoIterator<Item = Json>) -> Json {
+        whole(pieces.into_iter().map(delta).chain([end("stop")]))["choices"][0]["message"].clone()
+    }
+
+    #[test]
+    fn a_text_comes_together_with_its_usage() {
+        let usage = json!({"id": "r", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}});
+        let body = whole([
+            delta(json!({"role": "assistant", "content": "", "refusal": null})),
+            delta(json!({"content": "He"})),
+            delta(json!({"content": "llo"})),
+            end("stop"),
+            usage,
+        ]);
+        let message = json!({"role": "assistant", "content": "Hello", "refusal": null});
+        let expected = json!({
+            "id": "r", "object": "chat.completion", "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn calls_come_together_however_a_server_numbers_them() {
+        let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}});
+        let numbered = |index: u64, mut call: Json| {
+            call["index"] = index.into();
+            json!({"tool_calls": [call]})
+        };
+        let more = |index: u64, text: &str| json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]});
+        let expected = json!({
+            "role": "assistant", "content": null, "tool_calls": [call("a", "{\"x\": 1}"), call("b", "{}")],
+        });
+        let usual = [
+            json!({"role": "assistant", "content": ""}),
+            numbered(0, call("a", "")),
+            more(0, "{\"x\":"),
+            more(0, " 1}"),
+            numbered(1, call("b", "{")),
+            more(1, "}"),
+        ];
+        assert_eq!(message(usual), expected);
+        // The name and the id again in each piece.
+        let again =
+            [numbered(0, call("a", "{\"x\":")), numbered(0, call("a", " 1}")), numbered(1, call("b", "{}"))];
+        assert_eq!(message(again), expected);
+        let one_number = [numbered(0, call("a", "{\"x\": 1}")), numbered(0, call("b", "{}"))];
+        assert_eq!(message(one_number), expected);
+        let no_number = [
+            json!({"tool_calls": [call("a", "{\"x\": 1")]}),
+            json!({"tool_calls": [{"function": {"arguments": "}"}}]}),
+            json!({"tool_calls": [call("b", "{}")]}),
+        ];
+        assert_eq!(message(no_number), expected);
+    }
+
+    #[test]
+    fn reasoning_and_what_servers_add_come_together() {
+        let piece = |text: &str, id: u64| {
+            json!({"prompt_token_ids": (id == 1).then_some([7]), "choices": [{
+                "index": 0,
+                "delta": {
+                    "content": text,
+                    "reasoning_content": text,
+                    "reasoning_details": [{"index": 0, "type": "reasoning.text", "text": text}],
+                },
+                "logprobs": {"content": [{"token": text}]},
+                "token_ids": [id],
+                "finish_reason": (id == 2).then_some("length"),
+            }]})
+        };
+        let body = whole([piece("a", 1), piece("b", 2)]);
+        assert_eq!(body["prompt_token_ids"], json!([7]));
+        let message = json!({
+            "role": "assistant", "content": "ab", "reasoning_content": "ab",
+            "reasoning_details": [{"index": 0, "type": "reasoning.text", "text": "ab"}],
+        });
+        let logprobs = json!({"content": [{"token": "a"}, {"token": "b"}]});
+        let choice = json!({
+            "index": 0, "message": message, "finish_reason": "length", "logprobs": logprobs, "token_ids": [1, 2],
+        });
+        assert_eq!(body["choices"][0], choice);
+    }
+
+    #[test]
+    fn a_reply_is_whole_once_each_choice_has_ended() {
+        let mut pieces = Pieces::default();
+        assert!(!pieces.is_whole());
+        pieces.add(json!({"choices": [
+            {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"},
+            {"index": 0, "delta": {"content": "a"}, "finish_reason": null},
+        ]}));
+        assert!(!pieces.is_whole());
+        pieces.add(end("stop"));
+        assert!(pieces.is_whole());
+        assert_eq!(pieces.into_body()["choices"][0]["message"]["content"], "a");
+        for nonsense in
+            [json!(1), json!({"choices": 3}), json!({"choices": [1]}), json!({"choices": [{"delta": 1}]})]
+        {
+            Pieces::default().add(nonsense);
+        }
+    }
+}

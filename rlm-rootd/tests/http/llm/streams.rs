@@ -1,0 +1,145 @@
+//! Replies that servers stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rlm_rootd::{ChatReply, ChatRequest, HttpModel, Key, Ledger, Models, ModelsConfig, RootModel as _};
+use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
+use serde_json::{Value as Json, json};
+
+use super::{ask_one, setup, soon};
+
+/// A reply of these events.
+fn events(events: &[Json]) -> Rule {
+    let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    Rule::any().body(text).header("content-type", "text/event-stream; charset=utf-8")
+}
+
+fn piece(text: &str) -> Json {
+    json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
+}
+
+fn streams(request: &Request) -> bool {
+    request.body["stream"] == true
+}
+
+/// The answer to a prompt, and the requests that it took.
+async fn answer(rules: impl IntoIterator<Item = Rule>) -> (String, Vec<Request>) {
+    let model = ScriptedModel::start(rules);
+    let sub_llm = setup(&model).with(|it| it.config.timeout = Duration::from_millis(500)).start();
+    (ask_one(&sub_llm, "p").await, model.finish())
+}
+
+/// The reply of a root model, asked for in pieces or whole.
+async fn reply(base_url: &str, stream: bool) -> ChatReply {
+    let config = ModelsConfig { stream, ..ModelsConfig::new(base_url, "m") };
+    let ledger = Arc::new(Ledger::new(<_>::default(), <_>::default()));
+    let question = [json!({"role": "user", "content": "?"})];
+    let http = HttpModel::new(Arc::new(Models::new(config).unwrap()));
+    http.complete(ChatRequest::new(&question, soon(), &ledger)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_reply_is_the_same_in_pieces_and_whole() {
+    let call = |id: &str, code: &str| {
+        let arguments = json!({ "code": code }).to_string();
+        json!({"id": id, "type": "function", "function": {"name": "call_bash_repl", "arguments": arguments}})
+    };
+    let messages = [
+        json!({"role": "assistant", "content": "Zwölf Boxkämpfer, 人工智能"}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call("a", "ls -l"), call("b", ":")]}),
+        json!({"role": "assistant", "content": "So:", "reasoning_content": "Hm, hm.", "tool_calls": [call("a", "")]}),
+    ];
+    for message in messages {
+        let model = ScriptedModel::start([Rule::any().message(message.clone()).usage(70, 7).in_pieces()]);
+        let base_url = model.base_url();
+        let (streamed, whole) = (reply(&base_url, true).await, reply(&base_url, false).await);
+        assert_eq!(streamed, whole);
+        assert_eq!(streamed.message, message);
+        assert_eq!((streamed.usage.completion_tokens, streamed.usage.is_estimated), (7, false));
+        let asked: Vec<_> =
+            model.finish().iter().map(|request| request.body["stream_options"].clone()).collect();
+        assert_eq!(asked, [json!({"include_usage": true}), Json::Null]);
+    }
+}
+
+#[tokio::test]
+async fn the_time_limit_is_on_silence() {
+    // Some hundred bytes, for which a whole reply would have to be longer under way than the limit.
+    let slow = Rule::any().slowly(Duration::from_millis(2)).reply(&"x".repeat(100)).in_pieces();
+    let (text, requests) = answer([slow.clone()]).await;
+    assert_eq!((text.len(), requests.len()), (100, 1));
+    let stalled = Rule::any().in_halves(&Gate::shut()).in_pieces();
+    let (text, requests) = answer([stalled.clone().once(), Rule::any().reply("late").in_pieces()]).await;
+    assert_eq!((text.as_str(), requests.len()), ("late", 2));
+    let (text, requests) = answer([stalled]).await;
+    assert_eq!((text.as_str(), requests.len()), ("! no answer within 0.5 s", 2));
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_asked_for_again() {
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let failing =
+        |code: Json| events(&[piece("a"), json!({"error": {"message": "overloaded", "code": code}})]);
+    for broken in [
+        Rule::any().cut().in_pieces(),
+        events(&[]),
+        events(&[piece("a")]),
+        events(&[piece("a"), json!({"choices": []})]),
+        failing(json!(503)),
+        failing(json!(429)),
+        failing(json!("server_error")),
+        Rule::any().body("data: {\n\n").header("content-type", "text/event-stream"),
+        Rule::any().body("nonsense\n\n").header("content-type", "text/event-stream"),
+    ] {
+        let (text, requests) = answer([broken.clone().once(), Rule::any().in_pieces()]).await;
+        assert_eq!((text.as_str(), requests.len()), ("re: p", 2), "{broken:?}");
+        assert!(requests.iter().all(streams), "{broken:?}");
+    }
+    let error = |rule: Rule| async { answer([rule]).await.0 };
+    assert_eq!(error(failing(json!(503))).await, "! the model's server answered 503: overloaded");
+    assert_eq!(error(failing(json!("x"))).await, "! the model's reply is malformed: overloaded");
+    let broken = "! the connection to the model's server broke: the stream ended before the reply";
+    assert_eq!(error(events(&[piece("a")])).await, broken);
+    let (text, requests) = answer([failing(json!(400))]).await;
+    assert_eq!((text.as_str(), requests.len()), ("! the model's server answered 400: overloaded", 1));
+    // What a server sends after the end of a choice changes nothing.
+    assert_eq!(error(events(&[piece("a"), end])).await, "a");
+}
+
+#[tokio::test]
+async fn without_usage_replies_are_asked_for_whole_so_that_the_bill_is_exact() {
+    let model = ScriptedModel::start([Rule::on("1").without_usage().in_pieces(), Rule::any().in_pieces()]);
+    let sub_llm = setup(&model).start();
+    assert_eq!([ask_one(&sub_llm, "1").await, ask_one(&sub_llm, "2").await], ["re: 1", "re: 2"]);
+    let used = sub_llm.ledger().snapshot().used;
+    assert!(used.tokens > 15, "the first is estimated: {used:?}");
+    assert_eq!(model.finish().iter().map(streams).collect::<Vec<_>>(), [true, false]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_stream_is_asked_for_whole_replies() {
+    let refusal = Rule::any().status(400, "Streaming is not supported by this model").once();
+    let model = ScriptedModel::start([refusal, Rule::any()]);
+    let sub_llm = setup(&model).start();
+    assert_eq!([ask_one(&sub_llm, "1").await, ask_one(&sub_llm, "2").await], ["re: 1", "re: 2"]);
+    assert_eq!(sub_llm.ledger().snapshot().used.calls, 2);
+    assert_eq!(model.finish().iter().map(streams).collect::<Vec<_>>(), [true, false, false]);
+}
+
+#[tokio::test]
+async fn further_headers_are_sent_and_their_values_are_secrets() {
+    let model = ScriptedModel::start([Rule::any().status(401, "who is sk-very-secret?")]);
+    let sub_llm = setup(&model)
+        .with(|it| {
+            it.config.key = Some(Key::new("unused"));
+            let headers = [("api-key", "sk-very-secret"), ("Authorization", "Basic abc"), ("X-Title", "rlm")];
+            it.config.headers = headers.map(|(name, value)| (name.to_owned(), Key::new(value))).into();
+        })
+        .start();
+    assert!(!format!("{sub_llm:?}").contains("very-secret"));
+    assert_eq!(ask_one(&sub_llm, "p").await, "! the model's server answered 401: who is [key]?");
+    let request = model.finish().remove(0);
+    let sent = ["api-key", "authorization", "x-title"].map(|name| request.header(name).to_owned());
+    assert_eq!(sent, ["sk-very-secret", "Basic abc", "rlm"]);
+}

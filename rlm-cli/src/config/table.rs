@@ -165,7 +165,7 @@ pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
 /// Money that a rollout may spend.
 pub(crate) static BUDGET_USD: Setting<f64> = Setting {
     value_name: "USD",
-    help: "Most that a rollout may spend on models; needs `prices`",
+    help: "Most that a rollout may spend on models; needs their prices",
     example: "2.5",
     ..setting("budget_usd", Form::Number, usd)
 };
@@ -266,7 +266,7 @@ pub(crate) static PROMPTS: Setting<PathBuf> = Setting {
 /// The prices of models.
 pub(crate) static PRICES: Setting<PathBuf> = Setting {
     value_name: "FILE",
-    help: "TOML file of model prices",
+    help: "TOML file of model prices, which come before the built-in ones of usual models",
     example: "prices.toml",
     ..setting("prices", Form::Path, path)
 };

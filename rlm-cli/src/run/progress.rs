@@ -36,7 +36,8 @@ pub(crate) struct Tally {
     pub(crate) tokens: u64,
     /// Cost in USD of the calls whose price is known.
     cost_usd: f64,
-    has_unpriced: bool,
+    /// A model whose price is not known.
+    unpriced: Option<String>,
 }
 
 impl Tally {
@@ -44,33 +45,48 @@ impl Tally {
         match event {
             Event::ModelCall(call) => {
                 self.turns += u64::from(call.error.is_none() && !call.is_summary);
-                self.add(call.prompt_tokens.saturating_add(call.completion_tokens), call.cost_usd);
+                self.add(
+                    &call.model,
+                    call.prompt_tokens.saturating_add(call.completion_tokens),
+                    call.cost_usd,
+                );
             }
             Event::SubCall(call) => {
                 self.sub_calls += 1;
-                self.add(call.prompt_tokens.saturating_add(call.completion_tokens), call.cost_usd);
+                self.add(
+                    &call.model,
+                    call.prompt_tokens.saturating_add(call.completion_tokens),
+                    call.cost_usd,
+                );
             }
             Event::CallEnded(_) => self.calls += 1,
             _ => {}
         }
     }
 
-    fn add(&mut self, tokens: u64, cost_usd: Option<f64>) {
+    fn add(&mut self, model: &str, tokens: u64, cost_usd: Option<f64>) {
         self.tokens = self.tokens.saturating_add(tokens);
         match cost_usd {
             Some(cost_usd) => self.cost_usd += cost_usd,
-            None => self.has_unpriced |= tokens > 0,
+            None if tokens > 0 => _ = self.unpriced.get_or_insert_with(|| model.to_owned()),
+            None => {}
         }
     }
 
     /// The cost in USD, if all prices are known.
     pub(crate) fn cost_usd(&self) -> Option<f64> {
-        (!self.has_unpriced).then_some(self.cost_usd)
+        self.unpriced.is_none().then_some(self.cost_usd)
     }
 
     /// All counts in words.
     pub(crate) fn words(&self) -> String {
         format!("{} · {}", counted(self.turns, "turn"), self.of_models())
+    }
+
+    /// All counts in words, at the end.
+    pub(crate) fn summary(&self) -> String {
+        let unpriced = self.unpriced.as_ref().map(|model| format!(" · no price of {model}"));
+        self.words() + &unpriced.unwrap_or_default()
     }
 
     fn of_models(&self) -> String {
@@ -166,7 +182,7 @@ impl Progress {
 
     /// What the rollout came to, in one line.
     pub(super) fn summary(&self, time: Duration) -> String {
-        format!("{} · {:.1} s", self.state().tally.words(), time.as_secs_f64())
+        format!("{} · {:.1} s", self.state().tally.summary(), time.as_secs_f64())
     }
 
     /// Says something above the bar.

@@ -294,9 +294,10 @@ fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
 }
 
 fn prices(settings: &Settings) -> anyhow::Result<Prices> {
-    let Some(file) = settings.get(&PRICES) else { return Ok(Prices::default()) };
-    Prices::read(&file)
-        .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))).into())
+    let Some(file) = settings.get(&PRICES) else { return Ok(Prices::built_in()) };
+    let own = Prices::read(&file)
+        .map_err(|error| Usage::new(format!("{}: {}", file.display(), with_causes(&error))))?;
+    Ok(Prices::built_in().with(&own))
 }
 
 fn budget(settings: &Settings, prices: &Prices, models: [&str; 2]) -> Result<Budget, Usage> {
@@ -306,7 +307,10 @@ fn budget(settings: &Settings, prices: &Prices, models: [&str; 2]) -> Result<Bud
     {
         return Err(Usage::new(match settings.get(&PRICES) {
             Some(file) => {
-                format!("the budget is in USD, and {} has no price of the model {model}", file.display())
+                format!(
+                    "the budget is in USD, and neither {} nor the built-in prices have one of the model {model}",
+                    file.display()
+                )
             }
             None => format!(
                 "the budget is in USD, and the price of the model {model} is unknown: give --prices FILE"

@@ -101,6 +101,7 @@ impl Settings {
         let host = HostProcess::new(environment.text(HOST_PID).as_deref())?;
         let tools = tools(arguments, environment)?;
         let prices = arguments.prices.as_deref().map(Prices::read).transpose()?.unwrap_or_default();
+        let prices = Prices::built_in().with(&prices);
         let models = models(arguments, environment)?;
         let new_token = match arguments.admin_token_env {
             Some(_) => None,

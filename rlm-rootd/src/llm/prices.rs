@@ -3,19 +3,31 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
-/// Prices by the name of the model.
+/// The prices of usual models, as `update_prices.py` writes them.
+static BUILT_IN: LazyLock<Prices> =
+    LazyLock::new(|| Prices::from_toml(include_str!("prices.toml")).expect("the built-in prices are valid"));
+
+/// Prices by the name of the model. A name with a slash has the price of its last part if it has none of its own:
+/// `openai/gpt-4o` that of `gpt-4o`.
 ///
 /// ```toml
 /// [models."small-model"]
 /// prompt = 0.15      # USD per million tokens
 /// completion = 0.60
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
+    models: Arc<BTreeMap<String, Price>>,
+}
+
+/// A file of prices.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
     #[serde(default)]
     models: BTreeMap<String, Price>,
 }
@@ -59,6 +71,23 @@ pub enum PricesError {
 }
 
 impl Prices {
+    /// The date of the built-in prices.
+    pub const BUILT_IN_DATE: &str = "2026-11-24";
+
+    /// The prices of usual models on [`Self::BUILT_IN_DATE`].
+    #[must_use]
+    pub fn built_in() -> Self {
+        BUILT_IN.clone()
+    }
+
+    /// These prices, and for the same models the others.
+    #[must_use]
+    pub fn with(mut self, others: &Self) -> Self {
+        Arc::make_mut(&mut self.models)
+            .extend(others.models.iter().map(|(name, price)| (name.clone(), *price)));
+        self
+    }
+
     /// Reads prices from a TOML file.
     ///
     /// # Errors
@@ -74,22 +103,23 @@ impl Prices {
     /// # Errors
     /// [`PricesError::Toml`] and [`PricesError::Price`].
     pub fn from_toml(text: &str) -> Result<Self, PricesError> {
-        let prices: Self =
+        let File { models } =
             toml::from_str(text).map_err(|error| PricesError::Toml(error.to_string().trim().to_owned()))?;
-        for (model, price) in &prices.models {
+        for (model, price) in &models {
             for (of, price) in [("prompt", price.prompt), ("completion", price.completion)] {
                 if !(price.is_finite() && price >= 0.0) {
                     return Err(PricesError::Price { model: model.clone(), of, price });
                 }
             }
         }
-        Ok(prices)
+        Ok(Self { models: models.into() })
     }
 
     /// The price of a model, where it is known.
     #[must_use]
     pub fn get(&self, model: &str) -> Option<Price> {
-        self.models.get(model).copied()
+        let last_part = || self.models.get(model.rsplit_once('/')?.1);
+        self.models.get(model).or_else(last_part).copied()
     }
 }
 
@@ -103,6 +133,20 @@ mod tests {
         assert_eq!(prices.get("a/b"), Some(Price { prompt: 0.15, completion: 1.0 }));
         assert_eq!(prices.get("a"), None);
         assert_eq!(Prices::from_toml("").unwrap(), Prices::default());
+    }
+
+    #[test]
+    fn own_prices_come_before_the_built_in_ones() {
+        assert!(include_str!("prices.toml").starts_with(&format!("# Prices of {},", Prices::BUILT_IN_DATE)));
+        let price = Prices::built_in().get("gpt-4o").expect("it is a usual model");
+        assert!(price.prompt > 0.0 && price.completion > price.prompt);
+        assert_eq!(Prices::built_in().get("openai/gpt-4o"), Some(price));
+        assert_eq!(Prices::built_in().get("gpt-4o/mine"), None);
+        let own = "[models.gpt-4o]\nprompt = 1\ncompletion = 2\n[models.mine]\nprompt = 3\ncompletion = 4\n";
+        let all = Prices::built_in().with(&Prices::from_toml(own).unwrap());
+        assert_eq!(all.get("gpt-4o"), Some(Price { prompt: 1.0, completion: 2.0 }));
+        assert_eq!(all.get("mine"), Some(Price { prompt: 3.0, completion: 4.0 }));
+        assert_eq!(all.get("gpt-4o-mini"), Prices::built_in().get("gpt-4o-mini"));
     }
 
     #[test]

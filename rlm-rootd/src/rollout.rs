@@ -52,6 +52,8 @@ pub struct RolloutConfig {
     pub max_waiting: usize,
     /// The budget for models; no limit by default.
     pub budget: Budget,
+    /// A ledger that several rollouts spend from; none by default.
+    pub shared_ledger: Option<Arc<Ledger>>,
     /// The options of its sub-LLM.
     pub sub_llm: SubLlmOptions,
 }
@@ -64,6 +66,7 @@ impl Default for RolloutConfig {
             max_running: MAX_RUNNING,
             max_waiting: MAX_WAITING,
             budget: Budget::default(),
+            shared_ledger: None,
             sub_llm: SubLlmOptions::default(),
         }
     }
@@ -186,7 +189,11 @@ impl Rollout {
         if limit.is_zero() || limit > MAX_TOOL_TIME_LIMIT {
             return Err(RegisterError::TimeLimit);
         }
-        let ledger = Arc::new(Ledger::new(config.budget, prices.clone()));
+        let ledger = Ledger::new(config.budget, prices.clone());
+        let ledger = Arc::new(match config.shared_ledger {
+            Some(shared) => ledger.within(shared),
+            None => ledger,
+        });
         let mut tools = Vec::with_capacity(config.tools.len() + 2);
         let mut sub_llm = None;
         if let Some(models) = models {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rlm_rootd::{SubLlmOptions, Tool};
+use rlm_rootd::{Ledger, SubLlmOptions, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ pub struct RolloutConfig {
     pub language: ReplLanguage,
     /// The limits at which the rollout ends.
     pub limits: Limits,
+    /// A ledger that several rollouts spend from, besides the budget of each. One that has no room left to begin is stopped.
+    pub shared_ledger: Option<Arc<Ledger>>,
     /// How much the system prompt explains.
     pub verbosity: Verbosity,
     /// How code in the session calls root tools.
@@ -70,6 +72,7 @@ impl RolloutConfig {
             context: Context::default(),
             language: ReplLanguage::default(),
             limits: Limits::default(),
+            shared_ledger: None,
             verbosity: Verbosity::default(),
             callbacks: Callbacks::default(),
             root_tools: Vec::new(),

@@ -12,8 +12,8 @@ use rlm_core::error::with_causes;
 use rlm_core::protocol::{Answer, Response};
 use rlm_core::text::grouped;
 use rlm_rootd::{
-    Budget, ChatReply, ChatRequest, ChatTools, Estimate, Exhausted, LEAST_COMPLETION, ModelError,
-    ModelErrorKind, RetryObserver, RootModel, Usage, message_text,
+    ChatReply, ChatRequest, ChatTools, Estimate, Exhausted, LEAST_COMPLETION, ModelError, ModelErrorKind,
+    RetryObserver, RootModel, Usage, message_text,
 };
 use serde_json::{Value as Json, json};
 
@@ -374,8 +374,11 @@ impl RolloutDriver<'_> {
     /// The most that a turn with such a completion may cost. None without a budget: it would take a look at the whole
     /// conversation for nothing.
     fn estimate(&self, completion_tokens: u64) -> Option<Estimate> {
-        let has_budget = self.config.limits.budget != Budget::default();
-        has_budget.then(|| self.model.estimate(self.request(Some(completion_tokens)))).flatten()
+        self.registered
+            .ledger
+            .has_limits()
+            .then(|| self.model.estimate(self.request(Some(completion_tokens))))
+            .flatten()
     }
 
     /// Tokens that the next completion is expected to have: no more than twice as many as the longest one so far.
@@ -390,6 +393,9 @@ impl RolloutDriver<'_> {
         let Err(exhausted) = self.check_turn(LEAST_COMPLETION.min(self.expected_tokens())) else {
             return Ok(());
         };
+        if exhausted.is_shared() {
+            return Err(Stop { reason: StopReason::Stopped, error: Some(exhausted.to_string()) });
+        }
         let mut error = format!("the budget is too small to begin with: {exhausted}");
         if let Some(turn) = self.estimate(self.expected_tokens()) {
             let turn = self.registered.ledger.amounts(&turn);

@@ -208,6 +208,7 @@ impl<'a> Setup<'a> {
             tools,
             tool_time_limit: self.tool_time_limit(),
             budget: self.config.limits.budget,
+            shared_ledger: self.config.shared_ledger.clone(),
             sub_llm,
             ..rlm_rootd::RolloutConfig::default()
         };

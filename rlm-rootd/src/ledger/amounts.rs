@@ -104,6 +104,19 @@ pub struct Left {
     pub cost_usd: Option<f64>,
 }
 
+impl Left {
+    /// The smaller of both, field by field.
+    pub(super) fn at_most(self, other: &Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        Self {
+            calls: least(self.calls, other.calls),
+            tokens: least(self.tokens, other.tokens),
+            completion_tokens: least(self.completion_tokens, other.completion_tokens),
+            cost_usd: self.cost_usd.into_iter().chain(other.cost_usd).reduce(f64::min),
+        }
+    }
+}
+
 /// [`Amounts`] in whole numbers: a cost in floats would not come back to 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {

@@ -17,6 +17,8 @@ pub enum Exhausted {
         reserved: u64,
         /// The budget.
         limit: u64,
+        /// True if it is the budget of several rollouts together.
+        is_shared: bool,
     },
     /// The budget is in USD, and the model has no price.
     Unpriced(Unpriced),
@@ -49,11 +51,14 @@ impl fmt::Display for Exhausted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (resource, needed, left, reserved, limit) = match self {
             Self::Unpriced(unpriced) => return unpriced.fmt(formatter),
-            Self::Short { resource, needed, left, reserved, limit } => {
+            Self::Short { resource, needed, left, reserved, limit, .. } => {
                 (*resource, *needed, *left, *reserved, *limit)
             }
         };
-        formatter.write_str("budget exhausted: ")?;
+        formatter.write_str(match self.is_shared() {
+            true => "the budget of all rollouts together is exhausted: ",
+            false => "budget exhausted: ",
+        })?;
         let amount = |amount| if resource == Resource::Cost { usd(amount) } else { amount.to_string() };
         let [needed, left, held, limit] = [needed, left, reserved, limit].map(amount);
         match resource {
@@ -76,6 +81,21 @@ impl fmt::Display for Exhausted {
 }
 
 impl Exhausted {
+    /// True if it is the budget of several rollouts together that does not allow it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Short { is_shared: true, .. })
+    }
+
+    pub(super) fn of_shared(self) -> Self {
+        match self {
+            Self::Short { resource, needed, left, reserved, limit, .. } => {
+                Self::Short { resource, needed, left, reserved, limit, is_shared: true }
+            }
+            unpriced @ Self::Unpriced(_) => unpriced,
+        }
+    }
+
     /// True if the request may still fit when running requests have been settled.
     pub(super) fn may_pass(&self) -> bool {
         match self {

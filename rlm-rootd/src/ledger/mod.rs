@@ -6,6 +6,9 @@
 //! A request reserves the estimated tokens of its prompt and the limit of its completion. The second is a bound, the first is
 //! not: a prompt of more tokens than estimated exceeds a budget by the difference.
 //!
+//! Several rollouts may spend from one ledger besides their own ([`Ledger::within`]): a request needs room in each. Locks are taken
+//! from the own ledger outwards.
+//!
 //! A `Reservation` that is dropped gives back what it held, unless its request was sent: then the request may have cost
 //! all of it, and that is what it is settled at.
 
@@ -14,6 +17,7 @@ mod exhausted;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures_util::future::select_all;
 use tokio::sync::Notify;
 
 use self::amounts::Sum;
@@ -28,6 +32,8 @@ pub struct Ledger {
     /// The budget's cost in our unit.
     cost_limit: Option<u64>,
     prices: Prices,
+    /// The ledger of several rollouts, of which this is one.
+    shared: Option<Arc<Self>>,
     state: Mutex<State>,
     /// Notified each time a reservation ends.
     freed: Notify,
@@ -37,7 +43,7 @@ pub struct Ledger {
 struct State {
     used: Sum,
     reserved: Sum,
-    /// Reserved for one later request.
+    /// Reserved for one later request of each rollout.
     reserve: Sum,
     is_estimated: bool,
 }
@@ -48,7 +54,31 @@ impl Ledger {
     pub fn new(budget: Budget, prices: Prices) -> Self {
         // The cast rounds towards zero and saturates; NaN and negative numbers become 0.
         let cost_limit = budget.cost_usd.map(|usd| (usd * 1e12) as u64);
-        Self { budget, cost_limit, prices, state: Mutex::default(), freed: Notify::new() }
+        Self { budget, cost_limit, prices, shared: None, state: Mutex::default(), freed: Notify::new() }
+    }
+
+    /// A ledger whose requests also spend from a shared one.
+    #[must_use]
+    pub fn within(mut self, shared: Arc<Self>) -> Self {
+        self.shared = Some(shared);
+        self
+    }
+
+    /// This ledger and those around it.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |ledger| ledger.shared.as_deref())
+    }
+
+    /// True if requests need a bound on their completion to stay within the budgets.
+    #[must_use]
+    pub fn bounds_completions(&self) -> bool {
+        self.all().any(|ledger| ledger.budget.bounds_completions())
+    }
+
+    /// True if there is any limit.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.all().any(|ledger| ledger.budget != Budget::default())
     }
 
     /// The limits.
@@ -62,10 +92,10 @@ impl Ledger {
     /// # Errors
     /// [`Unpriced`].
     pub fn check_model(&self, model: &str) -> Result<(), Unpriced> {
-        if self.cost_limit.is_some() && self.prices.get(model).is_none() {
-            return Err(Unpriced { model: model.to_owned() });
+        match self.all().any(|ledger| ledger.cost_limit.is_some() && ledger.prices.get(model).is_none()) {
+            true => Err(Unpriced { model: model.to_owned() }),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// The amounts that are used, reserved and left.
@@ -74,23 +104,31 @@ impl Ledger {
         let State { used, reserved, reserve, is_estimated } = *self.state();
         let spoken_for = used.plus(&reserved).plus(&reserve);
         let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
+        let left = Left {
+            calls: left(self.budget.calls, spoken_for.calls),
+            tokens: left(self.budget.tokens, spoken_for.tokens()),
+            completion_tokens: left(self.budget.completion_tokens, spoken_for.completion_tokens),
+            cost_usd: left(self.cost_limit, spoken_for.cost).map(|cost| cost as f64 / 1e12),
+        };
+        let left = self.shared.as_ref().map_or(left, |shared| left.at_most(&shared.snapshot().left));
         LedgerSnapshot {
             used: used.amounts(),
             reserved: reserved.amounts(),
-            left: Left {
-                calls: left(self.budget.calls, spoken_for.calls),
-                tokens: left(self.budget.tokens, spoken_for.tokens()),
-                completion_tokens: left(self.budget.completion_tokens, spoken_for.completion_tokens),
-                cost_usd: left(self.cost_limit, spoken_for.cost).map(|cost| cost as f64 / 1e12),
-            },
+            left,
             usage_estimated: is_estimated,
         }
     }
 
     /// Reserves this much for one later request, replacing the previous amount. None releases it.
     pub fn set_reserve(&self, estimate: Option<&Estimate>) {
-        self.state().reserve = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
-        self.freed.notify_waiters();
+        let new = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
+        let old = self.state().reserve;
+        for ledger in self.all() {
+            let mut state = ledger.state();
+            state.reserve = state.reserve.minus(&old).plus(&new);
+            drop(state);
+            ledger.freed.notify_waiters();
+        }
     }
 
     /// The most that a request may cost.
@@ -105,7 +143,8 @@ impl Ledger {
     /// [`Exhausted`] where it is not.
     pub fn check(&self, estimate: &Estimate) -> Result<(), Exhausted> {
         self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
-        self.check_sum(&self.state(), &self.sum(estimate))
+        self.check_sum(&self.state(), &self.sum(estimate))?;
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.check(estimate).map_err(Exhausted::of_shared))
     }
 
     fn sum(&self, estimate: &Estimate) -> Sum {
@@ -133,7 +172,7 @@ impl Ledger {
             if needed <= left {
                 continue;
             }
-            let exhausted = Exhausted::Short { resource, needed, left, reserved, limit };
+            let exhausted = Exhausted::Short { resource, needed, left, reserved, limit, is_shared: false };
             if !exhausted.may_pass() {
                 return Err(exhausted);
             }
@@ -151,9 +190,11 @@ impl Ledger {
         let (price, held) = (self.prices.get(&estimate.model), self.sum(estimate));
         let mut state = self.state();
         self.check_sum(&state, &held)?;
+        let shared = self.shared.as_ref().map(|shared| shared.reserve(estimate)).transpose();
+        let shared = shared.map_err(Exhausted::of_shared)?.map(Box::new);
         state.reserved = state.reserved.plus(&held);
         drop(state);
-        Ok(Reservation { ledger: Arc::clone(self), price, held, stage: Stage::Held })
+        Ok(Reservation { ledger: Arc::clone(self), shared, price, held, stage: Stage::Held })
     }
 
     /// As [`Self::reserve`], but waits for running requests to be settled where they hold what is missing. Where all of the
@@ -170,15 +211,17 @@ impl Ledger {
         let least = Estimate { completion_tokens: least_completion, ..estimate.clone() };
         loop {
             // Created before the check, so that a notification after the check is not missed.
-            let freed = self.freed.notified();
+            let freed = select_all(self.all().map(|ledger| Box::pin(ledger.freed.notified())));
             match self.reserve(estimate) {
                 Ok(reservation) => return Ok(reservation),
-                Err(exhausted) if exhausted.may_pass() => freed.await,
+                Err(exhausted) if exhausted.may_pass() => drop(freed.await),
                 Err(_) => match self.check(&least) {
-                    Err(exhausted) if exhausted.may_pass() => freed.await,
+                    Err(exhausted) if exhausted.may_pass() => drop(freed.await),
                     Err(exhausted) => return Err(exhausted),
                     // What running requests give back makes room for more.
-                    Ok(()) if self.state().reserved.calls > 0 => freed.await,
+                    Ok(()) if self.all().any(|ledger| ledger.state().reserved.calls > 0) => {
+                        drop(freed.await);
+                    }
                     Ok(()) => {
                         let completion_tokens = self.affordable_completion(&least);
                         if let Ok(reservation) =
@@ -194,6 +237,10 @@ impl Ledger {
 
     /// The tokens of the longest completion of this prompt for which enough is left.
     fn affordable_completion(&self, prompt: &Estimate) -> u64 {
+        self.all().map(|ledger| ledger.own_affordable_completion(prompt)).min().unwrap_or_default()
+    }
+
+    fn own_affordable_completion(&self, prompt: &Estimate) -> u64 {
         let prompt = Estimate { completion_tokens: 0, ..prompt.clone() };
         let state = self.state();
         let taken = state.used.plus(&state.reserved).plus(&state.reserve).plus(&self.sum(&prompt));
@@ -215,6 +262,8 @@ impl Ledger {
 #[must_use = "a reservation that is dropped is given back"]
 pub(crate) struct Reservation {
     ledger: Arc<Ledger>,
+    /// The same in the shared ledger.
+    shared: Option<Box<Self>>,
     price: Option<Price>,
     held: Sum,
     stage: Stage,
@@ -236,16 +285,25 @@ impl Reservation {
     /// Marks the request as about to be sent: unless it is settled or released, it costs all that is reserved.
     pub(crate) fn sent(&mut self) {
         self.stage = Stage::Sent;
+        if let Some(shared) = &mut self.shared {
+            shared.sent();
+        }
     }
 
     /// Settles the request at this cost.
     pub(crate) fn settle(mut self, usage: &Usage) {
+        if let Some(shared) = self.shared.take() {
+            shared.settle(usage);
+        }
         let spent = Sum::of(usage.prompt_tokens, usage.completion_tokens, self.price);
         self.end(Some((spent, usage.is_estimated)));
     }
 
     /// Settles the request at no cost, even if it was sent.
     pub(crate) fn release(mut self) {
+        if let Some(shared) = self.shared.take() {
+            shared.release();
+        }
         self.end(None);
     }
 
@@ -259,6 +317,13 @@ impl Reservation {
         }
         drop(state);
         self.ledger.freed.notify_waiters();
+    }
+}
+
+/// What a rollout has reserved for its last turn goes back.
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.set_reserve(None);
     }
 }
 
@@ -416,6 +481,43 @@ mod tests {
         assert!(futures_util::poll!(&mut waiting).is_pending());
         running.settle(&usage(100, 50));
         assert_eq!(waiting.await.unwrap().completion_tokens(), 1000 - 150 - 100);
+    }
+
+    #[tokio::test]
+    async fn rollouts_share_a_ledger_besides_their_own() {
+        let shared = ledger(Budget { tokens: Some(1000), ..Budget::default() });
+        let rollout =
+            || Arc::new(Ledger::new(Budget::default(), shared.prices.clone()).within(shared.clone()));
+        let (one, other) = (rollout(), rollout());
+        assert!(one.bounds_completions() && one.has_limits());
+        let mut running = one.reserve(&estimate(100, 400)).unwrap();
+        assert_eq!((state(&one)[1], state(&shared)[1], state(&other)[1]), ((1, 500), (1, 500), (0, 0)));
+        assert_eq!(other.snapshot().left.tokens, Some(500));
+        let error = other.reserve(&estimate(100, 401)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the budget of all rollouts together is exhausted: the call may need 501 tokens, 500 of 1000 are left, \
+             running calls hold 500"
+        );
+        // What one gives back, the other gets.
+        let wanted = estimate(100, 4096);
+        let mut waiting = std::pin::pin!(other.reserve_when_free(&wanted, Some(256)));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        running.sent();
+        running.settle(&usage(100, 50));
+        let reservation = waiting.await.unwrap();
+        assert_eq!(reservation.completion_tokens(), 1000 - 150 - 100);
+        drop(reservation);
+        assert_eq!((state(&one), state(&other)), ([(1, 150), (0, 0)], [(0, 0), (0, 0)]));
+        // A last turn that one has reserved is nothing for the other, until one is gone.
+        one.set_reserve(Some(&estimate(200, 100)));
+        one.set_reserve(Some(&estimate(200, 200)));
+        assert_eq!(shared.snapshot().left.tokens, Some(450));
+        other.check(&estimate(250, 200)).unwrap();
+        other.check(&estimate(251, 200)).unwrap_err();
+        drop(one);
+        assert_eq!(shared.snapshot().left.tokens, Some(850));
+        assert_eq!(state(&shared), [(1, 150), (0, 0)]);
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl SubLlm {
             Some(_) => return Err(refuse("messages must be a list")),
             None => return Err(refuse("messages are missing")),
         };
-        check_bounds(&body, self.sender.ledger.budget().bounds_completions()).map_err(ChatError::Request)?;
+        check_bounds(&body, self.sender.ledger.bounds_completions()).map_err(ChatError::Request)?;
         let batch_id = take_id(&mut body, "_batch_id")?.unwrap_or_else(new_id);
         let id = take_id(&mut body, "_request_id")?.unwrap_or_else(|| format!("{batch_id}-0-0"));
         let request = self.request((&batch_id, 0, 0, id), body, &messages);

@@ -74,9 +74,13 @@ impl Default for SubLlmOptions {
 /// # Errors
 /// A sentence that names the field.
 pub fn check_sampling(sampling: &Map<String, Json>, budget: &Budget) -> Result<(), String> {
+    check_fields(sampling, budget.bounds_completions())
+}
+
+fn check_fields(sampling: &Map<String, Json>, has_budget: bool) -> Result<(), String> {
     match RESERVED.into_iter().find(|field| sampling.contains_key(*field)) {
         Some(field) => Err(format!("`{field}` is not a sampling parameter: each request sets its own")),
-        None => check_bounds(sampling, budget.bounds_completions()),
+        None => check_bounds(sampling, has_budget),
     }
 }
 
@@ -113,7 +117,7 @@ impl SubLlm {
         if options.parallelism == 0 {
             return Err(SubLlmError::NoParallelism);
         }
-        check_sampling(&options.sampling, ledger.budget()).map_err(SubLlmError::Sampling)?;
+        check_fields(&options.sampling, ledger.bounds_completions()).map_err(SubLlmError::Sampling)?;
         let model: Arc<str> = options.model.as_deref().unwrap_or(models.model()).into();
         ledger.check_model(&model)?;
         let tools = ChatTools::new(&options.tools)?;
@@ -230,7 +234,7 @@ impl SubLlm {
                 fields.insert(name.clone(), value.clone());
             }
         }
-        if bound(&fields).is_none() && self.sender.ledger.budget().bounds_completions() {
+        if bound(&fields).is_none() && self.sender.ledger.bounds_completions() {
             fields.insert("max_tokens".to_owned(), self.options.default_max_tokens.into());
         }
         fields

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use nix::libc;
@@ -239,15 +240,8 @@ impl Cell {
             Fault::Terminate(process) => self.signal(process, Signal::SIGTERM),
             Fault::NoCommands => fs::remove_file(control.command_fifo()).unwrap(),
             Fault::NoResponses => fs::remove_file(control.response_fifo()).unwrap(),
-            Fault::NoControlDir => fs::remove_dir_all(control.path()).unwrap(),
-            Fault::NoWorkdir => {
-                let workdir = self.worker.fs_root();
-                // The call may make a file there in between.
-                wait_until("the directory is removed", || {
-                    let _not_empty = fs::remove_dir_all(&workdir);
-                    !workdir.exists()
-                });
-            }
+            Fault::NoControlDir => remove_while_used(control.path()),
+            Fault::NoWorkdir => remove_while_used(&self.worker.fs_root()),
             Fault::FullDisk => {
                 let history = fs::metadata(control.history_file()).unwrap().len();
                 self.limit(Process::Server, libc::RLIMIT_FSIZE, history);
@@ -364,6 +358,14 @@ impl Cell {
         assert_eq!(shell_status(worker.wait()), 128 + libc::SIGTERM);
         worker.assert_nothing_left();
     }
+}
+
+/// Removes a directory in which the worker or its call may make a file in between.
+fn remove_while_used(directory: &Path) {
+    wait_until("the directory is removed", || {
+        let _not_empty = fs::remove_dir_all(directory);
+        !directory.exists()
+    });
 }
 
 impl Drop for Cell {

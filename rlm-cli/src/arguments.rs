@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::Callbacks;
 
-use crate::config::{Flags, ToolFlags, seconds};
+use crate::config::{Flags, ToolFlags, seconds, usd};
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
@@ -332,6 +332,10 @@ pub(crate) struct BatchOptions {
     /// With --resume: also run rollouts again that failed with an error.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
+    /// Most that all rollouts together may spend on models, with those whose results --resume keeps. Rollouts that it has no
+    /// room for are not started.
+    #[arg(long, value_name = "USD", value_parser = usd)]
+    pub(crate) max_cost: Option<f64>,
 }
 
 impl BatchOptions {

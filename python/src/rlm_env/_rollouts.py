@@ -136,6 +136,7 @@ async def batch(
     attempts: int = 1,
     parallel: int = 4,
     resume: Path | None = None,
+    max_cost: float | None = None,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -147,13 +148,15 @@ async def batch(
         async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
 
     With `resume`, each result is also saved in that file, and those that it has already come first and are not run
-    again. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
+    again. `max_cost` is the most in USD that all of them together may spend; EndedError says so when that ends the batch
+    before all are run. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
     """
     events = stream(
         questions,
         attempts=attempts,
         parallel=parallel,
         resume=resume,
+        max_cost=max_cost,
         context=context,
         model=model,
         sub_model=sub_model,
@@ -172,6 +175,7 @@ async def stream(
     attempts: int = 1,
     parallel: int = 4,
     resume: Path | None = None,
+    max_cost: float | None = None,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -193,6 +197,8 @@ async def stream(
     arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
     if resume is not None:
         arguments += [f"--results={os.path.abspath(resume)}", "--resume"]
+    if max_cost is not None:
+        arguments.append(f"--max-cost={max_cost}")
     if context is not None:
         arguments += [f"--context={path}" for path in _absolute(context)]
     if not asked:

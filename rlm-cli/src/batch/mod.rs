@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rlm_core::text::{cut, one_line};
-use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
+use rlm_env::{Control, Host, HostConfig, RolloutConfig, RolloutResult, StopReason};
+use rlm_rootd::{Budget, Ledger};
 use tokio::task::JoinSet;
 
 use self::questions::Question;
@@ -60,6 +61,8 @@ pub(crate) struct Batch {
     results: Option<(PathBuf, Option<Keep>)>,
     /// Saves results to the disk; None leaves that to the system.
     sync: Option<SyncFile>,
+    /// Most that all of it may cost, in USD.
+    max_cost: Option<f64>,
 }
 
 impl Batch {
@@ -85,6 +88,7 @@ impl Batch {
             jobs: options.jobs.map_or(JOBS, usize::from),
             results,
             sync: is_synced.then_some(SYNC),
+            max_cost: options.max_cost,
         })
     }
 
@@ -99,6 +103,7 @@ impl Batch {
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
         let (mut results, done) = open(self.results.as_ref(), self.sync, events.is_some())?;
+        template.shared_ledger = self.ledger(&host, &template, done.results.values())?;
         let host = Arc::new(Host::start(host).await?);
         let (before, attempts): (Vec<_>, Vec<_>) =
             self.attempts().partition(|attempt| done.results.contains_key(&attempt.id));
@@ -153,6 +158,26 @@ impl Batch {
         }
         crate::tell(summary.text(&progress.tally(), begun.elapsed()));
         Ok(ExitCode::from(ended.by_signal.unwrap_or_else(|| summary.status())))
+    }
+
+    /// The ledger of all rollouts together, if their cost has a limit, without what earlier results have cost.
+    fn ledger<'a>(
+        &self,
+        host: &HostConfig,
+        template: &RolloutConfig,
+        done: impl Iterator<Item = &'a RolloutResult>,
+    ) -> Result<Option<Arc<Ledger>>, Usage> {
+        let Some(max_cost) = self.max_cost else { return Ok(None) };
+        let spent: f64 = done.filter_map(|result| result.metrics.cost_usd).sum();
+        let budget = Budget { cost_usd: Some(max_cost - spent), ..Budget::default() };
+        let ledger = Ledger::new(budget, host.prices.clone());
+        let models = [Some(host.root_model.name()), template.sub_llm.model.as_deref()];
+        for model in models.into_iter().flatten() {
+            ledger
+                .check_model(model)
+                .map_err(|error| Usage::new(format!("--max-cost: {error} (--prices FILE)")))?;
+        }
+        Ok(Some(Arc::new(ledger)))
     }
 
     /// Refuses a result of another question, as of a list that has changed.
@@ -245,6 +270,12 @@ async fn run_all(
             joined = running.join_next() => {
                 let Some(joined) = joined else { break };
                 progress.ended(joined.as_ref().ok().map(|result| result.stop_reason));
+                if let Ok(RolloutResult { stop_reason: StopReason::Stopped, error: Some(error), .. }) = &joined
+                    && !is_stopping
+                {
+                    progress.say(format!("starting no more rollouts: {error}"));
+                    is_stopping = true;
+                }
                 let taken = match joined {
                     Err(error) if error.is_cancelled() => continue,
                     joined => joined.map_err(anyhow::Error::from).and_then(|result| take(&result)),
@@ -278,7 +309,7 @@ async fn run_all(
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use rlm_env::{Context, StopReason};
+    use rlm_env::Context;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -392,7 +423,7 @@ mod tests {
             |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", None), question("b", Some(text("own")))];
-        let batch = Batch { questions, attempts: 2, jobs: 1, results: None, sync: None };
+        let batch = Batch { questions, attempts: 2, jobs: 1, results: None, sync: None, max_cost: None };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
         let rollouts = batch.attempts().map(|attempt| attempt.rollout(&template));
         let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 pub(crate) use self::flags::{Flags, ToolFlags};
-pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds};
+pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds, usd};
 pub(crate) use self::show::{run, without_credentials};
 use self::table::{ALL, API_KEY_ENV, BASE_URL, HEADERS, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS};
 use crate::environment::Environment;

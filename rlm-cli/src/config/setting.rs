@@ -197,7 +197,7 @@ fn seconds_up_to(text: &str, most: Duration) -> Result<Duration, String> {
 }
 
 /// An amount in USD.
-pub(super) fn usd(text: &str) -> Result<f64, String> {
+pub(crate) fn usd(text: &str) -> Result<f64, String> {
     let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount > 0.0);
     amount.ok_or_else(|| "expected an amount in USD above 0".to_owned())
 }

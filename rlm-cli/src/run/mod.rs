@@ -166,6 +166,9 @@ impl Work {
         if options.question.as_ref().is_some_and(|question| question.trim().is_empty()) {
             return Err(Usage::new("the question is empty").into());
         }
+        if !options.batch.is_batch() && options.batch.max_cost.is_some() {
+            return Err(Usage::new("--max-cost is for a batch: --budget-usd limits one rollout").into());
+        }
         match &options.question {
             Some(question) if !options.batch.is_batch() => Ok(Self::One(question.clone())),
             question => Ok(Self::Batch(batch::Batch::new(

@@ -191,7 +191,7 @@ impl RolloutDriver<'_> {
     }
 
     async fn turns(&mut self) -> Step<std::convert::Infallible> {
-        self.check_budget()?;
+        self.check_budget().await?;
         loop {
             if let Some(limit) = self.limit() {
                 return Err(self.last_turn(limit).await);
@@ -388,11 +388,15 @@ impl RolloutDriver<'_> {
         self.config.limits.max_completion_tokens.map_or(expected, |limit| limit.min(expected))
     }
 
-    /// Fails if the budget has no room for a single turn.
-    fn check_budget(&self) -> Step {
-        let Err(exhausted) = self.check_turn(LEAST_COMPLETION.min(self.expected_tokens())) else {
-            return Ok(());
+    /// Fails if the budget has no room for a single turn. If other rollouts spend from it, too, waits for what they give back.
+    async fn check_budget(&self) -> Step {
+        let Some(turn) = self.estimate(LEAST_COMPLETION.min(self.expected_tokens())) else { return Ok(()) };
+        let checked = tokio::select! {
+            biased;
+            () = self.control.stopped() => return self.check_control(),
+            checked = self.registered.ledger.wait_for_room(&turn) => checked,
         };
+        let Err(exhausted) = checked else { return Ok(()) };
         if exhausted.is_shared() {
             return Err(Stop { reason: StopReason::Stopped, error: Some(exhausted.to_string()) });
         }

@@ -147,6 +147,34 @@ impl Ledger {
         self.shared.as_ref().map_or(Ok(()), |shared| shared.check(estimate).map_err(Exhausted::of_shared))
     }
 
+    /// As [`Self::check`], but waits where other rollouts of the shared ledger may give back what is missing.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where even then there is not enough.
+    pub async fn wait_for_room(&self, estimate: &Estimate) -> Result<(), Exhausted> {
+        loop {
+            // Created before the check, so that a notification after the check is not missed.
+            let freed = self.freed();
+            match self.check(estimate) {
+                Err(exhausted) if exhausted.is_shared() && self.all().skip(1).any(Self::may_give_back) => {
+                    drop(freed.await);
+                }
+                checked => return checked,
+            }
+        }
+    }
+
+    /// Completes when a reservation of this ledger, or of one around it, has ended.
+    fn freed(&self) -> impl Future {
+        select_all(self.all().map(|ledger| Box::pin(ledger.freed.notified())))
+    }
+
+    /// True if anything is reserved.
+    fn may_give_back(&self) -> bool {
+        let state = self.state();
+        state.reserved.plus(&state.reserve).calls > 0
+    }
+
     fn sum(&self, estimate: &Estimate) -> Sum {
         Sum::of(estimate.prompt_tokens, estimate.completion_tokens, self.prices.get(&estimate.model))
     }
@@ -211,7 +239,7 @@ impl Ledger {
         let least = Estimate { completion_tokens: least_completion, ..estimate.clone() };
         loop {
             // Created before the check, so that a notification after the check is not missed.
-            let freed = select_all(self.all().map(|ledger| Box::pin(ledger.freed.notified())));
+            let freed = self.freed();
             match self.reserve(estimate) {
                 Ok(reservation) => return Ok(reservation),
                 Err(exhausted) if exhausted.may_pass() => drop(freed.await),
@@ -515,7 +543,14 @@ mod tests {
         assert_eq!(shared.snapshot().left.tokens, Some(450));
         other.check(&estimate(250, 200)).unwrap();
         other.check(&estimate(251, 200)).unwrap_err();
+        // A rollout that is to begin waits for that; one that would never fit does not.
+        let next = rollout();
+        let (begins, never) = (estimate(600, 200), estimate(600, 300));
+        let mut waiting = std::pin::pin!(next.wait_for_room(&begins));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
         drop(one);
+        waiting.await.unwrap();
+        assert!(next.wait_for_room(&never).await.unwrap_err().is_shared());
         assert_eq!(shared.snapshot().left.tokens, Some(850));
         assert_eq!(state(&shared), [(1, 150), (0, 0)]);
     }

@@ -112,6 +112,53 @@ fn results_of_other_questions_are_refused() {
 }
 
 #[test]
+fn a_batch_spends_no_more_than_its_most() {
+    let place = Place::new();
+    place.write("prices.toml", "[models.root]\nprompt = 10\ncompletion = 30\n");
+    let run = |more: &[&str]| {
+        let model = ScriptedModel::start([answering("yes").usage(2000, 100)]);
+        let args = ["run", "Why?", "--attempts", "20", "--jobs", "3", "--results", "r.jsonl"];
+        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
+        drop(model.finish());
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+    let cost = || -> f64 {
+        let results = place.read("r.jsonl");
+        let all = results.lines().map(|line| serde_json::from_str::<RolloutResult>(line).unwrap());
+        all.map(|result| result.metrics.cost_usd.unwrap()).sum()
+    };
+    let answered = || {
+        let results = results(&place.read("r.jsonl"));
+        results.values().filter(|(reason, _)| *reason == StopReason::Answered).count()
+    };
+    assert_eq!(
+        run(&["--max-cost", "0.3"]),
+        (
+            Some(2),
+            "rlm: --max-cost: the budget is in USD and the model \"root\" has no price: add it to the file of prices \
+             (--prices FILE)\n"
+                .to_owned()
+        )
+    );
+    let (status, words) = run(&["--max-cost", "0.3", "--prices", "prices.toml"]);
+    assert_eq!(status, Some(1), "{words}");
+    assert!(
+        words.starts_with(
+            "rlm: starting no more rollouts: the budget of all rollouts together is exhausted: the call may cost "
+        ) && words.contains(" not started\n"),
+        "{words}"
+    );
+    // Each costs 0.023, and may cost 0.028 when it begins.
+    assert_eq!(answered(), 12, "{} {words}", cost());
+    // What it has spent counts when it is resumed.
+    let (_, words) = run(&["--max-cost", "0.3", "--prices", "prices.toml", "--resume"]);
+    assert_eq!(answered(), 12, "{} {words}", cost());
+    let (status, words) = run(&["--max-cost", "1", "--prices", "prices.toml", "--resume"]);
+    assert_eq!((status, answered()), (Some(0), 20), "{words}");
+    place.assert_nothing_left();
+}
+
+#[test]
 fn results_can_go_into_a_fifo_that_has_a_reader() {
     let place = Place::new();
     let fifo = place.file("fifo");

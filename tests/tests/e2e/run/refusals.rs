@@ -150,7 +150,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     place.write("secret.toml", "api_key = \"k\"\n");
     let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
     let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
-    let cases: [(Vec<&str>, &str); 18] = [
+    let cases: [(Vec<&str>, &str); 19] = [
         (vec!["run"], "required arguments were not provided"),
         (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
         (
@@ -191,7 +191,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         ),
         (
             with_server(&["--budget-usd", "1", "--prices", "prices.toml", "Why?"]),
-            "the budget is in USD, and prices.toml has no price of the model m",
+            "the budget is in USD, and neither prices.toml nor the built-in prices have one of the model m",
         ),
         (
             with_server(&["--tools", "none.toml", "Why?"]),
@@ -207,6 +207,10 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         ),
         (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong in a file"),
         (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),
+        (
+            with_server(&["--max-cost", "1", "Why?"]),
+            "--max-cost is for a batch: --budget-usd limits one rollout",
+        ),
         (with_server(&[" "]), "the question is empty"),
     ];
     for (args, message) in cases {

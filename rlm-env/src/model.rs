@@ -3,6 +3,6 @@
 #[doc(inline)]
 pub use rlm_rootd::{
     Budget, ChatReply, ChatRequest, Estimate, HttpModel, Key, Ledger, ModelError, ModelErrorKind,
-    ModelFuture, Models, ModelsConfig, ModelsError, Price, Prices, PricesError, Proxy, Retries, RootModel,
-    SubLlmOptions, Usage,
+    ModelFuture, ModelLimits, Models, ModelsConfig, ModelsError, Price, Prices, PricesError, Proxy, Retries,
+    RootModel, SubLlmOptions, Usage,
 };

@@ -41,9 +41,9 @@ pub use ledger::{
 pub use listener::Listener;
 pub use llm::{
     BudgetTool, ChatError, ChatReply, ChatRequest, ChatTools, Completion, HttpModel, Key, LEAST_COMPLETION,
-    LlmBatch, ModelError, ModelErrorKind, ModelFuture, Models, ModelsConfig, ModelsError, Price, Prices,
-    PricesError, Proxy, Recorder, Retries, RetryObserver, RootModel, SubCallError, SubCallRecord, SubLlm,
-    SubLlmError, SubLlmOptions, call_arguments, check_sampling, message_text,
+    LlmBatch, ModelError, ModelErrorKind, ModelFuture, ModelLimits, Models, ModelsConfig, ModelsError, Price,
+    Prices, PricesError, Proxy, Recorder, Retries, RetryObserver, RootModel, SubCallError, SubCallRecord,
+    SubLlm, SubLlmError, SubLlmOptions, call_arguments, check_sampling, message_text,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use memory::free_large_values_at_once;

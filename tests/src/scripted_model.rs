@@ -16,7 +16,8 @@
 //!
 //! The first rule that matches a request answers it. A request that no rule matches gets 500, and fails the test when
 //! the server is finished or dropped. The server speaks OpenAI's chat completions on a port of the loopback device, in
-//! a thread of its own, so that a test may block.
+//! a thread of its own, so that a test may block. Its list of models, which is no part of the requests, is empty unless the
+//! test sets one.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -266,6 +267,8 @@ pub struct ScriptedModel {
 #[derive(Debug)]
 struct Script {
     rules: Mutex<Vec<Rule>>,
+    /// The entries of `GET /v1/models`.
+    models: Mutex<Value>,
     log: Mutex<Log>,
     /// Number of requests that have arrived, and of those that were answered or abandoned.
     counts: watch::Sender<(usize, usize)>,
@@ -287,6 +290,7 @@ impl ScriptedModel {
     pub fn start(rules: impl IntoIterator<Item = Rule>) -> Self {
         let script = Arc::new(Script {
             rules: Mutex::new(rules.into_iter().collect()),
+            models: Mutex::new(json!([])),
             log: Mutex::default(),
             counts: watch::Sender::new((0, 0)),
         });
@@ -309,6 +313,11 @@ impl ScriptedModel {
     /// Adds a rule after the others.
     pub fn add(&self, rule: Rule) {
         self.script.rules().push(rule);
+    }
+
+    /// Sets the entries of its list of models.
+    pub fn set_models(&self, entries: Value) {
+        *self.script.models.lock().unwrap() = entries;
     }
 
     /// The requests so far.
@@ -477,6 +486,10 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response<Body> {
+    if uri.path() == "/v1/models" {
+        let list = json!({"object": "list", "data": *script.models.lock().unwrap()});
+        return Response::new(list.to_string().into());
+    }
     let (rule, prompt, running) = script.take(&uri, headers, &body);
     let Some(rule) = rule else {
         return Response::builder().status(500).body("no rule matches this request".into()).unwrap();

@@ -45,7 +45,9 @@ impl Asker {
     ) -> anyhow::Result<RolloutResult> {
         anyhow::ensure!(!question.trim().is_empty(), "the question is empty");
         let path = self.below(path)?;
-        let Setup { host, mut rollout, .. } = Setup::new(&self.settings, &self.environment)?;
+        let mut setup = Setup::new(&self.settings, &self.environment)?;
+        setup.learn_limits(None).await;
+        let Setup { host, mut rollout, .. } = setup;
         rollout.id = new_id();
         rollout.question = question;
         rollout.context = Context::Paths(vec![path]);

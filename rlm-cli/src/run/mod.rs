@@ -68,6 +68,7 @@ pub(crate) fn run(
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
         let events = events.map(Arc::new);
         let requests = Requests::catch()?.until(lost(host_process, events.clone()));
+        setup.learn_limits(options.batch.max_cost).await;
         setup.rollout.context = context(&options.context, input);
         setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
         let id = options.id.clone().unwrap_or_else(new_id);

@@ -39,6 +39,7 @@ pub(crate) struct Setup {
     pub(crate) rollout: RolloutConfig,
     /// Where the settings of the root model's server are from, in words.
     pub(crate) server_settings: String,
+    root_models: Arc<Models>,
 }
 
 impl Setup {
@@ -88,13 +89,34 @@ impl Setup {
         let host = HostConfig {
             prices,
             prompts: Arc::new(prompts),
-            ..host(environment, rollout.language, Arc::new(HttpModel::new(servers.root)), servers.sub)?
+            ..host(
+                environment,
+                rollout.language,
+                Arc::new(HttpModel::new(servers.root.clone())),
+                servers.sub,
+            )?
         };
         let key = settings.key(environment)?;
         let key = key.variable().map_or("no key".to_owned(), |variable| format!("the key in {variable}"));
         let (model, base_url) = (settings.place(&MODEL), settings.place(&BASE_URL));
         let server_settings = format!("{model}, {base_url}, {key}");
-        Ok(Self { host, rollout, server_settings })
+        Ok(Self { host, rollout, server_settings, root_models: servers.root })
+    }
+
+    /// Takes limits of the root model that are not set from its server, if that lists them: the size of the context window,
+    /// and with a budget, which would bound completions more tightly, the longest completion.
+    pub(crate) async fn learn_limits(&mut self, max_cost: Option<f64>) {
+        let limits = &mut self.rollout.limits;
+        let has_budget = limits.budget.bounds_completions() || max_cost.is_some();
+        let needs_completion = limits.max_completion_tokens.is_none() && has_budget;
+        if limits.context_tokens.is_some() && !needs_completion {
+            return;
+        }
+        let listed = self.root_models.limits().await;
+        limits.context_tokens = limits.context_tokens.or(listed.context_tokens);
+        if needs_completion {
+            limits.max_completion_tokens = listed.completion_tokens;
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::error::SubCallError;
 use super::key::Key;
+use super::limits::ModelLimits;
 use super::pieces::Pieces;
 use super::proxy::Proxy;
 use super::reply::Reply;
@@ -36,6 +37,9 @@ const CLOSING: Duration = Duration::from_millis(50);
 
 /// Time limit of a request for the list of models.
 const LIST_TIME: Duration = Duration::from_secs(10);
+
+/// Time in which a server lists the limits of its model.
+const LIMITS_TIME: Duration = Duration::from_secs(3);
 
 /// Longest text of a server's error, in characters.
 const ERROR_CHARS: usize = 300;
@@ -310,22 +314,43 @@ impl Models {
     /// # Errors
     /// A sentence with the address and what may help. A server may answer requests and list nothing.
     pub async fn list(&self) -> Result<Vec<String>, String> {
+        let entries = self.entries().await;
+        let entries = entries.map_err(|failure| explain(&failure.error, self.list_url(), 1))?;
+        Ok(entries.iter().filter_map(|entry| name(entry).map(str::to_owned)).collect())
+    }
+
+    /// The limits of the model, as far as the server lists them. A server that does not answer within 3 s lists none, and
+    /// one on a Unix socket is not asked.
+    pub async fn limits(&self) -> ModelLimits {
+        if self.is_own {
+            return ModelLimits::default();
+        }
+        let entries = timeout(LIMITS_TIME, self.entries()).await;
+        let entries = entries.ok().and_then(Result::ok).unwrap_or_default();
+        let entry = entries.iter().find(|entry| name(entry) == Some(self.model()));
+        entry.map(ModelLimits::of_entry).unwrap_or_default()
+    }
+
+    fn list_url(&self) -> Url {
         let mut url = self.url.clone();
         url.path_segments_mut().expect("http has a path").pop().pop().push("models");
-        let listed = async {
-            let request = self.client.get(url.clone()).headers(self.headers.clone()).timeout(LIST_TIME);
-            let response = request.send().await.map_err(|error| self.broken(&error))?;
-            let status = response.status();
-            let body = self.read(response).await;
-            if !status.is_success() {
-                return Err(self.refused(status, None, &body.unwrap_or_default()));
-            }
-            let list: Json = serde_json::from_slice(&body?).map_err(|error| unusable(error.to_string()))?;
-            let models = list.get("data").and_then(Json::as_array);
-            let models = models.ok_or_else(|| unusable("it has no list `data`".to_owned()))?;
-            Ok(models.iter().filter_map(|model| Some(model.get("id")?.as_str()?.to_owned())).collect())
-        };
-        listed.await.map_err(|failure: Failure| explain(&failure.error, url.clone(), 1))
+        url
+    }
+
+    /// The entries of the list of models.
+    async fn entries(&self) -> Result<Vec<Json>, Failure> {
+        let request = self.client.get(self.list_url()).headers(self.headers.clone()).timeout(LIST_TIME);
+        let response = request.send().await.map_err(|error| self.broken(&error))?;
+        let status = response.status();
+        let body = self.read(response).await;
+        if !status.is_success() {
+            return Err(self.refused(status, None, &body.unwrap_or_default()));
+        }
+        let mut list: Json = serde_json::from_slice(&body?).map_err(|error| unusable(error.to_string()))?;
+        match list.get_mut("data").map(Json::take) {
+            Some(Json::Array(entries)) => Ok(entries),
+            _ => Err(unusable("it has no list `data`".to_owned())),
+        }
     }
 
     async fn read(&self, response: Response) -> Result<Vec<u8>, Failure> {
@@ -445,6 +470,11 @@ fn lacks_choices(body: &Json) -> bool {
 /// Reads a body whose texts have halves of surrogate pairs, as models may write them: the reply is paid for already.
 fn repaired(body: &[u8]) -> Option<Json> {
     Value::from_json_text(body, &Limits::default()).ok()?.to_json(usize::MAX).ok()
+}
+
+/// The name of a model in a list.
+fn name(entry: &Json) -> Option<&str> {
+    entry.get("id")?.as_str()
 }
 
 fn unusable(why: String) -> Failure {

@@ -46,6 +46,31 @@ fn the_example_is_a_configuration_file() {
 }
 
 #[test]
+fn limits_that_are_not_set_come_from_the_servers_list_of_models() {
+    for (more, bound, is_warned) in [
+        (&[][..], 700, true),
+        (&["--max-completion-tokens", "600"][..], 600, true),
+        (&["--max-completion-tokens", "800", "--context-tokens", "100000"][..], 800, false),
+    ] {
+        let place = Place::new();
+        let model =
+            ScriptedModel::start([bash(":").usage(3000, 100).once(), answering("yes").usage(3000, 100)]);
+        model.set_models(json!([
+            {"id": "other", "context_window": 1, "max_completion_tokens": 1},
+            {"id": "root", "context_window": 4000, "max_completion_tokens": 700},
+        ]));
+        let args = [&["run", "--budget-tokens", "100000", "Why?"][..], more].concat();
+        let output = asking(&place, &model, &args).output().unwrap();
+        assert_eq!(shown(&output), ("yes\n", "", Some(0)), "{more:?}");
+        let requests = model.finish();
+        assert!(requests.iter().all(|request| request.body["max_tokens"] == bound), "{more:?}");
+        let last = requests[1].body.to_string();
+        assert_eq!(last.contains("of 4,000 tokens are left in this conversation"), is_warned, "{last}");
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
 fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
     let place = Place::new();
     let model = ScriptedModel::start([

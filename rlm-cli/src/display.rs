@@ -7,11 +7,17 @@ use crate::view::visible;
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
 use rlm_env::ReplLanguage;
-use rlm_env::trajectory::Sink;
-use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, SubCall};
+use rlm_env::session::OutputStream;
+use rlm_env::trajectory::{CallEnded, Entry, Event, MessageKind, OutputPiece, Sink, SubCall};
 
 /// Most lines of an output that are shown.
 const OUTPUT_LINES: usize = 24;
+
+/// Lines at the beginning of a longer output that are shown.
+const HEAD_LINES: usize = OUTPUT_LINES - 3;
+
+/// What stands before a line of output.
+const OUTPUT_MARGIN: &str = "  │ ";
 
 /// Most characters of a line.
 const MAX_WIDTH: usize = 110;
@@ -51,6 +57,17 @@ pub(crate) struct Display {
     print: Box<dyn Fn(&str) + Send + Sync>,
     /// The sub-calls of the running call.
     sub_calls: Mutex<SubCalls>,
+    /// The output of the running call so far.
+    live: Mutex<LiveLines>,
+}
+
+/// The output of a running call.
+#[derive(Debug, Default)]
+struct LiveLines {
+    /// Lines that are shown.
+    shown: usize,
+    /// The line that has begun.
+    begun: String,
 }
 
 impl fmt::Debug for Display {
@@ -76,7 +93,14 @@ impl Display {
     ) -> Self {
         let prompt = if language == ReplLanguage::Python { ">" } else { "$" };
         let width = width.unwrap_or(MAX_WIDTH).clamp(2 * MARGIN, MAX_WIDTH);
-        Self { has_colours, prompt, width, print: Box::new(print), sub_calls: Mutex::default() }
+        Self {
+            has_colours,
+            prompt,
+            width,
+            print: Box::new(print),
+            sub_calls: Mutex::default(),
+            live: Mutex::default(),
+        }
     }
 
     /// Prints a line.
@@ -90,9 +114,18 @@ impl Display {
 
     /// Prints the lines of a text, each after a margin, cut to the width; of many lines, the beginning and the end.
     fn block(&self, style: Style, margin: &str, text: &str) {
-        for line in shortened(text, self.width - MARGIN).lines() {
+        self.rest_of_block(style, margin, text, 0);
+    }
+
+    /// As [`Self::block`], without the first lines.
+    fn rest_of_block(&self, style: Style, margin: &str, text: &str, shown: usize) {
+        for line in shortened(text, self.width - MARGIN).lines().skip(shown) {
             self.line(style, format_args!("{margin}{line}"));
         }
+    }
+
+    fn live(&self) -> MutexGuard<'_, LiveLines> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sub_calls(&self) -> MutexGuard<'_, SubCalls> {
@@ -100,15 +133,17 @@ impl Display {
     }
 
     fn ended(&self, call: &CallEnded) {
+        let LiveLines { shown, .. } = std::mem::take(&mut *self.live());
         if let Some(output) = &call.output {
             let has_failed = output.outcome != Outcome::Ok || output.exit_code.is_some_and(|code| code != 0);
-            self.block(if has_failed { Style::Bad } else { Style::Plain }, "  │ ", &text_of(output));
+            let style = if has_failed { Style::Bad } else { Style::Plain };
+            self.rest_of_block(style, OUTPUT_MARGIN, &text_of(output), shown);
             if let Some(code) = output.exit_code.filter(|code| *code != 0) {
                 self.line(Style::Bad, format_args!("  exit status {code}"));
             }
         }
         if let Some(error) = &call.error {
-            self.block(Style::Bad, "  │ ", error);
+            self.block(Style::Bad, OUTPUT_MARGIN, error);
         }
         let sub_calls = std::mem::take(&mut *self.sub_calls());
         if sub_calls.count > 0 {
@@ -171,6 +206,30 @@ impl Sink for Display {
             _ => {}
         }
     }
+
+    fn wants_output(&self) -> bool {
+        true
+    }
+
+    /// Shows the first lines as they come; the last ones follow when the call has ended.
+    fn output(&self, piece: &OutputPiece<'_>) {
+        if piece.stream != OutputStream::Stdout {
+            return;
+        }
+        let LiveLines { shown, begun } = &mut *self.live();
+        for line in piece.text.split_inclusive('\n') {
+            if *shown == HEAD_LINES {
+                return;
+            }
+            begun.push_str(line);
+            if begun.ends_with('\n') {
+                let line = fitted(begun.lines().next().unwrap_or_default(), self.width - MARGIN);
+                self.line(Style::Plain, format_args!("{OUTPUT_MARGIN}{line}"));
+                begun.clear();
+                *shown += 1;
+            }
+        }
+    }
 }
 
 impl SubCalls {
@@ -198,17 +257,19 @@ fn text_of(output: &Response) -> String {
     text
 }
 
+/// A line without control characters, cut to the width.
+fn fitted(line: &str, width: usize) -> String {
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() <= width { line } else { cut(&line, width - 1) }
+}
+
 /// The text without control characters, its lines cut to the width, and the middle of many lines left out.
 fn shortened(text: &str, width: usize) -> String {
-    let fitted = |line: &str| -> String {
-        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if line.chars().count() <= width { line } else { cut(&line, width - 1) }
-    };
-    let lines: Vec<String> = text.lines().map(fitted).collect();
+    let lines: Vec<String> = text.lines().map(|line| fitted(line, width)).collect();
     if lines.len() <= OUTPUT_LINES {
         return lines.join("\n");
     }
-    let (head, tail) = (&lines[..OUTPUT_LINES - 3], &lines[lines.len() - 2..]);
+    let (head, tail) = (&lines[..HEAD_LINES], &lines[lines.len() - 2..]);
     let left_out = format!("… {} more lines …", lines.len() - head.len() - tail.len());
     [head, &[left_out], tail].concat().join("\n")
 }

@@ -3,14 +3,17 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rlm_core::protocol::{Answer, Outcome, Response};
+use rlm_env::session::OutputObserver;
 use rlm_env::unstable::RootTools;
 use rlm_env::{Call, Session, SessionConfig};
 
 use crate::arguments::ExecOptions;
 use crate::environment::Environment;
+use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
@@ -33,6 +36,8 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
     let mut config = worker::session_config(&options.session, environment)?;
+    let printer = (!options.json).then(|| Arc::new(LivePrinter::default()));
+    config.output = printer.clone().map(|printer| printer as Arc<dyn OutputObserver>);
     let tools = SessionTools::choose(&options.settings, options.callbacks, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -40,7 +45,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
         let tools = tools.start(options.session.language(), &mut config)?;
         // Dropping the session's future ends the session.
         tokio::select! {
-            ran = run_calls(config, tools, &calls, options) => ran,
+            ran = run_calls(config, tools, &calls, options, printer) => ran,
             status = ends.next() => Ok(ExitCode::from(status)),
         }
     });
@@ -54,8 +59,8 @@ async fn run_calls(
     mut tools: RootTools,
     calls: &[String],
     options: &ExecOptions,
+    printer: Option<Arc<LivePrinter>>,
 ) -> anyhow::Result<ExitCode> {
-    let json = options.json;
     let mut session = tokio::select! {
         started = Session::start(config) => started?,
         () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
@@ -65,14 +70,17 @@ async fn run_calls(
     for (at, code) in calls.iter().enumerate() {
         let call = Call { timeout: options.session.call_timeout, ..Call::from(code.as_str()) };
         let response = tools.execute_until(&mut session, call, interrupted()).await?;
-        show(&response, at + 1, json)?;
+        match &printer {
+            Some(printer) => show(&response, printer, at + 1)?,
+            None => writeln!(std::io::stdout(), "{}", serde_json::to_string(&response)?)?,
+        }
         all_ran &= response.outcome == Outcome::Ok;
         answer = response.answer;
         if response.outcome == Outcome::Interrupted {
             break;
         }
     }
-    if !json && answer != Answer::default() {
+    if printer.is_some() && answer != Answer::default() {
         show_answer(&answer)?;
     }
     session.close().await?;
@@ -116,17 +124,14 @@ fn blocks(text: &str) -> Vec<String> {
     blocks
 }
 
-fn show(response: &Response, call: usize, json: bool) -> anyhow::Result<()> {
+/// Prints what is left of a call's output, its result, and how it ended if that needs words.
+fn show(response: &Response, printer: &LivePrinter, call: usize) -> anyhow::Result<()> {
+    let [stdout, stderr] = printer.rest(response);
     let mut output = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer(&mut output, response)?;
-        output.write_all(b"\n")?;
-        return Ok(());
-    }
-    output.write_all(response.stdout.as_bytes())?;
+    output.write_all(stdout.as_bytes())?;
     output.flush()?;
     let mut errors = std::io::stderr();
-    errors.write_all(response.stderr.as_bytes())?;
+    errors.write_all(stderr.as_bytes())?;
     match (&response.result, &response.exception) {
         (Some(traceback), Some(_)) => writeln!(errors, "{traceback}")?,
         (Some(value), None) => writeln!(output, "{value}")?,

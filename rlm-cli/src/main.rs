@@ -9,6 +9,7 @@ mod display;
 mod doctor;
 mod environment;
 mod exec;
+mod live;
 mod mcp;
 mod repl;
 mod replay;

@@ -6,6 +6,7 @@ mod lines;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rlm_core::protocol::{Outcome, Response};
@@ -16,6 +17,7 @@ use self::lines::{Ahead, Lines};
 use crate::arguments::ReplOptions;
 use crate::environment::Environment;
 use crate::exec::{check_size, notice};
+use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
 use crate::{tell, worker};
@@ -23,6 +25,8 @@ use crate::{tell, worker};
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let language = options.session.language();
     let mut config = worker::session_config(&options.session, environment)?;
+    let printer = Arc::new(LivePrinter::default());
+    config.output = Some(printer.clone());
     let tools = SessionTools::choose(&options.settings, None, &config, environment)?;
     let _terminal = TerminalSettings::keep();
     let mut lines = Lines::start(language, history_file(language, environment))?;
@@ -33,7 +37,7 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
         let _tools = tools.start(language, &mut config)?;
         // Dropping the session's future ends the session.
         tokio::select! {
-            served = serve_lines(config, &mut lines) => served.map(|()| None),
+            served = serve_lines(config, &mut lines, &printer) => served.map(|()| None),
             status = ends.next() => Ok(Some(status)),
         }
     });
@@ -49,7 +53,7 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
     }
 }
 
-async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result<()> {
+async fn serve_lines(config: SessionConfig, lines: &mut Lines, printer: &LivePrinter) -> anyhow::Result<()> {
     let is_terminal = std::io::stdin().is_terminal();
     let dir = config.fs_root.clone();
     let mut session = Session::start(config).await?;
@@ -77,7 +81,7 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
         }
         match session.execute_until(code.as_str(), interrupted()).await {
             Ok(response) => {
-                show(&response, is_terminal)?;
+                show(&response, printer, is_terminal)?;
                 if response.outcome == Outcome::Interrupted {
                     ahead = Ahead::Drop;
                 }
@@ -111,11 +115,12 @@ impl Drop for TerminalSettings {
     }
 }
 
-fn show(response: &Response, is_terminal: bool) -> anyhow::Result<()> {
+fn show(response: &Response, printer: &LivePrinter, is_terminal: bool) -> anyhow::Result<()> {
+    let [stdout, stderr] = printer.rest(response);
     let mut output = std::io::stdout().lock();
     let result = response.result.as_deref().unwrap_or_default();
-    for text in [&response.stdout, &response.stderr, result] {
-        output.write_all(text.as_bytes())?;
+    for (rest, text) in [(&*stdout, &*response.stdout), (&*stderr, &*response.stderr), (result, result)] {
+        output.write_all(rest.as_bytes())?;
         if !text.is_empty() && !text.ends_with('\n') {
             output.write_all(b"\n")?;
         }

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `rlm_context.json` | the session's directory | host, before start |
 //! | `rlm_cmd`, `rlm_res` | the FIFOs, mode 0600 | worker |
+//! | `rlm_stdout`, `rlm_stderr` | FIFOs for output as it comes, if the host wants it | host, before start |
 //! | `rlm_ready` | `ready`, once a call can be taken; removed at the worker's end | worker |
 //! | `rlm_answer.json` | the latest answer, replaced atomically; before the start, the answer to begin with | worker, host |
 //! | `rlm_history.jsonl` | one line for each executed call, appended | worker |
@@ -97,6 +98,18 @@ impl ControlDir {
     #[must_use]
     pub fn spare_response_fifo(&self) -> PathBuf {
         temporary(&self.response_fifo())
+    }
+
+    /// The FIFO for standard output as it comes, or for the terminal's text.
+    #[must_use]
+    pub fn stdout_fifo(&self) -> PathBuf {
+        self.dir.join("rlm_stdout")
+    }
+
+    /// The FIFO for standard error as it comes.
+    #[must_use]
+    pub fn stderr_fifo(&self) -> PathBuf {
+        self.dir.join("rlm_stderr")
     }
 
     /// The file that exists while a call can be taken.

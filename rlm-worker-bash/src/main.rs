@@ -66,6 +66,7 @@ This is not a security sandbox: the session's code runs with the rights of this 
             env: session_env,
             confinement,
             max_output_bytes: settings.max_output_bytes,
+            live: settings.live,
             rows: rows.unwrap_or(24),
             columns: columns.unwrap_or(80),
         })

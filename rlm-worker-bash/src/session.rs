@@ -14,7 +14,8 @@ use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
 use rlm_core::worker::{
-    CallReport, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, Process, Progress,
+    CallReport, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, LiveOutput, Process,
+    Progress,
 };
 
 use crate::code::{Appendable, Driver, Suffix, appendable};
@@ -43,6 +44,8 @@ pub struct BashConfig {
     pub confinement: Confinement,
     /// Most bytes of output returned for a call.
     pub max_output_bytes: usize,
+    /// Where output goes as it comes.
+    pub live: LiveOutput,
     /// Height of the terminal, in rows.
     pub rows: u16,
     /// Width of the terminal, in columns.
@@ -170,6 +173,7 @@ impl Interpreter for BashSession {
     }
 
     fn send_code(&mut self, call: &Execute, _number: u64) -> Result<Option<String>, Exit> {
+        self.output.watch(self.config.live.stdout());
         self.output.set_limit(call.max_output_bytes.unwrap_or(self.config.max_output_bytes));
         let code = &call.code;
         let suffix = match appendable(code) {

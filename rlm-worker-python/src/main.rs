@@ -94,6 +94,7 @@ This is not a security sandbox: cells run with the rights of this process.
             setup,
             confinement,
             max_output_bytes: settings.max_output_bytes,
+            live: settings.live,
         })
     }
 }

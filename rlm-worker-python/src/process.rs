@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2, read, write};
 use rlm_core::sys::waiting_bytes;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
-use rlm_core::worker::{Confinement, HeadTail, Process, descendants};
+use rlm_core::worker::{Confinement, HeadTail, LiveOutput, Process, descendants};
 
 use crate::wire::{Command, PipePaths};
 
@@ -166,6 +166,11 @@ pub(crate) struct Outputs {
 impl Outputs {
     pub(crate) fn new(limit: usize) -> Self {
         Self { stdout: HeadTail::new(limit), stderr: HeadTail::new(limit) }
+    }
+
+    pub(crate) fn watch(&mut self, live: &LiveOutput) {
+        self.stdout.watch(live.stdout());
+        self.stderr.watch(live.stderr());
     }
 
     pub(crate) fn set_limit(&mut self, limit: usize) {

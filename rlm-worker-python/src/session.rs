@@ -13,7 +13,7 @@ use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
 use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
 use rlm_core::worker::{
-    CallReport, Confinement, Death, Description, Events, Exit, Interpreter, Process, Progress,
+    CallReport, Confinement, Death, Description, Events, Exit, Interpreter, LiveOutput, Process, Progress,
 };
 
 use crate::ladder::{self, LADDER, Rung};
@@ -39,6 +39,8 @@ pub struct PythonConfig {
     pub setup: Setup,
     /// Most bytes of output returned for a call, per stream.
     pub max_output_bytes: usize,
+    /// Where output goes as it comes.
+    pub live: LiveOutput,
 }
 
 /// A persistent Python session.
@@ -148,6 +150,7 @@ impl Interpreter for PythonSession {
 
     fn send_code(&mut self, call: &Execute, number: u64) -> Result<Option<String>, Exit> {
         let max_output_bytes = call.max_output_bytes.unwrap_or(self.config.max_output_bytes);
+        self.outputs.watch(&self.config.live);
         self.outputs.set_limit(max_output_bytes);
         let (payload, written_bytes) = code_and_written(call);
         self.send(Task::Cell(number), &payload, written_bytes, max_output_bytes)

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
-use rlm_env::trajectory::Sink;
-use rlm_env::trajectory::{Entry, Event, ModelRetry};
+use rlm_env::trajectory::{Entry, Event, ModelRetry, OutputPiece, Sink};
 use rlm_env::{ReplLanguage, StopReason};
 
 use super::is_failure;
@@ -214,6 +213,22 @@ impl Sink for Progress {
         match &self.display {
             Some(display) => display.entry(entry),
             None => self.bar.set_message(state.code.join("\n")),
+        }
+        if self.display.is_some() && matches!(entry.event, Event::CallEnded(_)) {
+            self.bar.set_message("");
+        }
+    }
+
+    fn wants_output(&self) -> bool {
+        self.display.is_some()
+    }
+
+    /// The latest line is below the bar, as long as the call runs.
+    fn output(&self, piece: &OutputPiece<'_>) {
+        let Some(display) = &self.display else { return };
+        display.output(piece);
+        if let Some(line) = piece.text.split(['\n', '\r']).rfind(|line| !line.trim().is_empty()) {
+            self.bar.set_message(format!("  {}", fitted(line)));
         }
     }
 }

@@ -1,6 +1,8 @@
-//! The output of one call: all of it if it fits, otherwise head and tail.
+//! The output of one call: all of it if it fits, otherwise head and tail. On the way there, it can be watched.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
 
 /// Collects bytes in bounded memory. They are decoded once, at the end, so that a character that arrived in two pieces
 /// stays whole.
@@ -11,13 +13,15 @@ pub struct HeadTail {
     /// Set once the limit has been exceeded.
     tail: Option<VecDeque<u8>>,
     dropped: u64,
+    /// Gets everything as it comes, until it is full.
+    live: Option<File>,
 }
 
 impl HeadTail {
     /// A buffer that keeps at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { limit, head: Vec::new(), tail: None, dropped: 0 }
+        Self { limit, head: Vec::new(), tail: None, dropped: 0, live: None }
     }
 
     /// True if nothing was collected.
@@ -34,8 +38,26 @@ impl HeadTail {
         }
     }
 
+    /// Lets a pipe have everything that is collected, from the beginning, as it comes. One that takes no more for now gets
+    /// no more at all.
+    pub fn watch(&mut self, live: Option<File>) {
+        self.live = live;
+        let head = std::mem::take(&mut self.head);
+        self.show(&head);
+        self.head = head;
+    }
+
+    fn show(&mut self, bytes: &[u8]) {
+        if let Some(live) = &mut self.live
+            && !live.write(bytes).is_ok_and(|count| count == bytes.len())
+        {
+            self.live = None;
+        }
+    }
+
     /// Appends bytes, dropping bytes from the middle if they no longer fit.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.show(bytes);
         if self.tail.is_none() && self.head.len() + bytes.len() <= self.limit {
             self.head.extend_from_slice(bytes);
             return;

@@ -17,6 +17,7 @@ use super::events::Events;
 use super::exit::Exit;
 use super::forward_flag::ForwardFlag;
 use super::interpreter::{Description, Interpreter};
+use super::live::LiveOutput;
 use super::log::{Log, print_error};
 use super::resources::{Cgroup, Confinement};
 use super::serve::serve;
@@ -182,6 +183,7 @@ fn start_and_serve<P: Program>(
     log: &mut Log,
 ) -> Result<Exit, Exit> {
     let settings = Settings::from_environment(environment).map_err(Exit::failed)?;
+    let settings = Settings { live: LiveOutput::of(control), ..settings };
     let context = control.read_context().map_err(Exit::failed)?;
     let answer = control.read_answer().unwrap_or_else(|error| {
         log.line(format_args!("{}; the session begins with an empty answer", with_causes(&error)));

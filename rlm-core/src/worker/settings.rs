@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::live::LiveOutput;
 use crate::env;
 use crate::ids::is_identifier;
 use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
@@ -29,6 +30,8 @@ pub struct Settings {
     pub root_tools: Option<RootTools>,
     /// Limits of the session's resources.
     pub limits: Wanted,
+    /// FIFOs for output as it comes; set by the worker's `main`.
+    pub live: LiveOutput,
 }
 
 /// The root tools of a session and their endpoint.
@@ -198,6 +201,7 @@ impl Settings {
             session_env: session_environment(environment),
             root_tools: RootTools::from_environment(environment)?,
             limits: Wanted::from_environment(environment)?,
+            live: LiveOutput::default(),
         })
     }
 }

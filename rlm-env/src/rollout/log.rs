@@ -11,7 +11,8 @@ use rlm_core::protocol::{Outcome, State};
 use rlm_rootd::{Prices, Recorder, RolloutMetrics, SubCallRecord};
 
 use crate::metrics::Metrics;
-use crate::trajectory::{Entry, Event, MessageKind, Sink, SubCall};
+use crate::session::{OutputObserver, OutputStream};
+use crate::trajectory::{Entry, Event, MessageKind, OutputPiece, Sink, SubCall};
 
 /// The log of a rollout.
 #[derive(Debug)]
@@ -56,6 +57,11 @@ impl Log {
         for sink in &self.sinks {
             sink.entry(&entry);
         }
+    }
+
+    /// True if a sink wants the output of calls as it comes.
+    pub(super) fn wants_output(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.wants_output())
     }
 
     /// The cost of a request to a model in USD.
@@ -164,6 +170,18 @@ impl LogState {
 /// Adds without overflow: servers may report any number.
 fn saturate(sum: &mut u64, tokens: u64) {
     *sum = sum.saturating_add(tokens);
+}
+
+impl OutputObserver for Log {
+    fn output(&self, stream: OutputStream, text: &str) {
+        // Under the lock, so that it comes between the call's entries.
+        let state = self.state();
+        let Some(call_id) = &state.call_id else { return };
+        let piece = OutputPiece { rollout: &self.rollout, call_id, stream, text };
+        for sink in self.sinks.iter().filter(|sink| sink.wants_output()) {
+            sink.output(&piece);
+        }
+    }
 }
 
 impl Recorder for Log {

@@ -22,7 +22,7 @@ use super::registration::RegisteredRollout;
 use crate::callbacks::{Interceptor, InterceptorConfig};
 use crate::endpoint::{host_variables, tool_variables};
 use crate::prompts::{PromptError, ReplTool, SubLlmPrompt, SystemPrompt, ToolDoc};
-use crate::session::{Session, SessionConfig};
+use crate::session::{OutputObserver, Session, SessionConfig};
 use crate::terms::{CallForm, Callbacks, Limits, StopReason};
 use crate::trajectory::{self, Event, MessageKind, RolloutStarted};
 use crate::workspace::{CopyLimits, Summary, Transcript, Workspace};
@@ -156,6 +156,7 @@ impl<'a> Setup<'a> {
             env: self.worker_env(&registered, transcript.path()),
             allowed_paths: vec![transcript.path().to_owned()],
             exec_timeout: Some(config.limits.call_timeout),
+            output: self.log.wants_output().then(|| self.log.clone() as Arc<dyn OutputObserver>),
             ..SessionConfig::new(host.worker(config.language), workspace.fs_path())
         };
         let session = Session::start(session).await.map_err(|error| with_causes(&error))?;

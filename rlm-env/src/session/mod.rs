@@ -9,12 +9,14 @@
 //! blocking and returns how it went.
 
 mod error;
+mod live;
 mod process;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rlm_core::control::ControlDir;
@@ -31,6 +33,8 @@ use tokio::time::timeout;
 
 pub use self::error::SessionError;
 use self::error::io_error;
+use self::live::Live;
+pub use self::live::{OutputObserver, OutputStream};
 pub use self::process::Interrupter;
 use self::process::WorkerProcess;
 use self::wire::Wire;
@@ -64,6 +68,8 @@ pub struct SessionConfig {
     /// Time beyond the worker's own limit after which the worker is replaced. Default 5 s: the worker's ladder takes up
     /// to 2 s, and the machine may be busy.
     pub margin: Duration,
+    /// Watches the output of calls as it comes; nobody by default.
+    pub output: Option<Arc<dyn OutputObserver>>,
     /// Time limit of the worker's start. Default 60 s, for machines that start hundreds at once.
     pub start_limit: Duration,
 }
@@ -83,6 +89,7 @@ impl SessionConfig {
             fs_metadata: serde_json::Value::Null,
             allowed_paths: Vec::new(),
             margin: Duration::from_secs(5),
+            output: None,
             start_limit: Duration::from_secs(60),
         }
     }
@@ -113,6 +120,7 @@ pub struct Session {
     // Field order matters: the worker must end before its directory is removed.
     wire: Wire,
     process: WorkerProcess,
+    live: Option<Live>,
     control: ControlDir,
     config: SessionConfig,
     /// The control directory, if it is private.
@@ -140,10 +148,12 @@ impl Session {
             .or(config.control_dir.as_deref())
             .unwrap_or(Path::new("."));
         let control = ControlDir::new(dir);
+        let live = live(&config, &control)?;
         let (process, wire) = start_worker(&config, &control).await?;
         Ok(Self {
             wire,
             process,
+            live,
             control,
             config,
             _private: private,
@@ -295,6 +305,7 @@ impl Session {
             let document = tokio::select! {
                 biased;
                 document = self.wire.exchange() => document?,
+                never = Live::watch(&mut self.live) => match never {},
                 () = self.process.died() => return Err(self.process.death(&self.control)),
             };
             let Some(document) = document else {
@@ -306,6 +317,9 @@ impl Session {
                 SessionError::Protocol(format!("{error} in {}", rlm_core::frame::excerpt(&document)))
             })?;
             if response.seq == self.seq {
+                if let Some(live) = &mut self.live {
+                    live.finish();
+                }
                 if response.state != State::Kept {
                     // Callers show the hint themselves, and the history has the result without it.
                     response.hide_hint();
@@ -351,6 +365,9 @@ impl Session {
     pub async fn restart(&mut self) -> Result<(), SessionError> {
         self.process.end();
         self.control.repair()?;
+        // The old FIFOs are removed first.
+        self.live = None;
+        self.live = live(&self.config, &self.control)?;
         (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
         Ok(())
     }
@@ -417,6 +434,11 @@ impl Session {
         }
         if self.process.ended_well() { Ok(()) } else { Err(self.process.death(&self.control)) }
     }
+}
+
+/// The FIFOs for output, if somebody watches it.
+fn live(config: &SessionConfig, control: &ControlDir) -> Result<Option<Live>, SessionError> {
+    config.output.clone().map(|observer| Live::make(control, observer)).transpose()
 }
 
 async fn start_worker(

@@ -14,5 +14,5 @@ pub use self::entry::{
     RolloutStarted, SubCall, VERSION,
 };
 pub use self::read::{Line, ReadError, Reader, read};
-pub use self::sink::Sink;
+pub use self::sink::{OutputPiece, Sink};
 pub use self::write::Writer;

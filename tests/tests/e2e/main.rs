@@ -12,6 +12,7 @@ mod faults;
 mod hostile_shell;
 mod leftovers;
 mod limits;
+mod live;
 mod mcp;
 mod ops;
 mod ordinary_host;

@@ -55,6 +55,34 @@ fn a_wait_for_the_server_is_shown_as_one() {
     place.assert_nothing_left();
 }
 
+#[test]
+fn output_is_shown_as_it_comes_and_once() {
+    let place = Place::new();
+    let gate = Gate::shut();
+    let model = ScriptedModel::start([
+        Rule::on("judge").reply("yes").after(&gate),
+        bash("seq -f 'line %g' 23; llm_batch judge; echo last").once(),
+        answering("42"),
+    ]);
+    let (child, mut terminal) = at_terminal(asking(&place, &model, &["run", "Why?"]));
+    // The first lines stay; the latest one is below the bar.
+    let (seen, found) = read_until(&mut terminal, "  │ line 21");
+    assert!(found, "{seen}");
+    let (more, found) = read_until(&mut terminal, "  line 23");
+    assert!(found && !format!("{seen}{more}").contains("│ line 22"), "{more}");
+    gate.open();
+    let (rest, _) = read_until(&mut terminal, "");
+    assert!(child.wait_with_output().unwrap().status.success());
+    let all = format!("{seen}{more}{rest}");
+    assert!(
+        rest.contains("  │ … 2 more lines …") && rest.contains("  │ yes") && rest.contains("  │ last"),
+        "{rest}"
+    );
+    assert_eq!(all.matches("  │ line 7\r\n").count(), 1, "{all}");
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
 /// A rollout with a failed call, two sub-calls, a long output, and text beside the code.
 fn eventful() -> ScriptedModel {
     let says = "First I look at \u{1b}]0;title\u{7}the files.";

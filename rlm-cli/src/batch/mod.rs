@@ -118,9 +118,11 @@ impl Batch {
             progress.say(notice);
         }
         let mut summary = Summary::default();
-        summary.done_before = done.results.len();
-        if let Some(events) = &events {
-            before.iter().for_each(|attempt| events.result(&done.results[&attempt.id]));
+        for result in before.iter().map(|attempt| &done.results[&attempt.id]) {
+            summary.count_before(result);
+            if let Some(events) = &events {
+                events.result(result);
+            }
         }
         let ran = run_all(
             &host,

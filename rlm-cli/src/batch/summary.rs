@@ -22,10 +22,13 @@ pub(super) struct Summary {
     /// Counts by the name of the stop reason.
     ended: BTreeMap<String, usize>,
     pub(super) answered: u64,
-    failed: u64,
+    /// Those of rollouts that ended before a batch was resumed.
+    done_before: u64,
+    /// Answered and failed rollouts of the whole batch.
+    all_answered: u64,
+    all_failed: u64,
     /// The metrics of each.
     pub(super) rollouts: Vec<Metrics>,
-    pub(super) done_before: usize,
     pub(super) not_started: usize,
 }
 
@@ -33,19 +36,30 @@ impl Summary {
     pub(super) fn count(&mut self, result: &RolloutResult) {
         self.rollouts.push(result.metrics.clone());
         self.answered += u64::from(result.stop_reason == StopReason::Answered);
-        self.failed += u64::from(is_failure(result.stop_reason));
+        self.count_end(result.stop_reason);
         // The reason's name in the JSON of a result.
         let name = serde_json::to_value(result.stop_reason).ok();
         let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or("other");
         *self.ended.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// The exit status.
+    /// Counts a result that the batch had before it was resumed.
+    pub(super) fn count_before(&mut self, result: &RolloutResult) {
+        self.done_before += 1;
+        self.count_end(result.stop_reason);
+    }
+
+    fn count_end(&mut self, reason: StopReason) {
+        self.all_answered += u64::from(reason == StopReason::Answered);
+        self.all_failed += u64::from(is_failure(reason));
+    }
+
+    /// The exit status, of the whole batch.
     pub(super) fn status(&self) -> u8 {
-        let rollouts = self.rollouts.len() as u64;
-        if self.answered == rollouts && self.not_started == 0 {
+        let rollouts = self.rollouts.len() as u64 + self.done_before + self.not_started as u64;
+        if self.all_answered == rollouts {
             0
-        } else if self.failed == rollouts && rollouts > 0 {
+        } else if self.all_failed == rollouts {
             crate::ENVIRONMENT_ERROR
         } else {
             NOT_ALL_ANSWERED
@@ -124,11 +138,11 @@ mod tests {
     #[test]
     fn it_counts_rollouts_by_stop_reason() {
         use StopReason::{Answered, MaxTurns, ModelFailed};
-        let summary = Summary {
-            done_before: 3,
-            not_started: 1,
-            ..summary(&[Answered, MaxTurns, ModelFailed, MaxTurns])
-        };
+        let mut summary =
+            Summary { not_started: 1, ..summary(&[Answered, MaxTurns, ModelFailed, MaxTurns]) };
+        for _ in 0..3 {
+            summary.count_before(&result("1", Answered, None));
+        }
         assert_eq!(
             summary.text(&Tally::default(), Duration::from_millis(1540)),
             "rlm: 4 rollouts: 1 answered, 2 max_turns, 1 model_failed, 3 done before, 1 not started\n\
@@ -171,5 +185,16 @@ mod tests {
         assert_eq!(summary(&[MaxTurns]).status(), 1);
         assert_eq!(summary(&[ModelFailed, ModelFailed]).status(), 3);
         assert_eq!(Summary { not_started: 1, ..summary(&[Answered]) }.status(), 1);
+        assert_eq!(Summary { not_started: 1, ..summary(&[ModelFailed]) }.status(), 1);
+        let resumed = |before, now: &[StopReason]| {
+            let mut summary = summary(now);
+            summary.count_before(&result("1", before, None));
+            summary.status()
+        };
+        assert_eq!(resumed(Answered, &[ModelFailed]), 1);
+        assert_eq!(resumed(ModelFailed, &[ModelFailed]), 3);
+        assert_eq!(resumed(ModelFailed, &[Answered]), 1);
+        assert_eq!(resumed(MaxTurns, &[]), 1);
+        assert_eq!(resumed(Answered, &[]), 0);
     }
 }

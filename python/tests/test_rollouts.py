@@ -161,6 +161,21 @@ def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path:
     assert asyncio.run(ids([], 1)) == []
 
 
+def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> None:
+    async def results(**more: Any) -> list[rlm_env.RolloutResult]:
+        question = Question("Why?", id="a", metadata={"gold": 7})
+        batch = rlm_env.batch([question], resume=tmp_path / "r.jsonl", model=running(answering("1")), tools=[lookup], **more)
+        return [result async for result in batch]
+
+    (first,) = asyncio.run(results())
+    assert (first.question_id, first.attempt, first.metadata) == ("a", 1, {"gold": 7})
+    assert (first.model, first.sub_model, len(first.settings or "")) == ("model", "model", 16)
+    assert asyncio.run(results()) == [first], "the tools are at another address now"
+    with pytest.raises(StartError, match="the result a-1 is of other settings"):
+        asyncio.run(results(max_turns=7))
+    assert asyncio.run(results(max_turns=7, resume_any=True)) == [first]
+
+
 def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         raise ValueError("no luck")

@@ -326,12 +326,23 @@ pub(crate) struct BatchOptions {
     /// Append each result to this file as a line of JSON [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) results: Option<PathBuf>,
-    /// Skip rollouts that the file of results has; those that were stopped or cancelled are run again.
-    #[arg(long, requires = "results")]
-    pub(crate) resume: bool,
+    /// Skip rollouts that the file of results has; those that were stopped or cancelled are run again. Results of another
+    /// model or of other settings are refused; --resume=any takes them.
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same",
+          hide_possible_values = true, requires = "results")]
+    pub(crate) resume: Option<Resume>,
     /// With --resume: also run rollouts again that failed with an error.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
+}
+
+/// The results that a batch can go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Resume {
+    /// Those of the same models and settings.
+    Same,
+    /// All.
+    Any,
 }
 
 impl BatchOptions {

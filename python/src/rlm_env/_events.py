@@ -193,6 +193,15 @@ class RolloutResult:
     """docs/rollouts.md lists them."""
     dir: str | None = None
     """The rollout's directory, if it was kept."""
+    question_id: str | None = None
+    attempt: int | None = None
+    """From 1."""
+    metadata: Any = None
+    """The question's."""
+    model: str | None = None
+    sub_model: str | None = None
+    settings: str | None = None
+    """A digest of the settings that can change an answer."""
 
 
 @dataclass(frozen=True)

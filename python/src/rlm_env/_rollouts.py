@@ -86,6 +86,8 @@ class Question:
     """A text, as the file context.txt."""
     context_json: Any = field(default=None, kw_only=True)
     """A value that JSON can hold, as the file context.json."""
+    metadata: Any = field(default=None, kw_only=True)
+    """A value that JSON can hold. It goes into the results, and never to the model."""
 
     def line(self) -> str:
         """The line of a file of questions."""
@@ -96,8 +98,9 @@ class Question:
             document["context"] = _absolute(self.context)
         if self.context_text is not None:
             document["context_text"] = self.context_text
-        if self.context_json is not None:
-            document["context_json"] = self.context_json
+        for name in ("context_json", "metadata"):
+            if (value := getattr(self, name)) is not None:
+                document[name] = value
         return json.dumps(document, allow_nan=False)
 
 
@@ -136,6 +139,7 @@ async def batch(
     attempts: int = 1,
     parallel: int = 4,
     resume: Path | None = None,
+    resume_any: bool = False,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -147,13 +151,14 @@ async def batch(
         async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
 
     With `resume`, each result is also saved in that file, and those that it has already come first and are not run
-    again. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
+    again. They must be of the same models and settings (StartError), except with `resume_any`. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
     """
     events = stream(
         questions,
         attempts=attempts,
         parallel=parallel,
         resume=resume,
+        resume_any=resume_any,
         context=context,
         model=model,
         sub_model=sub_model,
@@ -172,6 +177,7 @@ async def stream(
     attempts: int = 1,
     parallel: int = 4,
     resume: Path | None = None,
+    resume_any: bool = False,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -192,7 +198,7 @@ async def stream(
             raise ValueError(f"{name} must be an int from 1, not {number!r}")
     arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
     if resume is not None:
-        arguments += [f"--results={os.path.abspath(resume)}", "--resume"]
+        arguments += [f"--results={os.path.abspath(resume)}", "--resume=any" if resume_any else "--resume"]
     if context is not None:
         arguments += [f"--context={path}" for path in _absolute(context)]
     if not asked:

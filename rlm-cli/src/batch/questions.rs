@@ -26,6 +26,8 @@ pub(super) struct Question {
     pub(super) question: String,
     /// Its own context, instead of the command line's.
     pub(super) context: Option<Context>,
+    /// Goes into its results.
+    pub(super) metadata: Option<Json>,
 }
 
 /// Reads a file of questions; `-` is standard input.
@@ -82,7 +84,8 @@ fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
         None => return Err("`question` is missing".to_owned()),
     };
     let id = fields.remove("id").map_or_else(|| Ok(number.to_string()), id)?;
-    Ok(Question { id, question, context: context(fields, dir)? })
+    let metadata = fields.remove("metadata").filter(|metadata| !metadata.is_null());
+    Ok(Question { id, question, context: context(fields, dir)?, metadata })
 }
 
 fn id(value: Json) -> Result<String, String> {
@@ -145,16 +148,17 @@ mod tests {
         "#;
         let paths = |paths: &[&str]| Some(Context::Paths(paths.iter().map(PathBuf::from).collect()));
         let expected = [
-            ("2", "a?", None),
-            ("b-1", "b?", paths(&["/d/data"])),
-            ("7", "c?", paths(&["/d/x", "/y"])),
-            ("5", "d?", Some(Context::Text("t".to_owned()))),
-            ("6", "e?", Some(Context::Json(json!([1])))),
+            ("2", "a?", None, None),
+            ("b-1", "b?", paths(&["/d/data"]), Some(json!({"gold": 7}))),
+            ("7", "c?", paths(&["/d/x", "/y"]), None),
+            ("5", "d?", Some(Context::Text("t".to_owned())), None),
+            ("6", "e?", Some(Context::Json(json!([1]))), None),
         ]
-        .map(|(id, question, context)| Question {
+        .map(|(id, question, context, metadata)| Question {
             id: id.to_owned(),
             question: question.to_owned(),
             context,
+            metadata,
         });
         assert_eq!(questions(text).unwrap(), expected);
     }

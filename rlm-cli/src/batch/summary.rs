@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlm_core::text::{counted, grouped};
+use rlm_env::StopReason;
 use rlm_env::rollout::Metrics;
-use rlm_env::{RolloutResult, StopReason};
 
+use crate::evaluation::RunResult;
 use crate::run::{Tally, is_failure, money};
 use crate::runs::tokens;
 
@@ -33,7 +34,8 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn count(&mut self, result: &RolloutResult) {
+    pub(super) fn count(&mut self, result: &RunResult) {
+        let result = &result.rollout;
         self.rollouts.push(result.metrics.clone());
         self.answered += u64::from(result.stop_reason == StopReason::Answered);
         self.count_end(result.stop_reason);
@@ -44,9 +46,9 @@ impl Summary {
     }
 
     /// Counts a result that the batch had before it was resumed.
-    pub(super) fn count_before(&mut self, result: &RolloutResult) {
+    pub(super) fn count_before(&mut self, result: &RunResult) {
         self.done_before += 1;
-        self.count_end(result.stop_reason);
+        self.count_end(result.rollout.stop_reason);
     }
 
     fn count_end(&mut self, reason: StopReason) {
@@ -125,7 +127,7 @@ fn percentiles(mut values: Vec<f64>) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::result;
+    use crate::evaluation::result;
 
     fn summary(reasons: &[StopReason]) -> Summary {
         let mut summary = Summary::default();
@@ -138,8 +140,7 @@ mod tests {
     #[test]
     fn it_counts_rollouts_by_stop_reason() {
         use StopReason::{Answered, MaxTurns, ModelFailed};
-        let mut summary =
-            Summary { not_started: 1, ..summary(&[Answered, MaxTurns, ModelFailed, MaxTurns]) };
+        let mut summary = Summary { not_started: 1, ..summary(&[Answered, MaxTurns, ModelFailed, MaxTurns]) };
         for _ in 0..3 {
             summary.count_before(&result("1", Answered, None));
         }
@@ -155,10 +156,10 @@ mod tests {
         let mut summary = Summary::default();
         for turns in [1, 2, 3, 4, 1000] {
             let mut result = result("1", StopReason::Answered, None);
-            result.metrics.root_llm_turns = turns;
-            result.metrics.root_llm_prompt_tokens = 1000 * turns;
-            result.metrics.total_time_seconds = 0.5 * turns as f64;
-            result.metrics.cost_usd = Some(0.01 * turns as f64);
+            result.rollout.metrics.root_llm_turns = turns;
+            result.rollout.metrics.root_llm_prompt_tokens = 1000 * turns;
+            result.rollout.metrics.total_time_seconds = 0.5 * turns as f64;
+            result.rollout.metrics.cost_usd = Some(0.01 * turns as f64);
             summary.count(&result);
         }
         let text = summary.text(&Tally::default(), Duration::from_secs(1));

@@ -285,7 +285,8 @@ impl Counts {
     }
 
     fn words(&self) -> String {
-        let some = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+        let some =
+            |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
         let (failed, unanswered) = (some(self.failed, "failed"), some(self.unanswered, "unanswered"));
         format!("{} answered{failed}{unanswered} · {}", self.answered, self.tally.words())
     }

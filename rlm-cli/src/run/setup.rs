@@ -24,8 +24,9 @@ use crate::config::table::{
     SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
     SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
-use crate::config::{Fields, KeySource, Setting, Settings, without_credentials};
+use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
+use crate::evaluation::Provenance;
 use crate::usage::Usage;
 use crate::{tell, worker};
 
@@ -37,6 +38,8 @@ const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
 pub(crate) struct Setup {
     pub(crate) host: HostConfig,
     pub(crate) rollout: RolloutConfig,
+    /// The models and settings, for results.
+    pub(crate) provenance: Provenance,
     /// Where the settings of the root model's server are from, in words.
     pub(crate) server_settings: String,
 }
@@ -60,6 +63,7 @@ impl Setup {
                 Usage::new(format!("{place}: a bash session has no function FINAL: add --python")).into()
             );
         }
+        let (model, sub_model) = (servers.root.model().to_owned(), servers.sub_model.clone());
         let rollout = RolloutConfig {
             language,
             callbacks: settings.value(&CALLBACKS),
@@ -90,11 +94,12 @@ impl Setup {
             prompts: Arc::new(prompts),
             ..host(environment, rollout.language, Arc::new(HttpModel::new(servers.root)), servers.sub)?
         };
+        let provenance = Provenance { model, sub_model, settings: digest(settings)? };
         let key = settings.key(environment)?;
         let key = key.variable().map_or("no key".to_owned(), |variable| format!("the key in {variable}"));
         let (model, base_url) = (settings.place(&MODEL), settings.place(&BASE_URL));
         let server_settings = format!("{model}, {base_url}, {key}");
-        Ok(Self { host, rollout, server_settings })
+        Ok(Self { host, rollout, provenance, server_settings })
     }
 }
 

@@ -176,6 +176,19 @@ def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> No
     assert asyncio.run(results(max_turns=7, resume_any=True)) == [first]
 
 
+def test_results_have_scores() -> None:
+    async def scores(**more: Any) -> list[float | None]:
+        questions = [Question("a?", expected=[7, "seven"]), Question("b?", expected="8"), "c?"]
+        results = rlm_env.batch(questions, parallel=1, model=running(answering("'it is 7'")), **more)
+        return [result.score async for result in results]
+
+    assert asyncio.run(scores()) == [0.0, 0.0, None]
+    assert asyncio.run(scores(score="contains")) == [1.0, 0.0, None]
+    assert asyncio.run(scores(score="command:true")) == [1.0, 1.0, 1.0]
+    with pytest.raises(StartError, match='must be a number, not "seven"'):
+        asyncio.run(scores(score="number"))
+
+
 def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         raise ValueError("no luck")

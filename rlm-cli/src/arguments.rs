@@ -10,6 +10,7 @@ use rlm_env::ReplLanguage;
 use rlm_env::rollout::Callbacks;
 
 use crate::config::{Flags, ToolFlags, seconds};
+use crate::evaluation::ScoreMode;
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
@@ -107,6 +108,8 @@ Examples:
   git log | rlm run --context - --python 'Who changed the parser most often?'
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl --resume
+  rlm run --questions questions.jsonl --attempts 4 --score number
+                                               accuracy and pass@k, where questions have `expected`
 
 The answer goes to standard output and nothing else does. Ctrl-C stops after the running call and prints the answer so far;
 a second one ends at once.
@@ -314,7 +317,7 @@ pub(crate) enum ProgressLevel {
 #[command(next_help_heading = "Batch")]
 pub(crate) struct BatchOptions {
     /// Questions, one JSON object per line: `question`, and optionally `id`, `context` (a path or several), `context_text`,
-    /// `context_json`; `-` reads standard input.
+    /// `context_json`, `expected`, `metadata`; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
     /// Attempts at each question [default: 1].
@@ -334,6 +337,10 @@ pub(crate) struct BatchOptions {
     /// With --resume: also run rollouts again that failed with an error.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
+    /// Score each answer by the question's `expected`: exact, contains, number; or by command:PROGRAM, which reads a JSON object
+    /// and prints a number from 0 to 1 [default: exact, of questions with `expected`].
+    #[arg(long, value_name = "HOW")]
+    pub(crate) score: Option<ScoreMode>,
 }
 
 /// The results that a batch can go on from.
@@ -348,7 +355,11 @@ pub(crate) enum Resume {
 impl BatchOptions {
     /// Reports whether any option of a batch is given.
     pub(crate) fn is_batch(&self) -> bool {
-        self.questions.is_some() || self.attempts.is_some() || self.jobs.is_some() || self.results.is_some()
+        self.questions.is_some()
+            || self.attempts.is_some()
+            || self.jobs.is_some()
+            || self.results.is_some()
+            || self.score.is_some()
     }
 }
 

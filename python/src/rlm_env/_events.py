@@ -198,6 +198,12 @@ class RolloutResult:
     """From 1."""
     metadata: Any = None
     """The question's."""
+    expected: Any = None
+    """The question's."""
+    score: float | None = None
+    """From 0 to 1; None if it was not scored, or could not be."""
+    score_error: str | None = None
+    """Why it could not be scored."""
     model: str | None = None
     sub_model: str | None = None
     settings: str | None = None

@@ -86,6 +86,8 @@ class Question:
     """A text, as the file context.txt."""
     context_json: Any = field(default=None, kw_only=True)
     """A value that JSON can hold, as the file context.json."""
+    expected: str | float | list[str | float] | None = field(default=None, kw_only=True)
+    """The right answer, or several. It is for the score, and never for the model."""
     metadata: Any = field(default=None, kw_only=True)
     """A value that JSON can hold. It goes into the results, and never to the model."""
 
@@ -98,7 +100,7 @@ class Question:
             document["context"] = _absolute(self.context)
         if self.context_text is not None:
             document["context_text"] = self.context_text
-        for name in ("context_json", "metadata"):
+        for name in ("context_json", "expected", "metadata"):
             if (value := getattr(self, name)) is not None:
                 document[name] = value
         return json.dumps(document, allow_nan=False)
@@ -140,6 +142,7 @@ async def batch(
     parallel: int = 4,
     resume: Path | None = None,
     resume_any: bool = False,
+    score: str | None = None,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -151,7 +154,8 @@ async def batch(
         async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
 
     With `resume`, each result is also saved in that file, and those that it has already come first and are not run
-    again. They must be of the same models and settings (StartError), except with `resume_any`. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
+    again. They must be of the same models and settings (StartError), except with `resume_any`. `score` is "exact", "contains",
+    "number" or "command:PROGRAM". The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
     """
     events = stream(
         questions,
@@ -159,6 +163,7 @@ async def batch(
         parallel=parallel,
         resume=resume,
         resume_any=resume_any,
+        score=score,
         context=context,
         model=model,
         sub_model=sub_model,
@@ -178,6 +183,7 @@ async def stream(
     parallel: int = 4,
     resume: Path | None = None,
     resume_any: bool = False,
+    score: str | None = None,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -199,6 +205,8 @@ async def stream(
     arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
     if resume is not None:
         arguments += [f"--results={os.path.abspath(resume)}", "--resume=any" if resume_any else "--resume"]
+    if score is not None:
+        arguments.append(f"--score={score}")
     if context is not None:
         arguments += [f"--context={path}" for path in _absolute(context)]
     if not asked:

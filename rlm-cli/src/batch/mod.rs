@@ -19,7 +19,8 @@ use self::questions::Question;
 use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
 use crate::arguments::{BatchOptions, Resume};
-use crate::evaluation::{Evaluation, Provenance, RunResult};
+use crate::environment::Environment;
+use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
 use crate::run::{BatchProgress, Events, Request, Requests, Setup, close};
 use crate::runs::Record;
 use crate::usage::Usage;
@@ -46,6 +47,7 @@ struct Runner {
     host: Host,
     template: RolloutConfig,
     provenance: Provenance,
+    scorer: Scorer,
 }
 
 impl RunAttempt for Runner {
@@ -56,10 +58,24 @@ impl RunAttempt for Runner {
     ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>> {
         Box::pin(async move {
             let rollout = self.host.run(attempt.rollout(&self.template), control).await;
+            let Question { id, expected, metadata, .. } = &*attempt.question;
+            let score = tokio::select! {
+                biased;
+                score = self.scorer.score(&rollout, expected.as_ref(), metadata.as_ref()) => score,
+                () = control.cancelled() => Some(Err("the batch ended before it was scored".to_owned())),
+            };
+            let (score, score_error) = match score {
+                None => (None, None),
+                Some(Ok(score)) => (Some(Some(score)), None),
+                Some(Err(reason)) => (Some(None), Some(reason)),
+            };
             let evaluation = Evaluation {
-                question_id: Some(attempt.question.id.clone()),
+                question_id: Some(id.clone()),
                 attempt: Some(attempt.number),
-                metadata: attempt.question.metadata.clone(),
+                metadata: metadata.clone(),
+                expected: expected.as_ref().map(|expected| expected.json().clone()),
+                score,
+                score_error,
             };
             RunResult { rollout, evaluation, provenance: Some(self.provenance.clone()) }
         })
@@ -78,6 +94,7 @@ pub(crate) struct Batch {
     resume: Option<Resume>,
     /// Saves results to the disk; None leaves that to the system.
     sync: Option<SyncFile>,
+    scorer: Scorer,
 }
 
 impl Batch {
@@ -86,6 +103,7 @@ impl Batch {
         question: Option<&str>,
         options: &BatchOptions,
         is_synced: bool,
+        environment: &Environment,
     ) -> anyhow::Result<Self> {
         let questions = match (&options.questions, question) {
             (Some(file), _) => questions::read(file)?,
@@ -93,9 +111,12 @@ impl Batch {
                 id: "1".to_owned(),
                 question: question.expect("the command line has a question or a file of them").to_owned(),
                 context: None,
+                expected: None,
                 metadata: None,
             }],
         };
+        let expected = questions.iter().map(|question| (question.id.as_str(), question.expected.as_ref()));
+        let scorer = Scorer::new(options.score.as_ref(), expected, environment)?;
         let keep = if options.retry_failed { Keep::Sound } else { Keep::Ended };
         let results = options.results.clone().map(|file| (file, options.resume.map(|_| keep)));
         Ok(Self {
@@ -105,6 +126,7 @@ impl Batch {
             results,
             resume: options.resume,
             sync: is_synced.then_some(SYNC),
+            scorer,
         })
     }
 
@@ -143,7 +165,7 @@ impl Batch {
                 events.result(result);
             }
         }
-        let runner = Arc::new(Runner { host, template, provenance });
+        let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
         let ran = run_all(
             &runner,
             attempts.into_iter(),
@@ -376,7 +398,7 @@ mod tests {
 
     fn question(id: &str, question: &str, context: Option<Context>) -> Arc<Question> {
         let (id, question) = (id.to_owned(), question.to_owned());
-        Arc::new(Question { id, question, context, metadata: None })
+        Arc::new(Question { id, question, context, expected: None, metadata: None })
     }
 
     fn attempts(questions: &[&str]) -> impl ExactSizeIterator<Item = Attempt> {
@@ -449,7 +471,9 @@ mod tests {
     fn attempts_are_told_apart() {
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", "a?", None), question("b", "b?", Some(text("own")))];
-        let batch = Batch { questions, attempts: 2, jobs: 1, results: None, resume: None, sync: None };
+        let scorer = Scorer::new(None, [], &Environment::default()).unwrap();
+        let batch =
+            Batch { questions, attempts: 2, jobs: 1, results: None, resume: None, sync: None, scorer };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
         let rollouts = batch.attempts().map(|attempt| attempt.rollout(&template));
         let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();

@@ -7,7 +7,7 @@ use rlm_core::text::{counted, grouped};
 use rlm_env::StopReason;
 use rlm_env::rollout::Metrics;
 
-use crate::evaluation::RunResult;
+use crate::evaluation::{RunResult, Statistics};
 use crate::run::{Tally, is_failure, money};
 use crate::runs::tokens;
 
@@ -31,10 +31,13 @@ pub(super) struct Summary {
     /// The metrics of each.
     pub(super) rollouts: Vec<Metrics>,
     pub(super) not_started: usize,
+    /// Of the whole batch.
+    scores: Statistics,
 }
 
 impl Summary {
     pub(super) fn count(&mut self, result: &RunResult) {
+        self.scores.add(result);
         let result = &result.rollout;
         self.rollouts.push(result.metrics.clone());
         self.answered += u64::from(result.stop_reason == StopReason::Answered);
@@ -48,6 +51,7 @@ impl Summary {
     /// Counts a result that the batch had before it was resumed.
     pub(super) fn count_before(&mut self, result: &RunResult) {
         self.done_before += 1;
+        self.scores.add(result);
         self.count_end(result.rollout.stop_reason);
     }
 
@@ -68,7 +72,7 @@ impl Summary {
         }
     }
 
-    /// Two lines for the user, and a table if there are enough rollouts to compare.
+    /// Two lines for the user, a third if there are scores, and a table if there are enough rollouts to compare.
     pub(super) fn text(&self, tally: &Tally, elapsed: Duration) -> String {
         let mut parts = vec![format!("{} answered", self.answered)];
         let others = self.ended.iter().filter(|(name, _)| *name != "answered");
@@ -81,7 +85,7 @@ impl Summary {
         }
         let cost = tally.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
-            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}",
+            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}{}",
             counted(self.rollouts.len() as u64, "rollout"),
             parts.join(", "),
             counted(tally.turns, "turn"),
@@ -90,6 +94,7 @@ impl Summary {
             counted(tally.tokens, "token"),
             cost.unwrap_or_default(),
             elapsed.as_secs_f64(),
+            self.scores.line().map_or(String::new(), |line| format!("\nrlm: {line}")),
             self.table()
         )
     }

@@ -55,7 +55,7 @@ pub(crate) fn run(
         crate::standard_output::require()?;
     }
     let mut setup = Setup::new(&settings, environment)?;
-    let work = Work::new(options, &settings)?;
+    let work = Work::new(options, &settings, environment)?;
     let host_process = HostProcess::new(environment.text(HOST_PID)?);
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
@@ -153,7 +153,7 @@ enum Work {
 }
 
 impl Work {
-    fn new(options: &RunOptions, settings: &Settings) -> anyhow::Result<Self> {
+    fn new(options: &RunOptions, settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
         let is_stdin = |path: &Path| path == Path::new("-");
         let takes_questions = options.batch.questions.as_deref().is_some_and(is_stdin);
         let takes_context = options.context.iter().filter(|path| is_stdin(path)).count();
@@ -171,6 +171,7 @@ impl Work {
                 question.as_deref(),
                 &options.batch,
                 settings.value(&SYNC_RESULTS),
+                environment,
             )?)),
         }
     }

@@ -133,7 +133,8 @@ impl Control {
         self.stop.cancelled().await;
     }
 
-    pub(crate) async fn cancelled(&self) {
+    /// Completes when the rollout is asked to end at once.
+    pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 }

@@ -189,6 +189,16 @@ def test_results_have_scores() -> None:
         asyncio.run(scores(score="number"))
 
 
+def test_an_answer_fits_its_schema(tmp_path: Path) -> None:
+    schema = {"type": "integer"}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    given: list[Any] = [schema, tmp_path / "schema.json"]
+    for answer_schema in given:
+        model = running(answering("no"), answering("3"))
+        result = asyncio.run(rlm_env.run("How many?", model=model, answer_schema=answer_schema))
+        assert (result.answer, result.metrics["root_llm_turns"]) == ("3", 2)
+
+
 def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         raise ValueError("no luck")

@@ -46,6 +46,8 @@ class Settings(TypedDict, total=False):
     language: Literal["bash", "python"]
     python: Path
     final_functions: bool
+    answer_schema: Path | Mapping[str, Any]
+    """A JSON schema, or the file that has it."""
     callbacks: Literal["network", "intercept"]
     navigation: bool
     prices: Path
@@ -235,6 +237,11 @@ async def stream(
                 "--tools",
                 _write(directory, "tools.json", json.dumps({"tool": server.declarations()})),
             ]
+        schema = settings.get("answer_schema")
+        if schema is not None:
+            if isinstance(schema, Mapping):
+                schema = _write(directory, "answer.json", _text(schema))
+            arguments.append(f"--answer-schema={_text(schema)}")
         lines = "".join(f"{one.line()}\n" for one in asked)
         arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
         process = _Process(arguments, server.secret, directory)
@@ -283,7 +290,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     unknown = set(settings) - Settings.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no setting {sorted(unknown)[0]}: docs/rlm-run.md has all of them")
-    return [f"--{name.replace('_', '-')}={_text(value)}" for name, value in settings.items() if value is not None]
+    given = {name: value for name, value in settings.items() if value is not None and name != "answer_schema"}
+    return [f"--{name.replace('_', '-')}={_text(value)}" for name, value in given.items()]
 
 
 def _text(value: object) -> str:

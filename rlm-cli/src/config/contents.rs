@@ -20,6 +20,11 @@ pub(super) fn of_tools(file: &Path) -> io::Result<Vec<u8>> {
     Ok(declared.to_string().into_bytes())
 }
 
+/// A file as it is.
+pub(super) fn of_file(file: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(file)
+}
+
 /// The Markdown files of a directory and of those in it, in the order of their names.
 pub(super) fn of_directory(dir: &Path) -> io::Result<Vec<u8>> {
     let mut entries: Vec<_> =

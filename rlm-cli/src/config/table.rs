@@ -314,6 +314,14 @@ pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
     ..setting("final_functions", Form::Flag, Effect::Value, flag)
 };
 
+/// The schema of answers.
+pub(crate) static ANSWER_SCHEMA: Setting<PathBuf> = Setting {
+    value_name: "FILE",
+    help: "JSON schema that final answers must fit; the model gets one that does not back with its faults",
+    example: "answer.json",
+    ..setting("answer_schema", Form::Path, Effect::Contents(contents::of_file), path)
+};
+
 /// The root model's use of tool calls.
 pub(crate) static TOOL_CALLS: Setting<bool> = Setting {
     value_name: "BOOL",
@@ -371,7 +379,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 40] = [
+pub(crate) static ALL: [&dyn AnySetting; 41] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -386,6 +394,7 @@ pub(crate) static ALL: [&dyn AnySetting; 40] = [
     &LANGUAGE,
     &PYTHON,
     &FINAL_FUNCTIONS,
+    &ANSWER_SCHEMA,
     &CALLBACKS,
     &NAVIGATION,
     &TOOLS,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
-use rlm_env::rollout::Prompts;
+use rlm_env::rollout::{AnswerSchema, Prompts};
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
@@ -18,11 +18,11 @@ use rlm_rootd::{
 use serde_json::Value as Json;
 
 use crate::config::table::{
-    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, HEADERS,
-    KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
-    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
-    SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
-    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS,
+    FINAL_FUNCTIONS, HEADERS, KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS,
+    MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
+    SAMPLING, SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM,
+    SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
@@ -69,6 +69,7 @@ impl Setup {
             callbacks: settings.value(&CALLBACKS),
             navigation: settings.get(&NAVIGATION),
             final_functions,
+            answer_schema: settings.get(&ANSWER_SCHEMA).map(|file| answer_schema(&file)).transpose()?,
             limits: limits(settings, budget),
             verbosity: settings.value(&VERBOSITY),
             root_tools: settings
@@ -296,6 +297,15 @@ fn check_key(place: &KeySource<'_>, base_url: &str, flag: &str) -> Result<Option
 fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
     let Some(dir) = settings.get(&PROMPTS) else { return Ok(Prompts::new()) };
     Prompts::with_overrides(&dir).map_err(|error| Usage::new(with_causes(&error)).into())
+}
+
+fn answer_schema(file: &Path) -> Result<AnswerSchema, Usage> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Usage::new(format!("the answer's schema cannot be read from {}: {error}", file.display()))
+    })?;
+    let schema = serde_json::from_str(&text)
+        .map_err(|error| Usage::new(format!("{}: it is not JSON: {error}", file.display())))?;
+    AnswerSchema::new(schema).map_err(|error| Usage::new(format!("{}: {error}", file.display())))
 }
 
 fn prices(settings: &Settings) -> anyhow::Result<Prices> {

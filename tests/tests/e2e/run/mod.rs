@@ -8,6 +8,7 @@ mod events;
 mod progress;
 mod records;
 mod refusals;
+mod schemas;
 mod scores;
 mod settings;
 mod signals;

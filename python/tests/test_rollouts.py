@@ -161,6 +161,44 @@ def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path:
     assert asyncio.run(ids([], 1)) == []
 
 
+def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> None:
+    async def results(**more: Any) -> list[rlm_env.RolloutResult]:
+        question = Question("Why?", id="a", metadata={"gold": 7})
+        batch = rlm_env.batch([question], resume=tmp_path / "r.jsonl", model=running(answering("1")), tools=[lookup], **more)
+        return [result async for result in batch]
+
+    (first,) = asyncio.run(results())
+    assert (first.question_id, first.attempt, first.metadata) == ("a", 1, {"gold": 7})
+    assert (first.model, first.sub_model, len(first.settings or "")) == ("model", "model", 16)
+    assert asyncio.run(results()) == [first], "the tools are at another address now"
+    with pytest.raises(StartError, match="the result a-1 is of other settings"):
+        asyncio.run(results(max_turns=7))
+    assert asyncio.run(results(max_turns=7, resume_any=True)) == [first]
+
+
+def test_results_have_scores() -> None:
+    async def scores(**more: Any) -> list[float | None]:
+        questions = [Question("a?", expected=[7, "seven"]), Question("b?", expected="8"), "c?"]
+        results = rlm_env.batch(questions, parallel=1, model=running(answering("'it is 7'")), **more)
+        return [result.score async for result in results]
+
+    assert asyncio.run(scores()) == [0.0, 0.0, None]
+    assert asyncio.run(scores(score="contains")) == [1.0, 0.0, None]
+    assert asyncio.run(scores(score="command:true")) == [1.0, 1.0, 1.0]
+    with pytest.raises(StartError, match='must be a number, not "seven"'):
+        asyncio.run(scores(score="number"))
+
+
+def test_an_answer_fits_its_schema(tmp_path: Path) -> None:
+    schema = {"type": "integer"}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    given: list[Any] = [schema, tmp_path / "schema.json"]
+    for answer_schema in given:
+        model = running(answering("no"), answering("3"))
+        result = asyncio.run(rlm_env.run("How many?", model=model, answer_schema=answer_schema))
+        assert (result.answer, result.metrics["root_llm_turns"]) == ("3", 2)
+
+
 def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
     async def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         raise ValueError("no luck")

@@ -10,6 +10,7 @@ use rlm_env::ReplLanguage;
 use rlm_env::rollout::Callbacks;
 
 use crate::config::{Flags, ToolFlags, seconds, usd};
+use crate::evaluation::ScoreMode;
 
 /// A persistent REPL for language models.
 #[derive(Debug, Parser)]
@@ -107,6 +108,8 @@ Examples:
   git log | rlm run --context - --python 'Who changed the parser most often?'
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl
   rlm run --questions questions.jsonl --attempts 4 --jobs 8 --results results.jsonl --resume
+  rlm run --questions questions.jsonl --attempts 4 --score number
+                                               accuracy and pass@k, where questions have `expected`
 
 The answer goes to standard output and nothing else does. Ctrl-C stops after the running call and prints the answer so far;
 a second one ends at once.
@@ -314,7 +317,7 @@ pub(crate) enum ProgressLevel {
 #[command(next_help_heading = "Batch")]
 pub(crate) struct BatchOptions {
     /// Questions, one JSON object per line: `question`, and optionally `id`, `context` (a path or several), `context_text`,
-    /// `context_json`; `-` reads standard input.
+    /// `context_json`, `expected`, `metadata`; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
     /// Attempts at each question [default: 1].
@@ -326,9 +329,11 @@ pub(crate) struct BatchOptions {
     /// Append each result to this file as a line of JSON [default: standard output].
     #[arg(long, value_name = "FILE")]
     pub(crate) results: Option<PathBuf>,
-    /// Skip rollouts that the file of results has; those that were stopped or cancelled are run again.
-    #[arg(long, requires = "results")]
-    pub(crate) resume: bool,
+    /// Skip rollouts that the file of results has; those that were stopped or cancelled are run again. Results of another
+    /// model or of other settings are refused; --resume=any takes them.
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same",
+          hide_possible_values = true, requires = "results")]
+    pub(crate) resume: Option<Resume>,
     /// With --resume: also run rollouts again that failed with an error.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
@@ -336,12 +341,29 @@ pub(crate) struct BatchOptions {
     /// room for are not started.
     #[arg(long, value_name = "USD", value_parser = usd)]
     pub(crate) max_cost: Option<f64>,
+    /// Score each answer by the question's `expected`: exact, contains, number; or by command:PROGRAM, which reads a JSON object
+    /// and prints a number from 0 to 1 [default: exact, of questions with `expected`].
+    #[arg(long, value_name = "HOW")]
+    pub(crate) score: Option<ScoreMode>,
+}
+
+/// The results that a batch can go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Resume {
+    /// Those of the same models and settings.
+    Same,
+    /// All.
+    Any,
 }
 
 impl BatchOptions {
     /// Reports whether any option of a batch is given.
     pub(crate) fn is_batch(&self) -> bool {
-        self.questions.is_some() || self.attempts.is_some() || self.jobs.is_some() || self.results.is_some()
+        self.questions.is_some()
+            || self.attempts.is_some()
+            || self.jobs.is_some()
+            || self.results.is_some()
+            || self.score.is_some()
     }
 }
 

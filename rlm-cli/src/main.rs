@@ -8,6 +8,7 @@ mod demo;
 mod display;
 mod doctor;
 mod environment;
+mod evaluation;
 mod exec;
 mod live;
 mod mcp;

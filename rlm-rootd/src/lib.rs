@@ -48,6 +48,7 @@ pub use llm::{
 pub use log_lines::{LogLines, LogWriter};
 pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
+pub use program::{Program, ProgramError, ProgramOutput};
 pub use rollout::{
     MAX_TOOL_TIME_LIMIT, RegisterError, Registration, RolloutConfig, RolloutMetrics, TOOL_TIME_LIMIT,
 };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +11,11 @@ use serde_json::{Value as Json, json};
 
 use crate::callback::{CallbackServer, CallbackTool};
 use crate::offload::LargeWork;
-use crate::program::{MAX_OUTPUT_BYTES, OutputFormat, ProgramTool, Shared, Spawner};
+use crate::program::{
+    MAX_OUTPUT_BYTES, OutputFormat, ProgramTool, Shared, Spawner, Variables, find, usual_variables,
+};
 use crate::rollout::MAX_TOOL_TIME_LIMIT;
 use crate::tool::Tool;
-
-/// Variables that every program gets if they are set.
-const ENVIRONMENT: [&str; 9] =
-    ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 
 /// An invalid file of tools.
 #[derive(Debug, thiserror::Error)]
@@ -162,22 +159,14 @@ impl Sources<'_> {
         let Some((program, arguments)) = command.split_first() else {
             return Err("command is empty".to_owned());
         };
-        let path = self.environment.get(OsStr::new("PATH"));
-        let program = find(program, self.dir, path).ok_or_else(|| match program.contains('/') {
-            true => format!("command: {program} is not a program"),
-            false => format!("command: no program {program} on PATH"),
-        })?;
+        let program =
+            find(program, self.dir, self.environment).map_err(|error| format!("command: {error}"))?;
         Ok((program, arguments.to_vec()))
     }
 
     /// The variables of a program: the usual ones, and these.
-    fn variables(&self, names: &[String]) -> Result<BTreeMap<OsString, OsString>, String> {
-        let mut env = BTreeMap::new();
-        for name in ENVIRONMENT {
-            if let Some((name, value)) = self.environment.get_key_value(OsStr::new(name)) {
-                env.insert(name.clone(), value.clone());
-            }
-        }
+    fn variables(&self, names: &[String]) -> Result<Variables, String> {
+        let mut env = usual_variables(self.environment);
         for name in names {
             let Some((name, value)) = self.environment.get_key_value(OsStr::new(name)) else {
                 return Err(format!("env: the variable {name} is not set"));
@@ -210,16 +199,4 @@ fn seconds(seconds: f64) -> Result<Duration, String> {
     limit.filter(|limit| !limit.is_zero() && *limit <= MAX_TOOL_TIME_LIMIT).ok_or_else(|| {
         format!("timeout: {seconds} is not above 0 and at most {} s", MAX_TOOL_TIME_LIMIT.as_secs())
     })
-}
-
-/// A path with a slash is relative to the file's directory; a name is looked up on PATH.
-fn find(program: &str, dir: &Path, path: Option<&OsString>) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| {
-        std::fs::metadata(path)
-            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-    };
-    if program.contains('/') {
-        return Some(dir.join(program)).filter(is_program);
-    }
-    std::env::split_paths(path?).map(|dir| dir.join(program)).find(is_program)
 }

@@ -193,6 +193,21 @@ class RolloutResult:
     """docs/rollouts.md lists them."""
     dir: str | None = None
     """The rollout's directory, if it was kept."""
+    question_id: str | None = None
+    attempt: int | None = None
+    """From 1."""
+    metadata: Any = None
+    """The question's."""
+    expected: Any = None
+    """The question's."""
+    score: float | None = None
+    """From 0 to 1; None if it was not scored, or could not be."""
+    score_error: str | None = None
+    """Why it could not be scored."""
+    model: str | None = None
+    sub_model: str | None = None
+    settings: str | None = None
+    """A digest of the settings that can change an answer."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ class Settings(TypedDict, total=False):
     language: Literal["bash", "python"]
     python: Path
     final_functions: bool
+    answer_schema: Path | Mapping[str, Any]
+    """A JSON schema, or the file that has it."""
     callbacks: Literal["network", "intercept"]
     navigation: bool
     prices: Path
@@ -86,6 +88,10 @@ class Question:
     """A text, as the file context.txt."""
     context_json: Any = field(default=None, kw_only=True)
     """A value that JSON can hold, as the file context.json."""
+    expected: str | float | list[str | float] | None = field(default=None, kw_only=True)
+    """The right answer, or several. It is for the score, and never for the model."""
+    metadata: Any = field(default=None, kw_only=True)
+    """A value that JSON can hold. It goes into the results, and never to the model."""
 
     def line(self) -> str:
         """The line of a file of questions."""
@@ -96,8 +102,9 @@ class Question:
             document["context"] = _absolute(self.context)
         if self.context_text is not None:
             document["context_text"] = self.context_text
-        if self.context_json is not None:
-            document["context_json"] = self.context_json
+        for name in ("context_json", "expected", "metadata"):
+            if (value := getattr(self, name)) is not None:
+                document[name] = value
         return json.dumps(document, allow_nan=False)
 
 
@@ -137,6 +144,8 @@ async def batch(
     parallel: int = 4,
     resume: Path | None = None,
     max_cost: float | None = None,
+    resume_any: bool = False,
+    score: str | None = None,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -148,8 +157,10 @@ async def batch(
         async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
 
     With `resume`, each result is also saved in that file, and those that it has already come first and are not run
-    again. `max_cost` is the most in USD that all of them together may spend; EndedError says so when that ends the batch
-    before all are run. The rest is as in `run`. Ending the loop early ends the rollouts: use `contextlib.aclosing` where you do.
+    again. They must be of the same models and settings (StartError), except with `resume_any`. `score` is "exact", "contains",
+    "number" or "command:PROGRAM". `max_cost` is the most in USD that all of them together may spend; EndedError says so when that
+    ends the batch before all are run. The rest is as in `run`. Ending the loop early ends the rollouts: use
+    `contextlib.aclosing` where you do.
     """
     events = stream(
         questions,
@@ -157,6 +168,8 @@ async def batch(
         parallel=parallel,
         resume=resume,
         max_cost=max_cost,
+        resume_any=resume_any,
+        score=score,
         context=context,
         model=model,
         sub_model=sub_model,
@@ -176,6 +189,8 @@ async def stream(
     parallel: int = 4,
     resume: Path | None = None,
     max_cost: float | None = None,
+    resume_any: bool = False,
+    score: str | None = None,
     context: Path | Iterable[Path] | None = None,
     model: str | ChatModel | None = None,
     sub_model: str | ChatModel | None = None,
@@ -196,7 +211,9 @@ async def stream(
             raise ValueError(f"{name} must be an int from 1, not {number!r}")
     arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
     if resume is not None:
-        arguments += [f"--results={os.path.abspath(resume)}", "--resume"]
+        arguments += [f"--results={os.path.abspath(resume)}", "--resume=any" if resume_any else "--resume"]
+    if score is not None:
+        arguments.append(f"--score={score}")
     if max_cost is not None:
         arguments.append(f"--max-cost={max_cost}")
     if context is not None:
@@ -227,6 +244,11 @@ async def stream(
                 "--tools",
                 _write(directory, "tools.json", json.dumps({"tool": server.declarations()})),
             ]
+        schema = settings.get("answer_schema")
+        if schema is not None:
+            if isinstance(schema, Mapping):
+                schema = _write(directory, "answer.json", _text(schema))
+            arguments.append(f"--answer-schema={_text(schema)}")
         lines = "".join(f"{one.line()}\n" for one in asked)
         arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
         process = _Process(arguments, server.secret, directory)
@@ -275,7 +297,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     unknown = set(settings) - Settings.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no setting {sorted(unknown)[0]}: docs/rlm-run.md has all of them")
-    return [f"--{name.replace('_', '-')}={_text(value)}" for name, value in settings.items() if value is not None]
+    given = {name: value for name, value in settings.items() if value is not None and name != "answer_schema"}
+    return [f"--{name.replace('_', '-')}={_text(value)}" for name, value in given.items()]
 
 
 def _text(value: object) -> str:

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 /// Renames the directories of these rollouts, and returns a message about it. Nothing in them is lost.
-pub(super) fn rename_old<'a>(
+pub(super) fn rename_old(
     keep: &Path,
-    ids: impl IntoIterator<Item = &'a str>,
+    ids: impl IntoIterator<Item = impl AsRef<str>>,
 ) -> anyhow::Result<Option<String>> {
     let mut first = None;
     let mut others = 0_usize;
     for id in ids {
+        let id = id.as_ref();
         let dir = keep.join(id);
         if dir.symlink_metadata().is_err() {
             continue;

@@ -19,7 +19,9 @@ use tokio::task::JoinSet;
 use self::questions::Question;
 use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
-use crate::arguments::BatchOptions;
+use crate::arguments::{BatchOptions, Resume};
+use crate::environment::Environment;
+use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
 use crate::run::{BatchProgress, Events, Request, Requests, Setup, close};
 use crate::runs::Record;
 use crate::usage::Usage;
@@ -31,38 +33,71 @@ const SHOWN_CHARS: usize = 60;
 /// Rollouts at once by default.
 const JOBS: usize = 4;
 
-/// Runs rollouts: a host, or a script in tests.
-pub(crate) trait RunRollout: Send + Sync + 'static {
+/// Runs attempts: a host, or a script in tests.
+pub(crate) trait RunAttempt: Send + Sync + 'static {
     /// Runs it to its end.
-    fn run_rollout<'a>(
+    fn run_attempt<'a>(
         &'a self,
-        config: RolloutConfig,
+        attempt: Attempt,
         control: &'a Control,
-    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>>;
 }
 
-impl RunRollout for Host {
-    fn run_rollout<'a>(
+/// A host, and what all rollouts of a batch have in common.
+struct Runner {
+    host: Host,
+    template: RolloutConfig,
+    provenance: Provenance,
+    scorer: Scorer,
+}
+
+impl RunAttempt for Runner {
+    fn run_attempt<'a>(
         &'a self,
-        config: RolloutConfig,
+        attempt: Attempt,
         control: &'a Control,
-    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + 'a>> {
-        Box::pin(self.run(config, control))
+    ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>> {
+        Box::pin(async move {
+            let rollout = self.host.run(attempt.rollout(&self.template), control).await;
+            let Question { id, expected, metadata, .. } = &*attempt.question;
+            let score = tokio::select! {
+                biased;
+                score = self.scorer.score(&rollout, expected.as_ref(), metadata.as_ref()) => score,
+                () = control.cancelled() => Some(Err("the batch ended before it was scored".to_owned())),
+            };
+            let (score, score_error) = match score {
+                None => (None, None),
+                Some(Ok(score)) => (Some(Some(score)), None),
+                Some(Err(reason)) => (Some(None), Some(reason)),
+            };
+            let evaluation = Evaluation {
+                question_id: Some(id.clone()),
+                attempt: Some(attempt.number),
+                metadata: metadata.clone(),
+                expected: expected.as_ref().map(|expected| expected.json().clone()),
+                score,
+                score_error,
+            };
+            RunResult { rollout, evaluation, provenance: Some(self.provenance.clone()) }
+        })
     }
 }
 
 /// A batch to run.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    questions: Vec<Question>,
+    questions: Vec<Arc<Question>>,
     attempts: usize,
     jobs: usize,
     /// The file for results, and those of its results to keep. None is standard output.
     results: Option<(PathBuf, Option<Keep>)>,
+    /// The results to go on from.
+    resume: Option<Resume>,
     /// Saves results to the disk; None leaves that to the system.
     sync: Option<SyncFile>,
     /// Most that all of it may cost, in USD.
     max_cost: Option<f64>,
+    scorer: Scorer,
 }
 
 impl Batch {
@@ -71,6 +106,7 @@ impl Batch {
         question: Option<&str>,
         options: &BatchOptions,
         is_synced: bool,
+        environment: &Environment,
     ) -> anyhow::Result<Self> {
         let questions = match (&options.questions, question) {
             (Some(file), _) => questions::read(file)?,
@@ -78,24 +114,30 @@ impl Batch {
                 id: "1".to_owned(),
                 question: question.expect("the command line has a question or a file of them").to_owned(),
                 context: None,
+                expected: None,
+                metadata: None,
             }],
         };
+        let expected = questions.iter().map(|question| (question.id.as_str(), question.expected.as_ref()));
+        let scorer = Scorer::new(options.score.as_ref(), expected, environment)?;
         let keep = if options.retry_failed { Keep::Sound } else { Keep::Ended };
-        let results = options.results.clone().map(|file| (file, options.resume.then_some(keep)));
+        let results = options.results.clone().map(|file| (file, options.resume.map(|_| keep)));
         Ok(Self {
-            questions,
+            questions: questions.into_iter().map(Arc::new).collect(),
             attempts: options.attempts.map_or(1, usize::from),
             jobs: options.jobs.map_or(JOBS, usize::from),
             results,
+            resume: options.resume,
             sync: is_synced.then_some(SYNC),
             max_cost: options.max_cost,
+            scorer,
         })
     }
 
     /// Runs it until every rollout has ended or a signal ends it.
     pub(crate) async fn run(
         self,
-        Setup { host, rollout: mut template, .. }: Setup,
+        Setup { host, rollout: mut template, provenance, .. }: Setup,
         mut requests: Requests,
         draws: Option<&Warnings>,
         events: Option<Arc<Events>>,
@@ -103,33 +145,36 @@ impl Batch {
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
         let (mut results, done) = open(self.results.as_ref(), self.sync, events.is_some())?;
-        template.shared_ledger = self.ledger(&host, &template, done.results.values())?;
-        let host = Arc::new(Host::start(host).await?);
+        template.shared_ledger =
+            self.ledger(&host, &template, done.results.values().map(|done| &done.rollout))?;
         let (before, attempts): (Vec<_>, Vec<_>) =
-            self.attempts().partition(|attempt| done.results.contains_key(&attempt.id));
+            self.attempts().partition(|attempt| done.results.contains_key(&attempt.id()));
         for attempt in &before {
-            self.check_question(attempt, &done.results[&attempt.id])?;
+            self.check_question(attempt, &done.results[&attempt.id()].rollout)?;
         }
+        self.check_provenance(&done, &provenance)?;
+        let host = Host::start(host).await?;
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
-            notices.extend(kept::rename_old(keep, attempts.iter().map(|attempt| attempt.id.as_str()))?);
+            notices.extend(kept::rename_old(keep, attempts.iter().map(Attempt::id))?);
         }
         results.remove_unkept()?;
         let progress = Arc::new(BatchProgress::new(attempts.len(), draws));
         template.sinks.push(progress.clone());
-        // Each is built when it starts: a context may be large.
-        let rollouts = attempts.into_iter().map(|attempt| attempt.rollout(&template));
         for notice in &notices {
             progress.say(notice);
         }
         let mut summary = Summary::default();
-        summary.done_before = done.results.len();
-        if let Some(events) = &events {
-            before.iter().for_each(|attempt| events.result(&done.results[&attempt.id]));
+        for result in before.iter().map(|attempt| &done.results[&attempt.id()]) {
+            summary.count_before(result);
+            if let Some(events) = &events {
+                events.result(result);
+            }
         }
+        let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
         let ran = run_all(
-            &host,
-            rollouts,
+            &runner,
+            attempts.into_iter(),
             self.jobs,
             async || requests.next().await,
             &progress,
@@ -145,8 +190,8 @@ impl Batch {
         .await;
         progress.finish();
         // Only rollouts that were aborted still hold the host.
-        if let Ok(host) = Arc::try_unwrap(host) {
-            close(host).await;
+        if let Ok(runner) = Arc::try_unwrap(runner) {
+            close(runner.host).await;
         }
         let ended = ran?;
         if let Some(events) = &events {
@@ -181,26 +226,53 @@ impl Batch {
     }
 
     /// Refuses a result of another question, as of a list that has changed.
-    fn check_question(&self, attempt: &Attempt<'_>, result: &RolloutResult) -> Result<(), Usage> {
+    fn check_question(&self, attempt: &Attempt, result: &RolloutResult) -> Result<(), Usage> {
         if result.question == attempt.question.question {
             return Ok(());
         }
-        let file = self.results.as_ref().map_or(Path::new(""), |(path, _)| path).display();
         let shown = |question: &str| cut(&one_line(question), SHOWN_CHARS);
         Err(Usage::new(format!(
-            "{file}: the result {} is of another question (\"{}\", not \"{}\"): give questions an `id` that stays, or \
+            "{}: the result {} is of another question (\"{}\", not \"{}\"): give questions an `id` that stays, or \
              another file",
-            attempt.id,
+            self.results_file().display(),
+            attempt.id(),
             shown(&result.question),
             shown(&attempt.question.question)
         )))
     }
 
+    /// Refuses a result of another model or of other settings. A line without them is an older one.
+    fn check_provenance(&self, done: &Finished, now: &Provenance) -> Result<(), Usage> {
+        if self.resume == Some(Resume::Any) {
+            return Ok(());
+        }
+        let has_another = |result: &&RunResult| result.provenance.as_ref().is_some_and(|made| made != now);
+        let others = done.results.values().filter(has_another);
+        // The first by its id, so that the error stays the same.
+        let Some(other) = others.min_by_key(|result| &result.rollout.id) else { return Ok(()) };
+        let made = other.provenance.clone().unwrap_or_default();
+        let what = if made.model != now.model {
+            format!("of another model ({}, not {})", made.model, now.model)
+        } else if made.sub_model != now.sub_model {
+            format!("of another sub-model ({}, not {})", made.sub_model, now.sub_model)
+        } else {
+            let (made, now) = (made.settings, &now.settings);
+            format!("of other settings (digest {made}, not {now}; `rlm config` shows those in force)")
+        };
+        let (file, id) = (self.results_file().display(), &other.rollout.id);
+        Err(Usage::new(format!(
+            "{file}: the result {id} is {what}: give another file, or --resume=any to have both in one"
+        )))
+    }
+
+    fn results_file(&self) -> &Path {
+        self.results.as_ref().map_or(Path::new(""), |(path, _)| path)
+    }
+
     /// All attempts: the first of each question, then the second of each, …
-    fn attempts(&self) -> impl Iterator<Item = Attempt<'_>> {
-        let of_number = move |number| {
-            let id = move |question: &Question| format!("{}-{number}", question.id);
-            self.questions.iter().map(move |question| Attempt { id: id(question), question })
+    fn attempts(&self) -> impl Iterator<Item = Attempt> {
+        let of_number = |number| {
+            self.questions.iter().map(move |question| Attempt { number, question: question.clone() })
         };
         (1..=self.attempts).flat_map(of_number)
     }
@@ -208,17 +280,22 @@ impl Batch {
 
 /// An attempt at a question.
 #[derive(Debug)]
-struct Attempt<'a> {
-    id: String,
-    question: &'a Question,
+pub(crate) struct Attempt {
+    /// From 1.
+    number: usize,
+    question: Arc<Question>,
 }
 
-impl Attempt<'_> {
+impl Attempt {
+    fn id(&self) -> String {
+        format!("{}-{}", self.question.id, self.number)
+    }
+
     /// Its rollout: the template with its own id, question and context.
-    fn rollout(self, template: &RolloutConfig) -> RolloutConfig {
+    fn rollout(&self, template: &RolloutConfig) -> RolloutConfig {
         let own = self.question.context.as_ref();
         RolloutConfig {
-            id: self.id,
+            id: self.id(),
             question: self.question.question.clone(),
             context: own.unwrap_or(&template.context).clone(),
             ..template.clone()
@@ -249,12 +326,12 @@ struct BatchEnd {
 
 /// Runs up to `jobs` rollouts at once and passes each result to `take`. If that fails, all rollouts are cancelled.
 async fn run_all(
-    host: &Arc<impl RunRollout>,
-    mut rollouts: impl ExactSizeIterator<Item = RolloutConfig>,
+    runner: &Arc<impl RunAttempt>,
+    mut attempts: impl ExactSizeIterator<Item = Attempt>,
     jobs: usize,
     mut next_request: impl AsyncFnMut() -> Request,
     progress: &BatchProgress,
-    mut take: impl FnMut(&RolloutResult) -> anyhow::Result<()>,
+    mut take: impl FnMut(&RunResult) -> anyhow::Result<()>,
 ) -> anyhow::Result<BatchEnd> {
     let control = Control::new();
     let mut running = JoinSet::new();
@@ -262,15 +339,16 @@ async fn run_all(
     let (mut is_stopping, mut failed) = (false, None);
     loop {
         while !is_stopping && running.len() < jobs {
-            let Some(rollout) = rollouts.next() else { break };
-            let (host, control) = (host.clone(), control.clone());
-            running.spawn(async move { host.run_rollout(rollout, &control).await });
+            let Some(attempt) = attempts.next() else { break };
+            let (runner, control) = (runner.clone(), control.clone());
+            running.spawn(async move { runner.run_attempt(attempt, &control).await });
         }
         tokio::select! {
             joined = running.join_next() => {
                 let Some(joined) = joined else { break };
-                progress.ended(joined.as_ref().ok().map(|result| result.stop_reason));
-                if let Ok(RolloutResult { stop_reason: StopReason::Stopped, error: Some(error), .. }) = &joined
+                progress.ended(joined.as_ref().ok().map(|result| result.rollout.stop_reason));
+                if let Ok(RolloutResult { stop_reason: StopReason::Stopped, error: Some(error), .. }) =
+                    joined.as_ref().map(|result| &result.rollout)
                     && !is_stopping
                 {
                     progress.say(format!("starting no more rollouts: {error}"));
@@ -301,7 +379,7 @@ async fn run_all(
             }
         }
     }
-    ended.not_started = rollouts.len();
+    ended.not_started = attempts.len();
     failed.map_or(Ok(ended), Err)
 }
 
@@ -313,7 +391,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::run::result;
+    use crate::evaluation::result;
 
     /// Ends each rollout as its question says, once the gate has a permit.
     struct Scripted {
@@ -330,12 +408,12 @@ mod tests {
         }
     }
 
-    impl RunRollout for Scripted {
-        fn run_rollout<'a>(
+    impl RunAttempt for Scripted {
+        fn run_attempt<'a>(
             &'a self,
-            config: RolloutConfig,
+            attempt: Attempt,
             _control: &'a Control,
-        ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + 'a>> {
+        ) -> Pin<Box<dyn Future<Output = RunResult> + Send + 'a>> {
             Box::pin(async move {
                 self.started.fetch_add(1, Ordering::SeqCst);
                 let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -344,18 +422,23 @@ mod tests {
                 tokio::task::yield_now().await;
                 self.gate.acquire().await.unwrap().forget();
                 self.running.fetch_sub(1, Ordering::SeqCst);
-                let reason =
-                    if config.question == "fails" { StopReason::ModelFailed } else { StopReason::Answered };
-                result(&config.id, reason, None)
+                let fails = attempt.question.question == "fails";
+                let reason = if fails { StopReason::ModelFailed } else { StopReason::Answered };
+                result(&attempt.id(), reason, None)
             })
         }
     }
 
-    fn rollouts(questions: &[&str]) -> impl ExactSizeIterator<Item = RolloutConfig> {
+    fn question(id: &str, question: &str, context: Option<Context>) -> Arc<Question> {
+        let (id, question) = (id.to_owned(), question.to_owned());
+        Arc::new(Question { id, question, context, expected: None, metadata: None })
+    }
+
+    fn attempts(questions: &[&str]) -> impl ExactSizeIterator<Item = Attempt> {
         let named = (1..).zip(questions);
-        let all: Vec<_> =
-            named.map(|(id, question)| RolloutConfig::new(format!("{id}-1"), *question)).collect();
-        all.into_iter()
+        let attempt =
+            |(id, text): (u32, &&str)| Attempt { number: 1, question: question(&id.to_string(), text, None) };
+        named.map(attempt).collect::<Vec<_>>().into_iter()
     }
 
     fn progress() -> BatchProgress {
@@ -370,9 +453,9 @@ mod tests {
     async fn a_failed_rollout_stops_no_other_and_at_most_jobs_run_at_once() {
         let host = Scripted::new(Semaphore::MAX_PERMITS);
         let mut ids = Vec::new();
-        let all = rollouts(&["a", "fails", "c", "d", "e"]);
-        let take = |result: &RolloutResult| {
-            ids.push(result.id.clone());
+        let all = attempts(&["a", "fails", "c", "d", "e"]);
+        let take = |result: &RunResult| {
+            ids.push(result.rollout.id.clone());
             Ok(())
         };
         let ended = run_all(&host, all, 2, no_request, &progress(), take).await.unwrap();
@@ -399,11 +482,11 @@ mod tests {
             std::future::pending().await
         };
         let mut results = 0;
-        let take = |_: &RolloutResult| {
+        let take = |_: &RunResult| {
             results += 1;
             Ok(())
         };
-        let ended = run_all(&host, rollouts(&["a"; 5]), 2, requests, &progress(), take).await.unwrap();
+        let ended = run_all(&host, attempts(&["a"; 5]), 2, requests, &progress(), take).await.unwrap();
         assert_eq!(ended, BatchEnd { not_started: 3, by_signal: None });
         assert_eq!(results, 2);
     }
@@ -411,19 +494,27 @@ mod tests {
     #[tokio::test]
     async fn results_that_cannot_be_written_end_the_batch_with_the_reason() {
         let host = Scripted::new(Semaphore::MAX_PERMITS);
-        let take = |_: &RolloutResult| anyhow::bail!("disk full");
-        let error = run_all(&host, rollouts(&["a"; 9]), 1, no_request, &progress(), take).await.unwrap_err();
+        let take = |_: &RunResult| anyhow::bail!("disk full");
+        let error = run_all(&host, attempts(&["a"; 9]), 1, no_request, &progress(), take).await.unwrap_err();
         assert_eq!(error.to_string(), "disk full");
         assert_eq!(host.started.load(Ordering::SeqCst), 1);
     }
 
     #[test]
     fn attempts_are_told_apart() {
-        let question =
-            |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
         let text = |text: &str| Context::Text(text.to_owned());
-        let questions = vec![question("a", None), question("b", Some(text("own")))];
-        let batch = Batch { questions, attempts: 2, jobs: 1, results: None, sync: None, max_cost: None };
+        let questions = vec![question("a", "a?", None), question("b", "b?", Some(text("own")))];
+        let scorer = Scorer::new(None, [], &Environment::default()).unwrap();
+        let batch = Batch {
+            questions,
+            attempts: 2,
+            jobs: 1,
+            results: None,
+            resume: None,
+            sync: None,
+            scorer,
+            max_cost: None,
+        };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
         let rollouts = batch.attempts().map(|attempt| attempt.rollout(&template));
         let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();

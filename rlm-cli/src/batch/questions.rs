@@ -10,13 +10,15 @@ use rlm_core::jsonl;
 use rlm_env::Context;
 use serde_json::{Map, Value as Json};
 
+use crate::evaluation::Expected;
 use crate::usage::{Usage, nearest};
 
 /// Longest id of a question: a rollout's has 128 characters, and the attempt is a part of it.
 const MAX_ID_CHARS: usize = 112;
 
 /// The fields of a line.
-const FIELDS: [&str; 6] = ["question", "id", "context", "context_text", "context_json", "metadata"];
+const FIELDS: [&str; 7] =
+    ["question", "id", "context", "context_text", "context_json", "expected", "metadata"];
 
 /// A question of a batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +28,10 @@ pub(super) struct Question {
     pub(super) question: String,
     /// Its own context, instead of the command line's.
     pub(super) context: Option<Context>,
+    /// The answers that are right.
+    pub(super) expected: Option<Expected>,
+    /// Goes into its results.
+    pub(super) metadata: Option<Json>,
 }
 
 /// Reads a file of questions; `-` is standard input.
@@ -82,7 +88,9 @@ fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
         None => return Err("`question` is missing".to_owned()),
     };
     let id = fields.remove("id").map_or_else(|| Ok(number.to_string()), id)?;
-    Ok(Question { id, question, context: context(fields, dir)? })
+    let expected = fields.remove("expected").map(Expected::new).transpose()?;
+    let metadata = fields.remove("metadata").filter(|metadata| !metadata.is_null());
+    Ok(Question { id, question, context: context(fields, dir)?, expected, metadata })
 }
 
 fn id(value: Json) -> Result<String, String> {
@@ -139,22 +147,24 @@ mod tests {
         let text = r#"
             {"question": "a?"}
             {"question": "b?", "id": "b-1", "context": "data", "metadata": {"gold": 7}}
-            {"question": "c?", "id": 7, "context": ["x", "/y"]}
+            {"question": "c?", "id": 7, "context": ["x", "/y"], "expected": ["x", 1]}
             {"question": "d?", "context_text": "t"}
             {"question": "e?", "context_json": [1]}
         "#;
         let paths = |paths: &[&str]| Some(Context::Paths(paths.iter().map(PathBuf::from).collect()));
         let expected = [
-            ("2", "a?", None),
-            ("b-1", "b?", paths(&["/d/data"])),
-            ("7", "c?", paths(&["/d/x", "/y"])),
-            ("5", "d?", Some(Context::Text("t".to_owned()))),
-            ("6", "e?", Some(Context::Json(json!([1])))),
+            ("2", "a?", None, None),
+            ("b-1", "b?", paths(&["/d/data"]), Some(json!({"gold": 7}))),
+            ("7", "c?", paths(&["/d/x", "/y"]), None),
+            ("5", "d?", Some(Context::Text("t".to_owned())), None),
+            ("6", "e?", Some(Context::Json(json!([1]))), None),
         ]
-        .map(|(id, question, context)| Question {
+        .map(|(id, question, context, metadata)| Question {
             id: id.to_owned(),
             question: question.to_owned(),
             context,
+            expected: (id == "7").then(|| Expected::new(json!(["x", 1])).unwrap()),
+            metadata,
         });
         assert_eq!(questions(text).unwrap(), expected);
     }
@@ -177,6 +187,10 @@ mod tests {
         assert_eq!(
             refused("{\"question\": \"a\", \"id\": \"a/b\"}"),
             "q.jsonl:1: the id `a/b` must have 1 to 112 of the characters a-z A-Z 0-9 _ - ."
+        );
+        assert_eq!(
+            refused("{\"question\": \"a\", \"expected\": {}}"),
+            "q.jsonl:1: `expected` must be a string that is not empty, a number, or a list of those"
         );
         assert_eq!(
             refused("{\"question\": \"a\", \"context\": [1]}"),

@@ -15,8 +15,9 @@ use anyhow::Context as _;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rlm_core::jsonl;
-use rlm_env::{RolloutResult, StopReason};
+use rlm_env::StopReason;
 
+use crate::evaluation::RunResult;
 use crate::run::is_failure;
 use crate::usage::Usage;
 
@@ -49,7 +50,7 @@ pub(super) enum Results {
 #[derive(Debug, Default)]
 pub(super) struct Finished {
     /// Those of rollouts that have ended, by their ids.
-    pub(super) results: HashMap<String, RolloutResult>,
+    pub(super) results: HashMap<String, RunResult>,
     /// Messages about the file for the user.
     pub(super) notices: Vec<String>,
 }
@@ -113,7 +114,7 @@ impl Results {
     }
 
     /// Appends a result as one whole line, and waits until it is on the disk.
-    pub(super) fn append(&mut self, result: &RolloutResult) -> anyhow::Result<()> {
+    pub(super) fn append(&mut self, result: &RunResult) -> anyhow::Result<()> {
         let line = jsonl::line(result)?;
         match self {
             Self::Events => Ok(()),
@@ -215,12 +216,12 @@ fn parse(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Finished), U
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match serde_json::from_slice::<RolloutResult>(line) {
-            Ok(result) if is_kept(result.stop_reason, keep) => {
+        match serde_json::from_slice::<RunResult>(line) {
+            Ok(result) if is_kept(result.rollout.stop_reason, keep) => {
                 kept.extend_from_slice(line.trim_ascii_end());
                 kept.push(b'\n');
-                if let Some(first) = done.results.insert(result.id.clone(), result) {
-                    let (path, id) = (path.display(), first.id);
+                if let Some(first) = done.results.insert(result.rollout.id.clone(), result) {
+                    let (path, id) = (path.display(), first.rollout.id);
                     return Err(Usage::new(format!("{path}:{number}: the id `{id}` occurs twice")));
                 }
             }
@@ -259,7 +260,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::run::result;
+    use crate::evaluation::result;
 
     fn line(id: &str, reason: StopReason) -> String {
         serde_json::to_string(&result(id, reason, Some("a"))).unwrap() + "\n"

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rlm_core::text::{counted, grouped};
+use rlm_env::StopReason;
 use rlm_env::rollout::Metrics;
-use rlm_env::{RolloutResult, StopReason};
 
+use crate::evaluation::{RunResult, Statistics};
 use crate::run::{Tally, is_failure, money};
 use crate::runs::tokens;
 
@@ -22,37 +23,56 @@ pub(super) struct Summary {
     /// Counts by the name of the stop reason.
     ended: BTreeMap<String, usize>,
     pub(super) answered: u64,
-    failed: u64,
+    /// Those of rollouts that ended before a batch was resumed.
+    done_before: u64,
+    /// Answered and failed rollouts of the whole batch.
+    all_answered: u64,
+    all_failed: u64,
     /// The metrics of each.
     pub(super) rollouts: Vec<Metrics>,
-    pub(super) done_before: usize,
     pub(super) not_started: usize,
+    /// Of the whole batch.
+    scores: Statistics,
 }
 
 impl Summary {
-    pub(super) fn count(&mut self, result: &RolloutResult) {
+    pub(super) fn count(&mut self, result: &RunResult) {
+        self.scores.add(result);
+        let result = &result.rollout;
         self.rollouts.push(result.metrics.clone());
         self.answered += u64::from(result.stop_reason == StopReason::Answered);
-        self.failed += u64::from(is_failure(result.stop_reason));
+        self.count_end(result.stop_reason);
         // The reason's name in the JSON of a result.
         let name = serde_json::to_value(result.stop_reason).ok();
         let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or("other");
         *self.ended.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// The exit status.
+    /// Counts a result that the batch had before it was resumed.
+    pub(super) fn count_before(&mut self, result: &RunResult) {
+        self.done_before += 1;
+        self.scores.add(result);
+        self.count_end(result.rollout.stop_reason);
+    }
+
+    fn count_end(&mut self, reason: StopReason) {
+        self.all_answered += u64::from(reason == StopReason::Answered);
+        self.all_failed += u64::from(is_failure(reason));
+    }
+
+    /// The exit status, of the whole batch.
     pub(super) fn status(&self) -> u8 {
-        let rollouts = self.rollouts.len() as u64;
-        if self.answered == rollouts && self.not_started == 0 {
+        let rollouts = self.rollouts.len() as u64 + self.done_before + self.not_started as u64;
+        if self.all_answered == rollouts {
             0
-        } else if self.failed == rollouts && rollouts > 0 {
+        } else if self.all_failed == rollouts {
             crate::ENVIRONMENT_ERROR
         } else {
             NOT_ALL_ANSWERED
         }
     }
 
-    /// Two lines for the user, and a table if there are enough rollouts to compare.
+    /// Two lines for the user, a third if there are scores, and a table if there are enough rollouts to compare.
     pub(super) fn text(&self, tally: &Tally, elapsed: Duration) -> String {
         let mut parts = vec![format!("{} answered", self.answered)];
         let others = self.ended.iter().filter(|(name, _)| *name != "answered");
@@ -65,7 +85,7 @@ impl Summary {
         }
         let cost = tally.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
-            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}",
+            "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}{}",
             counted(self.rollouts.len() as u64, "rollout"),
             parts.join(", "),
             counted(tally.turns, "turn"),
@@ -74,6 +94,7 @@ impl Summary {
             counted(tally.tokens, "token"),
             cost.unwrap_or_default(),
             elapsed.as_secs_f64(),
+            self.scores.line().map_or(String::new(), |line| format!("\nrlm: {line}")),
             self.table()
         )
     }
@@ -111,7 +132,7 @@ fn percentiles(mut values: Vec<f64>) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::result;
+    use crate::evaluation::result;
 
     fn summary(reasons: &[StopReason]) -> Summary {
         let mut summary = Summary::default();
@@ -124,11 +145,10 @@ mod tests {
     #[test]
     fn it_counts_rollouts_by_stop_reason() {
         use StopReason::{Answered, MaxTurns, ModelFailed};
-        let summary = Summary {
-            done_before: 3,
-            not_started: 1,
-            ..summary(&[Answered, MaxTurns, ModelFailed, MaxTurns])
-        };
+        let mut summary = Summary { not_started: 1, ..summary(&[Answered, MaxTurns, ModelFailed, MaxTurns]) };
+        for _ in 0..3 {
+            summary.count_before(&result("1", Answered, None));
+        }
         assert_eq!(
             summary.text(&Tally::default(), Duration::from_millis(1540)),
             "rlm: 4 rollouts: 1 answered, 2 max_turns, 1 model_failed, 3 done before, 1 not started\n\
@@ -141,10 +161,10 @@ mod tests {
         let mut summary = Summary::default();
         for turns in [1, 2, 3, 4, 1000] {
             let mut result = result("1", StopReason::Answered, None);
-            result.metrics.root_llm_turns = turns;
-            result.metrics.root_llm_prompt_tokens = 1000 * turns;
-            result.metrics.total_time_seconds = 0.5 * turns as f64;
-            result.metrics.cost_usd = Some(0.01 * turns as f64);
+            result.rollout.metrics.root_llm_turns = turns;
+            result.rollout.metrics.root_llm_prompt_tokens = 1000 * turns;
+            result.rollout.metrics.total_time_seconds = 0.5 * turns as f64;
+            result.rollout.metrics.cost_usd = Some(0.01 * turns as f64);
             summary.count(&result);
         }
         let text = summary.text(&Tally::default(), Duration::from_secs(1));
@@ -171,5 +191,16 @@ mod tests {
         assert_eq!(summary(&[MaxTurns]).status(), 1);
         assert_eq!(summary(&[ModelFailed, ModelFailed]).status(), 3);
         assert_eq!(Summary { not_started: 1, ..summary(&[Answered]) }.status(), 1);
+        assert_eq!(Summary { not_started: 1, ..summary(&[ModelFailed]) }.status(), 1);
+        let resumed = |before, now: &[StopReason]| {
+            let mut summary = summary(now);
+            summary.count_before(&result("1", before, None));
+            summary.status()
+        };
+        assert_eq!(resumed(Answered, &[ModelFailed]), 1);
+        assert_eq!(resumed(ModelFailed, &[ModelFailed]), 3);
+        assert_eq!(resumed(ModelFailed, &[Answered]), 1);
+        assert_eq!(resumed(MaxTurns, &[]), 1);
+        assert_eq!(resumed(Answered, &[]), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! Configuration: flags, then `RLM_*` variables, then `rlm.toml`, then defaults.
 
+mod contents;
+mod digest;
 mod file;
 mod flags;
 mod setting;
@@ -12,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+pub(crate) use self::digest::digest;
 pub(crate) use self::flags::{Flags, ToolFlags};
 pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds, usd};
 pub(crate) use self::show::{run, without_credentials};
@@ -370,6 +373,31 @@ mod tests {
             "a key goes to its own server"
         );
         assert_eq!(both("sub_base_url = \"http://b\"\nsub_api_key_env = \"MINE\""), (Some("k1"), Some("k2")));
+    }
+
+    #[test]
+    fn the_digest_covers_what_can_change_an_answer_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("tools.toml"), "").unwrap();
+        let of = |arguments: &[&str]| digest(&load(arguments, [], "model = \"m\"").unwrap()).unwrap();
+        let bare = of(&[]);
+        assert_eq!((bare.len(), &bare), (16, &of(&["--call-timeout", "2m", "--sub-model", "m"])));
+        for same in ["--base-url=http://a", "--server-parallelism=2", "--keep=kept", "--api-key-env=K"] {
+            assert_eq!(of(&[same]), bare, "{same}");
+        }
+        let tools = format!("--tools={}", path("tools.toml"));
+        for other in ["--model=n", "--sub-model=n", "--python", "--max-turns=7", "--verbosity=light", &tools]
+        {
+            assert_ne!(of(&[other]), bare, "{other}");
+        }
+        let with_tools = of(&[&tools]);
+        std::fs::rename(path("tools.toml"), path("moved.toml")).unwrap();
+        let moved = format!("--tools={}", path("moved.toml"));
+        assert_eq!(of(&[&moved]), with_tools);
+        std::fs::write(path("moved.toml"), "[[tool]]\nname = \"a\"\n").unwrap();
+        assert_ne!(of(&[&moved]), with_tools);
+        assert!(digest(&load(&[&tools], [], "").unwrap()).unwrap_err().to_string().starts_with("tools: "));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A setting: its name, flag, variable, default and parser.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ pub(crate) struct Setting<T> {
     /// A value for the example file, if there is no default.
     pub(crate) example: &'static str,
     pub(crate) form: Form,
+    pub(crate) effect: Effect,
     pub(crate) parse: fn(&str) -> Result<T, String>,
 }
 
@@ -57,6 +58,17 @@ pub(crate) enum Form {
     Table,
 }
 
+/// The effect of a setting on answers, which decides how it counts in the digest that results carry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Effect {
+    /// It can change an answer: its value counts.
+    Value,
+    /// What lies at the path can change an answer: its contents count, and its place does not.
+    Contents(fn(&Path) -> std::io::Result<Vec<u8>>),
+    /// It says from where, how fast or at what price answers come, or what is kept of them: it does not count.
+    Nothing,
+}
+
 /// A setting of whatever type.
 pub(crate) trait AnySetting: fmt::Debug + Sync {
     /// Its name in the file.
@@ -77,8 +89,12 @@ pub(crate) trait AnySetting: fmt::Debug + Sync {
     fn variable(&self) -> String;
     /// The name of the variable that counts where no other source has a value.
     fn fallback_variable(&self) -> Option<&'static str>;
+    /// Its effect on answers.
+    fn effect(&self) -> Effect;
     /// Refuses a text that is not a valid value.
     fn check(&self, text: &str) -> Result<(), String>;
+    /// The value of a valid text, in one spelling: `2m` and `120` are one time.
+    fn spelling(&self, text: &str) -> String;
 
     /// Its flag without the dashes.
     fn flag(&self) -> String {
@@ -128,8 +144,16 @@ impl<T: fmt::Debug> AnySetting for Setting<T> {
         self.fallback_variable
     }
 
+    fn effect(&self) -> Effect {
+        self.effect
+    }
+
     fn check(&self, text: &str) -> Result<(), String> {
         (self.parse)(text).map(drop)
+    }
+
+    fn spelling(&self, text: &str) -> String {
+        (self.parse)(text).map_or_else(|_invalid| text.to_owned(), |value| format!("{value:?}"))
     }
 }
 

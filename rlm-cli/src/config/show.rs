@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value as Json, json};
 
+use super::digest::{covered, digest};
 use super::setting::{AnySetting, Form};
 use super::table::ALL;
 use super::{KeySource, Origin, Settings, file};
@@ -46,7 +47,8 @@ fn in_text(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> String {
     for (name, value, origin) in &rows {
         text += &format!("{name:names$}  {value:values$}  {origin}\n");
     }
-    text
+    let digest = digest(settings).unwrap_or_else(|error| error.to_string());
+    text + &format!("\ndigest: {digest}, of {}\n", covered().collect::<Vec<_>>().join(", "))
 }
 
 fn looked_at(place: &KeySource<'_>) -> String {
@@ -73,7 +75,8 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
         };
         all.insert(setting.name().to_owned(), shown);
     }
-    let mut shown = json!({"file": settings.file, "settings": all});
+    let digest = digest(settings).ok();
+    let mut shown = json!({"file": settings.file, "settings": all, "digest": digest});
     for (name, place) in keys {
         shown[*name] = json!({"is_set": place.key().is_some(), "variable": place.variable(), "looked_at": place.variables});
     }

@@ -6,13 +6,19 @@ use std::time::Duration;
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::{Callbacks, Verbosity};
 
+use super::contents;
 use super::setting::{
-    AnySetting, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
+    AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
     headers, language, path, seconds, some_text, usd, verbosity, whole,
 };
 
-/// A setting with a name, a form and a parser, and nothing else.
-const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T, String>) -> Setting<T> {
+/// A setting with a name, a form, an effect and a parser, and nothing else.
+const fn setting<T>(
+    name: &'static str,
+    form: Form,
+    effect: Effect,
+    parse: fn(&str) -> Result<T, String>,
+) -> Setting<T> {
     Setting {
         name,
         former_name: None,
@@ -23,6 +29,7 @@ const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T,
         default: None,
         example: "",
         form,
+        effect,
         parse,
     }
 }
@@ -32,7 +39,7 @@ pub(crate) static MODEL: Setting<String> = Setting {
     value_name: "NAME",
     help: "The root model",
     example: "large-model",
-    ..setting("model", Form::Text, some_text)
+    ..setting("model", Form::Text, Effect::Value, some_text)
 };
 
 /// The model of sub-LLMs.
@@ -41,7 +48,7 @@ pub(crate) static SUB_MODEL: Setting<String> = Setting {
     value_name: "NAME",
     help: "The model for `llm_batch`; the root model by default",
     example: "small-model",
-    ..setting("sub_model", Form::Text, some_text)
+    ..setting("sub_model", Form::Text, Effect::Value, some_text)
 };
 
 /// The address of the root model's server.
@@ -50,7 +57,7 @@ pub(crate) static BASE_URL: Setting<String> = Setting {
     value_name: "URL",
     help: "Base URL of an OpenAI-compatible API, with its version: https://host/v1; OPENAI_BASE_URL by default",
     example: "https://host/v1",
-    ..setting("base_url", Form::Text, some_text)
+    ..setting("base_url", Form::Text, Effect::Nothing, some_text)
 };
 
 /// The address of the sub-LLMs' server.
@@ -58,7 +65,7 @@ pub(crate) static SUB_BASE_URL: Setting<String> = Setting {
     value_name: "URL",
     help: "The same for the model of `llm_batch`; the root model's by default",
     example: "http://127.0.0.1:8000/v1",
-    ..setting("sub_base_url", Form::Text, some_text)
+    ..setting("sub_base_url", Form::Text, Effect::Nothing, some_text)
 };
 
 /// The variable with the root model's key.
@@ -66,7 +73,7 @@ pub(crate) static API_KEY_ENV: Setting<String> = Setting {
     value_name: "VARIABLE",
     help: "Name of the variable that holds the key; RLM_API_KEY or OPENAI_API_KEY by default; empty: no key is sent",
     example: "MY_API_KEY",
-    ..setting("api_key_env", Form::Text, any_text)
+    ..setting("api_key_env", Form::Text, Effect::Nothing, any_text)
 };
 
 /// The variable with the key for the sub-LLMs' server.
@@ -74,7 +81,7 @@ pub(crate) static SUB_API_KEY_ENV: Setting<String> = Setting {
     value_name: "VARIABLE",
     help: "The same for `sub_base_url`; RLM_SUB_API_KEY by default",
     example: "MY_OTHER_API_KEY",
-    ..setting("sub_api_key_env", Form::Text, any_text)
+    ..setting("sub_api_key_env", Form::Text, Effect::Nothing, any_text)
 };
 
 /// Headers of requests to the root model's server.
@@ -82,7 +89,7 @@ pub(crate) static HEADERS: Setting<Fields> = Setting {
     value_name: "JSON",
     help: "Further headers of each request; $NAME as a value is the variable NAME, so that a secret need not be in a file",
     example: "{ api-key = \"$MY_API_KEY\" }",
-    ..setting("headers", Form::Table, headers)
+    ..setting("headers", Form::Table, Effect::Nothing, headers)
 };
 
 /// Headers of requests to the sub-LLMs' server.
@@ -90,7 +97,7 @@ pub(crate) static SUB_HEADERS: Setting<Fields> = Setting {
     value_name: "JSON",
     help: "The same for the model of `llm_batch`; by default those of `headers` if the server is the same",
     example: "{ X-Title = \"rlm\" }",
-    ..setting("sub_headers", Form::Table, headers)
+    ..setting("sub_headers", Form::Table, Effect::Nothing, headers)
 };
 
 /// Whether replies are streamed.
@@ -98,7 +105,7 @@ pub(crate) static STREAM: Setting<bool> = Setting {
     value_name: "BOOL",
     help: "Ask models for replies in pieces, so that a long one is not cut off; a server that cannot is asked for whole ones",
     default: Some("true"),
-    ..setting("stream", Form::Flag, flag)
+    ..setting("stream", Form::Flag, Effect::Nothing, flag)
 };
 
 /// Time of a request.
@@ -107,7 +114,7 @@ pub(crate) static REQUEST_TIMEOUT: Setting<Duration> = Setting {
     help: "Longest silence of a model's server in one request, and where replies are not streamed the time limit of the \
            request; it is sent once more after that",
     default: Some("600"),
-    ..setting("request_timeout", Form::Amount, seconds)
+    ..setting("request_timeout", Form::Amount, Effect::Nothing, seconds)
 };
 
 /// Retries of a request.
@@ -115,7 +122,7 @@ pub(crate) static MAX_RETRIES: Setting<u32> = Setting {
     value_name: "N",
     help: "Most times that a request to a model is sent again: after 408, 429, 5xx, and a connection that broke",
     default: Some("4"),
-    ..setting("max_retries", Form::Number, whole)
+    ..setting("max_retries", Form::Number, Effect::Nothing, whole)
 };
 
 /// The language of the REPL.
@@ -123,7 +130,7 @@ pub(crate) static LANGUAGE: Setting<ReplLanguage> = Setting {
     value_name: "LANGUAGE",
     help: "Language of the REPL: bash or python",
     default: Some("bash"),
-    ..setting("language", Form::Text, language)
+    ..setting("language", Form::Text, Effect::Value, language)
 };
 
 /// The Python of Python sessions.
@@ -134,7 +141,7 @@ pub(crate) static PYTHON: Setting<PathBuf> = Setting {
            environment; VIRTUAL_ENV or python3 on PATH by default. As a flag it implies `--language python`, and the \
            value may be left out",
     example: ".venv",
-    ..setting("python", Form::Program, path)
+    ..setting("python", Form::Program, Effect::Nothing, path)
 };
 
 /// Turns of the root model.
@@ -142,7 +149,7 @@ pub(crate) static MAX_TURNS: Setting<u32> = Setting {
     value_name: "N",
     help: "Most turns of the root model; the last one is announced to it",
     default: Some("50"),
-    ..setting("max_turns", Form::Number, count)
+    ..setting("max_turns", Form::Number, Effect::Value, count)
 };
 
 /// Time of a rollout.
@@ -150,7 +157,7 @@ pub(crate) static TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
     help: "Time limit of a whole rollout",
     example: "1800",
-    ..setting("timeout", Form::Amount, seconds)
+    ..setting("timeout", Form::Amount, Effect::Value, seconds)
 };
 
 /// Time of a call of the REPL.
@@ -159,7 +166,7 @@ pub(crate) static CALL_TIMEOUT: Setting<Duration> = Setting {
     value_name: "SECONDS",
     help: "Time limit of one call; the session keeps its state",
     default: Some("120"),
-    ..setting("call_timeout", Form::Amount, call_seconds)
+    ..setting("call_timeout", Form::Amount, Effect::Value, call_seconds)
 };
 
 /// Money that a rollout may spend.
@@ -167,7 +174,7 @@ pub(crate) static BUDGET_USD: Setting<f64> = Setting {
     value_name: "USD",
     help: "Most that a rollout may spend on models; needs their prices",
     example: "2.5",
-    ..setting("budget_usd", Form::Number, usd)
+    ..setting("budget_usd", Form::Number, Effect::Value, usd)
 };
 
 /// Tokens that a rollout may spend.
@@ -175,7 +182,7 @@ pub(crate) static BUDGET_TOKENS: Setting<u64> = Setting {
     value_name: "N",
     help: "Most tokens that a rollout may use, prompts and completions of all models together",
     example: "1000000",
-    ..setting("budget_tokens", Form::Number, count)
+    ..setting("budget_tokens", Form::Number, Effect::Value, count)
 };
 
 /// The root model's window.
@@ -183,7 +190,7 @@ pub(crate) static CONTEXT_TOKENS: Setting<u64> = Setting {
     value_name: "N",
     help: "Size of the root model's context window, prompt and completion together; the model is warned before it is full",
     example: "128000",
-    ..setting("context_tokens", Form::Number, count)
+    ..setting("context_tokens", Form::Number, Effect::Value, count)
 };
 
 /// Tokens of a completion.
@@ -191,7 +198,7 @@ pub(crate) static MAX_COMPLETION_TOKENS: Setting<u64> = Setting {
     value_name: "N",
     help: "Most tokens of one completion of the root model; the model's own limit by default",
     example: "8192",
-    ..setting("max_completion_tokens", Form::Number, count)
+    ..setting("max_completion_tokens", Form::Number, Effect::Value, count)
 };
 
 /// Characters of output that the model gets.
@@ -201,7 +208,7 @@ pub(crate) static MAX_OUTPUT_CHARS: Setting<usize> = Setting {
     value_name: "N",
     help: "Most characters of a call's output that the root model gets",
     default: Some("8192"),
-    ..setting("max_output_chars", Form::Number, count)
+    ..setting("max_output_chars", Form::Number, Effect::Value, count)
 };
 
 /// Bytes of the context.
@@ -209,7 +216,7 @@ pub(crate) static MAX_CONTEXT_BYTES: Setting<u64> = Setting {
     value_name: "BYTES",
     help: "Largest context",
     default: Some("1000000000"),
-    ..setting("max_context_bytes", Form::Amount, bytes)
+    ..setting("max_context_bytes", Form::Amount, Effect::Value, bytes)
 };
 
 /// Parallel sub-LLM requests of a rollout.
@@ -218,7 +225,7 @@ pub(crate) static SUB_PARALLELISM: Setting<usize> = Setting {
     value_name: "N",
     help: "Parallel requests of `llm_batch`, per rollout",
     default: Some("5"),
-    ..setting("sub_parallelism", Form::Number, count)
+    ..setting("sub_parallelism", Form::Number, Effect::Nothing, count)
 };
 
 /// Parallel requests of this process to a server.
@@ -228,7 +235,7 @@ pub(crate) static SERVER_PARALLELISM: Setting<usize> = Setting {
     value_name: "N",
     help: "Parallel requests to a model server, all rollouts together",
     default: Some("64"),
-    ..setting("server_parallelism", Form::Number, count)
+    ..setting("server_parallelism", Form::Number, Effect::Nothing, count)
 };
 
 /// The verbosity of the system prompt.
@@ -236,7 +243,7 @@ pub(crate) static VERBOSITY: Setting<Verbosity> = Setting {
     value_name: "LEVEL",
     help: "Detail of the system prompt: light, medium or heavy",
     default: Some("medium"),
-    ..setting("verbosity", Form::Text, verbosity)
+    ..setting("verbosity", Form::Text, Effect::Value, verbosity)
 };
 
 /// When turns are summarised.
@@ -244,7 +251,7 @@ pub(crate) static SUMMARIZE_TURNS: Setting<u32> = Setting {
     value_name: "N",
     help: "Summarise old turns, except this many of the newest; off by default",
     example: "10",
-    ..setting("summarize_turns", Form::Number, count)
+    ..setting("summarize_turns", Form::Number, Effect::Value, count)
 };
 
 /// The place of the file with the conversation.
@@ -252,7 +259,7 @@ pub(crate) static MESSAGES_IN_CONTEXT: Setting<bool> = Setting {
     value_name: "BOOL",
     help: "Put the file with the conversation into the working directory, as .messages, for prompts that name it there",
     default: Some("false"),
-    ..setting("messages_in_context", Form::Flag, flag)
+    ..setting("messages_in_context", Form::Flag, Effect::Value, flag)
 };
 
 /// Prompts that replace built-in ones.
@@ -260,7 +267,7 @@ pub(crate) static PROMPTS: Setting<PathBuf> = Setting {
     value_name: "DIR",
     help: "Directory with prompts that replace built-in ones of the same name",
     example: "prompts",
-    ..setting("prompts", Form::Path, path)
+    ..setting("prompts", Form::Path, Effect::Contents(contents::of_directory), path)
 };
 
 /// The prices of models.
@@ -268,7 +275,7 @@ pub(crate) static PRICES: Setting<PathBuf> = Setting {
     value_name: "FILE",
     help: "TOML file of model prices, which come before the built-in ones of usual models",
     example: "prices.toml",
-    ..setting("prices", Form::Path, path)
+    ..setting("prices", Form::Path, Effect::Nothing, path)
 };
 
 /// Root tools.
@@ -276,7 +283,7 @@ pub(crate) static TOOLS: Setting<PathBuf> = Setting {
     value_name: "FILE",
     help: "TOML file of tools that code in the REPL can call",
     example: "tools.toml",
-    ..setting("tools", Form::Path, path)
+    ..setting("tools", Form::Path, Effect::Contents(contents::of_tools), path)
 };
 
 /// The callback mode.
@@ -285,7 +292,7 @@ pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
     help: "Callback mode of tools: network, where code calls them over HTTP; or intercept, where the \
            host finds the calls in the code and makes them before it runs, for sessions without a network",
     default: Some("network"),
-    ..setting("callbacks", Form::Text, callbacks)
+    ..setting("callbacks", Form::Text, Effect::Value, callbacks)
 };
 
 /// Navigation tools for the session's working directory.
@@ -294,7 +301,7 @@ pub(crate) static NAVIGATION: Setting<bool> = Setting {
     help: "Let code in the REPL call nav_info, nav_ls, nav_outline, nav_read and nav_search for its directory; true \
            by default if calls are intercepted",
     example: "true",
-    ..setting("navigation", Form::Flag, flag)
+    ..setting("navigation", Form::Flag, Effect::Value, flag)
 };
 
 /// The functions `FINAL` and `FINAL_VAR`, which set the answer.
@@ -304,7 +311,15 @@ pub(crate) static FINAL_FUNCTIONS: Setting<bool> = Setting {
     help: "Give Python sessions FINAL(value) and FINAL_VAR(\"name\"), for models trained to give the \
            answer with them",
     default: Some("false"),
-    ..setting("final_functions", Form::Flag, flag)
+    ..setting("final_functions", Form::Flag, Effect::Value, flag)
+};
+
+/// The schema of answers.
+pub(crate) static ANSWER_SCHEMA: Setting<PathBuf> = Setting {
+    value_name: "FILE",
+    help: "JSON schema that final answers must fit; the model gets one that does not back with its faults",
+    example: "answer.json",
+    ..setting("answer_schema", Form::Path, Effect::Contents(contents::of_file), path)
 };
 
 /// The root model's use of tool calls.
@@ -312,7 +327,7 @@ pub(crate) static TOOL_CALLS: Setting<bool> = Setting {
     value_name: "BOOL",
     help: "Let the root model call tools; false: it writes code in fenced blocks, for models without tool calls",
     default: Some("true"),
-    ..setting("tool_calls", Form::Flag, flag)
+    ..setting("tool_calls", Form::Flag, Effect::Value, flag)
 };
 
 /// Fields of the root model's requests.
@@ -320,7 +335,7 @@ pub(crate) static SAMPLING: Setting<Fields> = Setting {
     value_name: "JSON",
     help: "Fields of each request to the root model",
     example: "{ temperature = 0.2 }",
-    ..setting("sampling", Form::Table, fields)
+    ..setting("sampling", Form::Table, Effect::Value, fields)
 };
 
 /// Fields of the sub-LLMs' requests.
@@ -328,7 +343,7 @@ pub(crate) static SUB_SAMPLING: Setting<Fields> = Setting {
     value_name: "JSON",
     help: "Fields of each request of `llm_batch`",
     example: "{ temperature = 0.0 }",
-    ..setting("sub_sampling", Form::Table, fields)
+    ..setting("sub_sampling", Form::Table, Effect::Value, fields)
 };
 
 /// The file for the trajectory.
@@ -336,7 +351,7 @@ pub(crate) static TRAJECTORY: Setting<PathBuf> = Setting {
     value_name: "FILE",
     help: "Append the trajectory to this file, as JSON lines",
     example: "trajectory.jsonl",
-    ..setting("trajectory", Form::Path, path)
+    ..setting("trajectory", Form::Path, Effect::Nothing, path)
 };
 
 /// The runs that are recorded.
@@ -344,7 +359,7 @@ pub(crate) static MAX_RECORDED_RUNS: Setting<u32> = Setting {
     value_name: "N",
     help: "Runs of which a record is kept for `rlm runs` and `rlm view`, and at most 1 GiB of them; 0: none",
     default: Some("100"),
-    ..setting("max_recorded_runs", Form::Number, whole)
+    ..setting("max_recorded_runs", Form::Number, Effect::Nothing, whole)
 };
 
 /// The saving of a batch's results to the disk.
@@ -352,7 +367,7 @@ pub(crate) static SYNC_RESULTS: Setting<bool> = Setting {
     value_name: "BOOL",
     help: "Save each result of a batch to the disk (fsync) before the next, so that a power cut loses none",
     default: Some("true"),
-    ..setting("sync_results", Form::Flag, flag)
+    ..setting("sync_results", Form::Flag, Effect::Nothing, flag)
 };
 
 /// The directory for rollouts that are kept.
@@ -360,11 +375,11 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
     value_name: "DIR",
     help: "Make the rollout's directory in this one, and keep it",
     example: "kept",
-    ..setting("keep", Form::Path, path)
+    ..setting("keep", Form::Path, Effect::Nothing, path)
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 40] = [
+pub(crate) static ALL: [&dyn AnySetting; 41] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -379,6 +394,7 @@ pub(crate) static ALL: [&dyn AnySetting; 40] = [
     &LANGUAGE,
     &PYTHON,
     &FINAL_FUNCTIONS,
+    &ANSWER_SCHEMA,
     &CALLBACKS,
     &NAVIGATION,
     &TOOLS,

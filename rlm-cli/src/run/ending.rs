@@ -56,23 +56,11 @@ pub(crate) fn reason(reason: StopReason) -> &'static str {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use rlm_env::rollout::Metrics;
-    use serde_json::json;
-
+mod tests {
     use super::*;
 
-    /// A result of this kind.
-    pub(crate) fn result(id: &str, stop_reason: StopReason, answer: Option<&str>) -> RolloutResult {
-        let result = json!({
-            "id": id,
-            "question": "why?",
-            "answer": answer,
-            "answer_ready": stop_reason == StopReason::Answered,
-            "stop_reason": stop_reason,
-            "metrics": Metrics::default(),
-        });
-        serde_json::from_value(result).unwrap()
+    fn result(id: &str, stop_reason: StopReason, answer: Option<&str>) -> RolloutResult {
+        crate::evaluation::result(id, stop_reason, answer).rollout
     }
 
     #[test]

@@ -10,12 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rlm_core::jsonl;
-use rlm_env::RolloutResult;
 use rlm_env::trajectory::{Entry, Sink};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{Request, Requests};
+use crate::evaluation::RunResult;
 
 /// Writes entries and results to standard output, in a thread of its own: a slow reader delays no rollout.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct ResultLine<'a> {
     rollout: &'a str,
     time: f64,
     event: &'static str,
-    result: &'a RolloutResult,
+    result: &'a RunResult,
 }
 
 impl Events {
@@ -57,9 +57,9 @@ impl Events {
     }
 
     /// Adds the result of a rollout. It comes after its entries.
-    pub(crate) fn result(&self, result: &RolloutResult) {
+    pub(crate) fn result(&self, result: &RunResult) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        self.add(&ResultLine { rollout: &result.id, time, event: "result", result });
+        self.add(&ResultLine { rollout: &result.rollout.id, time, event: "result", result });
     }
 
     /// Waits until everything is read, or until a request or a loss cancels.

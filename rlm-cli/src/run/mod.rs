@@ -20,8 +20,6 @@ use rlm_env::trajectory::Sink;
 use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::HostProcess;
 
-#[cfg(test)]
-pub(crate) use self::ending::tests::result;
 pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
 use self::progress::Progress;
@@ -34,6 +32,7 @@ use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::config::Settings;
 use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
+use crate::evaluation::{Evaluation, RunResult};
 use crate::runs::{Record, Runs};
 use crate::usage::Usage;
 use crate::view::visible;
@@ -56,7 +55,7 @@ pub(crate) fn run(
         crate::standard_output::require()?;
     }
     let mut setup = Setup::new(&settings, environment)?;
-    let work = Work::new(options, &settings)?;
+    let work = Work::new(options, &settings, environment)?;
     let host_process = HostProcess::new(environment.text(HOST_PID)?);
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
@@ -155,7 +154,7 @@ enum Work {
 }
 
 impl Work {
-    fn new(options: &RunOptions, settings: &Settings) -> anyhow::Result<Self> {
+    fn new(options: &RunOptions, settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
         let is_stdin = |path: &Path| path == Path::new("-");
         let takes_questions = options.batch.questions.as_deref().is_some_and(is_stdin);
         let takes_context = options.context.iter().filter(|path| is_stdin(path)).count();
@@ -176,6 +175,7 @@ impl Work {
                 question.as_deref(),
                 &options.batch,
                 settings.value(&SYNC_RESULTS),
+                environment,
             )?)),
         }
     }
@@ -264,13 +264,16 @@ async fn one(
         let answered = u64::from(result.stop_reason == StopReason::Answered);
         record.end(&result.question, std::slice::from_ref(&result.metrics), answered, time);
     }
+    let provenance = Some(setup.provenance);
+    let whole = RunResult { rollout: result, evaluation: Evaluation::default(), provenance };
     let printed = match &output {
         Output::Events(events) => {
-            events.result(&result);
+            events.result(&whole);
             events.finish(&mut requests).await
         }
-        _ => print(&result, matches!(output, Output::Json)),
+        _ => print(&whole, matches!(output, Output::Json)),
     };
+    let result = whole.rollout;
     if let Some(dir) = result.dir.as_ref().filter(|_| keeps) {
         tell(format_args!("rlm: the rollout's directory is {}", dir.display()));
     }
@@ -323,8 +326,8 @@ async fn until_end(
 }
 
 /// Prints the answer, or all of the result as JSON, with a newline at its end.
-fn print(result: &RolloutResult, json: bool) -> anyhow::Result<()> {
-    let mut text = match &result.answer {
+fn print(result: &RunResult, json: bool) -> anyhow::Result<()> {
+    let mut text = match &result.rollout.answer {
         _ if json => serde_json::to_string(result)?,
         Some(answer) => answer.clone(),
         None => return Ok(()),

@@ -286,12 +286,24 @@ struct Counts {
     tally: Tally,
     answered: u64,
     failed: u64,
+    /// Rollouts that ended by a limit, or were stopped.
+    unanswered: u64,
 }
 
 impl Counts {
+    fn count(&mut self, reason: StopReason) {
+        *match reason {
+            StopReason::Answered => &mut self.answered,
+            reason if is_failure(reason) => &mut self.failed,
+            _ => &mut self.unanswered,
+        } += 1;
+    }
+
     fn words(&self) -> String {
-        let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
-        format!("{} answered{failed} · {}", self.answered, self.tally.words())
+        let some =
+            |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+        let (failed, unanswered) = (some(self.failed, "failed"), some(self.unanswered, "unanswered"));
+        format!("{} answered{failed}{unanswered} · {}", self.answered, self.tally.words())
     }
 }
 
@@ -311,8 +323,9 @@ impl BatchProgress {
     /// A rollout has ended, for this reason if it was not aborted.
     pub(crate) fn ended(&self, reason: Option<StopReason>) {
         let mut counts = self.counts();
-        counts.answered += u64::from(reason == Some(StopReason::Answered));
-        counts.failed += u64::from(reason.is_some_and(is_failure));
+        if let Some(reason) = reason {
+            counts.count(reason);
+        }
         if let Some(bar) = &self.bar {
             bar.inc(1);
             bar.set_prefix(counts.words());
@@ -401,6 +414,22 @@ mod tests {
         })));
         assert_eq!(state.code, ["  b [2J", "   c", &format!("  {}", "x".repeat(76))]);
         assert_eq!(state.doing, "running");
+    }
+
+    #[test]
+    fn each_rollout_of_a_batch_is_answered_or_failed_or_unanswered() {
+        let mut counts = Counts::default();
+        assert!(counts.words().starts_with("0 answered · 0 turns"), "{}", counts.words());
+        for reason in [
+            StopReason::Answered,
+            StopReason::ModelFailed,
+            StopReason::MaxTurns,
+            StopReason::NoToolCall,
+            StopReason::Stopped,
+        ] {
+            counts.count(reason);
+        }
+        assert!(counts.words().starts_with("1 answered, 1 failed, 3 unanswered · "), "{}", counts.words());
     }
 
     #[test]

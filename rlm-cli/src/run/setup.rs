@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
-use rlm_env::rollout::Prompts;
+use rlm_env::rollout::{AnswerSchema, Prompts};
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
@@ -18,14 +18,15 @@ use rlm_rootd::{
 use serde_json::Value as Json;
 
 use crate::config::table::{
-    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, HEADERS,
-    KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
-    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
-    SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
-    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS,
+    FINAL_FUNCTIONS, HEADERS, KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS,
+    MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
+    SAMPLING, SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM,
+    SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
-use crate::config::{Fields, KeySource, Setting, Settings, without_credentials};
+use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
+use crate::evaluation::Provenance;
 use crate::usage::Usage;
 use crate::{tell, worker};
 
@@ -37,6 +38,8 @@ const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
 pub(crate) struct Setup {
     pub(crate) host: HostConfig,
     pub(crate) rollout: RolloutConfig,
+    /// The models and settings, for results.
+    pub(crate) provenance: Provenance,
     /// Where the settings of the root model's server are from, in words.
     pub(crate) server_settings: String,
     root_models: Arc<Models>,
@@ -61,11 +64,13 @@ impl Setup {
                 Usage::new(format!("{place}: a bash session has no function FINAL: add --python")).into()
             );
         }
+        let (model, sub_model) = (servers.root.model().to_owned(), servers.sub_model.clone());
         let rollout = RolloutConfig {
             language,
             callbacks: settings.value(&CALLBACKS),
             navigation: settings.get(&NAVIGATION),
             final_functions,
+            answer_schema: settings.get(&ANSWER_SCHEMA).map(|file| answer_schema(&file)).transpose()?,
             limits: limits(settings, budget),
             verbosity: settings.value(&VERBOSITY),
             root_tools: settings
@@ -96,11 +101,12 @@ impl Setup {
                 servers.sub,
             )?
         };
+        let provenance = Provenance { model, sub_model, settings: digest(settings)? };
         let key = settings.key(environment)?;
         let key = key.variable().map_or("no key".to_owned(), |variable| format!("the key in {variable}"));
         let (model, base_url) = (settings.place(&MODEL), settings.place(&BASE_URL));
         let server_settings = format!("{model}, {base_url}, {key}");
-        Ok(Self { host, rollout, server_settings, root_models: servers.root })
+        Ok(Self { host, rollout, provenance, server_settings, root_models: servers.root })
     }
 
     /// Takes limits of the root model that are not set from its server, if that lists them: the size of the context window,
@@ -313,6 +319,15 @@ fn check_key(place: &KeySource<'_>, base_url: &str, flag: &str) -> Result<Option
 fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
     let Some(dir) = settings.get(&PROMPTS) else { return Ok(Prompts::new()) };
     Prompts::with_overrides(&dir).map_err(|error| Usage::new(with_causes(&error)).into())
+}
+
+fn answer_schema(file: &Path) -> Result<AnswerSchema, Usage> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Usage::new(format!("the answer's schema cannot be read from {}: {error}", file.display()))
+    })?;
+    let schema = serde_json::from_str(&text)
+        .map_err(|error| Usage::new(format!("{}: it is not JSON: {error}", file.display())))?;
+    AnswerSchema::new(schema).map_err(|error| Usage::new(format!("{}: {error}", file.display())))
 }
 
 fn prices(settings: &Settings) -> anyhow::Result<Prices> {

@@ -91,6 +91,43 @@ impl NoToolCall {
     }
 }
 
+/// Notice that a final answer is empty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerEmpty {
+    /// The session's language.
+    pub language: ReplLanguage,
+}
+
+impl AnswerEmpty {
+    /// Renders the text.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        prompts.render("notices/answer_empty.md", context! { language => self.language.to_string() })
+    }
+}
+
+/// Notice that a final answer does not fit its schema.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerUnfit<'a> {
+    /// The session's language.
+    pub language: ReplLanguage,
+    /// The first faults, each with its place.
+    pub faults: &'a [String],
+}
+
+impl AnswerUnfit<'_> {
+    /// Renders the text.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let variables = context! { language => self.language.to_string(), faults => self.faults.to_vec() };
+        prompts.render("notices/answer_unfit.md", variables)
+    }
+}
+
 /// Why a call is malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallFault {

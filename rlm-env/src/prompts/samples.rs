@@ -11,7 +11,8 @@ use serde_json::{Value as Json, json};
 
 use super::interception::{CallFailed, CallsRejected, ResultsCut};
 use super::notices::{
-    CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, SessionReset, Summary, SummaryRequest,
+    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, SessionReset,
+    Summary, SummaryRequest,
 };
 use super::output;
 use super::system::{ReplTool, SubLlmPrompt, SystemPrompt};
@@ -95,6 +96,7 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         sub_llm_parallelism: Some(5),
         has_budget: true,
         has_final_functions: false,
+        answer_schema: None,
         limits: &limits,
         files: FILES,
     };
@@ -119,6 +121,9 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         ..full
     };
     texts.push((format!("{language}_system_intercepted"), intercepted.render(prompts)?));
+    let schema = Some("{\n  \"type\": \"object\"\n}");
+    let with_schema = SystemPrompt { answer_schema: schema, ..bare };
+    texts.push((format!("{language}_system_schema_bare"), with_schema.render(prompts)?));
     let navigation = [ToolDoc { name: "nav_info", description: "Counts files.", parameters: &NOTHING }];
     let alone = SystemPrompt {
         root_tools: &navigation,
@@ -154,6 +159,13 @@ fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
             texts.push((format!("{language}_no_tool_call_{form}{last}"), text));
         }
     }
+    texts.push((format!("{language}_answer_empty"), AnswerEmpty { language }.render(prompts)?));
+    let faults =
+        ["/n: \"x\" is not of type \"integer\"".to_owned(), "\"m\" is a required property".to_owned()];
+    texts.push((
+        format!("{language}_answer_unfit"),
+        AnswerUnfit { language, faults: &faults }.render(prompts)?,
+    ));
     for has_answer in [false, true] {
         let reason = "the worker was killed by SIGKILL";
         let text = SessionReset { language, reason, has_answer }.render(prompts)?;

@@ -30,6 +30,8 @@ pub(crate) struct SystemPrompt<'a> {
     pub has_budget: bool,
     /// True if a Python session has `FINAL` and `FINAL_VAR`.
     pub has_final_functions: bool,
+    /// The JSON schema of the answer, as text, if it has one.
+    pub answer_schema: Option<&'a str>,
     /// The limits that the prompt mentions.
     pub limits: &'a Limits,
     /// The summary of the working directory.
@@ -57,6 +59,7 @@ impl SystemPrompt<'_> {
             tools => root_tools.render(prompts)?,
             limits => limits(self.limits, prompts)?,
             files => self.files.trim_end(),
+            answer_schema => self.answer_schema,
         };
         let variables = match self.language {
             ReplLanguage::Bash => variables,

@@ -37,6 +37,8 @@ built_in![
     "notices/last_turn.md",
     "notices/malformed_call_error.md",
     "notices/malformed_call_hint.md",
+    "notices/answer_empty.md",
+    "notices/answer_unfit.md",
     "notices/no_tool_call.md",
     "notices/session_reset.md",
     "output_note.md",

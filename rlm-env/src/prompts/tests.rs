@@ -190,6 +190,7 @@ fn the_light_prompt_is_short() {
             sub_llm_parallelism: None,
             has_budget: false,
             has_final_functions: false,
+            answer_schema: None,
             limits: &Limits::default(),
             files: "",
         };

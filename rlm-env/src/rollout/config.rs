@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 
+use super::answer_schema::AnswerSchema;
 use crate::metrics::Metrics;
 use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
 use crate::trajectory::Sink;
@@ -40,6 +41,8 @@ pub struct RolloutConfig {
     pub navigation: Option<bool>,
     /// True to give Python sessions `FINAL(value)` and `FINAL_VAR("name")`, which set the answer; false by default.
     pub final_functions: bool,
+    /// The schema that a final answer must fit. One that does not is given back to the model. None, the default: any text.
+    pub answer_schema: Option<AnswerSchema>,
     /// Tools that the root model calls directly, besides the REPL.
     pub standard_tools: Vec<Tool>,
     /// Options of the sub-LLM. The rollout replaces the recorder by its own. If the system prompt is None, the one of
@@ -78,6 +81,7 @@ impl RolloutConfig {
             root_tools: Vec::new(),
             navigation: None,
             final_functions: false,
+            answer_schema: None,
             standard_tools: Vec::new(),
             sub_llm: SubLlmOptions::default(),
             sampling: Map::new(),
@@ -133,7 +137,8 @@ impl Control {
         self.stop.cancelled().await;
     }
 
-    pub(crate) async fn cancelled(&self) {
+    /// Completes when the rollout is asked to end at once.
+    pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 }

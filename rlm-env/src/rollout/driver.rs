@@ -25,12 +25,12 @@ use super::log::Log;
 use super::registration::RegisteredRollout;
 use crate::callbacks::{Interceptor, InterceptorError};
 use crate::prompts::{
-    CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, PromptError, Prompts, SessionReset, Summary,
-    SummaryRequest,
+    AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, PromptError,
+    Prompts, SessionReset, Summary, SummaryRequest,
 };
 use crate::render;
 use crate::session::{self, Session, SessionError};
-use crate::terms::{CallForm, StopReason};
+use crate::terms::{CallForm, ReplLanguage, StopReason};
 use crate::trajectory::{CallEnded, CallStarted, Event, MessageKind, ModelCall, ModelRetry};
 use crate::workspace::Workspace;
 
@@ -56,6 +56,9 @@ const FEW_TURNS: u64 = 4;
 
 /// Longest summary in words.
 const SUMMARY_WORDS: u32 = 500;
+
+/// Time limit of the code that takes readiness back.
+const TAKE_BACK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time that a cancelled call gets to end by itself.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
@@ -159,6 +162,8 @@ pub(super) struct Progress {
     /// Consecutive replies without a call.
     idle_turns: u32,
     is_warned: bool,
+    /// True once an empty answer was given back.
+    was_empty: bool,
     /// Turns by which the next summary is deferred.
     deferred_turns: usize,
 }
@@ -416,9 +421,18 @@ impl RolloutDriver<'_> {
             return self.remind(&reply.message);
         }
         self.progress.idle_turns = 0;
+        let mut fault = None;
         for call in &reply.calls {
             self.check_control()?;
-            let ran = self.call(call).await?;
+            let mut ran = self.call(call).await?;
+            if ran.stop.is_none() && self.progress.answer.ready {
+                fault = self.answer_fault()?;
+                if fault.is_some() {
+                    let taken_back = self.take_back().await?;
+                    ran.text.push_str(&taken_back.text);
+                    ran.stop = taken_back.stop;
+                }
+            }
             self.conversation.output(&call.id, call.is_tool_call, &ran.text);
             if let Some(stop) = ran.stop {
                 return Err(stop);
@@ -427,7 +441,52 @@ impl RolloutDriver<'_> {
                 return Err(StopReason::Answered.into());
             }
         }
+        // After all outputs: servers refuse another message among those of one reply.
+        if let Some(fault) = fault {
+            self.notice(&fault);
+        }
         Ok(())
+    }
+
+    /// The notice on a final answer that is not accepted. An empty one is accepted the second time.
+    fn answer_fault(&mut self) -> Step<Option<String>> {
+        let (language, answer) = (self.config.language, &self.progress.answer.content);
+        if let Some(schema) = &self.config.answer_schema {
+            let faults = schema.faults(answer);
+            if faults.is_empty() {
+                return Ok(None);
+            }
+            return Ok(Some(AnswerUnfit { language, faults: &faults }.render(self.prompts)?));
+        }
+        if !answer.trim().is_empty() || std::mem::replace(&mut self.progress.was_empty, true) {
+            return Ok(None);
+        }
+        Ok(Some(AnswerEmpty { language }.render(self.prompts)?))
+    }
+
+    /// Takes readiness back, in the session too: an interpreter that takes over from a dead one gets the answer that the
+    /// worker keeps. Returns what was printed by then.
+    async fn take_back(&mut self) -> Step<CallResult> {
+        self.progress.answer.ready = false;
+        let code = match self.config.language {
+            ReplLanguage::Bash => "RLM_READY=",
+            ReplLanguage::Python => "answer[\"ready\"] = False",
+        };
+        let limit = self.clock.limit(TAKE_BACK_LIMIT).max(Duration::from_millis(1));
+        let call = session::Call { timeout: Some(limit), ..session::Call::from(code) };
+        let replacements = self.session.replacements();
+        let taken = self.session.execute_until(call, self.control.cancelled()).await;
+        self.progress.restarts =
+            self.progress.restarts.saturating_add(self.session.replacements() - replacements);
+        match taken {
+            Ok(response) if response.output_bytes() == 0 => Ok(String::new().into()),
+            Ok(response) => {
+                let limit = self.config.limits.max_output_length;
+                let text = render::render(&response, self.config.language, limit, self.prompts)?;
+                Ok(format!("\n{text}").into())
+            }
+            Err(error) => self.restart(&error).await,
+        }
     }
 
     /// The model called no tool: sends a reminder.
@@ -540,8 +599,13 @@ impl RolloutDriver<'_> {
 
     /// Replaces a worker that died.
     async fn recover(&mut self, call: &Call, started: Instant, error: &SessionError) -> Step<CallResult> {
+        self.ended(call, started, None, Some(with_causes(error)));
+        self.restart(error).await
+    }
+
+    /// Starts a new worker in place of one that died of this.
+    async fn restart(&mut self, error: &SessionError) -> Step<CallResult> {
         let mut words = with_causes(error);
-        self.ended(call, started, None, Some(words.clone()));
         let has_answer = !self.progress.answer.content.is_empty();
         let reset = SessionReset { language: self.config.language, reason: &words, has_answer };
         let text = reset.render(self.prompts)?;

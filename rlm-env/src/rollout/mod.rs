@@ -6,6 +6,7 @@
 //!
 //! Read `run` for the whole, `setup` for its beginning, `driver` for its turns.
 
+mod answer_schema;
 mod calls;
 mod clock;
 mod config;
@@ -17,6 +18,7 @@ mod registration;
 mod run;
 mod setup;
 
+pub use self::answer_schema::{AnswerSchema, InvalidAnswerSchema};
 pub use self::config::{Control, RolloutConfig, RolloutResult};
 pub use self::host::{Host, HostConfig, HostError};
 pub use crate::metrics::Metrics;

@@ -11,6 +11,7 @@ use rlm_rootd::nav::Navigation;
 use rlm_rootd::{ChatTools, MAX_TOOL_TIME_LIMIT, SubLlmOptions, Tool};
 use serde_json::Value as Json;
 
+use super::answer_schema::AnswerSchema;
 use super::calls::CallableTools;
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
@@ -305,6 +306,7 @@ impl<'a> Setup<'a> {
         let config = self.config;
         let root_tools: Vec<_> = root_tools.iter().map(ToolDoc::from).collect();
         let has_models = self.host.config.sub_models.is_some();
+        let answer_schema = config.answer_schema.as_ref().map(AnswerSchema::text);
         let prompt = SystemPrompt {
             language: config.language,
             verbosity: config.verbosity,
@@ -314,6 +316,7 @@ impl<'a> Setup<'a> {
             sub_llm_parallelism: has_models.then_some(config.sub_llm.parallelism),
             has_budget: has_models,
             has_final_functions: config.final_functions,
+            answer_schema: answer_schema.as_deref(),
             limits: &config.limits,
             files: &files.text(),
         };

@@ -333,12 +333,13 @@ impl Session {
     /// The last step of the ladder: the worker does not respond even to its own time limit.
     async fn replace_mute_worker(&mut self, limit: Duration) -> Result<Response, SessionError> {
         self.replacements = self.replacements.saturating_add(1);
+        let answer = self.last_answer.clone();
         self.restart().await?;
         Ok(Response {
             outcome: Outcome::TimedOut,
             state: State::Reset,
             execution_time: limit.as_secs_f64(),
-            answer: self.last_answer.clone(),
+            answer,
             hint: Some(format!(
                 "the worker did not answer within {} s and was replaced: the session's state is lost",
                 limit.as_secs_f64()
@@ -368,6 +369,7 @@ impl Session {
         // The old FIFOs are removed first.
         self.live = None;
         self.live = live(&self.config, &self.control)?;
+        self.last_answer = Answer::default();
         (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
         Ok(())
     }

@@ -154,10 +154,13 @@ fn a_recording_answers_in_replay_and_script_without_any_server() {
 #[test]
 fn a_session_that_lists_its_directory_is_replayed_as_it_was() {
     for (python, codes) in [
-        (false, ["find . | sort; du -sb .; [ -f \"$RLM_MESSAGES\" ]", "RLM_READY=1"]),
+        (false, ["find . | sort; du -sb .; [ -f \"$RLM_MESSAGES\" ]", "RLM_CONTENT=x RLM_READY=1"]),
         (
             true,
-            ["import os; os.listdir(), os.path.isfile(os.environ['RLM_MESSAGES'])", "answer['ready'] = True"],
+            [
+                "import os; os.listdir(), os.path.isfile(os.environ['RLM_MESSAGES'])",
+                "answer['content'] = 'x'; answer['ready'] = True",
+            ],
         ),
     ] {
         let place = Place::new();

@@ -3,6 +3,7 @@
 use rlm_core::pickle::Value as Pickled;
 use rlm_core::root_tool::Call;
 use rlm_env::StopReason;
+use rlm_env::rollout::{AnswerSchema, Callbacks};
 use rlm_rootd::Tool;
 
 use super::*;
@@ -134,8 +135,8 @@ async fn the_conversation_is_in_the_working_directory_for_prompts_that_name_it_t
 /// Ends a rollout.
 fn stop(language: ReplLanguage) -> Rule {
     match language {
-        ReplLanguage::Python => call(language, "answer['ready'] = True"),
-        ReplLanguage::Bash => call(language, "RLM_READY=1"),
+        ReplLanguage::Python => call(language, "answer.update(content='x', ready=True)"),
+        ReplLanguage::Bash => call(language, "RLM_CONTENT=x RLM_READY=1"),
     }
 }
 
@@ -270,5 +271,72 @@ async fn older_turns_are_summarised_if_configured() {
     assert_eq!(last.len(), 3 + 4);
     assert_eq!(last[4]["content"].as_str().unwrap().trim_end(), "turn 3");
     assert_eq!(seen.texts(MessageKind::Summary).len(), 1);
+    stage.end().await;
+}
+
+/// In each language: an answer that does not fit, a look at readiness after the interpreter has died, a draft that fits and is
+/// not declared final, and the answer.
+const UNFIT: [(ReplLanguage, [&str; 5]); 2] = [
+    (
+        ReplLanguage::Bash,
+        [
+            "echo first; RLM_CONTENT=no RLM_READY=1",
+            "kill -9 $$",
+            "echo \"<$RLM_READY> $RLM_CONTENT\"",
+            "RLM_CONTENT=3",
+            "RLM_READY=1",
+        ],
+    ),
+    (
+        ReplLanguage::Python,
+        [
+            "print('first'); answer['content'] = 'no'; answer['ready'] = True",
+            "import os; os.kill(os.getpid(), 9)",
+            "print(answer)",
+            "answer['content'] = 3",
+            "answer['ready'] = True",
+        ],
+    ),
+];
+
+#[tokio::test]
+async fn readiness_is_taken_back_in_the_session_and_does_not_come_back() {
+    for callbacks in [Callbacks::Network, Callbacks::Intercept] {
+        for (language, codes) in UNFIT {
+            let stage = Stage::new(codes.map(|code| call(language, code))).await;
+            let (mut config, seen) = stage.rollout("one");
+            config.language = language;
+            config.callbacks = callbacks;
+            config.answer_schema = Some(AnswerSchema::new(json!({"type": "integer"})).unwrap());
+            let result = stage.run(config).await;
+            assert_eq!(
+                (result.stop_reason, result.answer.as_deref(), result.answer_ready),
+                (StopReason::Answered, Some("3"), true)
+            );
+            let outputs = seen.outputs();
+            assert_eq!(outputs.len(), 5);
+            assert_eq!(outputs[0], "first\n");
+            let kept =
+                if language == ReplLanguage::Bash { "<> no" } else { "{'ready': False, 'content': 'no'}" };
+            assert!(outputs[2].contains(kept), "{outputs:?}");
+            let notices = seen.notices();
+            assert_eq!(notices.len(), 1, "{notices:?}");
+            assert!(notices[0].contains("- it is not JSON: "), "{notices:?}");
+            assert_eq!(result.metrics.repl_call_count, 5, "the host's own call is not counted");
+            stage.end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_a_block_of_code_is_given_back_too() {
+    let block = |code: &str| Rule::any().reply(&format!("```bash\n{code}\n```")).once();
+    let stage = Stage::new([block("RLM_CONTENT=no RLM_READY=1"), block("RLM_CONTENT=3 RLM_READY=1")]).await;
+    let (mut config, seen) = stage.rollout("one");
+    config.tool_calls = false;
+    config.answer_schema = Some(AnswerSchema::new(json!({"type": "integer"})).unwrap());
+    let result = stage.run(config).await;
+    assert_eq!((result.stop_reason, result.answer.as_deref()), (StopReason::Answered, Some("3")));
+    assert_eq!(seen.notices().len(), 1);
     stage.end().await;
 }

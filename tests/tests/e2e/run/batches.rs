@@ -5,6 +5,7 @@ use std::fs::File;
 use rlm_env::{RolloutResult, StopReason};
 use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::{Value, json};
 
 use super::{answering, asking, results, shown, text};
 
@@ -66,7 +67,7 @@ fn resume_runs_the_questions_without_a_result() {
     assert_eq!(words, "rlm: r.jsonl has results already: continue with --resume\n");
 
     let (status, words, requests) = run(&["--resume"]);
-    assert_eq!((status, requests), (Some(0), 0), "{words}");
+    assert_eq!((status, requests), (Some(1), 0), "one was not answered: {words}");
     assert!(words.starts_with("rlm: 0 rollouts: 0 answered, 3 done before\n"), "{words}");
     assert_eq!(place.read("r.jsonl"), whole);
 
@@ -80,7 +81,7 @@ fn resume_runs_the_questions_without_a_result() {
     assert!(results(&place.read("r.jsonl")).contains_key(&lost.id));
 
     let (status, words, requests) = run(&["--resume", "--retry-failed"]);
-    assert_eq!((status, requests), (Some(3), 1), "{words}");
+    assert_eq!((status, requests), (Some(1), 1), "the others are answered: {words}");
     place.assert_nothing_left();
 }
 
@@ -155,6 +156,78 @@ fn a_batch_spends_no_more_than_its_most() {
     assert_eq!(answered(), 12, "{} {words}", cost());
     let (status, words) = run(&["--max-cost", "1", "--prices", "prices.toml", "--resume"]);
     assert_eq!((status, answered()), (Some(0), 20), "{words}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn results_say_what_made_them_and_of_which_question_they_are() {
+    let place = Place::new();
+    place.write(
+        "q.jsonl",
+        "{\"question\": \"Spain?\", \"id\": \"es\", \"metadata\": {\"gold\": 7}}\n{\"question\": \"France?\"}\n",
+    );
+    let model = ScriptedModel::start([answering("1")]);
+    let args = ["run", "--questions", "q.jsonl", "--attempts", "2", "--sub-model", "small"];
+    let output = asking(&place, &model, &[&args[..], &["--events"]].concat()).output().unwrap();
+    let lines = text(&output.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut results: Vec<_> =
+        lines.filter(|line| line["event"] == "result").map(|line| line["result"].clone()).collect();
+    results.sort_by_key(|result| result["id"].to_string());
+    let shown = asking(&place, &model, &["config", "--json", "--sub-model", "small"]).output().unwrap();
+    let digest = serde_json::from_slice::<Value>(&shown.stdout).unwrap()["digest"].clone();
+    assert_eq!(digest.as_str().unwrap().len(), 16);
+    let expected = [("2", 1), ("2", 2), ("es", 1), ("es", 2)];
+    for (result, (id, attempt)) in results.iter().zip(expected) {
+        assert_eq!((&result["question_id"], &result["attempt"]), (&json!(id), &json!(attempt)));
+        let made = ["model", "sub_model", "settings"].map(|field| &result[field]);
+        assert_eq!(made, [&json!("root"), &json!("small"), &digest]);
+        let metadata = (id == "es").then(|| json!({"gold": 7}));
+        assert_eq!(result.get("metadata"), metadata.as_ref());
+    }
+    assert_eq!(results.len(), 4);
+    let output = asking(&place, &model, &["run", "--json", "--sub-model", "small", "Why?"]).output().unwrap();
+    let one: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&one["model"], &one["settings"], one.get("attempt")), (&json!("root"), &digest, None));
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn results_of_another_model_or_of_other_settings_are_refused_unless_they_are_wanted() {
+    let place = Place::new();
+    let run = |more: &[&str]| {
+        let model = ScriptedModel::start([answering("1")]);
+        let args = ["run", "--attempts", "2", "--results", "r.jsonl", "Why?"];
+        let output = asking(&place, &model, &[&args[..], more].concat()).output().unwrap();
+        (output.status.code(), text(&output.stderr).to_owned(), model.finish().len())
+    };
+    let refused = |more: &[&str], what: &str| {
+        let before = place.read("r.jsonl");
+        let (status, words, requests) = run(more);
+        assert_eq!((status, requests), (Some(2), 0), "{words}");
+        assert!(words.starts_with(&format!("rlm: r.jsonl: the result 1-1 is of {what}")), "{words}");
+        assert!(words.ends_with(": give another file, or --resume=any to have both in one\n"), "{words}");
+        assert_eq!(place.read("r.jsonl"), before);
+    };
+    assert_eq!(run(&[]).0, Some(0));
+    refused(&["--resume", "--model", "other"], "another model (root, not other)");
+    refused(&["--resume", "--sub-model", "small"], "another sub-model (root, not small)");
+    refused(&["--resume", "--max-turns", "7"], "other settings (digest ");
+    refused(&["--resume", "--retry-failed", "--max-turns", "7"], "other settings (digest ");
+    assert_eq!((run(&["--resume"]).0, run(&["--resume=same", "--max-retries", "1"]).0), (Some(0), Some(0)));
+    let first: Vec<String> = place.read("r.jsonl").lines().take(1).map(|line| format!("{line}\n")).collect();
+    place.write("r.jsonl", &first[0]);
+    let (status, words, requests) = run(&["--resume=any", "--model", "other"]);
+    assert_eq!((status, requests), (Some(0), 1), "{words}");
+
+    // Lines of earlier versions have none of this.
+    let mut older: Value = serde_json::from_str(&first[0]).unwrap();
+    for field in ["question_id", "attempt", "model", "sub_model", "settings"] {
+        assert!(older.as_object_mut().unwrap().remove(field).is_some(), "{field}");
+    }
+    place.write("r.jsonl", &format!("{older}\n"));
+    let (status, words, requests) = run(&["--resume", "--model", "other"]);
+    assert_eq!((status, requests), (Some(0), 1), "{words}");
     place.assert_nothing_left();
 }
 

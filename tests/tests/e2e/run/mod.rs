@@ -8,6 +8,8 @@ mod events;
 mod progress;
 mod records;
 mod refusals;
+mod schemas;
+mod scores;
 mod settings;
 mod signals;
 

@@ -1,0 +1,79 @@
+//! The contents of files that settings name, as far as they can change an answer.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+/// Fields of a tool that say where it is reached, and nothing about what it does.
+const PLACE_OF_TOOL: [&str; 2] = ["url", "secret_env"];
+
+/// The declarations of a file of tools, TOML or JSON, without comments and addresses.
+pub(super) fn of_tools(file: &Path) -> io::Result<Vec<u8>> {
+    let text = std::fs::read_to_string(file)?;
+    let declared: Option<Json> = serde_json::from_str(&text).ok().or_else(|| toml::from_str(&text).ok());
+    // An invalid file is refused elsewhere.
+    let Some(mut declared) = declared else { return Ok(text.into_bytes()) };
+    for tool in declared["tool"].as_array_mut().into_iter().flatten().filter_map(Json::as_object_mut) {
+        tool.retain(|field, _| !PLACE_OF_TOOL.contains(&field.as_str()));
+    }
+    Ok(declared.to_string().into_bytes())
+}
+
+/// A file as it is.
+pub(super) fn of_file(file: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(file)
+}
+
+/// The Markdown files of a directory and of those in it, in the order of their names.
+pub(super) fn of_directory(dir: &Path) -> io::Result<Vec<u8>> {
+    let mut entries: Vec<_> =
+        std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    entries.sort();
+    let mut contents = Vec::new();
+    for path in entries {
+        let is_markdown = path.extension().is_some_and(|extension| extension == "md");
+        let held = match path.is_dir() {
+            true => of_directory(&path)?,
+            false if is_markdown => std::fs::read(&path)?,
+            false => continue,
+        };
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        contents.extend_from_slice(&[name, &held.len().to_le_bytes()].concat());
+        contents.extend(held);
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn tools_are_their_declarations_whatever_the_form_and_the_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let contents = |text: &str| {
+            fs::write(dir.path().join("tools"), text).unwrap();
+            of_tools(&dir.path().join("tools")).unwrap()
+        };
+        let here = contents(r#"{"tool": [{"name": "a", "url": "http://here", "secret_env": "S"}]}"#);
+        assert_eq!(here, contents(r#"{"tool": [{"name": "a", "url": "http://there"}]}"#));
+        assert_eq!(here, contents("# mine\n[[tool]]\nname = \"a\"\n"));
+        assert_ne!(here, contents("[[tool]]\nname = \"b\"\n"));
+    }
+
+    #[test]
+    fn a_directory_is_its_markdown_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let contents = || of_directory(dir.path()).unwrap();
+        fs::create_dir(dir.path().join("bash")).unwrap();
+        fs::write(dir.path().join("bash/system.md"), "a").unwrap();
+        let before = contents();
+        fs::write(dir.path().join("bash/.system.md.swp"), "b").unwrap();
+        assert_eq!(contents(), before);
+        fs::write(dir.path().join("bash/system.md"), "b").unwrap();
+        assert_ne!(contents(), before);
+    }
+}

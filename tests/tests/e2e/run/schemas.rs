@@ -1,0 +1,70 @@
+//! `--answer-schema`, and answers that are empty.
+
+use rlm_tests::Place;
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+
+use super::{asking, bash, shown, text};
+
+const SCHEMA: &str = r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#;
+
+#[test]
+fn an_answer_that_does_not_fit_is_given_back() {
+    let place = Place::new();
+    place.write("answer.json", SCHEMA);
+    let model = ScriptedModel::start([
+        Rule::on("/n: \"x\" is not of type \"integer\"")
+            .message(super::calling("call_bash_repl", "RLM_CONTENT='{\"n\": 3}'; RLM_READY=1")),
+        bash("RLM_CONTENT='{\"n\": \"x\"}'; RLM_READY=1"),
+    ]);
+    let args = ["run", "--answer-schema", "answer.json", "How many?"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    assert_eq!(shown(&output), ("{\"n\": 3}\n", "", Some(0)));
+    let requests = model.finish();
+    assert_eq!(requests.len(), 2);
+    assert!(requests[0].body["messages"][0]["content"].as_str().unwrap().contains("\"required\": [\n"));
+
+    let model = ScriptedModel::start([bash("RLM_CONTENT=no RLM_READY=1")]);
+    let output =
+        asking(&place, &model, &[&args[..], &["--max-turns", "3", "--json"]].concat()).output().unwrap();
+    let (line, words, status) = shown(&output);
+    assert_eq!(status, Some(1), "{words}");
+    assert!(
+        line.contains("\"answer\":\"no\",\"answer_ready\":false,\"stop_reason\":\"max_turns\""),
+        "{line}"
+    );
+    assert_eq!(model.finish().len(), 3);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_schema_that_cannot_be_used_is_refused_by_its_file() {
+    let place = Place::new();
+    let model = ScriptedModel::start([]);
+    place.write("broken.json", "{");
+    place.write("wrong.json", "{\"type\": \"objekt\"}");
+    for (file, message) in [
+        ("none.json", "the answer's schema cannot be read from none.json: No such file"),
+        ("broken.json", "broken.json: it is not JSON: EOF"),
+        ("wrong.json", "wrong.json: it is not a valid JSON schema: "),
+    ] {
+        let output = asking(&place, &model, &["run", "--answer-schema", file, "Why?"]).output().unwrap();
+        let (_, words, status) = shown(&output);
+        assert_eq!(status, Some(2), "{words}");
+        assert!(words.starts_with(&format!("rlm: {message}")), "{words}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn an_empty_answer_is_given_back_once() {
+    let place = Place::new();
+    for (second, answer) in [("RLM_CONTENT=7; RLM_READY=1", "7\n"), ("RLM_READY=1", "\n")] {
+        let again = super::calling("call_bash_repl", second);
+        let model =
+            ScriptedModel::start([Rule::on("The answer is empty").message(again), bash("RLM_READY=1")]);
+        let output = asking(&place, &model, &["run", "Why?"]).output().unwrap();
+        assert_eq!((text(&output.stdout), output.status.code()), (answer, Some(0)));
+        assert_eq!(model.finish().len(), 2);
+    }
+    place.assert_nothing_left();
+}

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from signal import Signals
@@ -58,6 +58,8 @@ class Settings(TypedDict, total=False):
     max_completion_tokens: int
     max_output_chars: int
     max_context_bytes: int | str
+    gitignore: bool
+    exclude: Sequence[str]
     sub_parallelism: int
     server_parallelism: int
     stream: bool
@@ -275,6 +277,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
 def _text(value: object) -> str:
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return "\n".join(value)
     return json.dumps(dict(value) if isinstance(value, Mapping) else value)
 
 

@@ -2,6 +2,7 @@
 
 mod ending;
 mod events;
+mod left_out;
 mod progress;
 mod setup;
 mod stop;
@@ -24,10 +25,12 @@ use rlm_rootd::HostProcess;
 pub(crate) use self::ending::tests::result;
 pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
+use self::left_out::LeftOutNotices;
+pub(crate) use self::left_out::words as left_out_words;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
 pub(crate) use self::setup::{
-    Setup, close, host, live_tools, make_directory, python_variable, root_models, sinks,
+    Setup, close, context_filter, host, live_tools, make_directory, python_variable, root_models, sinks,
 };
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
@@ -59,6 +62,7 @@ pub(crate) fn run(
     let work = Work::new(options, &settings)?;
     let host_process = HostProcess::new(environment.text(HOST_PID)?);
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
+    setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
     let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;

@@ -10,7 +10,7 @@ use rlm_env::rollout::Prompts;
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
-use rlm_env::{Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
+use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
     Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, Retries,
     SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
@@ -18,11 +18,11 @@ use rlm_rootd::{
 use serde_json::Value as Json;
 
 use crate::config::table::{
-    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, FINAL_FUNCTIONS, HEADERS,
-    KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
-    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
-    SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
-    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, EXCLUDE, FINAL_FUNCTIONS,
+    GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS,
+    MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
+    SAMPLING, SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM,
+    SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{Fields, KeySource, Setting, Settings, without_credentials};
 use crate::environment::Environment;
@@ -61,6 +61,7 @@ impl Setup {
             );
         }
         let rollout = RolloutConfig {
+            context_filter: context_filter(settings)?,
             language,
             callbacks: settings.value(&CALLBACKS),
             navigation: settings.get(&NAVIGATION),
@@ -119,6 +120,12 @@ pub(crate) async fn close(host: Host) {
     if let Err(error) = host.close().await {
         tell(format_args!("rlm: a temporary directory is left behind: {error}"));
     }
+}
+
+/// What copies of a context's directories leave out.
+pub(crate) fn context_filter(settings: &Settings) -> Result<ContextFilter, Usage> {
+    let exclude = settings.get(&EXCLUDE).unwrap_or_default();
+    ContextFilter::new(settings.value(&GITIGNORE), &exclude).map_err(|error| Usage::new(error.to_string()))
 }
 
 /// Makes the directory for rollouts that are kept, with those above it. Returns its absolute path.

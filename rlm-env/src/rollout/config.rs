@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
 use crate::trajectory::Sink;
-use crate::workspace::Context;
+use crate::workspace::{Context, ContextFilter};
 
 /// A rollout to be run by a [`Host`](crate::Host).
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct RolloutConfig {
     pub question: String,
     /// The contents of the working directory.
     pub context: Context,
+    /// What copies of the context's directories leave out.
+    pub context_filter: ContextFilter,
     /// The language of the REPL.
     pub language: ReplLanguage,
     /// The limits at which the rollout ends.
@@ -70,6 +72,7 @@ impl RolloutConfig {
             id: id.into(),
             question: question.into(),
             context: Context::default(),
+            context_filter: ContextFilter::default(),
             language: ReplLanguage::default(),
             limits: Limits::default(),
             shared_ledger: None,

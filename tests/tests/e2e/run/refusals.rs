@@ -191,7 +191,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         ),
         (
             with_server(&["--budget-usd", "1", "--prices", "prices.toml", "Why?"]),
-            "the budget is in USD, and prices.toml has no price of the model m",
+            "the budget is in USD, and neither prices.toml nor the built-in prices have one of the model m",
         ),
         (
             with_server(&["--tools", "none.toml", "Why?"]),

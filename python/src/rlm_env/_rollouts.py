@@ -195,8 +195,8 @@ async def stream(
     arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
     if resume is not None:
         arguments += [f"--results={os.path.abspath(resume)}", "--resume"]
-    if context is not None:
-        arguments += [f"--context={path}" for path in _absolute(context)]
+    paths = [] if context is None else _absolute(context)
+    arguments += [f"--context={path}" for path in paths or [""]]
     if not asked:
         return
     async with AsyncExitStack() as stack:

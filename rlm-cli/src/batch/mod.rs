@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rlm_core::error::with_causes;
 use rlm_core::text::{cut, one_line};
 use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
 use tokio::task::JoinSet;
@@ -26,6 +27,9 @@ use crate::warnings::Warnings;
 
 /// Characters of a question in an error.
 const SHOWN_CHARS: usize = 60;
+
+/// Contexts in an error.
+const SHOWN_ERRORS: usize = 3;
 
 /// Rollouts at once by default.
 const JOBS: usize = 4;
@@ -73,6 +77,7 @@ impl Batch {
             (Some(file), _) => questions::read(file)?,
             (None, question) => vec![Question {
                 id: "1".to_owned(),
+                place: None,
                 question: question.expect("the command line has a question or a file of them").to_owned(),
                 context: None,
             }],
@@ -86,6 +91,30 @@ impl Batch {
             results,
             sync: is_synced.then_some(SYNC),
         })
+    }
+
+    /// Checks that the contexts of its questions can be opened. `require_shared` refuses a question at a place without one.
+    pub(crate) fn check_contexts(
+        &self,
+        require_shared: impl Fn(Option<&str>) -> Result<(), Usage>,
+    ) -> Result<(), Usage> {
+        let mut wrong = Vec::new();
+        for Question { place, context, .. } in &self.questions {
+            let Some(context) = context else {
+                require_shared(place.as_deref())?;
+                continue;
+            };
+            if let Err(error) = context.check() {
+                wrong.push(format!("{}: {}", place.as_deref().unwrap_or_default(), with_causes(&error)));
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let others = wrong.len().saturating_sub(SHOWN_ERRORS);
+        wrong.truncate(SHOWN_ERRORS);
+        let more = if others > 0 { format!("; and {others} more") } else { String::new() };
+        Err(Usage::new(wrong.join("; ") + &more))
     }
 
     /// Runs it until every rollout has ended or a signal ends it.
@@ -388,8 +417,12 @@ mod tests {
 
     #[test]
     fn attempts_are_told_apart() {
-        let question =
-            |id: &str, context| Question { id: id.to_owned(), question: format!("{id}?"), context };
+        let question = |id: &str, context| Question {
+            id: id.to_owned(),
+            place: None,
+            question: format!("{id}?"),
+            context,
+        };
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", None), question("b", Some(text("own")))];
         let batch = Batch { questions, attempts: 2, jobs: 1, results: None, sync: None };

@@ -23,6 +23,8 @@ const FIELDS: [&str; 6] = ["question", "id", "context", "context_text", "context
 pub(super) struct Question {
     /// Its id, or the number of its line.
     pub(super) id: String,
+    /// Its line in the file: `q.jsonl:3`.
+    pub(super) place: Option<String>,
     pub(super) question: String,
     /// Its own context, instead of the command line's.
     pub(super) context: Option<Context>,
@@ -52,6 +54,7 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |reason: String| Usage::new(format!("{name}:{number}: {reason}"));
         let question = question(line, number, dir).map_err(wrong)?;
+        let question = Question { place: Some(format!("{name}:{number}")), ..question };
         if let Some(other) = lines_by_id.insert(question.id.clone(), number) {
             let id = &question.id;
             return Err(wrong(format!(
@@ -82,7 +85,7 @@ fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
         None => return Err("`question` is missing".to_owned()),
     };
     let id = fields.remove("id").map_or_else(|| Ok(number.to_string()), id)?;
-    Ok(Question { id, question, context: context(fields, dir)? })
+    Ok(Question { id, place: None, question, context: context(fields, dir)? })
 }
 
 fn id(value: Json) -> Result<String, String> {
@@ -145,14 +148,15 @@ mod tests {
         "#;
         let paths = |paths: &[&str]| Some(Context::Paths(paths.iter().map(PathBuf::from).collect()));
         let expected = [
-            ("2", "a?", None),
-            ("b-1", "b?", paths(&["/d/data"])),
-            ("7", "c?", paths(&["/d/x", "/y"])),
-            ("5", "d?", Some(Context::Text("t".to_owned()))),
-            ("6", "e?", Some(Context::Json(json!([1])))),
+            (2, "2", "a?", None),
+            (3, "b-1", "b?", paths(&["/d/data"])),
+            (4, "7", "c?", paths(&["/d/x", "/y"])),
+            (5, "5", "d?", Some(Context::Text("t".to_owned()))),
+            (6, "6", "e?", Some(Context::Json(json!([1])))),
         ]
-        .map(|(id, question, context)| Question {
+        .map(|(line, id, question, context)| Question {
             id: id.to_owned(),
+            place: Some(format!("q.jsonl:{line}")),
             question: question.to_owned(),
             context,
         });

@@ -1,6 +1,5 @@
 //! From settings to a host and a rollout.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -128,11 +127,15 @@ pub(crate) fn context_filter(settings: &Settings) -> Result<ContextFilter, Usage
     ContextFilter::new(settings.value(&GITIGNORE), &exclude).map_err(|error| Usage::new(error.to_string()))
 }
 
-/// Makes the directory for rollouts that are kept, with those above it. Returns its absolute path.
-pub(crate) fn make_directory(dir: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(dir)
-        .and_then(|()| dir.canonicalize())
-        .with_context(|| format!("cannot make the directory {}", dir.display()))
+/// Makes the directory for rollouts that are kept, with those above it, and checks that it takes them. Returns its absolute path.
+pub(crate) fn make_directory(dir: &Path) -> Result<PathBuf, Usage> {
+    let made = std::fs::create_dir_all(dir).and_then(|()| dir.canonicalize());
+    let dir =
+        made.map_err(|error| Usage::new(format!("cannot make the directory {}: {error}", dir.display())))?;
+    match tempfile::tempdir_in(&dir).and_then(tempfile::TempDir::close) {
+        Ok(()) => Ok(dir),
+        Err(error) => Err(Usage::new(format!("cannot make a directory in {}: {error}", dir.display()))),
+    }
 }
 
 /// The variable that names the Python of a session.
@@ -141,20 +144,11 @@ pub(crate) fn python_variable(python: Option<PathBuf>) -> Vec<(std::ffi::OsStrin
 }
 
 /// The writer of the trajectory, if there is one.
-pub(crate) fn sinks(trajectory: Option<&Path>) -> anyhow::Result<Vec<Arc<dyn Sink>>> {
+pub(crate) fn sinks(trajectory: Option<&Path>) -> Result<Vec<Arc<dyn Sink>>, Usage> {
     let Some(file) = trajectory else { return Ok(Vec::new()) };
     match Writer::append(file) {
         Ok(writer) => Ok(vec![Arc::new(writer)]),
-        Err(error) => {
-            let cannot = format!("cannot write the trajectory to {}", file.display());
-            Err(match error.kind() {
-                // It is not a regular file, or not a trajectory.
-                ErrorKind::InvalidInput | ErrorKind::InvalidData => {
-                    Usage::new(format!("{cannot}: {error}")).into()
-                }
-                _ => anyhow::Error::new(error).context(cannot),
-            })
-        }
+        Err(error) => Err(Usage::new(format!("cannot write the trajectory to {}: {error}", file.display()))),
     }
 }
 

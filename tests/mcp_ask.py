@@ -30,18 +30,20 @@ async def check_answer(client, work):
         if "· 1 turn ·" in message:
             (work / "go").touch()
 
+    (work / "logs" / "way").symlink_to("a.log")
     arguments = {"question": "Which host failed first?", "path": "logs"}
     result = await client.call_tool("ask_directory", arguments, progress_callback=hear)
     [content] = result.content
     counts = "2 turns · 2 calls · 0 sub-calls · 30 tokens"
     assert not result.is_error and result.structured_content is None, result
-    assert content.text == f"web-3\n\n[answered; {counts}]", content.text
+    assert content.text == f"web-3\n\n[answered; {counts}; left out of the context: 1 symbolic link]", content.text
     facts = result.meta["rlm/ask"]
     assert facts.pop("seconds") > 0, facts
     expected = {"turns": 2, "calls": 2, "sub_calls": 0, "tokens": 30, "cost_usd": None}
+    assert facts.pop("context_left_out") == [{"reason": "symbolic_link", "count": 1, "names": ["way"]}], facts
     assert facts == {"answer_ready": True, "stop_reason": "answered", **expected}, facts
     assert all(one < other for one, other in zip(heard, heard[1:])), heard
-    assert [file.name for file in (work / "logs").iterdir()] == ["a.log"], "the rollout has a copy"
+    assert [file.name for file in (work / "logs").iterdir() if not file.is_symlink()] == ["a.log"], "the rollout has a copy"
 
 
 async def check_cancellation(client, work, tmp):

@@ -141,6 +141,30 @@ def test_each_kind_of_context(tmp_path: Path) -> None:
     assert asyncio.run(main()) == expected
 
 
+def test_a_context_is_filtered_and_may_be_empty(tmp_path: Path) -> None:
+    for name, text in [(".gitignore", "*.log"), ("a.log", ""), ("b.csv", ""), ("c", ""), ("d.tmp", "")]:
+        (tmp_path / name).write_text(text)
+    model = running("RLM_CONTENT=$(ls | tr '\\n' ' ') RLM_READY=1")
+
+    async def run(**given: Any) -> tuple[str, tuple[rlm_env.LeftOut, ...]]:
+        left_out, answer = None, None
+        async for event in rlm_env.stream("?", model=model, **given):
+            if isinstance(event, RolloutStarted):
+                left_out = event.context_left_out
+            if isinstance(event, Result):
+                answer = (event.result.answer or "").strip()
+        assert answer is not None and left_out is not None
+        return answer, left_out
+
+    ignored = rlm_env.LeftOut("gitignore", 1, ["a.log"])
+    excluded = rlm_env.LeftOut("exclude", 2, ["b.csv", "d.tmp"])
+    exclude = ["*.csv", "*.tmp"]
+    assert asyncio.run(run(context=tmp_path, exclude=exclude)) == ("c", (ignored, excluded))
+    assert asyncio.run(run(context=tmp_path, exclude=exclude, gitignore=False)) == ("a.log c", (excluded,))
+    for nothing in (None, []):
+        assert asyncio.run(run(context=nothing)) == ("", ())
+
+
 def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     asked = []
@@ -208,8 +232,8 @@ def test_a_rollout_that_fails_is_a_result(work: Path) -> None:
     assert "ValueError: no luck" in (result.error or "")
     result = asyncio.run(rlm_env.run("?", model=running("echo more"), max_turns=2))
     assert result.stop_reason == "max_turns"
-    missing = asyncio.run(rlm_env.run("?", context="/no/such/file", model=running(":")))
-    assert missing.stop_reason == "setup_failed" and "/no/such/file" in (missing.error or "")
+    with pytest.raises(StartError, match="cannot read /no/such/file: No such file"):
+        asyncio.run(rlm_env.run("?", context="/no/such/file", model=running(":")))
 
 
 def test_what_a_server_adds_to_a_reply_comes_with_the_events() -> None:

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::Callbacks;
@@ -273,9 +274,9 @@ pub(crate) struct RunOptions {
     /// The question.
     #[arg(value_name = "QUESTION", required_unless_present = "questions")]
     pub(crate) question: Option<String>,
-    /// A file or directory to copy into the rollout's working directory; `-` reads standard input as context.txt. May be
-    /// given several times.
-    #[arg(long, value_name = "PATH")]
+    /// A file or directory to copy into the rollout's working directory; `-` reads standard input as context.txt, and an
+    /// empty value, '', is an empty directory. May be given several times. Required, unless each question has its own.
+    #[arg(long, value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) context: Vec<PathBuf>,
     /// Print the whole result as one line of JSON.
     #[arg(long)]

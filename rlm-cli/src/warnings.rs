@@ -29,6 +29,15 @@ impl Warnings {
         warnings
     }
 
+    /// Prints a message as warnings are printed.
+    pub(crate) fn say(&self, message: impl fmt::Display) {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar {
+            Some(bar) => bar.suspend(|| crate::tell(message)),
+            None => crate::tell(message),
+        }
+    }
+
     /// Prints them above this bar from now on.
     pub(crate) fn print_above(&self, bar: &ProgressBar) {
         *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
@@ -39,11 +48,7 @@ impl<S: Subscriber> Layer<S> for Warnings {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = EventText::default();
         event.record(&mut text);
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match bar {
-            Some(bar) => bar.suspend(|| crate::tell(&text)),
-            None => crate::tell(&text),
-        }
+        self.say(text);
     }
 }
 

@@ -40,7 +40,8 @@ mod workspace;
 
 pub use model::RootModel;
 pub use rollout::{
-    Context, Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, StopReason,
+    Context, ContextFilter, Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult,
+    StopReason,
 };
 pub use root_tool::Tool;
 pub use session::{Call, Response, Session, SessionConfig, SessionError};

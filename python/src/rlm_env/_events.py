@@ -34,6 +34,17 @@ _MAX_NUMBER = 1 << 1000
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """The files and directories that the copy of a context left out for one reason."""
+
+    reason: Literal["gitignore", "exclude", "symbolic_link", "special"]
+    count: int
+    """A directory counts once, with everything in it."""
+    names: list[str]
+    """Paths of the first ones; those of directories end with `/`."""
+
+
+@dataclass(frozen=True)
 class RolloutStarted:
     """The first event of a rollout."""
 
@@ -52,6 +63,8 @@ class RolloutStarted:
     context_bytes: int
     callbacks: Literal["network", "intercept"] = "network"
     final_functions: bool = False
+    context_left_out: tuple[LeftOut, ...] = ()
+    """What the copy of the context left out, by reason."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +304,8 @@ def _value(name: str, hint: Any, value: Any) -> Any:
                 return value
         elif option is float and type(value) is int and abs(value) < _MAX_NUMBER:
             return float(value)
+        elif typing.get_origin(option) is tuple and type(value) is list:
+            return tuple(_value(name, typing.get_args(option)[0], one) for one in value)
         # Not isinstance: a bool is an int.
         elif type(value) is (typing.get_origin(option) or option):
             return value

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from signal import Signals
@@ -60,6 +60,8 @@ class Settings(TypedDict, total=False):
     max_completion_tokens: int
     max_output_chars: int
     max_context_bytes: int | str
+    gitignore: bool
+    exclude: Sequence[str]
     sub_parallelism: int
     server_parallelism: int
     stream: bool
@@ -216,8 +218,8 @@ async def stream(
         arguments.append(f"--score={score}")
     if max_cost is not None:
         arguments.append(f"--max-cost={max_cost}")
-    if context is not None:
-        arguments += [f"--context={path}" for path in _absolute(context)]
+    paths = [] if context is None else _absolute(context)
+    arguments += [f"--context={path}" for path in paths or [""]]
     if not asked:
         return
     async with AsyncExitStack() as stack:
@@ -304,6 +306,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
 def _text(value: object) -> str:
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return "\n".join(value)
     return json.dumps(dict(value) if isinstance(value, Mapping) else value)
 
 

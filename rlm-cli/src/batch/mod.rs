@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rlm_core::error::with_causes;
 use rlm_core::text::{cut, one_line};
 use rlm_env::{Control, Host, HostConfig, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::{Budget, Ledger};
@@ -29,6 +30,9 @@ use crate::warnings::Warnings;
 
 /// Characters of a question in an error.
 const SHOWN_CHARS: usize = 60;
+
+/// Contexts in an error.
+const SHOWN_ERRORS: usize = 3;
 
 /// Rollouts at once by default.
 const JOBS: usize = 4;
@@ -112,6 +116,7 @@ impl Batch {
             (Some(file), _) => questions::read(file)?,
             (None, question) => vec![Question {
                 id: "1".to_owned(),
+                place: None,
                 question: question.expect("the command line has a question or a file of them").to_owned(),
                 context: None,
                 expected: None,
@@ -132,6 +137,30 @@ impl Batch {
             max_cost: options.max_cost,
             scorer,
         })
+    }
+
+    /// Checks that the contexts of its questions can be opened. `require_shared` refuses a question at a place without one.
+    pub(crate) fn check_contexts(
+        &self,
+        require_shared: impl Fn(Option<&str>) -> Result<(), Usage>,
+    ) -> Result<(), Usage> {
+        let mut wrong = Vec::new();
+        for Question { place, context, .. } in self.questions.iter().map(AsRef::as_ref) {
+            let Some(context) = context else {
+                require_shared(place.as_deref())?;
+                continue;
+            };
+            if let Err(error) = context.check() {
+                wrong.push(format!("{}: {}", place.as_deref().unwrap_or_default(), with_causes(&error)));
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let others = wrong.len().saturating_sub(SHOWN_ERRORS);
+        wrong.truncate(SHOWN_ERRORS);
+        let more = if others > 0 { format!("; and {others} more") } else { String::new() };
+        Err(Usage::new(wrong.join("; ") + &more))
     }
 
     /// Runs it until every rollout has ended or a signal ends it.
@@ -431,7 +460,7 @@ mod tests {
 
     fn question(id: &str, question: &str, context: Option<Context>) -> Arc<Question> {
         let (id, question) = (id.to_owned(), question.to_owned());
-        Arc::new(Question { id, question, context, expected: None, metadata: None })
+        Arc::new(Question { id, place: None, question, context, expected: None, metadata: None })
     }
 
     fn attempts(questions: &[&str]) -> impl ExactSizeIterator<Item = Attempt> {

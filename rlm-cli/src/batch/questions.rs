@@ -25,6 +25,8 @@ const FIELDS: [&str; 7] =
 pub(super) struct Question {
     /// Its id, or the number of its line.
     pub(super) id: String,
+    /// Its line in the file: `q.jsonl:3`.
+    pub(super) place: Option<String>,
     pub(super) question: String,
     /// Its own context, instead of the command line's.
     pub(super) context: Option<Context>,
@@ -58,6 +60,7 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |reason: String| Usage::new(format!("{name}:{number}: {reason}"));
         let question = question(line, number, dir).map_err(wrong)?;
+        let question = Question { place: Some(format!("{name}:{number}")), ..question };
         if let Some(other) = lines_by_id.insert(question.id.clone(), number) {
             let id = &question.id;
             return Err(wrong(format!(
@@ -90,7 +93,7 @@ fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
     let id = fields.remove("id").map_or_else(|| Ok(number.to_string()), id)?;
     let expected = fields.remove("expected").map(Expected::new).transpose()?;
     let metadata = fields.remove("metadata").filter(|metadata| !metadata.is_null());
-    Ok(Question { id, question, context: context(fields, dir)?, expected, metadata })
+    Ok(Question { id, place: None, question, context: context(fields, dir)?, expected, metadata })
 }
 
 fn id(value: Json) -> Result<String, String> {
@@ -153,14 +156,15 @@ mod tests {
         "#;
         let paths = |paths: &[&str]| Some(Context::Paths(paths.iter().map(PathBuf::from).collect()));
         let expected = [
-            ("2", "a?", None, None),
-            ("b-1", "b?", paths(&["/d/data"]), Some(json!({"gold": 7}))),
-            ("7", "c?", paths(&["/d/x", "/y"]), None),
-            ("5", "d?", Some(Context::Text("t".to_owned())), None),
-            ("6", "e?", Some(Context::Json(json!([1]))), None),
+            (2, "2", "a?", None, None),
+            (3, "b-1", "b?", paths(&["/d/data"]), Some(json!({"gold": 7}))),
+            (4, "7", "c?", paths(&["/d/x", "/y"]), None),
+            (5, "5", "d?", Some(Context::Text("t".to_owned())), None),
+            (6, "6", "e?", Some(Context::Json(json!([1]))), None),
         ]
-        .map(|(id, question, context, metadata)| Question {
+        .map(|(line, id, question, context, metadata)| Question {
             id: id.to_owned(),
+            place: Some(format!("q.jsonl:{line}")),
             question: question.to_owned(),
             context,
             expected: (id == "7").then(|| Expected::new(json!(["x", 1])).unwrap()),

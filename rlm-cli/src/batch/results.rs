@@ -144,7 +144,8 @@ fn open(path: &Path) -> anyhow::Result<File> {
     if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         return open_pipe(path).with_context(cannot);
     }
-    let file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(cannot)?;
+    let file = OpenOptions::new().read(true).append(true).create(true).open(path);
+    let file = file.map_err(|error| Usage::new(format!("{}: {error}", cannot())))?;
     let is_ours = match file.try_lock() {
         // Without a link, another batch has replaced it since it was opened.
         Ok(()) => file.metadata().with_context(cannot)?.nlink() > 0,

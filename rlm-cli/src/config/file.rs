@@ -104,6 +104,9 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
             check_numbers(&table)?;
             serde_json::to_string(&table).map_err(|error| error.to_string())
         }
+        (Form::List, Toml::Array(list)) if list.iter().all(Toml::is_str) => {
+            Ok(list.iter().filter_map(Toml::as_str).collect::<Vec<_>>().join("\n"))
+        }
         (form, other) => {
             let expected = match form {
                 Form::Text | Form::Path | Form::Program => "a string",
@@ -111,6 +114,7 @@ fn value_text(setting: &dyn AnySetting, value: toml::Value, file: &Path) -> Resu
                 Form::Amount => "a number, or a string with a unit",
                 Form::Flag => "true or false",
                 Form::Table => "a table",
+                Form::List => "a list of strings",
             };
             Err(format!("expected {expected}, found {}", with_article(other.type_str())))
         }
@@ -145,7 +149,9 @@ pub(crate) fn example() -> String {
     for setting in ALL {
         let value = match setting.form() {
             Form::Text | Form::Path | Form::Program => format!("\"{}\"", setting.example()),
-            Form::Number | Form::Amount | Form::Flag | Form::Table => setting.example().to_owned(),
+            Form::Number | Form::Amount | Form::Flag | Form::Table | Form::List => {
+                setting.example().to_owned()
+            }
         };
         let default = if setting.default().is_some() { ", by default:" } else { "." };
         text += &format!(
@@ -169,18 +175,18 @@ mod tests {
 
     #[test]
     fn values_come_with_the_line_of_their_key() {
-        let text =
-            "# mine\nmodel = \"m\"\n\nmax_turns = 7\ntimeout = 1.5\nkeep = \"kept\"\n[sampling]\ntop_p = 1\n";
+        let text = "# mine\nmodel = \"m\"\n\nmax_turns = 7\ntimeout = 1.5\nkeep = \"kept\"\nexclude = [\n\"a\", \"b\"]\n[sampling]\ntop_p = 1\n";
         let values = values(text, Path::new("/c/rlm.toml")).unwrap();
         let seen: Vec<_> =
             values.iter().map(|(name, (text, place))| (*name, text.as_str(), place.line)).collect();
         assert_eq!(
             seen,
             [
+                ("exclude", "a\nb", 7),
                 ("keep", "/c/kept", 6),
                 ("max_turns", "7", 4),
                 ("model", "m", 2),
-                ("sampling", "{\"top_p\":1}", 7),
+                ("sampling", "{\"top_p\":1}", 9),
                 ("timeout", "1.5", 5),
             ]
         );
@@ -216,6 +222,10 @@ mod tests {
         assert_eq!(refused("max_turns = 1.5"), "/c/rlm.toml:1: max_turns: expected a whole number above 0");
         assert_eq!(refused("model = 3"), "/c/rlm.toml:1: model: expected a string, found an integer");
         assert_eq!(refused("sampling = 3"), "/c/rlm.toml:1: sampling: expected a table, found an integer");
+        assert_eq!(
+            refused("exclude = \"a\""),
+            "/c/rlm.toml:1: exclude: expected a list of strings, found a string"
+        );
         assert_eq!(
             refused("\n[sampling]\na = { temperature = [nan] }"),
             "/c/rlm.toml:2: sampling: a: temperature: a request cannot hold the number NaN"

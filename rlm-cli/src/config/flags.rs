@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser, ValueParser};
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::setting::AnySetting;
+use super::setting::{AnySetting, Form};
 use super::table::{ALL, LANGUAGE, OF_TOOLS, PYTHON};
 
 /// The flag that names the configuration file.
@@ -79,6 +79,7 @@ fn flag(setting: &'static dyn AnySetting) -> Arg {
         .value_parser(parser(setting))
         .allow_negative_numbers(true)
         .help(format!("{}{default}", setting.help()));
+    let arg = if setting.form() == Form::List { arg.action(ArgAction::Append) } else { arg };
     // Without a value it only sets the language.
     match setting.name() == PYTHON.name {
         true => arg.num_args(0..=1).require_equals(true).conflicts_with(LANGUAGE.name),
@@ -115,8 +116,11 @@ impl Flags {
         self.file = matches.get_one::<PathBuf>(CONFIG).cloned();
         for setting in settings {
             let flag = format!("--{}", setting.flag());
-            if let Some(text) = matches.get_one::<String>(setting.name()) {
-                self.values.insert(setting.name(), (text.clone(), flag));
+            // None of its values: a flag whose value may be left out.
+            let texts = matches.get_many::<String>(setting.name()).filter(|texts| texts.len() > 0);
+            if let Some(texts) = texts {
+                let text = texts.map(String::as_str).collect::<Vec<_>>().join("\n");
+                self.values.insert(setting.name(), (text, flag));
             }
         }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rlm_env::ReplLanguage;
 use rlm_env::rollout::{Callbacks, Verbosity};
+use rlm_env::{ContextFilter, ReplLanguage};
 use rlm_rootd::MAX_TOOL_TIME_LIMIT;
 use serde_json::{Map, Value as Json};
 
@@ -56,6 +56,8 @@ pub(crate) enum Form {
     Flag,
     /// A table.
     Table,
+    /// A list of strings. As a text, each is a line; the flag may be given several times.
+    List,
 }
 
 /// The effect of a setting on answers, which decides how it counts in the digest that results carry.
@@ -250,6 +252,13 @@ pub(super) fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Patterns in the syntax of `.gitignore`, one a line.
+pub(super) fn patterns(text: &str) -> Result<Vec<String>, String> {
+    let patterns: Vec<String> = text.lines().map(str::to_owned).collect();
+    ContextFilter::new(true, &patterns).map_err(|error| error.to_string())?;
+    Ok(patterns)
+}
+
 /// A JSON object.
 pub(super) fn fields(text: &str) -> Result<Fields, String> {
     serde_json::from_str(text)
@@ -307,6 +316,13 @@ mod tests {
         for bad in ["0", "-1", "inf", "NaN", "$1"] {
             assert!(usd(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn patterns_are_lines() {
+        assert_eq!(patterns("*.csv\n/data/"), Ok(vec!["*.csv".to_owned(), "/data/".to_owned()]));
+        assert_eq!(patterns(""), Ok(Vec::new()));
+        assert!(patterns("a\n[z-a]").unwrap_err().starts_with("the pattern `[z-a]` is not valid: "));
     }
 
     #[test]

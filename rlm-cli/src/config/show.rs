@@ -29,7 +29,7 @@ fn in_text(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> String {
     for setting in ALL {
         let name = setting.name().to_owned();
         rows.push(match settings.values.get(setting.name()) {
-            Some((text, origin)) => (name, without_credentials(text), origin.to_string()),
+            Some((text, origin)) => (name, without_credentials(&text.replace('\n', " ")), origin.to_string()),
             None => (name, "-".to_owned(), "not set".to_owned()),
         });
     }
@@ -86,6 +86,7 @@ fn in_json(settings: &Settings, keys: &[(&str, KeySource<'_>)]) -> Json {
 fn value(setting: &dyn AnySetting, text: &str) -> Json {
     let read = match setting.form() {
         Form::Number | Form::Amount | Form::Flag | Form::Table => serde_json::from_str(text).ok(),
+        Form::List => Some(text.lines().collect()),
         Form::Text | Form::Path | Form::Program => None,
     };
     read.unwrap_or_else(|| without_credentials(text).into())

@@ -9,7 +9,7 @@ use rlm_env::rollout::{Callbacks, Verbosity};
 use super::contents;
 use super::setting::{
     AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
-    headers, language, path, seconds, some_text, usd, verbosity, whole,
+    headers, language, path, patterns, seconds, some_text, usd, verbosity, whole,
 };
 
 /// A setting with a name, a form, an effect and a parser, and nothing else.
@@ -219,6 +219,23 @@ pub(crate) static MAX_CONTEXT_BYTES: Setting<u64> = Setting {
     ..setting("max_context_bytes", Form::Amount, Effect::Value, bytes)
 };
 
+/// The rules of `.gitignore` files.
+pub(crate) static GITIGNORE: Setting<bool> = Setting {
+    value_name: "BOOL",
+    help: "Leave out of the context what .gitignore files in it exclude, and .git; false copies everything",
+    default: Some("true"),
+    ..setting("gitignore", Form::Flag, Effect::Value, flag)
+};
+
+/// Patterns of what the context does not hold.
+pub(crate) static EXCLUDE: Setting<Vec<String>> = Setting {
+    value_name: "GLOB",
+    help: "Leave out of the context what a pattern in the syntax of .gitignore matches, from the top of each directory \
+           that is given",
+    example: "[\"*.csv\", \"/data/\"]",
+    ..setting("exclude", Form::List, Effect::Value, patterns)
+};
+
 /// Parallel sub-LLM requests of a rollout.
 pub(crate) static SUB_PARALLELISM: Setting<usize> = Setting {
     variable: Some(rlm_core::env::MAX_SUB_LLM_PARALLELISM),
@@ -379,7 +396,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 41] = [
+pub(crate) static ALL: [&dyn AnySetting; 43] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -408,6 +425,8 @@ pub(crate) static ALL: [&dyn AnySetting; 41] = [
     &MAX_COMPLETION_TOKENS,
     &MAX_OUTPUT_CHARS,
     &MAX_CONTEXT_BYTES,
+    &GITIGNORE,
+    &EXCLUDE,
     &SUB_PARALLELISM,
     &SERVER_PARALLELISM,
     &STREAM,

@@ -33,7 +33,7 @@ use super::requests::Unreadable;
 use super::sessions::{Limits, Sessions};
 use super::tools::{self, AskArguments, CodeArguments, SessionArguments};
 use super::uri;
-use crate::run::{BatchProgress, Tally, reason};
+use crate::run::{BatchProgress, Tally, left_out_words, reason};
 
 /// Interval of progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -414,7 +414,9 @@ fn answer(text: String) -> CallToolResult {
 /// The answer of a rollout, or what there is of one.
 fn asked(result: RolloutResult, tally: &Tally) -> CallToolResult {
     let error = result.error.map(|error| format!(": {}", error.trim_end())).unwrap_or_default();
-    let note = format!("[{}{error}; {}]", reason(result.stop_reason), tally.words());
+    let left_out = left_out_words(&tally.left_out, "`gitignore = false`");
+    let left_out = left_out.map_or(String::new(), |words| format!("; {words}"));
+    let note = format!("[{}{error}; {}{left_out}]", reason(result.stop_reason), tally.words());
     let facts = json!({
         "answer_ready": result.answer_ready,
         "stop_reason": result.stop_reason,
@@ -423,6 +425,7 @@ fn asked(result: RolloutResult, tally: &Tally) -> CallToolResult {
         "sub_calls": tally.sub_calls,
         "tokens": tally.tokens,
         "cost_usd": tally.cost_usd(),
+        "context_left_out": tally.left_out,
         "seconds": result.metrics.total_time_seconds,
     });
     let told = match result.answer {

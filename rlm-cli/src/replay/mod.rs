@@ -14,7 +14,7 @@ use crate::arguments::ReplayOptions;
 use crate::config::Settings;
 use crate::config::table::PYTHON;
 use crate::environment::Environment;
-use crate::run::{hide_from_others, live_tools, python_variable};
+use crate::run::{context_filter, hide_from_others, left_out_words, live_tools, python_variable};
 use crate::script::open;
 use crate::signals::{EndSignals, interrupted};
 use crate::usage::Usage;
@@ -58,6 +58,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
         env: variables,
         dir: environment.temp_dir(),
         workdir,
+        context_filter: context_filter(&settings)?,
         tools,
         timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
@@ -98,6 +99,9 @@ async fn compare(past: &PastSession, config: ReplayConfig) -> anyhow::Result<boo
     let mut report = Report::new(io::stdout());
     let replayed = replay(past, config, |call| report.call(call)).await?;
     report.end(past, &replayed);
+    if let Some(words) = left_out_words(&replayed.left_out, "`gitignore = false`") {
+        tell(format_args!("rlm: {words}"));
+    }
     report.check().context("cannot write to standard output")?;
     Ok(replayed.is_equal())
 }

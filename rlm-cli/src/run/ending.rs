@@ -2,6 +2,8 @@
 
 use rlm_env::{RolloutResult, StopReason};
 
+use crate::config::AnySetting;
+use crate::config::table::{EXCLUDE, MAX_CONTEXT_BYTES};
 use crate::view::visible;
 
 /// Exit status without a final answer.
@@ -27,6 +29,9 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
         return None;
     }
     let error = result.error.as_ref().map(|error| visible(error.trim_end()).replace('\n', " "));
+    // It is our own: it may name settings.
+    let is_ours = result.stop_reason == StopReason::SetupFailed;
+    let error = if is_ours { error.map(with_flags) } else { error };
     let why = match (result.stop_reason, error) {
         // It says itself that it is the server's.
         (StopReason::ModelFailed, Some(error)) => error,
@@ -35,6 +40,13 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
     };
     let printed = if result.answer.is_some() { "; the answer so far is printed" } else { "" };
     Some(format!("no final answer: {why}{printed}"))
+}
+
+/// An error with the flags of the settings that it names.
+fn with_flags(error: String) -> String {
+    [&MAX_CONTEXT_BYTES as &dyn AnySetting, &EXCLUDE].into_iter().fold(error, |error, setting| {
+        error.replace(&format!("`{}`", setting.name()), &format!("--{}", setting.flag()))
+    })
 }
 
 /// A stop reason in words.
@@ -83,6 +95,12 @@ mod tests {
         assert_eq!(
             words(&result("1", StopReason::MaxTurns, Some("a"))).unwrap(),
             "no final answer: all turns are used up (--max-turns); the answer so far is printed"
+        );
+        let mut failed = result("1", StopReason::SetupFailed, None);
+        failed.error = Some("leave out with `exclude`, or raise `max_context_bytes`".to_owned());
+        assert_eq!(
+            words(&failed).unwrap(),
+            "no final answer: the rollout could not be set up: leave out with --exclude, or raise --max-context-bytes"
         );
         let mut failed = result("1", StopReason::ModelFailed, None);
         failed.error = Some("status 500\nbu\x1b]0;sy\r\n".to_owned());

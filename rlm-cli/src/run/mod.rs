@@ -1,14 +1,16 @@
 //! `rlm run`: a question, or many, to a model that works in a REPL.
 
+mod context;
 mod ending;
 mod events;
+mod left_out;
 mod progress;
 mod setup;
 mod stop;
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -17,15 +19,18 @@ use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
 use rlm_core::ids::is_rollout_id;
 use rlm_env::trajectory::Sink;
-use rlm_env::{Context, Control, Host, RolloutConfig, RolloutResult, StopReason};
+use rlm_env::{Control, Host, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::HostProcess;
 
+use self::context::GivenContext;
 pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
+use self::left_out::LeftOutNotices;
+pub(crate) use self::left_out::words as left_out_words;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
 pub(crate) use self::setup::{
-    Setup, close, host, live_tools, make_directory, python_variable, root_models, sinks,
+    Setup, close, context_filter, host, live_tools, make_directory, python_variable, root_models, sinks,
 };
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
@@ -58,7 +63,10 @@ pub(crate) fn run(
     let work = Work::new(options, &settings, environment)?;
     let host_process = HostProcess::new(environment.text(HOST_PID)?);
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
-    let input = StandardInput::read(&options.context, settings.value(&MAX_CONTEXT_BYTES))?;
+    let given = GivenContext::new(&options.context)?;
+    work.check_contexts(&given)?;
+    setup.rollout.context = given.read(settings.value(&MAX_CONTEXT_BYTES))?;
+    setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
     hide_from_others()?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let level = progress::level(options, environment);
@@ -68,7 +76,6 @@ pub(crate) fn run(
         let events = events.map(Arc::new);
         let requests = Requests::catch()?.until(lost(host_process, events.clone()));
         setup.learn_limits(options.batch.max_cost).await;
-        setup.rollout.context = context(&options.context, input);
         setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
         let id = options.id.clone().unwrap_or_else(new_id);
         // A program that reads the events has all of them.
@@ -179,56 +186,19 @@ impl Work {
             )?)),
         }
     }
+
+    /// Checks that each question has a context, and that those of a file can be opened.
+    fn check_contexts(&self, given: &GivenContext<'_>) -> Result<(), Usage> {
+        match self {
+            Self::One(_) => given.require(None),
+            Self::Batch(batch) => batch.check_contexts(|place| given.require(place)),
+        }
+    }
 }
 
 /// Keeps other processes of the same user, sessions included, from reading keys in our environment or memory.
 pub(crate) fn hide_from_others() -> anyhow::Result<()> {
     nix::sys::prctl::set_dumpable(false).context("the process cannot be hidden from others of its user")
-}
-
-/// The text of standard input, if it is a part of the context.
-struct StandardInput(Option<String>);
-
-impl StandardInput {
-    /// Reads it if a path is `-`.
-    fn read(paths: &[PathBuf], limit: u64) -> anyhow::Result<Self> {
-        if !paths.iter().any(|path| path == Path::new("-")) {
-            return Ok(Self(None));
-        }
-        let input = std::io::stdin();
-        if input.is_terminal() {
-            tell("rlm: reading the context from the terminal; Ctrl-D ends it");
-        }
-        let mut bytes = Vec::new();
-        input
-            .lock()
-            .take(limit.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .context("cannot read the context from standard input")?;
-        anyhow::ensure!(
-            u64::try_from(bytes.len()).is_ok_and(|read| read <= limit),
-            "the context on standard input is larger than {limit} bytes: --max-context-bytes is the limit"
-        );
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let offset = error.utf8_error().valid_up_to();
-            anyhow::anyhow!("the context on standard input is not UTF-8: offset {offset}")
-        })?;
-        Ok(Self(Some(text)))
-    }
-}
-
-/// The context of these paths, with the text of standard input for `-`.
-fn context(paths: &[PathBuf], input: StandardInput) -> Context {
-    let named = |path: &&PathBuf| *path != Path::new("-");
-    match (paths, input.0) {
-        ([], _) => Context::Nothing,
-        (paths, None) => Context::Paths(paths.to_vec()),
-        ([_], Some(text)) => Context::Text(text),
-        (paths, Some(text)) => {
-            let paths = paths.iter().filter(named).cloned().collect();
-            Context::Together(vec![Context::Paths(paths), Context::Text(text)])
-        }
-    }
 }
 
 /// A new rollout id, so that several commands can append to one trajectory.
@@ -345,20 +315,6 @@ fn print(result: &RunResult, json: bool) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn paths(names: &[&str]) -> Vec<PathBuf> {
-        names.iter().map(PathBuf::from).collect()
-    }
-
-    #[test]
-    fn standard_input_alone_is_a_text_and_among_others_a_file() {
-        let input = || StandardInput(Some("text".to_owned()));
-        let text = Context::Text("text".to_owned());
-        assert_eq!(context(&[], StandardInput(None)), Context::Nothing);
-        assert_eq!(context(&paths(&["-"]), input()), text);
-        let several = Context::Together(vec![Context::Paths(paths(&["data"])), text]);
-        assert_eq!(context(&paths(&["data", "-"]), input()), several);
-    }
 
     #[test]
     fn ids_are_what_a_host_takes() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rlm_core::text::counted;
+use rlm_env::rollout::LeftOut;
 use rlm_env::trajectory::{Entry, Event, ModelRetry, OutputPiece, Sink};
 use rlm_env::{ReplLanguage, StopReason};
 
@@ -37,11 +38,14 @@ pub(crate) struct Tally {
     cost_usd: f64,
     /// A model whose price is not known.
     unpriced: Option<String>,
+    /// What the context of the latest rollout leaves out.
+    pub(crate) left_out: Vec<LeftOut>,
 }
 
 impl Tally {
     pub(crate) fn count(&mut self, event: &Event) {
         match event {
+            Event::RolloutStarted(started) => self.left_out.clone_from(&started.context_left_out),
             Event::ModelCall(call) => {
                 self.turns += u64::from(call.error.is_none() && !call.is_summary);
                 self.add(

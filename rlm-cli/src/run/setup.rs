@@ -1,6 +1,5 @@
 //! From settings to a host and a rollout.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use rlm_env::rollout::{AnswerSchema, Prompts};
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
-use rlm_env::{Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
+use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
     Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, Retries,
     SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
@@ -18,11 +17,11 @@ use rlm_rootd::{
 use serde_json::Value as Json;
 
 use crate::config::table::{
-    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS,
-    FINAL_FUNCTIONS, HEADERS, KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_OUTPUT_CHARS,
-    MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT,
-    SAMPLING, SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM,
-    SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, EXCLUDE,
+    FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES,
+    MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS,
+    PYTHON, REQUEST_TIMEOUT, SAMPLING, SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL,
+    SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
@@ -66,6 +65,7 @@ impl Setup {
         }
         let (model, sub_model) = (servers.root.model().to_owned(), servers.sub_model.clone());
         let rollout = RolloutConfig {
+            context_filter: context_filter(settings)?,
             language,
             callbacks: settings.value(&CALLBACKS),
             navigation: settings.get(&NAVIGATION),
@@ -149,11 +149,21 @@ pub(crate) async fn close(host: Host) {
     }
 }
 
-/// Makes the directory for rollouts that are kept, with those above it. Returns its absolute path.
-pub(crate) fn make_directory(dir: &Path) -> anyhow::Result<PathBuf> {
-    std::fs::create_dir_all(dir)
-        .and_then(|()| dir.canonicalize())
-        .with_context(|| format!("cannot make the directory {}", dir.display()))
+/// What copies of a context's directories leave out.
+pub(crate) fn context_filter(settings: &Settings) -> Result<ContextFilter, Usage> {
+    let exclude = settings.get(&EXCLUDE).unwrap_or_default();
+    ContextFilter::new(settings.value(&GITIGNORE), &exclude).map_err(|error| Usage::new(error.to_string()))
+}
+
+/// Makes the directory for rollouts that are kept, with those above it, and checks that it takes them. Returns its absolute path.
+pub(crate) fn make_directory(dir: &Path) -> Result<PathBuf, Usage> {
+    let made = std::fs::create_dir_all(dir).and_then(|()| dir.canonicalize());
+    let dir =
+        made.map_err(|error| Usage::new(format!("cannot make the directory {}: {error}", dir.display())))?;
+    match tempfile::tempdir_in(&dir).and_then(tempfile::TempDir::close) {
+        Ok(()) => Ok(dir),
+        Err(error) => Err(Usage::new(format!("cannot make a directory in {}: {error}", dir.display()))),
+    }
 }
 
 /// The variable that names the Python of a session.
@@ -162,20 +172,11 @@ pub(crate) fn python_variable(python: Option<PathBuf>) -> Vec<(std::ffi::OsStrin
 }
 
 /// The writer of the trajectory, if there is one.
-pub(crate) fn sinks(trajectory: Option<&Path>) -> anyhow::Result<Vec<Arc<dyn Sink>>> {
+pub(crate) fn sinks(trajectory: Option<&Path>) -> Result<Vec<Arc<dyn Sink>>, Usage> {
     let Some(file) = trajectory else { return Ok(Vec::new()) };
     match Writer::append(file) {
         Ok(writer) => Ok(vec![Arc::new(writer)]),
-        Err(error) => {
-            let cannot = format!("cannot write the trajectory to {}", file.display());
-            Err(match error.kind() {
-                // It is not a regular file, or not a trajectory.
-                ErrorKind::InvalidInput | ErrorKind::InvalidData => {
-                    Usage::new(format!("{cannot}: {error}")).into()
-                }
-                _ => anyhow::Error::new(error).context(cannot),
-            })
-        }
+        Err(error) => Err(Usage::new(format!("cannot write the trajectory to {}: {error}", file.display()))),
     }
 }
 

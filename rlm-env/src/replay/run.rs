@@ -19,7 +19,8 @@ use crate::callbacks::{InterceptorError, RootTools, RootToolsError};
 use crate::endpoint::host_variables;
 use crate::files::HostDir;
 use crate::session::{Call, Session, SessionConfig, SessionError};
-use crate::workspace::{Context, CopyLimits, Workspace};
+use crate::terms::LeftOut;
+use crate::workspace::{Context, ContextFilter, CopyLimits, Workspace};
 
 /// The id of the rollout at the endpoint and the name of its directory.
 const ID: &str = "replay";
@@ -50,6 +51,8 @@ pub struct ReplayConfig {
     pub dir: PathBuf,
     /// The session's working directory.
     pub workdir: Workdir,
+    /// What copies of a context's directories leave out.
+    pub context_filter: ContextFilter,
     /// The root tools.
     pub tools: Tools,
     /// Time limit of a call. None: 120 s, or ten times the original time if that is more.
@@ -88,6 +91,8 @@ pub struct ReplayResult<'a> {
     pub calls: Vec<ComparedCall<'a>>,
     /// Differences in the last answer, if the source has one only for the whole session.
     pub answer: Vec<Difference>,
+    /// What the copy of the context left out, by reason.
+    pub left_out: Vec<LeftOut>,
 }
 
 impl ReplayResult<'_> {
@@ -160,7 +165,12 @@ pub async fn replay<'a>(
         Workdir::Root(root) => (Context::Nothing, Some(root)),
     };
     let files = workspace
-        .fill(context, CopyLimits::of_bytes(MAX_CONTEXT_BYTES), CancellationToken::new())
+        .fill(
+            context,
+            config.context_filter,
+            CopyLimits::of_bytes(MAX_CONTEXT_BYTES),
+            CancellationToken::new(),
+        )
         .await
         .map_err(|error| ReplayError::Context(with_causes(&error)))?;
     let fs_root = root.unwrap_or_else(|| workspace.fs_path().to_owned());
@@ -217,7 +227,7 @@ pub async fn replay<'a>(
         (Some(was), Some(last)) if !is_told_by_calls => compare::of_answer(was, &last.answer, &directories),
         _ => Vec::new(),
     };
-    Ok(ReplayResult { calls, answer })
+    Ok(ReplayResult { calls, answer, left_out: files.left_out().to_vec() })
 }
 
 /// The path of a directory as programs in it see it.

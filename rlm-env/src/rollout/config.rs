@@ -13,7 +13,7 @@ use super::answer_schema::AnswerSchema;
 use crate::metrics::Metrics;
 use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
 use crate::trajectory::Sink;
-use crate::workspace::Context;
+use crate::workspace::{Context, ContextFilter};
 
 /// A rollout to be run by a [`Host`](crate::Host).
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct RolloutConfig {
     pub question: String,
     /// The contents of the working directory.
     pub context: Context,
+    /// What copies of the context's directories leave out.
+    pub context_filter: ContextFilter,
     /// The language of the REPL.
     pub language: ReplLanguage,
     /// The limits at which the rollout ends.
@@ -73,6 +75,7 @@ impl RolloutConfig {
             id: id.into(),
             question: question.into(),
             context: Context::default(),
+            context_filter: ContextFilter::default(),
             language: ReplLanguage::default(),
             limits: Limits::default(),
             shared_ledger: None,

@@ -24,7 +24,8 @@ pub use self::host::{Host, HostConfig, HostError};
 pub use crate::metrics::Metrics;
 pub use crate::prompts::{PromptError, Prompts};
 pub use crate::terms::{
-    Callbacks, Limits, ReplLanguage, StopReason, UnknownCallbacks, UnknownLanguage, UnknownVerbosity,
-    Verbosity,
+    Callbacks, LeftOut, LeftOutReason, Limits, ReplLanguage, StopReason, UnknownCallbacks, UnknownLanguage,
+    UnknownVerbosity, Verbosity,
 };
-pub use crate::workspace::Context;
+pub use crate::workspace::{Context, ContextError, ContextFilter};
+pub use rlm_rootd::nav::InvalidPattern;

@@ -18,7 +18,7 @@ impl Host {
         let end = match setup.prepare().await {
             Ok(driver) => driver.run().await,
             Err(end) => {
-                log.add(Event::RolloutStarted(setup.started(Vec::new(), 0, 0)));
+                log.add(Event::RolloutStarted(setup.started(Vec::new(), None)));
                 end
             }
         };

@@ -75,12 +75,7 @@ impl<'a> Setup<'a> {
     }
 
     /// The first entry of the rollout's trajectory.
-    pub(super) fn started(
-        &self,
-        root_tools: Vec<String>,
-        context_files: u64,
-        context_bytes: u64,
-    ) -> RolloutStarted {
+    pub(super) fn started(&self, root_tools: Vec<String>, files: Option<&Summary>) -> RolloutStarted {
         let config = self.config;
         let callable = CallableTools::new(config.language, &config.standard_tools);
         RolloutStarted {
@@ -93,8 +88,9 @@ impl<'a> Setup<'a> {
             sub_model: self.sub_model().map(str::to_owned),
             root_tools,
             tools: callable.names().into_iter().map(str::to_owned).collect(),
-            context_files,
-            context_bytes,
+            context_files: files.map_or(0, Summary::files),
+            context_bytes: files.map_or(0, Summary::bytes),
+            context_left_out: files.map_or(Vec::new(), |files| files.left_out().to_vec()),
         }
     }
 
@@ -124,7 +120,8 @@ impl<'a> Setup<'a> {
         let workspace = Workspace::create(&self.host.dir, &config.id, config.keep.as_deref());
         let workspace = workspace.map_err(|error| with_causes(&error))?;
         let limits = CopyLimits::of_bytes(config.limits.max_context_bytes);
-        let files = match workspace.fill(config.context.clone(), limits, self.control.stopping()).await {
+        let (context, filter) = (config.context.clone(), config.context_filter.clone());
+        let files = match workspace.fill(context, filter, limits, self.control.stopping()).await {
             Ok(files) => files,
             Err(error) => {
                 remove_directory(&config.id, workspace).await;
@@ -162,7 +159,7 @@ impl<'a> Setup<'a> {
         };
         let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
         let interceptor = self.interceptor(&registered).map_err(|error| with_causes(&error))?;
-        let started = self.started(registered.registration.tools.clone(), files.files(), files.bytes());
+        let started = self.started(registered.registration.tools.clone(), Some(files));
         self.log.add(Event::RolloutStarted(started));
         let Directory { workspace, transcript, .. } = directory;
         let mut conversation = Conversation::new(self.log.clone(), transcript);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::metrics::Metrics;
-use crate::terms::{Callbacks, StopReason};
+use crate::terms::{Callbacks, LeftOut, StopReason};
 
 /// The version of the schema, in `rollout_started`.
 ///
@@ -77,6 +77,9 @@ pub struct RolloutStarted {
     pub context_files: u64,
     /// Size of the working directory in bytes.
     pub context_bytes: u64,
+    /// What the copy of the context left out, by reason. Older trajectories do not have this field.
+    #[serde(default)]
+    pub context_left_out: Vec<LeftOut>,
 }
 
 /// A message of the conversation.

@@ -29,11 +29,9 @@ pub enum Context {
 
 /// Why a context cannot be put into a working directory.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ContextError {
-    /// The context contains a symbolic link, whose target may be outside it.
-    #[error("the context contains a symbolic link, {}: replace it by its target, or remove it", shown(.0))]
-    Symlink(PathBuf),
-    /// The context contains something other than files and directories.
+#[non_exhaustive]
+pub enum ContextError {
+    /// A path of the context is not a file or a directory.
     #[error("the context contains a {kind}, {}: expected only files and directories", shown(path))]
     Special {
         /// Its path.
@@ -43,7 +41,8 @@ pub(crate) enum ContextError {
     },
     /// The context is larger than the limit.
     #[error(
-        "the context has at least {} bytes, more than the limit of {}: give a part of it, or raise `max_context_bytes`",
+        "the context has at least {} bytes, more than the limit of {}: give a part of it, leave files out \
+         with `exclude`, or raise `max_context_bytes`",
         grouped(*at_least), grouped(*limit)
     )]
     TooLarge {
@@ -53,7 +52,7 @@ pub(crate) enum ContextError {
         at_least: u64,
     },
     /// The context has more files and directories than the limit.
-    #[error("the context has more than {} files and directories: give a part of it, or an archive", grouped(*.0))]
+    #[error("the context has more than {} files and directories: give a part of it, leave some out with `exclude`, or give an archive", grouped(*.0))]
     TooMany(u64),
     /// Two of the given paths would get the same name.
     #[error("{} and {} would both be `{}`: rename one of them", shown(first), shown(second), shown(name))]
@@ -86,9 +85,18 @@ pub(crate) enum ContextError {
         /// The working directory.
         target: PathBuf,
     },
-    /// Reading failed: it is missing, or permissions forbid it, or the disk failed.
+    /// Reading a path of the context failed: it is missing, or permissions forbid it, or the disk failed.
     #[error("cannot read {}", shown(path))]
     Read {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Reading something below a path of the context failed.
+    #[error("cannot read {}, which `exclude` can leave out", shown(path))]
+    ReadEntry {
         /// Its path.
         path: PathBuf,
         /// The system's error.

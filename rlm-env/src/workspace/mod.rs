@@ -12,6 +12,7 @@
 
 mod context;
 mod copy;
+mod filter;
 mod summary;
 mod transcript;
 
@@ -26,9 +27,9 @@ use rlm_core::dirfd::Directory;
 use rlm_core::ids::is_rollout_id;
 use tokio_util::sync::CancellationToken;
 
-pub use context::Context;
-pub(crate) use context::ContextError;
+pub use context::{Context, ContextError};
 pub(crate) use copy::CopyLimits;
+pub use filter::ContextFilter;
 pub(crate) use summary::Summary;
 use transcript::MESSAGES_IN_CONTEXT;
 pub(crate) use transcript::Transcript;
@@ -124,7 +125,7 @@ impl Workspace {
         self.tree.is_kept()
     }
 
-    /// Copies the context into the empty working directory and returns its summary. From then on, a directory that is
+    /// Copies the context, as its filter says, into the empty working directory and returns its summary. From then on, a directory that is
     /// to be kept is kept.
     ///
     /// Cancelling stops the copy soon, and the future waits for that. Dropping the future stops it too; the directory
@@ -135,6 +136,7 @@ impl Workspace {
     pub(crate) async fn fill(
         &self,
         context: Context,
+        filter: ContextFilter,
         limits: CopyLimits,
         cancelled: CancellationToken,
     ) -> Result<Summary, ContextError> {
@@ -149,7 +151,7 @@ impl Workspace {
         let copying = tokio::task::spawn_blocking(move || {
             let _copying = tree.copying.lock().unwrap_or_else(PoisonError::into_inner);
             let is_stopped = || dropped.is_cancelled() || cancelled.is_cancelled();
-            let summary = copy::fill(&fs, &fs_path, &context, limits, &is_stopped)?;
+            let summary = copy::fill(&fs, &fs_path, &context, &filter, limits, &is_stopped)?;
             tree.is_filled.store(true, Ordering::Release);
             Ok(summary)
         });
@@ -277,7 +279,12 @@ mod tests {
             assert_eq!(mode(path), 0o700);
         }
         workspace
-            .fill(Context::Text("x".into()), CopyLimits::default(), CancellationToken::new())
+            .fill(
+                Context::Text("x".into()),
+                ContextFilter::default(),
+                CopyLimits::default(),
+                CancellationToken::new(),
+            )
             .await
             .unwrap();
         for (in_context, path) in [(false, "rlm_messages.jsonl"), (true, "rlm_fs/.messages")] {
@@ -302,13 +309,21 @@ mod tests {
         drop(Workspace::create(&host, "early", Some(&keep)).unwrap());
         let workspace = Workspace::create(&host, "failed", Some(&keep)).unwrap();
         let missing = Context::Paths(vec!["/does/not/exist".into()]);
-        workspace.fill(missing, CopyLimits::default(), CancellationToken::new()).await.unwrap_err();
+        workspace
+            .fill(missing, ContextFilter::default(), CopyLimits::default(), CancellationToken::new())
+            .await
+            .unwrap_err();
         drop(workspace);
         for end in [drop, |workspace: Workspace| workspace.remove().unwrap()] {
             assert_eq!(fs::read_dir(&keep).unwrap().count(), 0);
             let workspace = Workspace::create(&host, "kept", Some(&keep)).unwrap();
             workspace
-                .fill(Context::Text("x".into()), CopyLimits::default(), CancellationToken::new())
+                .fill(
+                    Context::Text("x".into()),
+                    ContextFilter::default(),
+                    CopyLimits::default(),
+                    CancellationToken::new(),
+                )
                 .await
                 .unwrap();
             assert!(workspace.is_kept());
@@ -381,6 +396,7 @@ mod tests {
             {
                 let mut fill = Box::pin(workspace.fill(
                     Context::Text("x".into()),
+                    ContextFilter::default(),
                     CopyLimits::default(),
                     CancellationToken::new(),
                 ));

@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rlm_core::dirfd::Directory;
+use rlm_core::dirfd::{Directory, Entry, Kind as FileKind};
 use rlm_core::text::{counted, grouped, size};
 use serde_json::{Map, Value as Json, json};
 
 use crate::files::{shown, shown_short};
+use crate::terms::{LeftOut, LeftOutReason};
 
 /// Number of top-level entries, and of files in the whole tree, that are kept: the largest.
 const KEPT: usize = 100;
@@ -50,6 +51,7 @@ pub(super) struct Tally {
     /// Size in bytes from which a file is among the largest.
     large_from: u64,
     extensions: HashMap<String, Kind>,
+    left_out: Vec<LeftOut>,
 }
 
 impl Tally {
@@ -74,6 +76,15 @@ impl Tally {
         if place.is_empty() {
             self.begin_entry(name, true);
         }
+    }
+
+    /// Notes an entry that is not copied. `place` is the path that its directory has below the working directory.
+    pub(super) fn left_out(&mut self, reason: LeftOutReason, place: &[OsString], entry: &Entry) {
+        LeftOut::add(&mut self.left_out, reason, || {
+            let path: PathBuf = place.iter().chain([&entry.name]).collect();
+            let end = if entry.kind == FileKind::Directory { "/" } else { "" };
+            format!("{}{end}", path.display())
+        });
     }
 
     /// Counts the lines of the named files and returns the summary. None: stopped.
@@ -105,6 +116,7 @@ impl Tally {
             dropped_entries: self.dropped_entries,
             largest: self.largest,
             kinds,
+            left_out: self.left_out,
         })
     }
 
@@ -166,6 +178,7 @@ pub(crate) struct Summary {
     largest: Vec<LargeFile>,
     /// Counts by extension, with its dot; the extension with the most bytes first.
     kinds: Vec<(String, Kind)>,
+    left_out: Vec<LeftOut>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -199,6 +212,11 @@ impl Summary {
     /// Size of all files in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What is not there, by reason.
+    pub(crate) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// Text for the model's prompt: at most 2,000 characters, without a newline at the end.

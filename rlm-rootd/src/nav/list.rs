@@ -47,9 +47,7 @@ fn of_directory(
     let failed = |error| Fault::reading(&quoted(&shown(path)), &error);
     let rules = rules_of(context, directory, path);
     let mut entries = sorted(directory).map_err(failed)?;
-    entries.retain(|entry| {
-        !is_left_out(rules.as_deref(), &path.join(&entry.name), entry.kind == Kind::Directory)
-    });
+    entries.retain(|entry| !is_left_out(&rules, &path.join(&entry.name), entry.kind == Kind::Directory));
     let more = entries.len().saturating_sub(MAX_ENTRIES);
     entries.truncate(MAX_ENTRIES);
     let mut values = Vec::with_capacity(entries.len() + 1);

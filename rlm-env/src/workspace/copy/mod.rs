@@ -1,26 +1,31 @@
 //! Puts a context into a working directory.
 //!
-//! Below the given paths, symbolic links are refused. Anything but a file or directory is refused before it is opened, and
-//! files are opened so that this cannot block, in case one was replaced in between. Each directory is listed once, and a file
-//! is copied up to the length that it had when it was opened, so the copy of a tree that keeps changing ends too.
+//! Below the given paths, the copy leaves out what its filter does, and anything but files and directories, which is not
+//! opened. Files are opened so that this follows no symbolic link and cannot block, in case one was replaced in between. Each
+//! directory is listed once, and a file is copied up to the length that it had when it was opened, so the copy of a tree that
+//! keeps changing ends too.
 
+mod check;
 mod names;
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::vec;
 
-use nix::fcntl::OFlag;
-use rlm_core::dirfd::{Cursor, Directory, Identity, Kind};
+use rlm_core::dirfd::{Cursor, Directory, Entry, Identity, Kind};
+use rlm_rootd::nav::IgnoreRules;
 
+use self::check::{cannot_read, given_metadata, open_given, refuse_special, single_directory};
 use self::names::{JSON, TEXT, labels, names_of};
 use super::context::{Context, ContextError};
+use super::filter::ContextFilter;
 use super::summary::{Summary, Tally};
 use super::transcript::MESSAGES_IN_CONTEXT;
 use crate::files;
+use crate::terms::LeftOutReason;
 
 /// Bytes that are copied between two checks for a stop.
 const CHUNK_BYTES: u64 = 4 << 20;
@@ -54,6 +59,7 @@ pub(super) fn fill(
     fs: &Directory,
     fs_path: &Path,
     context: &Context,
+    filter: &ContextFilter,
     limits: CopyLimits,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Summary, ContextError> {
@@ -65,6 +71,7 @@ pub(super) fn fill(
         target_path: fs_path,
         root,
         place: Vec::new(),
+        filter,
         limits,
         bytes: 0,
         entries: 0,
@@ -92,6 +99,7 @@ struct Copier<'a> {
     root: Identity,
     /// Path of the cursor's directory, from the working directory.
     place: Vec<OsString>,
+    filter: &'a ContextFilter,
     limits: CopyLimits,
     bytes: u64,
     entries: u64,
@@ -104,15 +112,14 @@ struct Level {
     name: OsString,
     metadata: Metadata,
     /// The entries still to be copied.
-    entries: vec::IntoIter<OsString>,
+    entries: vec::IntoIter<Entry>,
+    /// The rules for them.
+    rules: IgnoreRules,
 }
 
 impl Copier<'_> {
     fn fill(&mut self, context: &Context) -> Result<(), ContextError> {
-        if let Context::Paths(paths) = context
-            && let [path] = &paths[..]
-            && given_metadata(path)?.is_dir()
-        {
+        if let Some(path) = single_directory(context)? {
             return self.copy_dir(path, None);
         }
         names_of(&labels(context))?;
@@ -152,15 +159,12 @@ impl Copier<'_> {
         let names = names_of(paths)?;
         for (path, name) in paths.iter().zip(&names) {
             self.check_stopped()?;
-            let metadata = given_metadata(path)?;
-            if metadata.is_dir() {
+            if given_metadata(path)?.is_dir() {
                 self.copy_dir(path, Some(name))?;
             } else {
-                refuse_special(&|| path.clone(), metadata.file_type().into())?;
-                let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-                let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+                let file = open_given(path)?;
                 self.count_entry()?;
-                self.copy_file(file.map_err(cannot_read(path))?, &|| path.clone(), name)?;
+                self.copy_file(file, &|| path.clone(), name)?;
             }
         }
         Ok(())
@@ -175,11 +179,12 @@ impl Copier<'_> {
             self.count_entry()?;
             self.enter_new_dir(&name)?;
         }
-        let mut levels = vec![self.list(&source, &name).map_err(cannot_read(path))?];
+        let mut levels = Vec::new();
+        levels.push(self.list(&source, &levels, &name).map_err(cannot_read(path))?);
         while let Some(level) = levels.last_mut() {
             self.check_stopped()?;
-            if let Some(name) = level.entries.next() {
-                self.copy_entry(&mut source, path, &mut levels, name)?;
+            if let Some(entry) = level.entries.next() {
+                self.copy_entry(&mut source, path, &mut levels, &entry)?;
                 continue;
             }
             let Some(done) = levels.pop() else { break };
@@ -198,41 +203,63 @@ impl Copier<'_> {
         source: &mut Cursor,
         top: &Path,
         levels: &mut Vec<Level>,
-        name: OsString,
+        entry: &Entry,
     ) -> Result<(), ContextError> {
-        let path = || path_of(top, levels, &name);
-        let kind = match source.kind(&name) {
+        let name = &entry.name;
+        let path = || path_of(top, levels, name);
+        self.count_entry()?;
+        if let Some(reason) = self.reason_against(levels, entry) {
+            self.tally.left_out(reason, &self.place, entry);
+            return Ok(());
+        }
+        // It may have been replaced since its directory was listed.
+        let kind = match source.kind(name) {
             Ok(kind) => kind,
             Err(error) => return unless_removed(&path, error),
         };
-        self.count_entry()?;
-        if self.place.is_empty() && name == MESSAGES_IN_CONTEXT {
+        if self.place.is_empty() && *name == *MESSAGES_IN_CONTEXT {
             return Err(ContextError::Reserved(path()));
         }
         match kind {
             Kind::Directory => {
-                if let Err(error) = source.enter(&name) {
+                if let Err(error) = source.enter(name) {
                     return unless_removed(&path, error);
                 }
                 if source.identity().map_err(|error| unreadable(path(), error))? == self.root {
                     return Err(self.holds_target(top));
                 }
-                let level = self.list(source, &name).map_err(|error| unreadable(path(), error))?;
-                self.enter_new_dir(&name)?;
+                let level = self.list(source, levels, name).map_err(|error| unreadable(path(), error))?;
+                self.enter_new_dir(name)?;
                 levels.push(level);
                 Ok(())
             }
-            Kind::File => match source.file(&name) {
-                Ok(file) => self.copy_file(file, &path, &name),
+            Kind::File => match source.file(name) {
+                Ok(file) => self.copy_file(file, &path, name),
                 Err(error) => unless_removed(&path, error),
             },
-            other => refuse_special(&path, other),
+            Kind::Link => {
+                self.tally.left_out(LeftOutReason::SymbolicLink, &self.place, entry);
+                Ok(())
+            }
+            Kind::Other(_) => {
+                self.tally.left_out(LeftOutReason::Special, &self.place, entry);
+                Ok(())
+            }
         }
+    }
+
+    /// The filter's reason to leave an entry out, if it has one.
+    fn reason_against(&self, levels: &[Level], entry: &Entry) -> Option<LeftOutReason> {
+        let rules = &levels.last()?.rules;
+        let path = || path_of(Path::new(""), levels, &entry.name);
+        self.filter.reason(rules, &entry.name, path, entry.kind == Kind::Directory)
     }
 
     fn copy_file(&mut self, source: File, path: &PathFn<'_>, name: &OsStr) -> Result<(), ContextError> {
         let metadata = source.metadata().map_err(|error| unreadable(path(), error))?;
-        refuse_special(path, metadata.file_type().into())?;
+        if !metadata.is_file() {
+            refuse_special(metadata.file_type().into(), &path())?;
+        }
         self.check_room(metadata.len())?;
         let mut target = self.create_file(name)?;
         let copied = self.copy_bytes(&source, &mut target, &metadata, path)?;
@@ -293,13 +320,18 @@ impl Copier<'_> {
         self.target.create_file(name).map_err(|source| self.cannot_write(name, source))
     }
 
-    /// Lists a directory, up to one entry more than may be copied.
-    fn list(&self, dir: &Cursor, name: &OsStr) -> io::Result<Level> {
+    /// Lists a directory of this name below these levels, up to one entry more than may be copied.
+    fn list(&self, dir: &Cursor, above: &[Level], name: &OsStr) -> io::Result<Level> {
         let room = usize::try_from(self.limits.max_entries - self.entries).unwrap_or(usize::MAX);
-        let names = dir.entries()?.map(|entry| Ok(entry?.name)).take(room.saturating_add(1));
-        let mut entries = names.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_unstable();
-        Ok(Level { name: name.to_owned(), metadata: dir.metadata()?, entries: entries.into_iter() })
+        let mut entries = dir.entries()?.take(room.saturating_add(1)).collect::<io::Result<Vec<_>>>()?;
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let (path, rules) = match above.last() {
+            Some(level) => (path_of(Path::new(""), above, name), level.rules.clone()),
+            None => Default::default(),
+        };
+        let names = entries.iter().map(|entry| entry.name.as_os_str());
+        let rules = self.filter.rules(rules, dir, &path, names);
+        Ok(Level { name: name.to_owned(), metadata: dir.metadata()?, entries: entries.into_iter(), rules })
     }
 
     fn check_stopped(&self) -> Result<(), ContextError> {
@@ -339,28 +371,10 @@ impl Copier<'_> {
     }
 }
 
-/// Metadata of a given path, which may be a symbolic link.
-fn given_metadata(path: &Path) -> Result<Metadata, ContextError> {
-    fs::metadata(path).map_err(cannot_read(path))
-}
-
 fn path_of(top: &Path, levels: &[Level], name: &OsStr) -> PathBuf {
     let mut path = top.to_owned();
     path.extend(levels.iter().skip(1).map(|level| &level.name));
     path.join(name)
-}
-
-fn refuse_special(path: &PathFn<'_>, kind: Kind) -> Result<(), ContextError> {
-    match kind {
-        Kind::File => Ok(()),
-        Kind::Directory => Err(ContextError::Special { path: path(), kind: "directory in a file's place" }),
-        Kind::Link => Err(ContextError::Symlink(path())),
-        Kind::Other(kind) => Err(ContextError::Special { path: path(), kind }),
-    }
-}
-
-fn cannot_read(path: &Path) -> impl FnOnce(io::Error) -> ContextError {
-    |source| unreadable(path.to_owned(), source)
 }
 
 /// Ignores an entry that was removed after its directory was listed.
@@ -369,7 +383,7 @@ fn unless_removed(path: &PathFn<'_>, error: io::Error) -> Result<(), ContextErro
 }
 
 fn unreadable(path: PathBuf, source: impl Into<io::Error>) -> ContextError {
-    ContextError::Read { path, source: source.into() }
+    ContextError::ReadEntry { path, source: source.into() }
 }
 
 #[cfg(test)]

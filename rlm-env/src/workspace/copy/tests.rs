@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::fs::{self, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -47,7 +48,17 @@ impl Ground {
         limits: CopyLimits,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Summary, ContextError> {
-        fill(&Directory::at_path(&self.fs).unwrap(), &self.fs, context, limits, is_stopped)
+        self.fill_filtered(context, &ContextFilter::default(), limits, is_stopped)
+    }
+
+    fn fill_filtered(
+        &self,
+        context: &Context,
+        filter: &ContextFilter,
+        limits: CopyLimits,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Summary, ContextError> {
+        fill(&Directory::at_path(&self.fs).unwrap(), &self.fs, context, filter, limits, is_stopped)
     }
 
     fn whole(&self) -> Context {
@@ -67,6 +78,45 @@ impl Ground {
         assert_eq!(shown.replace(self.fs.to_str().unwrap(), "FS"), expected);
         self.check_empty();
         error
+    }
+
+    /// Fills from these paths, and checks which files lie in the working directory and what was left out.
+    #[track_caller]
+    fn check_filtered(
+        &self,
+        paths: Vec<PathBuf>,
+        filter: &ContextFilter,
+        files: &[&str],
+        left_out: &[(LeftOutReason, u64, &[&str])],
+    ) {
+        let summary = self.fill_filtered(&Context::Paths(paths), filter, LIMITS, &|| false).unwrap();
+        assert_eq!(self.files(), files);
+        let found: Vec<_> = summary
+            .left_out()
+            .iter()
+            .map(|left_out| (left_out.reason, left_out.count, left_out.names.clone()))
+            .collect();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expected: Vec<_> =
+            left_out.iter().map(|(reason, count, list)| (*reason, *count, names(list))).collect();
+        assert_eq!(found, expected);
+        files::clear(&Directory::at_path(&self.fs).unwrap()).unwrap();
+    }
+
+    /// Paths of the files in the working directory, sorted.
+    fn files(&self) -> Vec<String> {
+        let (mut files, mut open) = (Vec::new(), vec![self.fs.clone()]);
+        while let Some(dir) = open.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => open.push(path),
+                    false => files.push(path.strip_prefix(&self.fs).unwrap().display().to_string()),
+                }
+            }
+        }
+        files.sort();
+        files
     }
 
     #[track_caller]
@@ -122,7 +172,8 @@ fn texts_and_documents_are_files() {
     }
     ground.check_error_of(
         &Context::Text("x".repeat(1001)),
-        "the context has at least 1,001 bytes, more than the limit of 1,000: give a part of it, or raise `max_context_bytes`",
+        "the context has at least 1,001 bytes, more than the limit of 1,000: give a part of it, leave files out with \
+         `exclude`, or raise `max_context_bytes`",
     );
 }
 
@@ -152,32 +203,140 @@ fn times_stay_and_the_owner_may_write() {
 }
 
 #[test]
-fn links_are_refused() {
+fn links_and_sockets_and_fifos_are_left_out() {
     let ground = Ground::new();
-    ground.file("a", "copied first");
-    fs::create_dir(ground.context.join("sub")).unwrap();
-    symlink("/etc/passwd", ground.context.join("sub/li\nk")).unwrap();
-    ground.check_error(
-        "the context contains a symbolic link, CONTEXT/sub/li\\nk: replace it by its target, or remove it",
-    );
+    ground.file("a", "copied");
+    ground.file("sub/b", "copied");
+    symlink("/etc/passwd", ground.context.join("sub/link")).unwrap();
+    symlink("..", ground.context.join("way")).unwrap();
+    let _listener = UnixListener::bind(ground.context.join("socket")).unwrap();
+    nix::unistd::mkfifo(&ground.context.join("fifo"), Mode::S_IRWXU).unwrap();
+    let left_out: [(_, _, &[&str]); 2] = [
+        (LeftOutReason::SymbolicLink, 2, &["sub/link", "way"]),
+        (LeftOutReason::Special, 2, &["fifo", "socket"]),
+    ];
+    for gitignore in [true, false] {
+        let filter = ContextFilter::new(gitignore, &[""; 0]).unwrap();
+        ground.check_filtered(vec![ground.context.clone()], &filter, &["a", "sub/b"], &left_out);
+    }
 }
 
 #[test]
-fn sockets_and_fifos_and_devices_are_refused_unopened() {
+fn sockets_and_fifos_and_devices_that_are_given_are_refused_unopened() {
     let ground = Ground::new();
-    let socket = ground.context.join("socket");
-    let _listener = UnixListener::bind(&socket).unwrap();
-    ground.check_error("the context contains a socket, CONTEXT/socket: expected only files and directories");
-    fs::remove_file(socket).unwrap();
     let fifo = ground.context.join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
-    let message = "the context contains a FIFO, CONTEXT/fifo: expected only files and directories";
-    ground.check_error(message);
-    ground.check_error_of(&Context::Paths(vec![fifo]), message);
+    ground.check_error_of(
+        &Context::Paths(vec![fifo]),
+        "the context contains a FIFO, CONTEXT/fifo: expected only files and directories",
+    );
     ground.check_error_of(
         &Context::Paths(vec!["/dev/zero".into()]),
         "the context contains a character device, /dev/zero: expected only files and directories",
     );
+}
+
+#[test]
+fn what_git_ignores_is_left_out_unless_it_is_given() {
+    let ground = Ground::new();
+    for (name, text) in [
+        (".gitignore", "target/\n*.log\n!kept.log\n/.env\n"),
+        (".git/config", ""),
+        ("target/debug/a", ""),
+        ("a.log", ""),
+        ("kept.log", ""),
+        (".env", "secret"),
+        ("sub/.env", ""),
+        ("sub/.gitignore", "!b.log\ndata\n"),
+        ("sub/b.log", ""),
+        ("sub/data/x", ""),
+        ("sub/target/y", ""),
+    ] {
+        ground.file(name, text);
+    }
+    let all = [
+        ".env",
+        ".git/config",
+        ".gitignore",
+        "a.log",
+        "kept.log",
+        "sub/.env",
+        "sub/.gitignore",
+        "sub/b.log",
+        "sub/data/x",
+        "sub/target/y",
+        "target/debug/a",
+    ];
+    let kept = [".gitignore", "kept.log", "sub/.env", "sub/.gitignore", "sub/b.log"];
+    let filter = ContextFilter::default();
+    let whole = vec![ground.context.clone()];
+    let names = [".env", ".git/", "a.log"];
+    ground.check_filtered(whole.clone(), &filter, &kept, &[(LeftOutReason::Gitignore, 6, &names)]);
+    ground.check_filtered(whole.clone(), &ContextFilter::new(false, &[""; 0]).unwrap(), &all, &[]);
+    // What git ignores comes from the files below a given directory alone.
+    let target = vec![ground.context.join("target"), ground.context.join("a.log")];
+    ground.check_filtered(target, &filter, &["a.log", "target/debug/a"], &[]);
+    let sub = vec![ground.context.join("sub"), ground.context.join("a.log")];
+    ground.check_filtered(
+        sub,
+        &filter,
+        &["a.log", "sub/.env", "sub/.gitignore", "sub/b.log", "sub/target/y"],
+        &[(LeftOutReason::Gitignore, 1, &["sub/data/"])],
+    );
+}
+
+#[test]
+fn patterns_exclude_from_the_top_of_each_directory_and_come_first() {
+    let ground = Ground::new();
+    for name in ["one/data/a.csv", "one/sub/data/b.csv", "one/c.txt", "two/data/d", "two/e.csv"] {
+        ground.file(name, "x");
+    }
+    ground.file("one/.gitignore", "c.txt\n");
+    fs::set_permissions(ground.file("two/secret", "x"), Permissions::from_mode(0o0)).unwrap();
+    let filter = ContextFilter::new(true, &["/data/", "*.csv", "secret", "!c.txt"]).unwrap();
+    ground.check_filtered(
+        vec![ground.context.join("one"), ground.context.join("two")],
+        &filter,
+        &["one/.gitignore", "one/c.txt"],
+        &[(LeftOutReason::Exclude, 5, &["one/data/", "one/sub/data/b.csv", "two/data/"])],
+    );
+    let file = vec![ground.context.join("two/e.csv")];
+    ground.check_filtered(file, &filter, &["e.csv"], &[]);
+    let error = ContextFilter::new(true, &["[z-a]"]).unwrap_err();
+    assert!(error.to_string().starts_with("the pattern `[z-a]` is not valid"), "{error}");
+}
+
+#[test]
+fn a_context_is_checked_without_a_copy() {
+    let ground = Ground::new();
+    let file = ground.file("one/a", "");
+    let missing = ground.context.join("missing");
+    let paths = |paths: &[&Path]| Context::Paths(paths.iter().map(|path| (*path).to_owned()).collect());
+    let check = |context: Context| context.check().map_err(|error| error.to_string());
+    for sound in [
+        Context::Nothing,
+        Context::Text("x".into()),
+        ground.whole(),
+        paths(&[Path::new("/")]),
+        paths(&[&file, &ground.context]),
+    ] {
+        assert_eq!(check(sound), Ok(()));
+    }
+    let read = Err(format!("cannot read {}", missing.display()));
+    assert_eq!(check(paths(&[&missing])), read);
+    assert_eq!(check(paths(&[&file, &missing])), read);
+    assert_eq!(check(Context::Together(vec![Context::Text("x".into()), paths(&[&missing])])), read);
+    assert!(check(paths(&[&file, &file])).unwrap_err().contains("would both be `a`"));
+    assert!(check(paths(&[Path::new("/dev/zero")])).unwrap_err().contains("a character device"));
+    fs::set_permissions(ground.context.join("one/a"), Permissions::from_mode(0o0)).unwrap();
+    let dir = ground.file("two/b", "").parent().unwrap().to_owned();
+    fs::set_permissions(&dir, Permissions::from_mode(0o0)).unwrap();
+    as_nobody(ground.dir.path(), |_| {
+        for path in [&file, &dir] {
+            assert_eq!(check(paths(&[path])), Err(format!("cannot read {}", path.display())));
+        }
+    });
+    fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
 }
 
 #[test]
@@ -193,8 +352,8 @@ fn a_large_file_is_refused_before_it_is_copied() {
     let error = ground.fill_within(&ground.whole(), CopyLimits::of_bytes(1_000_000_000), &stop).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the context has at least 2,147,483,651 bytes, more than the limit of 1,000,000,000: give a part of it, or raise \
-         `max_context_bytes`"
+        "the context has at least 2,147,483,651 bytes, more than the limit of 1,000,000,000: give a part of it, leave files \
+         out with `exclude`, or raise `max_context_bytes`"
     );
     assert_eq!(looks.get(), 3, "two entries and the one chunk of the small file");
     ground.check_empty();
@@ -223,8 +382,10 @@ fn there_is_a_limit_of_files_too() {
     assert_eq!(ground.fill(&ground.whole()).unwrap().files(), 100);
     files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
     ground.file("one more", "");
-    ground
-        .check_error("the context has more than 100 files and directories: give a part of it, or an archive");
+    ground.check_error(
+        "the context has more than 100 files and directories: give a part of it, leave some out with `exclude`, or give an \
+         archive",
+    );
 }
 
 #[test]
@@ -240,11 +401,11 @@ fn what_cannot_be_read_is_named() {
     }
     fs::set_permissions(&file, Permissions::from_mode(0o0)).unwrap();
     as_nobody(ground.dir.path(), |_| {
-        ground.check_error("cannot read CONTEXT/sub/secret");
+        ground.check_error("cannot read CONTEXT/sub/secret, which `exclude` can leave out");
     });
     fs::set_permissions(&dir, Permissions::from_mode(0o0)).unwrap();
     as_nobody(ground.dir.path(), |_| {
-        ground.check_error("cannot read CONTEXT/sub");
+        ground.check_error("cannot read CONTEXT/sub, which `exclude` can leave out");
     });
     fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
 }

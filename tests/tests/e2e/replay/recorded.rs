@@ -87,6 +87,8 @@ fn rollout_of(place: &Place, python: bool, codes: &[&str], flags: &[&str]) -> Sc
             "t.jsonl",
             "--keep",
             "kept",
+            "--context",
+            "",
             "Why?",
         ])
         .args(["--base-url", &root.base_url(), "--model", "root", "--sub-base-url", &sub.base_url()])

@@ -153,7 +153,19 @@ fn the_model_may_be_on_a_socket() {
     let place = Place::new();
     let url = "http+unix://%2Fnowhere%2Fmodel.sock/v1";
     let output = place
-        .rlm(&["run", "--events", "--model", "m", "--base-url", url, "--timeout", "1", "Why?"])
+        .rlm(&[
+            "run",
+            "--events",
+            "--model",
+            "m",
+            "--base-url",
+            url,
+            "--timeout",
+            "1",
+            "--context",
+            "",
+            "Why?",
+        ])
         .output()
         .unwrap();
     let found = lines(text(&output.stdout));

@@ -2,6 +2,7 @@
 
 mod answers;
 mod batches;
+mod contexts;
 mod demo;
 mod doctor;
 mod events;
@@ -23,9 +24,12 @@ use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use serde_json::{Value, json};
 
-/// `rlm` with a model.
+/// `rlm` with a model, and without files if no context is given.
 fn asking(place: &Place, model: &ScriptedModel, args: &[&str]) -> Command {
     let mut command = place.rlm(args);
+    if args.first() == Some(&"run") && !args.contains(&"--context") {
+        command.args(["--context", ""]);
+    }
     command.env("RLM_BASE_URL", model.base_url()).env("RLM_MODEL", "root");
     command
 }

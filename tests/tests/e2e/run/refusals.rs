@@ -107,7 +107,7 @@ fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
     let address = nobody.base_url();
     drop(nobody.finish());
     let server = ["--model", "m", "--base-url", &address, "--max-retries", "1"];
-    let output = place.rlm(&[&["run"], &server[..], &["Why?"]].concat()).output().unwrap();
+    let output = place.rlm(&[&["run"], &server[..], &["--context", "", "Why?"]].concat()).output().unwrap();
     let words = text(&output.stderr);
     let first = "rlm: no final answer: the model's server cannot be reached: Connection refused (os error 111) (asked ";
     assert!(
@@ -126,18 +126,6 @@ fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
         "{words}"
     );
     gate.open();
-    place.assert_nothing_left();
-}
-
-#[test]
-fn a_context_that_cannot_be_copied_is_an_environment_error() {
-    let place = Place::new();
-    let model = ScriptedModel::start([]);
-    let output = asking(&place, &model, &["run", "--context", "missing", "Why?"]).output().unwrap();
-    let (answer, words, status) = shown(&output);
-    assert_eq!((answer, status), ("", Some(3)), "{words}");
-    assert!(words.contains("the rollout could not be set up") && words.contains("missing"), "{words}");
-    assert_eq!(model.finish().len(), 0);
     place.assert_nothing_left();
 }
 
@@ -292,7 +280,7 @@ fn files_are_checked_by_content_and_kind() {
         (vec!["--tools", "two.toml", "Why?"], "two.toml: tool 'x': the name is taken by another tool"),
     ];
     for (args, message) in cases {
-        let server = ["run", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
+        let server = ["run", "--model", "m", "--base-url", "http://127.0.0.1:1/v1", "--context", ""];
         let output = place.rlm(&[&server[..], &args].concat()).output().unwrap();
         let (answer, words, status) = shown(&output);
         assert_eq!((answer, status), ("", Some(2)), "{args:?}: {words}");
@@ -318,10 +306,11 @@ fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
         command.current_dir(place.file("")).output().unwrap()
     };
     let words = "rlm: standard output is closed: there is nowhere to write the answer to\n";
-    for args in [&["run", "Why?"][..], &["run", "--questions", "q.jsonl"], &["demo"]] {
+    let batch = ["run", "--context", "", "--questions", "q.jsonl"];
+    for args in [&["run", "Why?"][..], &batch, &["demo"]] {
         assert_eq!(shown(&closed(args)), ("", words, Some(3)), "{args:?}");
     }
-    let output = closed(&["run", "--questions", "q.jsonl", "--results", "r.jsonl"]);
+    let output = closed(&[&batch[..], &["--results", "r.jsonl"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(model.finish().len(), 1);
 

@@ -87,7 +87,7 @@ fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
 
     let model = ScriptedModel::start([answering("yes")]);
     let proxy = model.base_url().trim_end_matches("/v1").replace("http://", "http://me:secret@");
-    let args = ["run", "--base-url", "http://host.invalid/v1", "--model", "m", "Why?"];
+    let args = ["run", "--base-url", "http://host.invalid/v1", "--model", "m", "--context", "", "Why?"];
     let output = place.rlm(&args).env("http_proxy", &proxy).output().unwrap();
     assert_eq!(shown(&output), ("yes\n", "", Some(0)));
     let requests = model.finish();

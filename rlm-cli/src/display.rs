@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::view::visible;
+use crate::view::{one_line, visible};
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
 use rlm_env::ReplLanguage;
@@ -198,10 +198,10 @@ fn text_of(output: &Response) -> String {
     text
 }
 
-/// The text without control characters, its lines cut to the width, and the middle of many lines left out.
+/// The text with its control characters made visible, its lines cut to the width, and the middle of many lines left out.
 fn shortened(text: &str, width: usize) -> String {
     let fitted = |line: &str| -> String {
-        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let line = one_line(line);
         if line.chars().count() <= width { line } else { cut(&line, width - 1) }
     };
     let lines: Vec<String> = text.lines().map(fitted).collect();
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn long_outputs_keep_their_head_and_their_end() {
-        assert_eq!(shortened("a\nb\x1b[2J\n", 100), "a\nb [2J");
+        assert_eq!(shortened("a\nb\x1b[2J\n", 100), "a\nb␛[2J");
         let lines: Vec<String> = (1..=40).map(|line| line.to_string()).collect();
         let shown = shortened(&lines.join("\n"), 100);
         assert_eq!(shown.lines().count(), OUTPUT_LINES);

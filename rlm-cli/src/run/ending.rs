@@ -2,7 +2,7 @@
 
 use rlm_env::{RolloutResult, StopReason};
 
-use crate::view::visible;
+use crate::view::one_line;
 
 /// Exit status without a final answer.
 const NOT_ANSWERED: u8 = 1;
@@ -26,7 +26,7 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
     if result.stop_reason == StopReason::Answered {
         return None;
     }
-    let error = result.error.as_ref().map(|error| visible(error.trim_end()).replace('\n', " "));
+    let error = result.error.as_ref().map(|error| one_line(error.trim_end()));
     let why = match (result.stop_reason, error) {
         // It says itself that it is the server's.
         (StopReason::ModelFailed, Some(error)) => error,

@@ -57,7 +57,7 @@ fn a_wait_for_the_server_is_shown_as_one() {
 
 /// A rollout with a failed call, two sub-calls, a long output, and text beside the code.
 fn eventful() -> ScriptedModel {
-    let says = "First I look at \u{1b}]0;title\u{7}the files.";
+    let says = "First I look at \u{1b}]0;title\u{7}the files\u{202e}.\u{200b}";
     let mut message = calling("call_bash_repl", "cat missing; llm_batch 'judge a' 'judge b'");
     message["content"] = says.into();
     ScriptedModel::start([
@@ -73,7 +73,7 @@ const SHOWN: [&str; 14] = [
     "question  How many?",
     "turn 1",
     "First I look at ",
-    "the files.",
+    "the files<U+202E>.<U+200B>",
     "  $ cat missing; llm_batch 'judge a' 'judge b'",
     "  │ cat: missing: No such file or directory",
     "  │ yes",

@@ -267,8 +267,8 @@ pub(crate) struct DoctorOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct RunOptions {
-    /// The question.
-    #[arg(value_name = "QUESTION", required_unless_present = "questions")]
+    /// The question; or give --questions.
+    #[arg(value_name = "QUESTION")]
     pub(crate) question: Option<String>,
     /// A file or directory to copy into the rollout's working directory; `-` reads standard input as context.txt. May be
     /// given several times.

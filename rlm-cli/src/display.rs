@@ -63,6 +63,9 @@ impl fmt::Debug for Display {
 struct SubCalls {
     count: u64,
     tokens: u64,
+    failed: u64,
+    /// The first error, of one that failed.
+    error: Option<String>,
     first: Option<String>,
 }
 
@@ -115,6 +118,9 @@ impl Display {
             let (requests, tokens) =
                 (counted(sub_calls.count, "request"), counted(sub_calls.tokens, "token"));
             self.line(Style::Faint, format_args!("  llm_batch sent the sub-LLM {requests}, {tokens}"));
+        }
+        if let Some(error) = sub_calls.error {
+            self.block(Style::Bad, "  ", &format!("{} failed: {error}", sub_calls.failed));
         }
         if let Some(first) = sub_calls.first {
             self.line(Style::Faint, format_args!("  its first answer begins: {first}"));
@@ -177,10 +183,13 @@ impl SubCalls {
     fn add(&mut self, call: &SubCall) {
         self.count += 1;
         self.tokens = self.tokens.saturating_add(call.prompt_tokens).saturating_add(call.completion_tokens);
+        if let Some(error) = &call.error {
+            self.failed += 1;
+            self.error.get_or_insert_with(|| error.clone());
+        }
         let answer = call.reply.as_ref().and_then(|reply| reply["content"].as_str());
-        let first = || answer.and_then(|answer| answer.lines().next()).unwrap_or_default().to_owned();
         if call.index == 0 {
-            self.first = Some(first());
+            self.first = answer.map(|answer| answer.lines().next().unwrap_or_default().to_owned());
         }
     }
 }

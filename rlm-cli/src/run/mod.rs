@@ -45,6 +45,9 @@ pub(crate) fn run(
     environment: &Environment,
     warnings: &Warnings,
 ) -> anyhow::Result<ExitCode> {
+    if options.question.is_none() && options.batch.questions.is_none() {
+        return Err(Usage::new("no question: give one, or a file of them with --questions FILE").into());
+    }
     let settings = Settings::load(&options.settings, environment)?;
     check_files(&options.batch, settings.get(&TRAJECTORY).as_deref())?;
     if let Some(id) = options.id.as_ref().filter(|id| !is_rollout_id(id)) {
@@ -274,7 +277,9 @@ async fn one(
         tell(format_args!("rlm: {words}"));
         if result.stop_reason == StopReason::ModelFailed {
             let settings = &setup.server_settings;
-            tell(format_args!("rlm: settings of the server: {settings}; `rlm config` shows all"));
+            tell(format_args!(
+                "rlm: settings of the server: {settings}; `rlm config` shows all, `rlm doctor` checks them"
+            ));
         }
     }
     if let Some(progress) = progress {

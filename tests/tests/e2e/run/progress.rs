@@ -119,6 +119,23 @@ fn a_rollout_can_be_watched() {
 }
 
 #[test]
+fn sub_calls_that_fail_are_shown_with_the_reason() {
+    let place = Place::new();
+    let model = ScriptedModel::start([
+        Rule::on("judge").status(404, "no model \u{202e}small"),
+        bash("llm_batch 'judge a' 'judge b' >/dev/null; RLM_CONTENT=42 RLM_READY=1"),
+    ]);
+    let output = asking(&place, &model, &["run", "--progress", "full", "How many?"]).output().unwrap();
+    let (answer, seen, status) = shown(&output);
+    assert_eq!((answer, status), ("42\n", Some(0)));
+    let failed = "  2 failed: the model's server answered 404: no model <U+202E>small\n";
+    check_order(seen, &["  llm_batch sent the sub-LLM 2 requests, 0 tokens\n", failed]);
+    assert!(!seen.contains("its first answer begins"), "{seen}");
+    drop(model.finish());
+    place.assert_nothing_left();
+}
+
+#[test]
 fn a_rollout_can_be_watched_without_a_terminal() {
     let place = Place::new();
     let model = eventful();

@@ -18,6 +18,7 @@ mod script;
 mod session_tools;
 mod signals;
 mod standard_output;
+mod terminal;
 mod usage;
 mod view;
 mod warnings;

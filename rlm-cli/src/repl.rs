@@ -7,7 +7,6 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rlm_core::protocol::{Outcome, Response};
 use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
@@ -18,6 +17,7 @@ use crate::environment::Environment;
 use crate::exec::{check_size, notice};
 use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
+use crate::terminal::TerminalSettings;
 use crate::{tell, worker};
 
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
@@ -91,24 +91,6 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines) -> anyhow::Result
     }
     session.close().await?;
     Ok(())
-}
-
-/// The terminal's settings, restored on drop: a signal may arrive while the line editor has changed them.
-struct TerminalSettings(Option<Termios>);
-
-impl TerminalSettings {
-    fn keep() -> Self {
-        Self(tcgetattr(std::io::stdin()).ok())
-    }
-}
-
-impl Drop for TerminalSettings {
-    fn drop(&mut self) {
-        if let Some(settings) = &self.0 {
-            // A terminal that is gone needs no settings.
-            let _gone = tcsetattr(std::io::stdin(), SetArg::TCSANOW, settings);
-        }
-    }
 }
 
 fn show(response: &Response, is_terminal: bool) -> anyhow::Result<()> {

@@ -35,6 +35,7 @@ use crate::config::Settings;
 use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
 use crate::runs::{Record, Runs};
+use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
 use crate::view::visible;
 use crate::warnings::Warnings;
@@ -67,6 +68,7 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let level = progress::level(options, environment);
     let draws = level != ProgressLevel::None && progress::can_draw(environment);
+    let _settings = draws.then(TerminalSettings::hide_control_keys);
     let ended = runtime.block_on(async {
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
         let events = events.map(Arc::new);

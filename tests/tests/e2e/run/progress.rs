@@ -1,11 +1,14 @@
 //! The progress display.
 
 use std::fs::File;
+use std::io::Write as _;
 
 use rlm_tests::Place;
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 
 use nix::sys::signal::Signal;
+use nix::sys::termios::LocalFlags;
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
 use super::signals::signal;
 use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
@@ -51,6 +54,43 @@ fn a_wait_for_the_server_is_shown_as_one() {
         drop(terminal);
         child.wait().unwrap();
         assert_eq!(model.finish().len(), 1);
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn ctrl_c_leaves_no_line_of_the_bar() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n");
+    let batch = ["run", "--questions", "q.jsonl", "--results", "r.jsonl"];
+    for args in [&["run", "Why?"][..], &["run", "--progress", "line", "Why?"], &batch] {
+        let gate = Gate::shut();
+        let model = ScriptedModel::start([answering("yes").after(&gate)]);
+        let terminal = native_pty_system().openpty(PtySize::default()).unwrap();
+        let plain = asking(&place, &model, args);
+        let mut command = CommandBuilder::new(plain.get_program());
+        command.args(plain.get_args());
+        command.env_clear();
+        for (name, value) in plain.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        command.env("TERM", "xterm");
+        command.cwd(place.path("work"));
+        let mut child = terminal.slave.spawn_command(command).unwrap();
+        let shows_control_keys =
+            || terminal.master.get_termios().unwrap().local_flags.bits() & LocalFlags::ECHOCTL.bits() != 0;
+        let mut output = terminal.master.try_clone_reader().unwrap();
+        let (seen, found) = read_until(&mut output, "0 tokens");
+        assert!(found && !shows_control_keys(), "{seen}");
+        terminal.master.take_writer().unwrap().write_all(b"\x03").unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.exit_code(), 1);
+        assert!(shows_control_keys(), "the terminal's settings are not restored");
+        drop(terminal.slave);
+        let (rest, _) = read_until(&mut output, "");
+        assert!(rest.contains("Ctrl-C again ends at once") && !rest.contains("^C"), "{rest:?}");
+        gate.open();
+        drop(model.finish());
     }
     place.assert_nothing_left();
 }

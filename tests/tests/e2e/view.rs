@@ -167,6 +167,7 @@ fn where_the_pager_cannot_be_found_the_tree_is_printed() {
 }
 
 /// A page as Chromium has it in a narrow window, after a link to `fragment`. None without Chromium.
+#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
 fn in_browser(html: &str, fragment: &str) -> Option<String> {
     let (dir, page) = file(html);
     let page_html = page.with_extension("html");

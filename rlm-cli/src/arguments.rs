@@ -240,8 +240,9 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     pub(crate) json: bool,
     /// Give the code functions that run outside the session: nav_info, nav_ls, nav_outline, nav_read and nav_search for its
-    /// directory, those of --tools, and llm_batch if a model is set. network: it calls them over HTTP. intercept: the
-    /// host finds the calls in the code and makes them before it runs; see docs/interception.md.
+    /// directory, those of --tools, and llm_batch if a model is set. network: it calls them over HTTP; --tools, --model or
+    /// another setting alone means the same. intercept: the host finds the calls in the code and makes them before it runs;
+    /// see docs/interception.md.
     #[arg(long, value_name = "HOW")]
     pub(crate) callbacks: Option<Callbacks>,
     /// The calls, one per argument.

@@ -30,7 +30,7 @@ const fn setting<T>(name: &'static str, form: Form, parse: fn(&str) -> Result<T,
 /// The root model.
 pub(crate) static MODEL: Setting<String> = Setting {
     value_name: "NAME",
-    help: "The root model",
+    help: "The root model, and the model of `llm_batch` unless --sub-model names another",
     example: "large-model",
     ..setting("model", Form::Text, some_text)
 };
@@ -39,7 +39,7 @@ pub(crate) static MODEL: Setting<String> = Setting {
 pub(crate) static SUB_MODEL: Setting<String> = Setting {
     variable: Some(rlm_core::env::SUB_MODEL),
     value_name: "NAME",
-    help: "The model for `llm_batch`; the root model by default",
+    help: "The model of `llm_batch`; that of --model by default",
     example: "small-model",
     ..setting("sub_model", Form::Text, some_text)
 };

@@ -239,7 +239,12 @@ fn worker_becomes_the_worker_of_the_language() {
         let output = rlm(&["worker", "--language", language, "--control-dir", "/does/not/exist"]);
         assert_eq!(output.status.code(), Some(3));
         let words = text(&output.stderr);
-        assert!(words.starts_with(&format!("{worker}: cannot open the log /does/not/exist")), "{words}");
+        assert!(
+            words.starts_with(&format!(
+                "{worker}: cannot continue: cannot read the context file /does/not/exist"
+            )),
+            "{words}"
+        );
     }
     let output = rlm(&["worker", "--control-dir", "/does/not/exist"]);
     assert!(text(&output.stderr).starts_with("rlm-worker-bash: "), "bash is the default");

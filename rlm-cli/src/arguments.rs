@@ -83,11 +83,8 @@ pub(crate) enum Command {
     /// Check any worker against the promises of the FIFO protocol.
     #[command(after_help = CONFORMANCE_HELP)]
     Conformance(ConformanceOptions),
-    /// Print shell completions.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    /// Print shell completions, or install them.
+    Completions(CompletionsOptions),
 }
 
 const CONFORMANCE_HELP: &str = "\
@@ -489,6 +486,15 @@ pub(crate) struct McpOptions {
     /// Settings of `ask_directory`, which is offered if the model and its base URL are set.
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsOptions {
+    /// The shell [default: that of SHELL].
+    pub(crate) shell: Option<clap_complete::Shell>,
+    /// Write them to where the shell reads them for this user: bash, zsh and fish.
+    #[arg(long)]
+    pub(crate) install: bool,
 }
 
 #[derive(Args, Debug)]

@@ -85,11 +85,8 @@ pub(crate) enum Command {
     /// Check any worker against the promises of the FIFO protocol.
     #[command(after_help = CONFORMANCE_HELP)]
     Conformance(ConformanceOptions),
-    /// Print shell completions.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
+    /// Print shell completions, or install them.
+    Completions(CompletionsOptions),
 }
 
 const CONFORMANCE_HELP: &str = "\
@@ -244,8 +241,9 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     pub(crate) json: bool,
     /// Give the code functions that run outside the session: nav_info, nav_ls, nav_outline, nav_read and nav_search for its
-    /// directory, those of --tools, and llm_batch if a model is set. network: it calls them over HTTP. intercept: the
-    /// host finds the calls in the code and makes them before it runs; see docs/interception.md.
+    /// directory, those of --tools, and llm_batch if a model is set. network: it calls them over HTTP; --tools, --model or
+    /// another setting alone means the same. intercept: the host finds the calls in the code and makes them before it runs;
+    /// see docs/interception.md.
     #[arg(long, value_name = "HOW")]
     pub(crate) callbacks: Option<Callbacks>,
     /// The calls, one per argument.
@@ -271,8 +269,8 @@ pub(crate) struct DoctorOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct RunOptions {
-    /// The question.
-    #[arg(value_name = "QUESTION", required_unless_present = "questions")]
+    /// The question; or give --questions.
+    #[arg(value_name = "QUESTION")]
     pub(crate) question: Option<String>,
     /// A file or directory to copy into the rollout's working directory; `-` reads standard input as context.txt, and an
     /// empty value, '', is an empty directory. May be given several times. Required, unless each question has its own.
@@ -515,6 +513,15 @@ pub(crate) struct McpOptions {
     /// Settings of `ask_directory`, which is offered if the model and its base URL are set.
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsOptions {
+    /// The shell [default: that of SHELL].
+    pub(crate) shell: Option<clap_complete::Shell>,
+    /// Write them to where the shell reads them for this user: bash, zsh and fish.
+    #[arg(long)]
+    pub(crate) install: bool,
 }
 
 #[derive(Args, Debug)]

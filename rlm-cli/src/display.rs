@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::view::visible;
+use crate::view::{one_line, visible};
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{counted, cut, grouped};
 use rlm_env::ReplLanguage;
@@ -80,6 +80,9 @@ impl fmt::Debug for Display {
 struct SubCalls {
     count: u64,
     tokens: u64,
+    failed: u64,
+    /// The first error, of one that failed.
+    error: Option<String>,
     first: Option<String>,
 }
 
@@ -150,6 +153,9 @@ impl Display {
             let (requests, tokens) =
                 (counted(sub_calls.count, "request"), counted(sub_calls.tokens, "token"));
             self.line(Style::Faint, format_args!("  llm_batch sent the sub-LLM {requests}, {tokens}"));
+        }
+        if let Some(error) = sub_calls.error {
+            self.block(Style::Bad, "  ", &format!("{} failed: {error}", sub_calls.failed));
         }
         if let Some(first) = sub_calls.first {
             self.line(Style::Faint, format_args!("  its first answer begins: {first}"));
@@ -236,10 +242,13 @@ impl SubCalls {
     fn add(&mut self, call: &SubCall) {
         self.count += 1;
         self.tokens = self.tokens.saturating_add(call.prompt_tokens).saturating_add(call.completion_tokens);
+        if let Some(error) = &call.error {
+            self.failed += 1;
+            self.error.get_or_insert_with(|| error.clone());
+        }
         let answer = call.reply.as_ref().and_then(|reply| reply["content"].as_str());
-        let first = || answer.and_then(|answer| answer.lines().next()).unwrap_or_default().to_owned();
         if call.index == 0 {
-            self.first = Some(first());
+            self.first = answer.map(|answer| answer.lines().next().unwrap_or_default().to_owned());
         }
     }
 }
@@ -257,13 +266,13 @@ fn text_of(output: &Response) -> String {
     text
 }
 
-/// A line without control characters, cut to the width.
+/// A line with its control characters made visible, cut to the width.
 fn fitted(line: &str, width: usize) -> String {
-    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = one_line(line);
     if line.chars().count() <= width { line } else { cut(&line, width - 1) }
 }
 
-/// The text without control characters, its lines cut to the width, and the middle of many lines left out.
+/// The text with its control characters made visible, its lines cut to the width, and the middle of many lines left out.
 fn shortened(text: &str, width: usize) -> String {
     let lines: Vec<String> = text.lines().map(|line| fitted(line, width)).collect();
     if lines.len() <= OUTPUT_LINES {
@@ -296,7 +305,7 @@ mod tests {
 
     #[test]
     fn long_outputs_keep_their_head_and_their_end() {
-        assert_eq!(shortened("a\nb\x1b[2J\n", 100), "a\nb [2J");
+        assert_eq!(shortened("a\nb\x1b[2J\n", 100), "a\nb␛[2J");
         let lines: Vec<String> = (1..=40).map(|line| line.to_string()).collect();
         let shown = shortened(&lines.join("\n"), 100);
         assert_eq!(shown.lines().count(), OUTPUT_LINES);

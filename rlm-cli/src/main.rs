@@ -2,6 +2,7 @@
 
 mod arguments;
 mod batch;
+mod completions;
 mod config;
 mod conformance;
 mod demo;
@@ -20,6 +21,7 @@ mod script;
 mod session_tools;
 mod signals;
 mod standard_output;
+mod terminal;
 mod usage;
 mod view;
 mod warnings;
@@ -27,7 +29,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use crate::arguments::{Arguments, Command};
 use crate::environment::Environment;
@@ -65,10 +67,7 @@ fn main() -> ExitCode {
         Command::Rootd(options) => Ok(rlm_rootd::daemon::run(&options, environment.variables())),
         Command::Conformance(options) => conformance::run(&options),
         Command::Worker(options) => worker::run(&options, &environment),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "rlm", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Completions(options) => completions::run(&options, &environment),
     };
     ended.unwrap_or_else(|error| {
         // `rlm … | head` is no reason for a message.

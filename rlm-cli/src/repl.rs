@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rlm_core::protocol::{Outcome, Response};
+use rlm_core::text::size;
 use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::lines::{Ahead, Lines};
 use crate::arguments::ReplOptions;
@@ -20,7 +21,11 @@ use crate::exec::{check_size, notice};
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
+use crate::terminal::TerminalSettings;
 use crate::{tell, worker};
+
+/// Bytes of the beginning, and of the end, of the output of an interrupted call.
+const INTERRUPTED_BYTES: usize = 2 << 10;
 
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let language = options.session.language();
@@ -33,6 +38,8 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        // Ctrl-C between two lines, where neither a call nor the editor takes it, ends nothing.
+        let _interrupts = signal(SignalKind::interrupt())?;
         // Its code calls them over the network for as long as they are alive.
         let _tools = tools.start(language, &mut config)?;
         // Dropping the session's future ends the session.
@@ -97,30 +104,13 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines, printer: &LivePri
     Ok(())
 }
 
-/// The terminal's settings, restored on drop: a signal may arrive while the line editor has changed them.
-struct TerminalSettings(Option<Termios>);
-
-impl TerminalSettings {
-    fn keep() -> Self {
-        Self(tcgetattr(std::io::stdin()).ok())
-    }
-}
-
-impl Drop for TerminalSettings {
-    fn drop(&mut self) {
-        if let Some(settings) = &self.0 {
-            // A terminal that is gone needs no settings.
-            let _gone = tcsetattr(std::io::stdin(), SetArg::TCSANOW, settings);
-        }
-    }
-}
-
 fn show(response: &Response, printer: &LivePrinter, is_terminal: bool) -> anyhow::Result<()> {
     let [stdout, stderr] = printer.rest(response);
     let mut output = std::io::stdout().lock();
     let result = response.result.as_deref().unwrap_or_default();
+    let shorten = if response.outcome == Outcome::Interrupted { without_middle } else { str::to_owned };
     for (rest, text) in [(&*stdout, &*response.stdout), (&*stderr, &*response.stderr), (result, result)] {
-        output.write_all(rest.as_bytes())?;
+        output.write_all(shorten(rest).as_bytes())?;
         if !text.is_empty() && !text.ends_with('\n') {
             output.write_all(b"\n")?;
         }
@@ -140,10 +130,36 @@ fn show(response: &Response, printer: &LivePrinter, is_terminal: bool) -> anyhow
     Ok(())
 }
 
+/// The beginning and the end of a long output: whoever interrupts a call has seen enough of it.
+fn without_middle(text: &str) -> String {
+    if text.len() <= 2 * INTERRUPTED_BYTES {
+        return text.to_owned();
+    }
+    let head = text[..text.floor_char_boundary(INTERRUPTED_BYTES)].trim_end_matches('\n');
+    let tail = text[text.ceil_char_boundary(text.len() - INTERRUPTED_BYTES)..].trim_start_matches('\n');
+    let left_out = size((text.len() - head.len() - tail.len()) as u64);
+    format!("{head}\n… {left_out} left out …\n{tail}")
+}
+
 /// The history of a language: `$XDG_STATE_HOME/rlm/history-LANGUAGE`, by default under `~/.local/state`. None if its
 /// directory cannot be made.
 fn history_file(language: ReplLanguage, environment: &Environment) -> Option<PathBuf> {
     let dir = environment.state_dir()?;
     std::fs::create_dir_all(&dir).ok()?;
     Some(dir.join(format!("history-{language}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_output_keeps_its_beginning_and_its_end() {
+        let whole = "é".repeat(INTERRUPTED_BYTES);
+        assert_eq!(without_middle(&whole), whole);
+        let long = format!("é{whole}\nlast\n");
+        let short = without_middle(&long);
+        assert!(short.starts_with("éé") && short.ends_with("é\nlast\n"), "{short}");
+        assert_eq!(short.lines().nth(1).unwrap(), "… 8 B left out …");
+    }
 }

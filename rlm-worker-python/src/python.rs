@@ -73,9 +73,11 @@ impl Python {
     /// The requested Python does not exist. The next one in the order would not be the one that was meant, so it is not
     /// used.
     pub fn find(option: Option<OsString>, environment: &Environment) -> Result<Self, PythonError> {
-        let variable = |name: &'static str| environment.path(name).map(|path| (name, path));
         let named = option.map(|path| ("--python", PathBuf::from(path)));
-        let named = named.or_else(|| variable(env::PYTHON)).or_else(|| variable(VIRTUAL_ENV));
+        // Hosts set the variable for an option of their own.
+        let of_host = || Some(("--python or RLM_PYTHON", environment.path(env::PYTHON)?));
+        let of_venv = || Some((VIRTUAL_ENV, environment.path(VIRTUAL_ENV)?));
+        let named = named.or_else(of_host).or_else(of_venv);
         let program = match named {
             None => environment.find_program("python3").ok_or(PythonError::None)?,
             Some((by, program)) if is_name(&program) => {

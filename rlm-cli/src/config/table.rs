@@ -37,7 +37,7 @@ const fn setting<T>(
 /// The root model.
 pub(crate) static MODEL: Setting<String> = Setting {
     value_name: "NAME",
-    help: "The root model",
+    help: "The root model, and the model of `llm_batch` unless --sub-model names another",
     example: "large-model",
     ..setting("model", Form::Text, Effect::Value, some_text)
 };
@@ -46,7 +46,7 @@ pub(crate) static MODEL: Setting<String> = Setting {
 pub(crate) static SUB_MODEL: Setting<String> = Setting {
     variable: Some(rlm_core::env::SUB_MODEL),
     value_name: "NAME",
-    help: "The model for `llm_batch`; the root model by default",
+    help: "The model of `llm_batch`; that of --model by default",
     example: "small-model",
     ..setting("sub_model", Form::Text, Effect::Value, some_text)
 };

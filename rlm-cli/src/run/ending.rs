@@ -4,7 +4,7 @@ use rlm_env::{RolloutResult, StopReason};
 
 use crate::config::AnySetting;
 use crate::config::table::{EXCLUDE, MAX_CONTEXT_BYTES};
-use crate::view::visible;
+use crate::view::one_line;
 
 /// Exit status without a final answer.
 const NOT_ANSWERED: u8 = 1;
@@ -28,7 +28,7 @@ pub(super) fn words(result: &RolloutResult) -> Option<String> {
     if result.stop_reason == StopReason::Answered {
         return None;
     }
-    let error = result.error.as_ref().map(|error| visible(error.trim_end()).replace('\n', " "));
+    let error = result.error.as_ref().map(|error| one_line(error.trim_end()));
     // It is our own: it may name settings.
     let is_ours = result.stop_reason == StopReason::SetupFailed;
     let error = if is_ours { error.map(with_flags) } else { error };

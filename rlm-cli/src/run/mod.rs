@@ -39,6 +39,7 @@ use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC
 use crate::environment::Environment;
 use crate::evaluation::{Evaluation, RunResult};
 use crate::runs::{Record, Runs};
+use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
 use crate::view::visible;
 use crate::warnings::Warnings;
@@ -49,6 +50,9 @@ pub(crate) fn run(
     environment: &Environment,
     warnings: &Warnings,
 ) -> anyhow::Result<ExitCode> {
+    if options.question.is_none() && options.batch.questions.is_none() {
+        return Err(Usage::new("no question: give one, or a file of them with --questions FILE").into());
+    }
     let settings = Settings::load(&options.settings, environment)?;
     check_files(&options.batch, settings.get(&TRAJECTORY).as_deref())?;
     if let Some(id) = options.id.as_ref().filter(|id| !is_rollout_id(id)) {
@@ -71,6 +75,7 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let level = progress::level(options, environment);
     let draws = level != ProgressLevel::None && progress::can_draw(environment);
+    let _settings = draws.then(TerminalSettings::hide_control_keys);
     let ended = runtime.block_on(async {
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
         let events = events.map(Arc::new);
@@ -251,7 +256,9 @@ async fn one(
         tell(format_args!("rlm: {words}"));
         if result.stop_reason == StopReason::ModelFailed {
             let settings = &setup.server_settings;
-            tell(format_args!("rlm: settings of the server: {settings}; `rlm config` shows all"));
+            tell(format_args!(
+                "rlm: settings of the server: {settings}; `rlm config` shows all, `rlm doctor` checks them"
+            ));
         }
     }
     if let Some(progress) = progress {

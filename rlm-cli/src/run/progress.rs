@@ -16,6 +16,7 @@ use super::is_failure;
 use crate::arguments::{ProgressLevel, RunOptions};
 use crate::display::Display;
 use crate::environment::Environment;
+use crate::view::one_line;
 use crate::warnings::Warnings;
 
 /// Lines of the running code that are shown.
@@ -260,7 +261,7 @@ fn retry_words(retry: &ModelRetry) -> String {
     format!("asking again in {:.1} s: {}", retry.wait_seconds, fitted(&retry.error))
 }
 
-/// The last lines of code, without control characters, cut to the width.
+/// The last lines of code, cut to the width.
 fn last_lines(code: &str) -> Vec<String> {
     let mut lines = VecDeque::new();
     for line in code.lines().filter(|line| !line.trim().is_empty()) {
@@ -272,9 +273,9 @@ fn last_lines(code: &str) -> Vec<String> {
     lines.into()
 }
 
-/// A line without control characters, cut to the width.
+/// A line with its control characters made visible, cut to the width.
 fn fitted(line: &str) -> String {
-    line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CODE_WIDTH).collect()
+    one_line(line).chars().take(CODE_WIDTH).collect()
 }
 
 /// Shows a batch: how many of its rollouts have ended, and counts of all.
@@ -416,7 +417,7 @@ mod tests {
         state.take(&event(json!({
             "event": "call_started", "turn": 1, "call_id": "c", "tool": "call_bash_repl", "code": code,
         })));
-        assert_eq!(state.code, ["  b [2J", "   c", &format!("  {}", "x".repeat(76))]);
+        assert_eq!(state.code, ["  b␛[2J", "   c", &format!("  {}", "x".repeat(76))]);
         assert_eq!(state.doing, "running");
     }
 

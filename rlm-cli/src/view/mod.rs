@@ -27,7 +27,7 @@ use crate::tell;
 use pager::Pager;
 use rollouts::{Lengths, Rollouts};
 use text::Length;
-pub(crate) use text::visible;
+pub(crate) use text::{one_line, visible};
 use tree::TreeStyle;
 
 /// Columns without a terminal.

@@ -84,11 +84,16 @@ fn tail_start(text: &str, length: Length) -> usize {
 /// A name in one line, cut if it is long.
 pub(super) fn word(text: &str) -> String {
     const LONGEST: usize = 200;
-    visible(&cut(text, LONGEST)).replace(['\n', '\t'], " ")
+    one_line(&cut(text, LONGEST))
 }
 
-/// The text with a symbol or the code point in place of each character that controls a terminal or the writing direction.
-/// Line breaks and tabs stay.
+/// A text in one line that steers no terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    visible(text).replace(['\n', '\t'], " ")
+}
+
+/// The text with a symbol or the code point in place of each character that controls a terminal or the writing direction,
+/// and of each that cannot be seen. Line breaks and tabs stay, and so do the joiners and selectors within emoji and words.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -97,11 +102,23 @@ pub(crate) fn visible(text: &str) -> String {
             '\0'..='\u{1f}' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
             '\u{7f}' => shown.push('␡'),
             '\u{80}'..='\u{9f}'
+            | '\u{ad}'
+            | '\u{34f}'
             | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{180e}'
+            | '\u{200b}'
             | '\u{200e}'
             | '\u{200f}'
             | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => shown.push_str(&format!("<U+{:04X}>", u32::from(c))),
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}'
+            // Tags: letters that models read and people do not see.
+            | '\u{e0000}'..='\u{e007f}' => shown.push_str(&format!("<U+{:04X}>", u32::from(c))),
             _ => shown.push(c),
         }
     }
@@ -193,8 +210,17 @@ mod tests {
         assert_eq!(shown, "␛]0;title␇␛[2J␍␈<U+009B>31m␡␀<U+202E>abc<U+2066><U+0085>");
         assert!(!shown.chars().any(char::is_control));
         assert_eq!(visible("a\n\tb é 👩‍👧"), "a\n\tb é 👩‍👧");
+        assert_eq!(one_line("a\tb\u{200b}\u{1b}"), "a b<U+200B>␛");
         assert_eq!(word("a\nb\u{1b}"), "a b␛");
         assert_eq!(word(&"x".repeat(1000)).chars().count(), 201);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_shown() {
+        let hidden = "a\u{200b}b\u{feff}c\u{2060}d\u{ad}e\u{e0041}f\u{3164}";
+        assert_eq!(visible(hidden), "a<U+200B>b<U+FEFF>c<U+2060>d<U+00AD>e<U+E0041>f<U+3164>");
+        let written = "نمی\u{200c}خواهم ❤\u{fe0f} e\u{301}";
+        assert_eq!(visible(written), written);
     }
 
     #[test]

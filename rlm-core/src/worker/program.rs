@@ -108,7 +108,7 @@ pub fn main<P: Program>() -> ExitCode {
     })
 }
 
-/// Serves until the worker ends, and logs the reason.
+/// Serves until the worker ends, and logs the reason. A directory that is not a session's gets no log.
 fn run<P: Program>(
     program: P,
     control: &ControlDir,
@@ -116,14 +116,14 @@ fn run<P: Program>(
     ready: Option<OwnedFd>,
     forwarding: ForwardFlag,
 ) -> ExitCode {
-    let mut log = match control.open_log() {
-        Ok(file) => Log::new(P::NAME, file),
-        Err(error) => {
-            print_error(format_args!("{}: {}", P::NAME, with_causes(&error)));
+    let (task, mut log) = match begin(control, environment) {
+        Ok((task, file)) => (task, Log::new(P::NAME, file)),
+        Err(exit) => {
+            print_error(format_args!("{}: {}", P::NAME, with_causes(&exit)));
             return ExitCode::from(CANNOT_SERVE);
         }
     };
-    let served = start_and_serve(program, control, environment, ready, forwarding, &mut log);
+    let served = start_and_serve(program, control, environment, task, ready, forwarding, &mut log);
     let exit = served.unwrap_or_else(|exit| exit);
     let code = match &exit {
         Exit::Shutdown | Exit::HostGone => ExitCode::SUCCESS,
@@ -135,6 +135,14 @@ fn run<P: Program>(
         exit => log.line(exit),
     }
     code
+}
+
+/// Reads the task of the worker, and then opens its log.
+fn begin(control: &ControlDir, environment: &Environment) -> Result<((Settings, Context), File), Exit> {
+    let settings = Settings::from_environment(environment).map_err(Exit::failed)?;
+    let context = control.read_context().map_err(Exit::failed)?;
+    let log = control.open_log().map_err(Exit::failed)?;
+    Ok(((settings, context), log))
 }
 
 /// Logs how the server ended if it could not do so itself. Returns the exit status of the worker.
@@ -178,13 +186,12 @@ fn start_and_serve<P: Program>(
     program: P,
     control: &ControlDir,
     environment: &Environment,
+    (settings, context): (Settings, Context),
     ready: Option<OwnedFd>,
     forwarding: ForwardFlag,
     log: &mut Log,
 ) -> Result<Exit, Exit> {
-    let settings = Settings::from_environment(environment).map_err(Exit::failed)?;
     let settings = Settings { live: LiveOutput::of(control), ..settings };
-    let context = control.read_context().map_err(Exit::failed)?;
     let answer = control.read_answer().unwrap_or_else(|error| {
         log.line(format_args!("{}; the session begins with an empty answer", with_causes(&error)));
         None

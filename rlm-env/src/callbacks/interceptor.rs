@@ -288,7 +288,7 @@ impl Interceptor {
     fn nothing_ran(&self, session: &Session, text: String, kind: &str, message: String) -> Response {
         let response = session.unsent();
         match self.config.language {
-            ReplLanguage::Bash => Response { stdout: text, ..response },
+            ReplLanguage::Bash => Response { stdout: text + "\n", ..response },
             ReplLanguage::Python => Response {
                 result: Some(text),
                 exception: Some(Exception { kind: kind.to_owned(), message }),

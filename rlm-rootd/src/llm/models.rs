@@ -1,6 +1,8 @@
 //! The models of a process: one endpoint, one client, one bound on what runs at once.
 
 use std::borrow::Cow;
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -391,7 +393,9 @@ impl Models {
     fn broken(&self, error: &reqwest::Error) -> Failure {
         let reason = self.naming_proxy(self.shorten(&last_cause(error)));
         let again = Retry::After(None);
-        let (error, may_have_cost, retry) = if error.is_connect() {
+        let (error, may_have_cost, retry) = if speaks_http(error) {
+            (SubCallError::Unreachable(PLAIN_HTTP.to_owned()), false, Retry::Never)
+        } else if error.is_connect() {
             (SubCallError::Unreachable(reason), false, again)
         } else if error.is_timeout() {
             (SubCallError::TimedOut { after: self.config.timeout, last: None }, true, Retry::Once)
@@ -423,15 +427,39 @@ impl Models {
     }
 }
 
+/// The reason why a server without TLS cannot be reached over `https`.
+const PLAIN_HTTP: &str = "the server speaks http, not https";
+
+/// Reports whether a server answered the beginning of TLS with something else.
+fn speaks_http(error: &reqwest::Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.any(|cause| {
+        matches!(
+            tls_error(cause),
+            Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+        )
+    })
+}
+
+/// The error of TLS in an error, which may be wrapped as one of input and output.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    error.downcast_ref().or_else(|| tls_error(error.downcast_ref::<io::Error>()?.get_ref()?))
+}
+
 /// An error, the address that was asked, and what may help.
 fn explain(error: &SubCallError, mut address: Url, attempts: u32) -> String {
     use SubCallError::{Broken, Malformed, MustWait, Status, TimedOut, Unreachable};
     let advice = match error {
+        Unreachable(reason) if reason == PLAIN_HTTP => ": does the base URL begin with http://?",
         Unreachable(_) => ": does a server run there?",
         Status { status: 401 | 403, .. } => ": is the key right?",
         Status { status: 404, .. } => {
             ": does the base URL end with its version, such as /v1, and is the model's name right?"
         }
+        Status { status: 429, .. } => {
+            ": more retries (`max_retries`) or fewer requests at once (`server_parallelism`) may help"
+        }
+        Status { status: 502..=504, .. } => ": does the server behind it run?",
         Malformed(_) => ": is this an interface like OpenAI's?",
         TimedOut { .. } => ": `request_timeout` gives a request more time",
         Status { .. } | MustWait { .. } | Broken(_) => "",

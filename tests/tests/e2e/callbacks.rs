@@ -154,6 +154,15 @@ fn a_call_that_the_host_does_not_see_is_explained() {
 }
 
 #[test]
+fn a_rejection_ends_its_line() {
+    let place = Place::new();
+    let output = exec(&place, &["--callbacks", "intercept", "echo \"$info$(nav_info)\""]);
+    let printed = text(&output.stdout);
+    assert!(printed.starts_with("Nothing was run") && printed.ends_with("${info_2}\"\n"), "{printed}");
+    assert_eq!((text(&output.stderr), output.status.code()), ("rlm: call 1 failed\n", Some(1)));
+}
+
+#[test]
 fn models_are_asked_with_prompts_that_are_written_out() {
     let place = Place::new();
     let model = ScriptedModel::start([Rule::on("first").reply("one"), Rule::on("second").reply("two")]);

@@ -193,6 +193,29 @@ fn errors_have_a_message_and_an_exit_status() {
 }
 
 #[test]
+fn a_python_that_does_not_exist_is_called_by_the_option_that_names_it() {
+    let place = rlm_tests::Place::new();
+    let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
+    let python = "--python=/no/python3";
+    place.write("rlm_context.json", "{\"fs_root\": \"/\"}");
+    let worker = ["worker", "--language", "python", "--control-dir", ".", "--", "--python", "/no/python3"];
+    for args in [
+        &[&["run"], &server[..], &[python, "Why?"]].concat()[..],
+        &["exec", python, "1"],
+        &["repl", python],
+        &["demo", python],
+        &["doctor", python],
+        &worker,
+    ] {
+        let output = place.rlm(args).output().unwrap();
+        let words = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(words.contains(": --python"), "{args:?}: {words}");
+        assert!(words.contains("names the Python /no/python3, which does not exist"), "{args:?}: {words}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn code_over_a_mebibyte_is_refused_with_size_and_limit() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("calls.sh");
@@ -216,7 +239,12 @@ fn worker_becomes_the_worker_of_the_language() {
         let output = rlm(&["worker", "--language", language, "--control-dir", "/does/not/exist"]);
         assert_eq!(output.status.code(), Some(3));
         let words = text(&output.stderr);
-        assert!(words.starts_with(&format!("{worker}: cannot open the log /does/not/exist")), "{words}");
+        assert!(
+            words.starts_with(&format!(
+                "{worker}: cannot continue: cannot read the context file /does/not/exist"
+            )),
+            "{words}"
+        );
     }
     let output = rlm(&["worker", "--control-dir", "/does/not/exist"]);
     assert!(text(&output.stderr).starts_with("rlm-worker-bash: "), "bash is the default");

@@ -266,7 +266,7 @@ fn what_is_wrong_at_the_start_is_said_in_a_sentence() {
     let (code, message) = run(&["--control-dir", "/does/not/exist"], &[]);
     assert_eq!(code, Some(3));
     assert!(
-        message.contains("cannot open the log /does/not/exist/rlm_worker.log: No such file"),
+        message.contains("cannot read the context file /does/not/exist/rlm_context.json: No such file"),
         "{message}"
     );
     let (code, message) = run(&["--control-dir", path], &[]);
@@ -275,10 +275,12 @@ fn what_is_wrong_at_the_start_is_said_in_a_sentence() {
         message.contains(&format!("cannot read the context file {path}/rlm_context.json: No such file")),
         "{message}"
     );
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it is not the directory of a session");
     std::fs::write(dir.path().join("rlm_context.json"), "{}").unwrap();
     let (code, message) = run(&["--control-dir", path], &[]);
     assert_eq!(code, Some(3));
     assert!(message.contains("`fs_root` is missing, expected the path"), "{message}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a file is added");
     std::fs::write(dir.path().join("rlm_context.json"), r#"{"fs_root": "/does/not/exist"}"#).unwrap();
     let (code, message) = run(&["--control-dir", path], &[]);
     assert_eq!(code, Some(3));

@@ -3,6 +3,7 @@
 mod answer;
 mod callbacks;
 mod cli;
+mod completions;
 mod conformance;
 mod embedding;
 mod endings;

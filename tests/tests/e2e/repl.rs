@@ -229,6 +229,85 @@ fn ctrl_c_clears_a_line_and_stops_a_call() {
 }
 
 #[test]
+fn ctrl_c_leaves_the_beginning_and_the_end_of_a_long_output() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    repl.send("echo first$((1 + 1)); seq 300000; : >started; sleep 1000\r");
+    wait_until("the call runs", || place.file("started").exists());
+    repl.send("\x03");
+    let shown = repl.expect("was interrupted");
+    assert!(shown.contains("first2\r\n1\r\n2\r\n"), "{shown}");
+    assert!(shown.contains(" left out …\r\n") && shown.contains("\r\n300000\r\n"), "{shown}");
+    assert!(shown.len() < 10_000, "{} bytes", shown.len());
+    repl.send("echo $((6 * 7))\r");
+    repl.expect("\n42\r\n");
+    repl.leave();
+}
+
+#[test]
+fn ctrl_c_clears_all_lines_of_code_that_continues() {
+    for (arguments, block, check) in [
+        (BASH, "if true; then\recho no$((1 + 1))\r", "echo $((6 * 7))\r"),
+        (PYTHON, "if True:\r    print('no' + str(1 + 1))\r", "6 * 7\r"),
+    ] {
+        let place = Place::new();
+        let mut repl = Repl::start(&place, arguments);
+        repl.send(block);
+        for _line in block.matches('\r') {
+            // The editor turns bracketed paste on when it begins to edit a line.
+            repl.expect("\x1b[?2004h");
+        }
+        repl.send("half a line");
+        repl.expect("half a line");
+        repl.send(&format!("\x03{check}"));
+        assert!(!repl.expect("\n42\r\n").contains("no2"));
+        repl.leave();
+    }
+}
+
+#[test]
+fn ctrl_c_before_the_first_call_ends_nothing() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(i32::try_from(repl.child.process_id().unwrap()).unwrap()),
+        nix::sys::signal::Signal::SIGINT,
+    )
+    .unwrap();
+    repl.send("echo $((6 * 7))\r");
+    repl.expect("\n42\r\n");
+    repl.leave();
+}
+
+#[test]
+fn a_call_outlives_a_change_of_the_windows_size() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    repl.send("x=6; : >started; until [ -e go ]; do read -t 0.01 < <(sleep 9); done; echo $((x * 7))\r");
+    wait_until("the call runs", || place.file("started").exists());
+    repl.terminal.resize(size(20)).unwrap();
+    place.write("go", "");
+    repl.expect("\n42\r\n");
+    repl.send("echo a line that is wider than the window $((6 * 7))\r");
+    repl.expect("window 42\r\n");
+    repl.leave();
+}
+
+#[test]
+fn characters_of_several_code_points_are_typed_and_pasted_whole() {
+    let place = Place::new();
+    let mut repl = Repl::start(&place, BASH);
+    let text = "e\u{301} 日本 👩\u{200d}👧 ❤\u{fe0f}";
+    repl.send(&format!("echo '{text}' >typed; echo $((6 * 7))\r"));
+    repl.expect("\n42\r\n");
+    repl.send(&format!("\x1b[200~echo '{text}' >pasted; echo $((6 * 8))\x1b[201~\r"));
+    repl.expect("\n48\r\n");
+    assert_eq!(place.read("typed"), format!("{text}\n"));
+    assert_eq!(place.read("pasted"), format!("{text}\n"));
+    repl.leave();
+}
+
+#[test]
 fn ctrl_c_drops_what_was_typed_ahead_of_it_and_nothing_behind() {
     let place = Place::new();
     let mut repl = Repl::start(&place, BASH);

@@ -165,3 +165,51 @@ fn where_the_pager_cannot_be_found_the_tree_is_printed() {
     assert_eq!(paged, None);
     assert!(printed.contains("\u{1b}[36mls -l;"), "{printed}");
 }
+
+/// A page as Chromium has it in a narrow window, after a link to `fragment`. None without Chromium.
+#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
+fn in_browser(html: &str, fragment: &str) -> Option<String> {
+    let (dir, page) = file(html);
+    let page_html = page.with_extension("html");
+    fs::rename(&page, &page_html).unwrap();
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
+        // The narrowest one.
+        .arg("--window-size=500,900")
+        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+        .arg(format!("file://{}#{fragment}", page_html.display()))
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Err(error) => {
+            println!("skipped: no chromium: {error}");
+            None
+        }
+        Ok(output) => Some(text(&output.stdout).to_owned()),
+    }
+}
+
+#[test]
+fn a_link_of_the_overview_opens_its_rollout() {
+    let (_dir, path) = file(&format!("{EXAMPLE}{}", EXAMPLE.replace("letters-1", "letters-2")));
+    let page = view(&path, &["--html", "-"]);
+    let html = text(&page.stdout);
+    assert!(html.contains("<a href=\"#r1\">letters-2</a>"));
+    let Some(shown) = in_browser(html, "r1") else { return };
+    let rollouts: Vec<_> = shown.lines().filter(|line| line.contains("class=\"rollout\"")).collect();
+    assert_eq!(rollouts, ["<details class=\"rollout\">", "<details class=\"rollout\" open=\"\">"]);
+}
+
+#[test]
+fn the_time_line_has_room_on_a_phone() {
+    let (_dir, path) = file(EXAMPLE);
+    let page = view(&path, &["--html", "-"]);
+    let html = text(&page.stdout);
+    let (before, policy) = html.split_once("<meta http-equiv=\"Content-Security-Policy\"").unwrap();
+    let measured = "<script>document.title = document.querySelector('.track').offsetWidth</script></body>";
+    let html = format!("{before}<meta{policy}").replace("</body>", measured);
+    let Some(shown) = in_browser(&html, "") else { return };
+    let (_, title) = shown.split_once("<title>").unwrap();
+    let width: u32 = title.split_once('<').unwrap().0.parse().unwrap();
+    assert!(width > 400, "{width} pixels");
+}

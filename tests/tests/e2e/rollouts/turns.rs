@@ -219,6 +219,18 @@ async fn code_in_text_runs_for_models_without_tool_calls() {
 }
 
 #[tokio::test]
+async fn code_in_text_also_runs_where_tool_calls_are_on() {
+    let in_text = Rule::any().reply("```bash\nRLM_CONTENT=done RLM_READY=1\n```").once();
+    let stage = Stage::new([in_text]).await;
+    let (config, _) = stage.rollout("one");
+    assert!(config.tool_calls);
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("done"));
+    assert!(stage.root_requests()[0].get("tools").is_some());
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn standard_tools_are_called_beside_the_repl() {
     let letters = json!({"role": "assistant", "tool_calls": [
         {"id": "a", "type": "function", "function": {"name": "letters", "arguments": "{\"text\": \"abc\"}"}},

@@ -16,7 +16,7 @@ mod signals;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::Read;
 use std::process::{Child, Command, Output};
 
 use rlm_env::{RolloutResult, StopReason};
@@ -65,7 +65,7 @@ fn at_terminal(mut command: Command) -> (Child, File) {
 }
 
 /// Reads a terminal until it shows a text (true) or ends (false).
-fn read_until(terminal: &mut File, what: &str) -> (String, bool) {
+fn read_until(terminal: &mut dyn Read, what: &str) -> (String, bool) {
     let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         match terminal.read(&mut buffer) {

@@ -1,11 +1,14 @@
 //! The progress display.
 
 use std::fs::File;
+use std::io::Write as _;
 
 use rlm_tests::Place;
 use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 
 use nix::sys::signal::Signal;
+use nix::sys::termios::LocalFlags;
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 
 use super::signals::signal;
 use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
@@ -83,9 +86,46 @@ fn output_is_shown_as_it_comes_and_once() {
     place.assert_nothing_left();
 }
 
+#[test]
+fn ctrl_c_leaves_no_line_of_the_bar() {
+    let place = Place::new();
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n");
+    let batch = ["run", "--questions", "q.jsonl", "--results", "r.jsonl"];
+    for args in [&["run", "Why?"][..], &["run", "--progress", "line", "Why?"], &batch] {
+        let gate = Gate::shut();
+        let model = ScriptedModel::start([answering("yes").after(&gate)]);
+        let terminal = native_pty_system().openpty(PtySize::default()).unwrap();
+        let plain = asking(&place, &model, args);
+        let mut command = CommandBuilder::new(plain.get_program());
+        command.args(plain.get_args());
+        command.env_clear();
+        for (name, value) in plain.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        command.env("TERM", "xterm");
+        command.cwd(place.path("work"));
+        let mut child = terminal.slave.spawn_command(command).unwrap();
+        let shows_control_keys =
+            || terminal.master.get_termios().unwrap().local_flags.bits() & LocalFlags::ECHOCTL.bits() != 0;
+        let mut output = terminal.master.try_clone_reader().unwrap();
+        let (seen, found) = read_until(&mut output, "0 tokens");
+        assert!(found && !shows_control_keys(), "{seen}");
+        terminal.master.take_writer().unwrap().write_all(b"\x03").unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.exit_code(), 1);
+        assert!(shows_control_keys(), "the terminal's settings are not restored");
+        drop(terminal.slave);
+        let (rest, _) = read_until(&mut output, "");
+        assert!(rest.contains("Ctrl-C again ends at once") && !rest.contains("^C"), "{rest:?}");
+        gate.open();
+        drop(model.finish());
+    }
+    place.assert_nothing_left();
+}
+
 /// A rollout with a failed call, two sub-calls, a long output, and text beside the code.
 fn eventful() -> ScriptedModel {
-    let says = "First I look at \u{1b}]0;title\u{7}the files.";
+    let says = "First I look at \u{1b}]0;title\u{7}the files\u{202e}.\u{200b}";
     let mut message = calling("call_bash_repl", "cat missing; llm_batch 'judge a' 'judge b'");
     message["content"] = says.into();
     ScriptedModel::start([
@@ -101,7 +141,7 @@ const SHOWN: [&str; 14] = [
     "question  How many?",
     "turn 1",
     "First I look at ",
-    "the files.",
+    "the files<U+202E>.<U+200B>",
     "  $ cat missing; llm_batch 'judge a' 'judge b'",
     "  │ cat: missing: No such file or directory",
     "  │ yes",
@@ -143,6 +183,23 @@ fn a_rollout_can_be_watched() {
         assert!(!seen.contains("\u{1b}]0;") && !seen.contains('\u{7}') && !seen.contains('\u{9b}'), "{seen}");
         drop(model.finish());
     }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn sub_calls_that_fail_are_shown_with_the_reason() {
+    let place = Place::new();
+    let model = ScriptedModel::start([
+        Rule::on("judge").status(404, "no model \u{202e}small"),
+        bash("llm_batch 'judge a' 'judge b' >/dev/null; RLM_CONTENT=42 RLM_READY=1"),
+    ]);
+    let output = asking(&place, &model, &["run", "--progress", "full", "How many?"]).output().unwrap();
+    let (answer, seen, status) = shown(&output);
+    assert_eq!((answer, status), ("42\n", Some(0)));
+    let failed = "  2 failed: the model's server answered 404: no model <U+202E>small\n";
+    check_order(seen, &["  llm_batch sent the sub-LLM 2 requests, 0 tokens\n", failed]);
+    assert!(!seen.contains("its first answer begins"), "{seen}");
+    drop(model.finish());
     place.assert_nothing_left();
 }
 

@@ -54,6 +54,18 @@ fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
             1,
         ),
         (
+            Rule::any().status(429, "slow down").header("retry-after", "0"),
+            "the model's server answered 429: slow down",
+            "more retries (`max_retries`) or fewer requests at once (`server_parallelism`) may help",
+            2,
+        ),
+        (
+            Rule::any().status(502, "").body(page),
+            "the model's server answered 502: an HTML page, \"502 Bad Gateway\"",
+            "does the server behind it run?",
+            2,
+        ),
+        (
             Rule::any().body(page),
             "the model's reply is malformed: an HTML page, \"502 Bad Gateway\"",
             "is this an interface like OpenAI's?",
@@ -75,7 +87,7 @@ fn a_model_that_fails_is_an_environment_error_that_says_what_to_do() {
         let address = format!("{}/chat/completions", model.base_url());
         let first = format!("rlm: no final answer: {expected} (asked {address} {times}: {advice}");
         assert!(words.starts_with(&first), "{words}");
-        let settings = "rlm: settings of the server: model (RLM_MODEL), base_url (RLM_BASE_URL), no key; `rlm config` shows all\n";
+        let settings = "rlm: settings of the server: model (RLM_MODEL), base_url (RLM_BASE_URL), no key; `rlm config` shows all, `rlm doctor` checks them\n";
         assert!(words.ends_with(settings), "{words}");
         drop(model.finish());
         place.assert_nothing_left();
@@ -116,6 +128,18 @@ fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
     );
     assert!(words.contains("model (--model), base_url (--base-url), no key"), "{words}");
 
+    let plain = ScriptedModel::start([]);
+    let address = plain.base_url().replace("http:", "https:");
+    let server = ["run", "--model", "m", "--base-url", &address, "--api-key-env", "", "Why?"];
+    let output = place.rlm(&server).output().unwrap();
+    let words = text(&output.stderr);
+    let first = format!(
+        "rlm: no final answer: the model's server cannot be reached: the server speaks http, not https (asked \
+         {address}/chat/completions 1 time: does the base URL begin with http://?)\n"
+    );
+    assert!(words.starts_with(&first), "{words}");
+    drop(plain.finish());
+
     let gate = rlm_tests::scripted_model::Gate::shut();
     let slow = ScriptedModel::start([Rule::any().after(&gate)]);
     let output = asking(&place, &slow, &["run", "--request-timeout", "200ms", "Why?"]).output().unwrap();
@@ -139,7 +163,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
     let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
     let cases: [(Vec<&str>, &str); 19] = [
-        (vec!["run"], "required arguments were not provided"),
+        (vec!["run"], "no question: give one, or a file of them with --questions FILE"),
         (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
         (
             vec!["run", "--model", "m", "Why?"],
@@ -179,7 +203,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         ),
         (
             with_server(&["--budget-usd", "1", "--prices", "prices.toml", "Why?"]),
-            "the budget is in USD, and neither prices.toml nor the built-in prices have one of the model m",
+            "neither prices.toml nor the built-in prices have one of the model m",
         ),
         (
             with_server(&["--tools", "none.toml", "Why?"]),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rlm_core::protocol::Response;
@@ -12,10 +13,14 @@ use rlm_env::session::{OutputObserver, OutputStream};
 pub(crate) struct LivePrinter {
     /// Bytes of the running call that are printed: standard output, standard error.
     printed: Mutex<[usize; 2]>,
+    is_stopped: AtomicBool,
 }
 
 impl OutputObserver for LivePrinter {
     fn output(&self, stream: OutputStream, text: &str) {
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return;
+        }
         let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
         let (print, at): (fn(&str) -> io::Result<()>, _) = match stream {
             OutputStream::Stdout => (print_output, 0),
@@ -29,8 +34,14 @@ impl OutputObserver for LivePrinter {
 }
 
 impl LivePrinter {
+    /// Prints no more of the running call as it comes.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
     /// What is left of the output of a call that has ended: standard output, standard error.
     pub(crate) fn rest<'a>(&self, response: &'a Response) -> [Cow<'a, str>; 2] {
+        self.is_stopped.store(false, Ordering::Relaxed);
         let printed = std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
         let dropped = response.truncated.unwrap_or_default();
         [

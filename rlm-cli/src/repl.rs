@@ -86,7 +86,12 @@ async fn serve_lines(config: SessionConfig, lines: &mut Lines, printer: &LivePri
             tell(error);
             continue;
         }
-        match session.execute_until(code.as_str(), interrupted()).await {
+        // The rest of an interrupted call's output is shortened.
+        let stop = async {
+            interrupted().await;
+            printer.stop();
+        };
+        match session.execute_until(code.as_str(), stop).await {
             Ok(response) => {
                 show(&response, printer, is_terminal)?;
                 if response.outcome == Outcome::Interrupted {

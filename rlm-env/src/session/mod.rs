@@ -369,7 +369,8 @@ impl Session {
         // The old FIFOs are removed first.
         self.live = None;
         self.live = live(&self.config, &self.control)?;
-        self.last_answer = Answer::default();
+        // What was final in the old session is not final in this one.
+        self.last_answer.ready = false;
         (self.process, self.wire) = start_worker(&self.config, &self.control).await?;
         Ok(())
     }

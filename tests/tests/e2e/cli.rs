@@ -200,7 +200,7 @@ fn a_python_that_does_not_exist_is_called_by_the_option_that_names_it() {
     place.write("rlm_context.json", "{\"fs_root\": \"/\"}");
     let worker = ["worker", "--language", "python", "--control-dir", ".", "--", "--python", "/no/python3"];
     for args in [
-        &[&["run"], &server[..], &[python, "Why?"]].concat()[..],
+        &[&["run"], &server[..], &["--context", "", python, "Why?"]].concat()[..],
         &["exec", python, "1"],
         &["repl", python],
         &["demo", python],

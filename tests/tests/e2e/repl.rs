@@ -238,7 +238,8 @@ fn ctrl_c_leaves_the_beginning_and_the_end_of_a_long_output() {
     let shown = repl.expect("was interrupted");
     assert!(shown.contains("first2\r\n1\r\n2\r\n"), "{shown}");
     assert!(shown.contains(" left out …\r\n") && shown.contains("\r\n300000\r\n"), "{shown}");
-    assert!(shown.len() < 10_000, "{} bytes", shown.len());
+    // What was on the way to the terminal, and the shortened rest.
+    assert!(shown.len() < 150_000, "{} bytes", shown.len());
     repl.send("echo $((6 * 7))\r");
     repl.expect("\n42\r\n");
     repl.leave();

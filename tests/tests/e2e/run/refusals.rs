@@ -130,7 +130,8 @@ fn a_server_that_is_not_there_or_too_slow_is_named_with_what_to_do() {
 
     let plain = ScriptedModel::start([]);
     let address = plain.base_url().replace("http:", "https:");
-    let server = ["run", "--model", "m", "--base-url", &address, "--api-key-env", "", "Why?"];
+    let server =
+        ["run", "--model", "m", "--base-url", &address, "--api-key-env", "", "--context", "", "Why?"];
     let output = place.rlm(&server).output().unwrap();
     let words = text(&output.stderr);
     let first = format!(

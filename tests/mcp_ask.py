@@ -43,7 +43,9 @@ async def check_answer(client, work):
     assert facts.pop("context_left_out") == [{"reason": "symbolic_link", "count": 1, "names": ["way"]}], facts
     assert facts == {"answer_ready": True, "stop_reason": "answered", **expected}, facts
     assert all(one < other for one, other in zip(heard, heard[1:])), heard
-    assert [file.name for file in (work / "logs").iterdir() if not file.is_symlink()] == ["a.log"], "the rollout has a copy"
+    assert [file.name for file in (work / "logs").iterdir() if not file.is_symlink()] == ["a.log"], (
+        "the rollout has a copy"
+    )
 
 
 async def check_cancellation(client, work, tmp):

@@ -188,7 +188,9 @@ def test_a_batch_gives_results_as_they_come_and_goes_on_where_it_ended(tmp_path:
 def test_results_say_what_made_them_and_others_are_refused(tmp_path: Path) -> None:
     async def results(**more: Any) -> list[rlm_env.RolloutResult]:
         question = Question("Why?", id="a", metadata={"gold": 7})
-        batch = rlm_env.batch([question], resume=tmp_path / "r.jsonl", model=running(answering("1")), tools=[lookup], **more)
+        batch = rlm_env.batch(
+            [question], resume=tmp_path / "r.jsonl", model=running(answering("1")), tools=[lookup], **more
+        )
         return [result async for result in batch]
 
     (first,) = asyncio.run(results())

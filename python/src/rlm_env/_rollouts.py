@@ -159,10 +159,10 @@ async def batch(
         async for result in rlm_env.batch(questions, attempts=4, parallel=8, resume="results.jsonl"):
 
     With `resume`, each result is also saved in that file, and those that it has already come first and are not run
-    again. They must be of the same models and settings (StartError), except with `resume_any`. `score` is "exact", "contains",
-    "number" or "command:PROGRAM". `max_cost` is the most in USD that all of them together may spend; EndedError says so when that
-    ends the batch before all are run. The rest is as in `run`. Ending the loop early ends the rollouts: use
-    `contextlib.aclosing` where you do.
+    again. They must be of the same models and settings (StartError), except with `resume_any`. `score` is "exact",
+    "contains", "number" or "command:PROGRAM". `max_cost` is the most in USD that all of them together may spend;
+    EndedError says so when that ends the batch before all are run. The rest is as in `run`. Ending the loop early ends
+    the rollouts: use `contextlib.aclosing` where you do.
     """
     events = stream(
         questions,

@@ -20,6 +20,7 @@ mod ordinary_host;
 mod output;
 mod persistence;
 mod python;
+mod readme;
 mod repl;
 mod replay;
 mod resources;

@@ -291,6 +291,10 @@ pub(crate) struct RunOptions {
     /// The rollout's id, and of what is recorded and kept of it [default: run-TIME-RANDOM].
     #[arg(long, value_name = "ID", conflicts_with_all = ["questions", "attempts"])]
     pub(crate) id: Option<String>,
+    /// Check everything that can be checked without a request, and print what would run and what it may cost, from recorded runs
+    /// of the same model.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Do not record the run for `rlm runs` and `rlm view`.
     #[arg(long)]
     pub(crate) no_record: bool,

@@ -5,10 +5,10 @@
 //! | `ID.jsonl` | the trajectory |
 //! | `ID.json` | a [`Run`], once it has ended |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use chrono::{DateTime, Local};
 use rlm_core::ids::is_rollout_id;
 use rlm_core::text::{counted, cut, one_line};
 use rlm_env::rollout::Metrics;
-use rlm_env::trajectory::Writer;
+use rlm_env::trajectory::{Event, Line, Writer, read};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
@@ -109,6 +109,31 @@ impl Runs {
         newest.map(|run| self.trajectory(&run.id)).ok_or_else(|| {
             Usage::new(format!("no run is recorded in {}: give the file of a trajectory", self.0.display()))
         })
+    }
+
+    /// What the latest recorded rollouts of this root model came to, at most so many. Records that cannot be read are left out.
+    pub(crate) fn rollouts_of(&self, model: &str, most: usize) -> Vec<Metrics> {
+        let mut found = Vec::new();
+        for held in self.newest_first().unwrap_or_default() {
+            if found.len() >= most {
+                break;
+            }
+            let Ok(file) = fs::File::open(self.trajectory(&held.id)) else { continue };
+            let mut of_model = HashSet::new();
+            for line in read(BufReader::new(file)).map_while(Result::ok) {
+                let Line::Entry(entry) = line else { continue };
+                match entry.event {
+                    Event::RolloutStarted(started) if started.model == model => {
+                        of_model.insert(entry.rollout);
+                    }
+                    Event::RolloutEnded(ended) if of_model.contains(&entry.rollout) => {
+                        found.push(ended.metrics)
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
     }
 
     /// All records. Files that are none of ours are left out.

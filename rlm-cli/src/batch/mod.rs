@@ -5,6 +5,7 @@ mod questions;
 mod results;
 mod summary;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rlm_core::error::with_causes;
-use rlm_core::text::{cut, one_line};
+use rlm_core::text::{counted, cut, one_line};
 use rlm_env::{Control, Host, HostConfig, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::{Budget, Ledger};
 use tokio::task::JoinSet;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use self::questions::Question;
 use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
+pub(crate) use self::summary::percentiles;
 use crate::arguments::{BatchOptions, Resume};
 use crate::environment::Environment;
 use crate::evaluation::{Evaluation, Provenance, RunResult, Scorer};
@@ -104,7 +106,44 @@ pub(crate) struct Batch {
     scorer: Scorer,
 }
 
+/// The extent of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    questions: usize,
+    attempts: usize,
+    jobs: usize,
+}
+
+impl Plan {
+    /// One rollout.
+    pub(crate) const ONE: Self = Self { questions: 1, attempts: 1, jobs: 1 };
+
+    pub(crate) fn rollouts(&self) -> usize {
+        self.questions.saturating_mul(self.attempts)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (questions, attempts) = (self.questions as u64, self.attempts as u64);
+        let each = if self.questions > 1 { " at each" } else { "" };
+        write!(
+            f,
+            "{}: {}, {}{each}",
+            self.rollouts(),
+            counted(questions, "question"),
+            counted(attempts, "attempt")
+        )?;
+        if self.rollouts() > 1 { write!(f, "; {} at once", self.jobs) } else { Ok(()) }
+    }
+}
+
 impl Batch {
+    /// Its extent, whatever results it has already.
+    pub(crate) fn plan(&self) -> Plan {
+        Plan { questions: self.questions.len(), attempts: self.attempts, jobs: self.jobs }
+    }
+
     /// Reads the questions, all of them, before anything starts.
     pub(crate) fn new(
         question: Option<&str>,

@@ -123,7 +123,7 @@ impl Summary {
 }
 
 /// The median, the value that nine in ten do not exceed, and the largest.
-fn percentiles(mut values: Vec<f64>) -> [f64; 3] {
+pub(crate) fn percentiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at = |percent: usize| values[(values.len() * percent).div_ceil(100).max(1) - 1];
     [at(50), at(90), at(100)]

@@ -1,6 +1,7 @@
 //! `rlm run`: a question, or many, to a model that works in a REPL.
 
 mod context;
+mod dry_run;
 mod ending;
 mod events;
 mod left_out;
@@ -34,6 +35,7 @@ pub(crate) use self::setup::{
 };
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
+use crate::batch::Plan;
 use crate::config::Settings;
 use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
@@ -69,6 +71,10 @@ pub(crate) fn run(
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let given = GivenContext::new(&options.context)?;
     work.check_contexts(&given)?;
+    if options.dry_run {
+        let runs = Runs::of(environment);
+        return dry_run::show(&work.plan(), &setup, runs.as_ref(), options.batch.max_cost);
+    }
     setup.rollout.context = given.read(settings.value(&MAX_CONTEXT_BYTES))?;
     setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
     hide_from_others()?;
@@ -189,6 +195,13 @@ impl Work {
                 settings.value(&SYNC_RESULTS),
                 environment,
             )?)),
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        match self {
+            Self::One(_) => Plan::ONE,
+            Self::Batch(batch) => batch.plan(),
         }
     }
 

@@ -113,6 +113,44 @@ fn results_of_other_questions_are_refused() {
 }
 
 #[test]
+fn a_dry_run_asks_nothing_and_estimates_from_what_is_recorded() {
+    let place = Place::new();
+    place.write("prices.toml", "[models.root]\nprompt = 10\ncompletion = 30\n");
+    place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\", \"context\": \"none\"}\n");
+    let model = ScriptedModel::start([answering("yes").usage(2000, 100)]);
+    let run = |args: &[&str]| {
+        let all = [&["run", "--prices", "prices.toml"][..], args].concat();
+        let output = asking(&place, &model, &all).output().unwrap();
+        (text(&output.stdout).to_owned(), text(&output.stderr).to_owned(), output.status.code())
+    };
+    let (_, words, status) = run(&["--questions", "q.jsonl", "--dry-run"]);
+    assert!(words.contains("q.jsonl:2: cannot "), "{words}");
+    assert_eq!(status, Some(2));
+    place.write("none", "");
+    let dry =
+        ["--questions", "q.jsonl", "--attempts", "3", "--budget-usd", "0.5", "--max-cost", "2", "--dry-run"];
+    let expected = |estimate: &str| {
+        let text = format!(
+            "rollouts  6: 2 questions, 3 attempts at each; 4 at once\n\
+             models    root at $10 and $30 per million prompt and completion tokens\n\
+             limits    at most 50 turns, $0.5000 each, $2.00 in all\n\
+             estimate  {estimate}\n"
+        );
+        (text, String::new(), Some(0))
+    };
+    let none = "none: no rollout of root with a known cost is recorded; run one first";
+    assert_eq!(run(&dry), expected(none));
+    assert_eq!(model.requests().len(), 0);
+    run(&["Why?"]);
+    assert_eq!(
+        run(&dry),
+        expected("$0.1380, at most $0.1380, if they are like 1 recorded rollout of this model")
+    );
+    assert_eq!(model.finish().len(), 1);
+    place.assert_nothing_left();
+}
+
+#[test]
 fn a_batch_spends_no_more_than_its_most() {
     let place = Place::new();
     place.write("prices.toml", "[models.root]\nprompt = 10\ncompletion = 30\n");

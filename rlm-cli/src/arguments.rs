@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Show the settings in force, and where each came from.
     #[command(after_help = CONFIG_HELP)]
     Config(ConfigOptions),
+    /// List the prompts, which `--prompts DIR` can replace, or show that of a rollout.
+    #[command(after_help = PROMPTS_HELP)]
+    Prompts(Box<PromptsOptions>),
     /// Run calls in one session and print their output.
     #[command(after_help = EXEC_HELP)]
     Exec(Box<ExecOptions>),
@@ -131,6 +134,14 @@ Examples:
   rlm config --example >rlm.toml               a file to start from
 
 Settings come from flags, then RLM_* variables, then the file, then defaults (docs/rlm-run.md). Keys are not shown.";
+
+const PROMPTS_HELP: &str = "\
+Examples:
+  rlm prompts --show                                  what a model in a bash session is told
+  rlm prompts --show --python --verbosity heavy --context data
+  rlm prompts --show --prompts mine                   with prompts of one's own (prompts/README.md)
+
+The session is started, as for a rollout; no model is asked.";
 
 const EXEC_HELP: &str = "\
 A file of calls holds one call per block; a line `# %%` separates blocks. The output of the calls goes to standard output,
@@ -228,6 +239,18 @@ impl SessionOptions {
     pub(crate) fn python(&self) -> Option<&Path> {
         self.python.as_ref()?.as_deref()
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PromptsOptions {
+    /// Print the system prompt and the tools of the root model, as `rlm run` with these settings would send them.
+    #[arg(long)]
+    pub(crate) show: bool,
+    /// A file or directory of the rollout's context, which the prompt describes; may be given several times.
+    #[arg(long, value_name = "PATH", requires = "show")]
+    pub(crate) context: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: Flags,
 }
 
 #[derive(Args, Debug)]

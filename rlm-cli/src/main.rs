@@ -13,6 +13,7 @@ mod evaluation;
 mod exec;
 mod live;
 mod mcp;
+mod prompts;
 mod repl;
 mod replay;
 mod run;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options, &environment, &warnings),
         Command::Demo(options) => demo::run(&options, &environment),
         Command::Config(options) => config::run(&options, &environment),
+        Command::Prompts(options) => prompts::run(&options, &environment),
         Command::Exec(options) => exec::run(&options, &environment),
         Command::Repl(options) => repl::run(&options, &environment),
         Command::Doctor(options) => doctor::run(&options, &environment),

@@ -77,7 +77,11 @@ mod tests {
 
     #[test]
     fn an_estimate_is_made_from_what_is_known() {
-        let cost = |cost_usd| Metrics { cost_usd, ..Metrics::default() };
+        let cost = |cost_usd| {
+            let mut metrics = Metrics::default();
+            metrics.cost_usd = cost_usd;
+            metrics
+        };
         assert_eq!(estimate(10, &[]), None);
         assert_eq!(estimate(10, &[cost(None), cost(Some(0.0))]), None);
         let recorded: Vec<_> = (1..=10).map(|number| cost(Some(0.01 * f64::from(number)))).collect();

@@ -140,8 +140,8 @@ impl Prompts {
         self.put(name, source)
     }
 
-    /// The names of all templates.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    /// The names of all templates, as a directory of other ones has them.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.variables.keys().map(String::as_str)
     }
 

@@ -71,6 +71,34 @@ fn limits_that_are_not_set_come_from_the_servers_list_of_models() {
 }
 
 #[test]
+fn the_prompt_that_is_shown_is_the_one_that_is_sent() {
+    for more in [
+        &[][..],
+        &["--python", "--verbosity", "heavy"],
+        &["--tool-calls", "false", "--context-tokens", "9000"],
+    ] {
+        let place = Place::new();
+        std::fs::create_dir(place.file("data")).unwrap();
+        place.write("data/a.txt", "1");
+        let shared = [&["--context", "data"][..], more].concat();
+        let shown = place.rlm(&[&["prompts", "--show"], &shared[..]].concat()).output().unwrap();
+        assert_eq!((text(&shown.stderr), shown.status.code()), ("", Some(0)));
+        let model = ScriptedModel::start([Rule::any().status(400, "no")]);
+        drop(asking(&place, &model, &[&["run"], &shared[..], &["Why?"]].concat()).output().unwrap());
+        let request = model.finish().remove(0).body;
+        let system = request["messages"][0]["content"].as_str().unwrap();
+        let tools: String =
+            request["tools"].as_array().into_iter().flatten().map(|tool| format!("{tool:#}\n")).collect();
+        let between = if tools.is_empty() { "\n" } else { "\n\n" };
+        assert_eq!(text(&shown.stdout), format!("{system}{between}{tools}"));
+        assert!(system.contains("a.txt"), "{system}");
+        place.assert_nothing_left();
+    }
+    let listed = Place::new().rlm(&["prompts"]).output().unwrap();
+    assert!(text(&listed.stdout).lines().any(|name| name == "bash/system.md"), "{}", text(&listed.stdout));
+}
+
+#[test]
 fn proxy_variables_do_not_apply_to_servers_on_this_machine() {
     let place = Place::new();
     let model = ScriptedModel::start([

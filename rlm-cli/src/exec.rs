@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rlm_core::protocol::{Answer, Outcome, Response};
+use rlm_env::rollout::Callbacks;
 use rlm_env::session::OutputObserver;
 use rlm_env::unstable::RootTools;
 use rlm_env::{Call, Session, SessionConfig};
@@ -37,7 +38,10 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     }
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = (!options.json).then(|| Arc::new(LivePrinter::default()));
-    config.output = printer.clone().map(|printer| printer as Arc<dyn OutputObserver>);
+    // The lines that intercepted calls print come before the code's.
+    let is_intercepted = options.callbacks == Some(Callbacks::Intercept);
+    let watching = printer.clone().filter(|_| !is_intercepted);
+    config.output = watching.map(|printer| printer as Arc<dyn OutputObserver>);
     let tools = SessionTools::choose(&options.settings, options.callbacks, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {

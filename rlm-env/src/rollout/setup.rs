@@ -154,7 +154,7 @@ impl<'a> Setup<'a> {
             env: self.worker_env(&registered, transcript.path()),
             allowed_paths: vec![transcript.path().to_owned()],
             exec_timeout: Some(config.limits.call_timeout),
-            output: self.log.wants_output().then(|| self.log.clone() as Arc<dyn OutputObserver>),
+            output: self.observer(),
             ..SessionConfig::new(host.worker(config.language), workspace.fs_path())
         };
         let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
@@ -184,6 +184,13 @@ impl<'a> Setup<'a> {
             fenced_prompt,
             progress: Progress::default(),
         })
+    }
+
+    /// Watches the output of calls, if a sink wants it as it comes. The lines that intercepted calls print come before the code's,
+    /// and are known when the call has ended.
+    fn observer(&self) -> Option<Arc<dyn OutputObserver>> {
+        let is_watched = self.log.wants_output() && self.config.callbacks == Callbacks::Network;
+        is_watched.then(|| self.log.clone() as Arc<dyn OutputObserver>)
     }
 
     /// The root tools of the session besides `llm_batch` and `budget`.

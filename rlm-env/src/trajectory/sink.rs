@@ -10,7 +10,7 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// Receives one entry. Called in the order of the entries, from the rollout's tasks; must not block for long.
     fn entry(&self, entry: &Entry);
 
-    /// True to receive the output of calls as it comes, too.
+    /// True to receive the output of calls as it comes, too; not where calls of root tools are intercepted.
     fn wants_output(&self) -> bool {
         false
     }

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from ._errors import EndedError, ProtocolError, StartError
+from ._programs import check_descriptors
 
 MAX_RESPONSE_BYTES = 1 << 30
 """Room for twice 16 MiB of output with every byte escaped."""
@@ -61,6 +62,7 @@ class Link:
         self._unsent = memoryview(b"")
         self._commands = self._results = -1
         try:
+            check_descriptors()
             self._process = subprocess.Popen(
                 [worker, "--control-dir", control, "--ready-fd", "1"],
                 env=environment,

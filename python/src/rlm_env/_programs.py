@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ._errors import StartError
@@ -36,6 +36,19 @@ def find_program(name: str) -> Path:
     return program
 
 
+def check_descriptors() -> None:
+    """Raises OSError if there are too few descriptors to start a program with.
+
+    Before CPython 3.12, `Popen` leaves open what it has opened when the next pipe cannot be made (its issue 87474).
+    """
+    with ExitStack() as stack:
+        for _ in range(_STARTING_DESCRIPTORS):
+            stack.enter_context(open(os.devnull, "rb", buffering=0))
+
+
+_STARTING_DESCRIPTORS = 7
+"""/dev/null, two pipes, and the one by which `Popen` learns of a failed start."""
+
 SECRET_VARIABLE = "RLM_CALLBACK_SECRET"
 """Tells `rlm` the secret of the functions of this program."""
 
@@ -46,6 +59,7 @@ def start_rlm(arguments: list[str], environment: Mapping[str, str], log_path: st
     """Starts the command `rlm`, which ends with this program. Raises StartError."""
     try:
         with open(log_path, "wb") as log:
+            check_descriptors()
             return subprocess.Popen(
                 [find_program("rlm"), *arguments],
                 env={**os.environ, **environment, "RLM_HOST_PID": str(os.getpid())},

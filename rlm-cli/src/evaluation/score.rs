@@ -234,7 +234,8 @@ async fn verdict(program: &Program, case: &Case<'_>) -> Result<f64, String> {
         // Python ends with 1 after an exception, which is no verdict.
         (Some(1), "") if said.is_empty() => return Ok(0.0),
         (Some(0 | 1), printed) if !printed.is_empty() => match printed.parse::<f64>() {
-            Ok(score) if (0.0..=1.0).contains(&score) => return Ok(score),
+            // `-0` is 0.
+            Ok(score) if (0.0..=1.0).contains(&score) => return Ok(score.abs()),
             _ => format!(
                 "the program printed \"{}\", expected a number from 0 to 1",
                 cut(&one_line(printed), QUOTED_CHARS)

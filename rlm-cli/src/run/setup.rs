@@ -323,6 +323,9 @@ fn prompts(settings: &Settings) -> anyhow::Result<Prompts> {
 }
 
 fn answer_schema(file: &Path) -> Result<AnswerSchema, Usage> {
+    if file.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Usage::new(format!("{}: the answer's schema is not in a regular file", file.display())));
+    }
     let text = std::fs::read_to_string(file).map_err(|error| {
         Usage::new(format!("the answer's schema cannot be read from {}: {error}", file.display()))
     })?;

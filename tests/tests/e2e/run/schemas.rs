@@ -42,7 +42,9 @@ fn a_schema_that_cannot_be_used_is_refused_by_its_file() {
     let model = ScriptedModel::start([]);
     place.write("broken.json", "{");
     place.write("wrong.json", "{\"type\": \"objekt\"}");
+    nix::unistd::mkfifo(&place.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     for (file, message) in [
+        ("fifo", "fifo: the answer's schema is not in a regular file"),
         ("none.json", "the answer's schema cannot be read from none.json: No such file"),
         ("broken.json", "broken.json: it is not JSON: EOF"),
         ("wrong.json", "wrong.json: it is not a valid JSON schema: "),

@@ -19,6 +19,7 @@ mod ops;
 mod ordinary_host;
 mod output;
 mod persistence;
+mod pty;
 mod python;
 mod readme;
 mod repl;

@@ -4,8 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use portable_pty::{Child, MasterPty, PtySize, native_pty_system};
 use rlm_tests::{Place, wait_until};
+
+use crate::pty::at_pty;
 
 const BASH: &[&str] = &[];
 const PYTHON: &[&str] = &["--python"];
@@ -29,15 +31,7 @@ impl<'a> Repl<'a> {
     /// Starts it, and waits for its first prompt.
     fn start(place: &'a Place, arguments: &[&str]) -> Self {
         let terminal = native_pty_system().openpty(size(80)).unwrap();
-        let plain = place.rlm(&[&["repl"], arguments].concat());
-        let mut command = CommandBuilder::new(plain.get_program());
-        command.args(plain.get_args());
-        command.env_clear();
-        for (name, value) in plain.get_envs() {
-            command.env(name, value.unwrap());
-        }
-        command.env("TERM", "xterm");
-        command.cwd(place.path("work"));
+        let command = at_pty(place, &place.rlm(&[&["repl"], arguments].concat()));
         let child = terminal.slave.spawn_command(command).unwrap();
         let input = Some(terminal.master.take_writer().unwrap());
         let output = terminal.master.try_clone_reader().unwrap();

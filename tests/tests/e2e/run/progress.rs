@@ -8,10 +8,11 @@ use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
 
 use nix::sys::signal::Signal;
 use nix::sys::termios::LocalFlags;
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use portable_pty::{PtySize, native_pty_system};
 
 use super::signals::signal;
 use super::{answering, asking, at_terminal, bash, calling, read_until, shown, text};
+use crate::pty::at_pty;
 
 #[test]
 fn progress_is_shown_at_a_terminal_and_goes_away() {
@@ -95,15 +96,7 @@ fn ctrl_c_leaves_no_line_of_the_bar() {
         let gate = Gate::shut();
         let model = ScriptedModel::start([answering("yes").after(&gate)]);
         let terminal = native_pty_system().openpty(PtySize::default()).unwrap();
-        let plain = asking(&place, &model, args);
-        let mut command = CommandBuilder::new(plain.get_program());
-        command.args(plain.get_args());
-        command.env_clear();
-        for (name, value) in plain.get_envs() {
-            command.env(name, value.unwrap());
-        }
-        command.env("TERM", "xterm");
-        command.cwd(place.path("work"));
+        let command = at_pty(&place, &asking(&place, &model, args));
         let mut child = terminal.slave.spawn_command(command).unwrap();
         let shows_control_keys =
             || terminal.master.get_termios().unwrap().local_flags.bits() & LocalFlags::ECHOCTL.bits() != 0;

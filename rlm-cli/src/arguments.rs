@@ -315,8 +315,8 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "ID", conflicts_with_all = ["questions", "attempts"])]
     pub(crate) id: Option<String>,
     /// Check everything that can be checked without a request, and print what would run and what it may cost, from recorded runs
-    /// of the same model.
-    #[arg(long)]
+    /// of the same model. Nothing is written.
+    #[arg(long, conflicts_with_all = ["json", "events"])]
     pub(crate) dry_run: bool,
     /// Do not record the run for `rlm runs` and `rlm view`.
     #[arg(long)]
@@ -347,10 +347,10 @@ pub(crate) struct BatchOptions {
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
     /// Attempts at each question [default: 1].
-    #[arg(long, alias = "rollouts", value_name = "N", value_parser = positive)]
+    #[arg(long, alias = "rollouts", value_name = "N", value_parser = up_to::<1_000_000>)]
     pub(crate) attempts: Option<NonZeroUsize>,
     /// Rollouts at once [default: 4].
-    #[arg(long, alias = "parallel", value_name = "N", value_parser = positive)]
+    #[arg(long, alias = "parallel", value_name = "N", value_parser = up_to::<10_000>)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Append each result to this file as a line of JSON [default: standard output].
     #[arg(long, value_name = "FILE")]
@@ -360,7 +360,7 @@ pub(crate) struct BatchOptions {
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same",
           hide_possible_values = true, requires = "results")]
     pub(crate) resume: Option<Resume>,
-    /// With --resume: also run rollouts again that failed with an error.
+    /// With --resume: also run rollouts again that failed with an error, or could not be scored.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
     /// Most that all rollouts together may spend on models, with those whose results --resume keeps. Rollouts that it has no
@@ -528,7 +528,7 @@ pub(crate) struct McpOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
     pub(crate) max_resource_bytes: u64,
     /// Allow at most this many sessions, both languages together.
-    #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = up_to::<10_000>)]
     pub(crate) max_sessions: NonZeroUsize,
     /// The log's filter, as in RUST_LOG.
     #[arg(long, value_name = "FILTER", default_value = "warn,rmcp=error")]
@@ -582,15 +582,16 @@ pub(crate) struct ConformanceOptions {
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Cases at once.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = up_to::<10_000>)]
     pub(crate) jobs: NonZeroUsize,
     /// The worker, after `--`; {dir} in it is replaced by the control directory.
     #[arg(last = true, required_unless_present = "list", value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
-fn positive(text: &str) -> Result<NonZeroUsize, &'static str> {
-    text.parse().map_err(|_| "expected a whole number above 0")
+fn up_to<const MOST: usize>(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST);
+    number.ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ const CALL_STOPPED: u8 = 1;
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    crate::standard_output::require()?;
     let calls = match &options.file {
         Some(file) => blocks(&read(file)?),
         None => options.code.clone(),

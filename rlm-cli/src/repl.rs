@@ -28,6 +28,7 @@ use crate::{tell, worker};
 const INTERRUPTED_BYTES: usize = 2 << 10;
 
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    crate::standard_output::require()?;
     let language = options.session.language();
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = Arc::new(LivePrinter::default());

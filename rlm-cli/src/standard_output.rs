@@ -22,9 +22,6 @@ extern "C" fn look() {
 
 /// Fails if standard output is closed: the result would be lost.
 pub(crate) fn require() -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !IS_CLOSED.load(Relaxed),
-        "standard output is closed: there is nowhere to write the answer to"
-    );
+    anyhow::ensure!(!IS_CLOSED.load(Relaxed), "standard output is closed: there is nowhere to write to");
     Ok(())
 }

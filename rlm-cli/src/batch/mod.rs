@@ -5,6 +5,7 @@ mod questions;
 mod results;
 mod summary;
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -111,15 +112,17 @@ pub(crate) struct Batch {
 pub(crate) struct Plan {
     questions: usize,
     attempts: usize,
+    /// Rollouts whose results stay.
+    done: usize,
     jobs: usize,
 }
 
 impl Plan {
     /// One rollout.
-    pub(crate) const ONE: Self = Self { questions: 1, attempts: 1, jobs: 1 };
+    pub(crate) const ONE: Self = Self { questions: 1, attempts: 1, done: 0, jobs: 1 };
 
     pub(crate) fn rollouts(&self) -> usize {
-        self.questions.saturating_mul(self.attempts)
+        self.questions * self.attempts - self.done
     }
 }
 
@@ -134,14 +137,36 @@ impl fmt::Display for Plan {
             counted(questions, "question"),
             counted(attempts, "attempt")
         )?;
+        if self.done > 0 {
+            write!(f, ", {} done before", self.done)?;
+        }
         if self.rollouts() > 1 { write!(f, "; {} at once", self.jobs) } else { Ok(()) }
     }
 }
 
 impl Batch {
-    /// Its extent, whatever results it has already.
-    pub(crate) fn plan(&self) -> Plan {
-        Plan { questions: self.questions.len(), attempts: self.attempts, jobs: self.jobs }
+    /// What it would run. Changes nothing.
+    pub(crate) fn plan(&self, provenance: &Provenance) -> anyhow::Result<Plan> {
+        let done = match &self.results {
+            Some((path, _)) if path.is_file() => open(self.results.as_ref(), None, false)?.1,
+            _ => Finished::default(),
+        };
+        let done = self.results_before(&done, provenance)?.len();
+        Ok(Plan { questions: self.questions.len(), attempts: self.attempts, done, jobs: self.jobs })
+    }
+
+    /// The results that stay, in the order of their attempts.
+    fn results_before<'a>(
+        &self,
+        done: &'a Finished,
+        provenance: &Provenance,
+    ) -> Result<BTreeMap<Place, &'a RunResult>, Usage> {
+        let before = Places::new(&self.questions, self.attempts).in_order(done);
+        for (&(_, question), result) in &before {
+            self.check_question(&self.questions[question], &result.rollout)?;
+        }
+        self.check_provenance(done, provenance)?;
+        Ok(before)
     }
 
     /// Reads the questions, all of them, before anything starts.
@@ -213,36 +238,35 @@ impl Batch {
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
         let (mut results, done) = open(self.results.as_ref(), self.sync, events.is_some())?;
-        template.shared_ledger =
-            self.ledger(&host, &template, done.results.values().map(|done| &done.rollout))?;
-        let (before, attempts): (Vec<_>, Vec<_>) =
-            self.attempts().partition(|attempt| done.results.contains_key(&attempt.id()));
-        for attempt in &before {
-            self.check_question(attempt, &done.results[&attempt.id()].rollout)?;
-        }
-        self.check_provenance(&done, &provenance)?;
+        template.shared_ledger = self.ledger(&host, done.results.values().map(|done| &done.rollout));
+        let before = self.results_before(&done, &provenance)?;
         let host = Host::start(host).await?;
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
-            notices.extend(kept::rename_old(keep, attempts.iter().map(Attempt::id))?);
+            let places = Places::new(&self.questions, self.attempts);
+            let runs = |id: &str| places.of(id).is_some() && !done.results.contains_key(id);
+            notices.extend(kept::rename_old(keep, runs)?);
         }
         results.remove_unkept()?;
-        let progress = Arc::new(BatchProgress::new(attempts.len(), draws));
+        let left = self.questions.len() * self.attempts - before.len();
+        let progress = Arc::new(BatchProgress::new(left, draws));
         template.sinks.push(progress.clone());
         for notice in &notices {
             progress.say(notice);
         }
         let mut summary = Summary::default();
-        for result in before.iter().map(|attempt| &done.results[&attempt.id()]) {
+        for result in before.values() {
             summary.count_before(result);
             if let Some(events) = &events {
                 events.result(result);
             }
         }
+        let attempts = attempts(&self.questions, self.attempts)
+            .filter(|attempt| !done.results.contains_key(&attempt.id()));
         let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
         let ran = run_all(
             &runner,
-            attempts.into_iter(),
+            attempts,
             self.jobs,
             async || requests.next().await,
             &progress,
@@ -265,7 +289,7 @@ impl Batch {
         if let Some(events) = &events {
             events.finish(&mut requests).await?;
         }
-        summary.not_started = ended.not_started;
+        summary.not_started = left - ended.started;
         if let (Some(record), Some(first)) = (record, self.questions.first()) {
             record.end(&first.question, &summary.rollouts, summary.answered, begun.elapsed());
         }
@@ -277,25 +301,17 @@ impl Batch {
     fn ledger<'a>(
         &self,
         host: &HostConfig,
-        template: &RolloutConfig,
         done: impl Iterator<Item = &'a RolloutResult>,
-    ) -> Result<Option<Arc<Ledger>>, Usage> {
-        let Some(max_cost) = self.max_cost else { return Ok(None) };
+    ) -> Option<Arc<Ledger>> {
+        let max_cost = self.max_cost?;
         let spent: f64 = done.filter_map(|result| result.metrics.cost_usd).sum();
         let budget = Budget { cost_usd: Some(max_cost - spent), ..Budget::default() };
-        let ledger = Ledger::new(budget, host.prices.clone());
-        let models = [Some(host.root_model.name()), template.sub_llm.model.as_deref()];
-        for model in models.into_iter().flatten() {
-            ledger
-                .check_model(model)
-                .map_err(|error| Usage::new(format!("--max-cost: {error} (--prices FILE)")))?;
-        }
-        Ok(Some(Arc::new(ledger)))
+        Some(Arc::new(Ledger::new(budget, host.prices.clone())))
     }
 
     /// Refuses a result of another question, as of a list that has changed.
-    fn check_question(&self, attempt: &Attempt, result: &RolloutResult) -> Result<(), Usage> {
-        if result.question == attempt.question.question {
+    fn check_question(&self, question: &Question, result: &RolloutResult) -> Result<(), Usage> {
+        if result.question == question.question {
             return Ok(());
         }
         let shown = |question: &str| cut(&one_line(question), SHOWN_CHARS);
@@ -303,9 +319,9 @@ impl Batch {
             "{}: the result {} is of another question (\"{}\", not \"{}\"): give questions an `id` that stays, or \
              another file",
             self.results_file().display(),
-            attempt.id(),
+            result.id,
             shown(&result.question),
-            shown(&attempt.question.question)
+            shown(&question.question)
         )))
     }
 
@@ -336,13 +352,39 @@ impl Batch {
     fn results_file(&self) -> &Path {
         self.results.as_ref().map_or(Path::new(""), |(path, _)| path)
     }
+}
 
-    /// All attempts: the first of each question, then the second of each, …
-    fn attempts(&self) -> impl Iterator<Item = Attempt> {
-        let of_number = |number| {
-            self.questions.iter().map(move |question| Attempt { number, question: question.clone() })
-        };
-        (1..=self.attempts).flat_map(of_number)
+/// All attempts: the first at each question, then the second at each, …
+fn attempts(questions: &[Arc<Question>], attempts: usize) -> impl Iterator<Item = Attempt> {
+    let of_number =
+        |number| questions.iter().map(move |question| Attempt { number, question: question.clone() });
+    (1..=attempts).flat_map(of_number)
+}
+
+/// Finds the attempts of a batch by their ids.
+struct Places<'a> {
+    questions: HashMap<&'a str, usize>,
+    attempts: usize,
+}
+
+/// An attempt's number, and its question's index: attempts run in this order.
+type Place = (usize, usize);
+
+impl<'a> Places<'a> {
+    fn new(questions: &'a [Arc<Question>], attempts: usize) -> Self {
+        let ids = questions.iter().enumerate().map(|(index, question)| (question.id.as_str(), index));
+        Self { questions: ids.collect(), attempts }
+    }
+
+    fn of(&self, id: &str) -> Option<Place> {
+        let (question, number) = id.rsplit_once('-')?;
+        let number = number.parse().ok().filter(|number| (1..=self.attempts).contains(number))?;
+        Some((number, *self.questions.get(question)?))
+    }
+
+    /// The results of attempts of this batch.
+    fn in_order<'b>(&self, done: &'b Finished) -> BTreeMap<Place, &'b RunResult> {
+        done.results.iter().filter_map(|(id, result)| Some((self.of(id)?, result))).collect()
     }
 }
 
@@ -387,7 +429,7 @@ fn open(
 /// The end of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct BatchEnd {
-    not_started: usize,
+    started: usize,
     /// The exit status for the signal that ended it.
     by_signal: Option<u8>,
 }
@@ -395,7 +437,7 @@ struct BatchEnd {
 /// Runs up to `jobs` rollouts at once and passes each result to `take`. If that fails, all rollouts are cancelled.
 async fn run_all(
     runner: &Arc<impl RunAttempt>,
-    mut attempts: impl ExactSizeIterator<Item = Attempt>,
+    mut attempts: impl Iterator<Item = Attempt>,
     jobs: usize,
     mut next_request: impl AsyncFnMut() -> Request,
     progress: &BatchProgress,
@@ -410,6 +452,7 @@ async fn run_all(
             let Some(attempt) = attempts.next() else { break };
             let (runner, control) = (runner.clone(), control.clone());
             running.spawn(async move { runner.run_attempt(attempt, &control).await });
+            ended.started += 1;
         }
         tokio::select! {
             joined = running.join_next() => {
@@ -447,7 +490,6 @@ async fn run_all(
             }
         }
     }
-    ended.not_started = attempts.len();
     failed.map_or(Ok(ended), Err)
 }
 
@@ -502,11 +544,12 @@ mod tests {
         Arc::new(Question { id, place: None, question, context, expected: None, metadata: None })
     }
 
-    fn attempts(questions: &[&str]) -> impl ExactSizeIterator<Item = Attempt> {
+    fn first_attempts(questions: &[&str]) -> impl Iterator<Item = Attempt> {
         let named = (1..).zip(questions);
-        let attempt =
-            |(id, text): (u32, &&str)| Attempt { number: 1, question: question(&id.to_string(), text, None) };
-        named.map(attempt).collect::<Vec<_>>().into_iter()
+        named.map(|(id, text): (u32, _)| Attempt {
+            number: 1,
+            question: question(&id.to_string(), text, None),
+        })
     }
 
     fn progress() -> BatchProgress {
@@ -521,7 +564,7 @@ mod tests {
     async fn a_failed_rollout_stops_no_other_and_at_most_jobs_run_at_once() {
         let host = Scripted::new(Semaphore::MAX_PERMITS);
         let mut ids = Vec::new();
-        let all = attempts(&["a", "fails", "c", "d", "e"]);
+        let all = first_attempts(&["a", "fails", "c", "d", "e"]);
         let take = |result: &RunResult| {
             ids.push(result.rollout.id.clone());
             Ok(())
@@ -529,7 +572,7 @@ mod tests {
         let ended = run_all(&host, all, 2, no_request, &progress(), take).await.unwrap();
         ids.sort();
         assert_eq!(ids, ["1-1", "2-1", "3-1", "4-1", "5-1"]);
-        assert_eq!(ended, BatchEnd::default());
+        assert_eq!(ended, BatchEnd { started: 5, by_signal: None });
         assert_eq!(host.most.load(Ordering::SeqCst), 2);
     }
 
@@ -554,8 +597,8 @@ mod tests {
             results += 1;
             Ok(())
         };
-        let ended = run_all(&host, attempts(&["a"; 5]), 2, requests, &progress(), take).await.unwrap();
-        assert_eq!(ended, BatchEnd { not_started: 3, by_signal: None });
+        let ended = run_all(&host, first_attempts(&["a"; 5]), 2, requests, &progress(), take).await.unwrap();
+        assert_eq!(ended, BatchEnd { started: 2, by_signal: None });
         assert_eq!(results, 2);
     }
 
@@ -563,7 +606,8 @@ mod tests {
     async fn results_that_cannot_be_written_end_the_batch_with_the_reason() {
         let host = Scripted::new(Semaphore::MAX_PERMITS);
         let take = |_: &RunResult| anyhow::bail!("disk full");
-        let error = run_all(&host, attempts(&["a"; 9]), 1, no_request, &progress(), take).await.unwrap_err();
+        let error =
+            run_all(&host, first_attempts(&["a"; 9]), 1, no_request, &progress(), take).await.unwrap_err();
         assert_eq!(error.to_string(), "disk full");
         assert_eq!(host.started.load(Ordering::SeqCst), 1);
     }
@@ -572,19 +616,8 @@ mod tests {
     fn attempts_are_told_apart() {
         let text = |text: &str| Context::Text(text.to_owned());
         let questions = vec![question("a", "a?", None), question("b", "b?", Some(text("own")))];
-        let scorer = Scorer::new(None, [], &Environment::default()).unwrap();
-        let batch = Batch {
-            questions,
-            attempts: 2,
-            jobs: 1,
-            results: None,
-            resume: None,
-            sync: None,
-            scorer,
-            max_cost: None,
-        };
         let template = RolloutConfig { context: text("shared"), ..RolloutConfig::new("", "") };
-        let rollouts = batch.attempts().map(|attempt| attempt.rollout(&template));
+        let rollouts = attempts(&questions, 2).map(|attempt| attempt.rollout(&template));
         let made: Vec<_> = rollouts.map(|rollout| (rollout.id, rollout.question, rollout.context)).collect();
         let expected = [
             ("a-1", "a?", text("shared")),
@@ -595,6 +628,12 @@ mod tests {
         assert_eq!(
             made,
             expected.map(|(id, question, context)| (id.to_owned(), question.to_owned(), context))
+        );
+        let places = Places::new(&questions, 2);
+        let ids = ["a-1", "b-1", "a-2", "b-2", "a-0", "a-3", "c-1", "a", "a-x"];
+        assert_eq!(
+            ids.map(|id| places.of(id)),
+            [Some((1, 0)), Some((1, 1)), Some((2, 0)), Some((2, 1)), None, None, None, None, None]
         );
     }
 }

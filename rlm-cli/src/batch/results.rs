@@ -60,7 +60,7 @@ pub(super) struct Finished {
 pub(super) enum Keep {
     /// Those of rollouts that were not stopped or cancelled.
     Ended,
-    /// Those of rollouts that, in addition, did not fail.
+    /// Those of rollouts that, in addition, did not fail and could be scored.
     Sound,
 }
 
@@ -218,7 +218,7 @@ fn parse(bytes: &[u8], path: &Path, keep: Keep) -> Result<(Vec<u8>, Finished), U
             continue;
         }
         match serde_json::from_slice::<RunResult>(line) {
-            Ok(result) if is_kept(result.rollout.stop_reason, keep) => {
+            Ok(result) if is_kept(&result, keep) => {
                 kept.extend_from_slice(line.trim_ascii_end());
                 kept.push(b'\n');
                 if let Some(first) = done.results.insert(result.rollout.id.clone(), result) {
@@ -250,9 +250,11 @@ fn is_cut_off(line: &[u8]) -> bool {
     is_begun && !line.ends_with(b"\n") && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err()
 }
 
-fn is_kept(reason: StopReason, keep: Keep) -> bool {
+fn is_kept(result: &RunResult, keep: Keep) -> bool {
+    let reason = result.rollout.stop_reason;
     let has_ended = !matches!(reason, StopReason::Stopped | StopReason::Cancelled);
-    has_ended && (keep == Keep::Ended || !is_failure(reason))
+    let is_sound = !is_failure(reason) && result.evaluation.score_error.is_none();
+    has_ended && (keep == Keep::Ended || is_sound)
 }
 
 #[cfg(test)]
@@ -325,6 +327,17 @@ mod tests {
         let (_, done) = resume(&path, Keep::Ended);
         assert_eq!((ids(&done), done.notices.len()), (vec!["1", "2"], 0), "only its newline is missing");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), one + &two);
+    }
+
+    #[test]
+    fn those_without_a_score_are_run_again_with_those_that_failed() {
+        let mut unscored = result("2", StopReason::Answered, Some("a"));
+        unscored.evaluation.score_error = Some("it was late".to_owned());
+        let text =
+            line("1", StopReason::Answered) + str::from_utf8(&jsonl::line(&unscored).unwrap()).unwrap();
+        let (_dir, path) = file(&text);
+        assert_eq!(ids(&resume(&path, Keep::Ended).1), ["1", "2"]);
+        assert_eq!(ids(&resume(&path, Keep::Sound).1), ["1"]);
     }
 
     #[test]

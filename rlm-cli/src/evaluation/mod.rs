@@ -1,4 +1,4 @@
-//! What an evaluation needs besides the answers: the place of a result in a batch, what made it, its score.
+//! Evaluation of results: their scores, and the models and settings that made them.
 
 mod result;
 mod score;

@@ -246,7 +246,7 @@ async fn verdict(program: &Program, case: &Case<'_>) -> Result<f64, String> {
     if !said.is_empty() {
         let last = said.lines().next_back().unwrap_or_default();
         // Writing to a String does not fail.
-        _ = write!(failed, ": {}", cut(last, QUOTED_CHARS));
+        _ = write!(failed, ": {}", cut(&one_line(last), QUOTED_CHARS));
     }
     Err(failed)
 }

@@ -31,7 +31,7 @@ impl Asker {
             return Ok(None);
         }
         // A mistake in the settings ends the server at its start, not a call.
-        Setup::new(&settings, environment)?;
+        Setup::new(&settings, environment)?.open_files(&settings)?;
         Ok(Some(Self { settings, environment: environment.clone(), root: root.to_owned() }))
     }
 
@@ -46,6 +46,7 @@ impl Asker {
         anyhow::ensure!(!question.trim().is_empty(), "the question is empty");
         let path = self.below(path)?;
         let mut setup = Setup::new(&self.settings, &self.environment)?;
+        setup.open_files(&self.settings)?;
         setup.learn_limits(None).await;
         let Setup { host, mut rollout, .. } = setup;
         rollout.id = new_id();

@@ -39,7 +39,7 @@ use crate::batch::Plan;
 use crate::config::Settings;
 use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
 use crate::environment::Environment;
-use crate::evaluation::{Evaluation, RunResult};
+use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
@@ -71,10 +71,14 @@ pub(crate) fn run(
     let host_process = host_process.map_err(|error| Usage::new(error.to_string()))?;
     let given = GivenContext::new(&options.context)?;
     work.check_contexts(&given)?;
+    if options.batch.max_cost.is_some() {
+        setup.check_prices()?;
+    }
     if options.dry_run {
         let runs = Runs::of(environment);
-        return dry_run::show(&work.plan(), &setup, runs.as_ref(), options.batch.max_cost);
+        return dry_run::show(&work.plan(&setup.provenance)?, &setup, runs.as_ref(), options.batch.max_cost);
     }
+    setup.open_files(&settings)?;
     setup.rollout.context = given.read(settings.value(&MAX_CONTEXT_BYTES))?;
     setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
     hide_from_others()?;
@@ -198,10 +202,11 @@ impl Work {
         }
     }
 
-    fn plan(&self) -> Plan {
+    /// What it would run.
+    fn plan(&self, provenance: &Provenance) -> anyhow::Result<Plan> {
         match self {
-            Self::One(_) => Plan::ONE,
-            Self::Batch(batch) => batch.plan(),
+            Self::One(_) => Ok(Plan::ONE),
+            Self::Batch(batch) => batch.plan(provenance),
         }
     }
 

@@ -87,8 +87,6 @@ impl Setup {
             summarize_turns: settings.get(&SUMMARIZE_TURNS),
             messages_in_context: settings.value(&MESSAGES_IN_CONTEXT),
             env: python_variable(settings.get(&PYTHON)),
-            keep: settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()?,
-            sinks: sinks(settings.get(&TRAJECTORY).as_deref())?,
             ..RolloutConfig::new("", "")
         };
         let host = HostConfig {
@@ -107,6 +105,25 @@ impl Setup {
         let (model, base_url) = (settings.place(&MODEL), settings.place(&BASE_URL));
         let server_settings = format!("{model}, {base_url}, {key}");
         Ok(Self { host, rollout, provenance, server_settings, root_models: servers.root })
+    }
+
+    /// Makes the directory for what is kept, and opens the trajectory.
+    pub(crate) fn open_files(&mut self, settings: &Settings) -> Result<(), Usage> {
+        self.rollout.keep = settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()?;
+        self.rollout.sinks.extend(sinks(settings.get(&TRAJECTORY).as_deref())?);
+        Ok(())
+    }
+
+    /// Fails if a model has no price that the limit of a batch's cost needs.
+    pub(crate) fn check_prices(&self) -> Result<(), Usage> {
+        let ledger =
+            Ledger::new(Budget { cost_usd: Some(0.0), ..Budget::default() }, self.host.prices.clone());
+        let models = [Some(self.host.root_model.name()), self.rollout.sub_llm.model.as_deref()];
+        models.into_iter().flatten().try_for_each(|model| {
+            ledger
+                .check_model(model)
+                .map_err(|error| Usage::new(format!("--max-cost: {error} (--prices FILE)")))
+        })
     }
 
     /// Takes limits of the root model that are not set from its server, if that lists them: the size of the context window,

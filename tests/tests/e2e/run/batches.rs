@@ -140,13 +140,26 @@ fn a_dry_run_asks_nothing_and_estimates_from_what_is_recorded() {
     };
     let none = "none: no rollout of root with a known cost is recorded; run one first";
     assert_eq!(run(&dry), expected(none));
+    let files = ["--keep", "kept", "--trajectory", "t.jsonl", "--results", "r.jsonl"];
+    assert_eq!(run(&[&dry[..], &files].concat()), expected(none));
+    assert!(["kept", "t.jsonl", "r.jsonl"].iter().all(|name| !place.file(name).exists()));
     assert_eq!(model.requests().len(), 0);
     run(&["Why?"]);
     assert_eq!(
         run(&dry),
         expected("$0.1380, at most $0.1380, if they are like 1 recorded rollout of this model")
     );
-    assert_eq!(model.finish().len(), 1);
+    assert_eq!(model.requests().len(), 1);
+    let again = ["--questions", "q.jsonl", "--results", "r.jsonl"];
+    run(&again);
+    let before = place.read("r.jsonl");
+    let (_, words, status) = run(&[&again[..], &["--dry-run"]].concat());
+    assert_eq!((words.contains("r.jsonl has results already"), status), (true, Some(2)), "{words}");
+    let (plan, ..) = run(&[&again[..], &["--attempts", "2", "--resume", "--dry-run"]].concat());
+    let left = "rollouts  2: 2 questions, 2 attempts at each, 2 done before; 4 at once\n";
+    assert!(plan.starts_with(left), "{plan}");
+    assert_eq!(place.read("r.jsonl"), before);
+    assert_eq!(model.finish().len(), 3);
     place.assert_nothing_left();
 }
 

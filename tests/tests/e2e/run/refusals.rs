@@ -163,7 +163,7 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     place.write("secret.toml", "api_key = \"k\"\n");
     let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
     let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
-    let cases: [(Vec<&str>, &str); 19] = [
+    let cases: [(Vec<&str>, &str); 23] = [
         (vec!["run"], "no question: give one, or a file of them with --questions FILE"),
         (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
         (
@@ -220,6 +220,16 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         ),
         (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong in a file"),
         (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),
+        (with_server(&["--attempts", "99999999999", "Why?"]), "expected a whole number from 1 to 1000000"),
+        (with_server(&["--jobs", "0", "Why?"]), "expected a whole number from 1 to 10000"),
+        (
+            with_server(&["--dry-run", "--json", "Why?"]),
+            "the argument '--dry-run' cannot be used with '--json'",
+        ),
+        (
+            with_server(&["--context", "", "--dry-run", "--attempts", "2", "--max-cost", "1", "Why?"]),
+            "--max-cost: the budget is in USD and the model \"m\" has no price",
+        ),
         (
             with_server(&["--max-cost", "1", "Why?"]),
             "--max-cost is for a batch: --budget-usd limits one rollout",
@@ -330,9 +340,9 @@ fn an_answer_that_has_nowhere_to_go_is_not_asked_for() {
         command.envs(asking.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.current_dir(place.file("")).output().unwrap()
     };
-    let words = "rlm: standard output is closed: there is nowhere to write the answer to\n";
+    let words = "rlm: standard output is closed: there is nowhere to write to\n";
     let batch = ["run", "--context", "", "--questions", "q.jsonl"];
-    for args in [&["run", "Why?"][..], &batch, &["demo"]] {
+    for args in [&["run", "Why?"][..], &batch, &["demo"], &["exec", "echo 1"], &["repl"]] {
         assert_eq!(shown(&closed(args)), ("", words, Some(3)), "{args:?}");
     }
     let output = closed(&[&batch[..], &["--results", "r.jsonl"]].concat());

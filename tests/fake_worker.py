@@ -106,7 +106,7 @@ def end_everything():
 
 
 def end_at_a_signal(numbers):
-    """A handler would not run while the main thread waits for a reader, if the signal came just before it began to wait."""
+    """A handler would not run if the signal came just before the main thread waits for a reader."""
     number = signal.sigwait(numbers)
     end_everything()
     os._exit(0 if DEFECT == "wrong-status" else 128 + number)

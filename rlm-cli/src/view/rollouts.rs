@@ -238,8 +238,8 @@ impl Rollout {
         let text = Text::new(&said(&message.message), lengths.text);
         match message.kind {
             MessageKind::System => self.system = Some(text),
-            // The first entry has it already.
-            MessageKind::Question => {}
+            // The first entry has the first one already.
+            MessageKind::Question if message.turn == 0 => {}
             MessageKind::Output => {
                 // A model without tools gets the output of its newest call, which has no id.
                 let id = message.message["tool_call_id"].as_str();

@@ -21,7 +21,7 @@ pub(crate) use self::notices::{
     Summary, SummaryRequest,
 };
 pub use self::system::SubLlmPrompt;
-pub(crate) use self::system::{ReplTool, SystemPrompt};
+pub(crate) use self::system::{ReplTool, SystemPrompt, WorkingDir};
 pub use self::templates::{PromptError, Prompts};
 pub use self::tool::{McpDoc, McpText};
 pub(crate) use self::tool::{StateLost, ToolFailureText, ToolOutputCut};

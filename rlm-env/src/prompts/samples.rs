@@ -15,7 +15,7 @@ use super::notices::{
     Summary, SummaryRequest,
 };
 use super::output;
-use super::system::{ReplTool, SubLlmPrompt, SystemPrompt};
+use super::system::{ReplTool, SubLlmPrompt, SystemPrompt, WorkingDir};
 use super::templates::{PromptError, Prompts};
 use super::tool::{McpDoc, McpText, StateLost, ToolFailureText, ToolOutputCut};
 use super::tool_fault::ToolFault;
@@ -68,6 +68,11 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
         let name = if boxed { "sub_llm_boxed_with_tools" } else { "sub_llm" };
         texts.push((name.to_owned(), SubLlmPrompt { boxed, has_tools }.render(prompts)?));
     }
+    for (name, files) in [("working_dir", None), ("working_dir_with_context", Some(FILES))] {
+        let (working_dir, context_dir) =
+            (Path::new("/home/ada/project"), Path::new("/tmp/rlm-host-1/a/rlm_fs"));
+        texts.push((name.to_owned(), WorkingDir { working_dir, context_dir, files }.render(prompts)?));
+    }
     for turns in [1, 12] {
         let summary = Summary { turns, summary: "Found: 3 of 7 files hold letters.\n" };
         texts.push((format!("summary_of_{turns}"), summary.render(prompts)?));
@@ -97,6 +102,7 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         has_budget: true,
         has_final_functions: false,
         answer_schema: None,
+        plain_answers: false,
         limits: &limits,
         files: FILES,
     };
@@ -124,6 +130,8 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     let schema = Some("{\n  \"type\": \"object\"\n}");
     let with_schema = SystemPrompt { answer_schema: schema, ..bare };
     texts.push((format!("{language}_system_schema_bare"), with_schema.render(prompts)?));
+    let with_plain_answers = SystemPrompt { plain_answers: true, ..bare };
+    texts.push((format!("{language}_system_plain_answers_bare"), with_plain_answers.render(prompts)?));
     let navigation = [ToolDoc { name: "nav_info", description: "Counts files.", parameters: &NOTHING }];
     let alone = SystemPrompt {
         root_tools: &navigation,

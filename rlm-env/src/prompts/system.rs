@@ -1,5 +1,6 @@
 //! The system prompts of root models and sub-LLMs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use minijinja::context;
@@ -32,6 +33,8 @@ pub(crate) struct SystemPrompt<'a> {
     pub has_final_functions: bool,
     /// The JSON schema of the answer, as text, if it has one.
     pub answer_schema: Option<&'a str>,
+    /// True if a reply without code is an answer.
+    pub plain_answers: bool,
     /// The limits that the prompt mentions.
     pub limits: &'a Limits,
     /// The summary of the working directory.
@@ -60,12 +63,39 @@ impl SystemPrompt<'_> {
             limits => limits(self.limits, prompts)?,
             files => self.files.trim_end(),
             answer_schema => self.answer_schema,
+            plain_answers => self.plain_answers,
         };
         let variables = match self.language {
             ReplLanguage::Bash => variables,
             ReplLanguage::Python => context! { has_final_functions => self.has_final_functions, ..variables },
         };
         prompts.render(&format!("{}/system.md", self.language), variables)
+    }
+}
+
+/// What the system prompt says of the files of a rollout in a directory of the user's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkingDir<'a> {
+    /// The directory.
+    pub working_dir: &'a Path,
+    /// The directory with the context.
+    pub context_dir: &'a Path,
+    /// The summary of the context, if there is one.
+    pub files: Option<&'a str>,
+}
+
+impl WorkingDir<'_> {
+    /// Renders the text.
+    ///
+    /// # Errors
+    /// [`PromptError`].
+    pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
+        let variables = context! {
+            working_dir => self.working_dir.display().to_string(),
+            context_dir => self.context_dir.display().to_string(),
+            files => self.files.map(str::trim_end),
+        };
+        prompts.render("working_dir.md", variables)
     }
 }
 

@@ -57,6 +57,7 @@ built_in![
     "tool/output_cut.md",
     "tool/state_lost.md",
     "tool_output_cut.md",
+    "working_dir.md",
 ];
 
 /// Why a template cannot be used.

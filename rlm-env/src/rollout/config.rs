@@ -24,6 +24,8 @@ pub struct RolloutConfig {
     pub question: String,
     /// The contents of the working directory.
     pub context: Context,
+    /// An existing directory to work in, in place of a private one. The context goes into the private one all the same, beside it.
+    pub working_dir: Option<PathBuf>,
     /// What copies of the context's directories leave out.
     pub context_filter: ContextFilter,
     /// The language of the REPL.
@@ -41,6 +43,10 @@ pub struct RolloutConfig {
     /// True to give code in the session the tools of [`rlm_rootd::nav`] for its directory. None, the default: only if
     /// calls are intercepted.
     pub navigation: Option<bool>,
+    /// True if a reply without a call is a final answer. False, the default: the model is reminded to call.
+    pub plain_answers: bool,
+    /// A text at the end of the root model's system prompt.
+    pub append_to_system_prompt: Option<String>,
     /// True to give Python sessions `FINAL(value)` and `FINAL_VAR("name")`, which set the answer; false by default.
     pub final_functions: bool,
     /// The schema that a final answer must fit. One that does not is given back to the model. None, the default: any text.
@@ -75,6 +81,7 @@ impl RolloutConfig {
             id: id.into(),
             question: question.into(),
             context: Context::default(),
+            working_dir: None,
             context_filter: ContextFilter::default(),
             language: ReplLanguage::default(),
             limits: Limits::default(),
@@ -83,6 +90,8 @@ impl RolloutConfig {
             callbacks: Callbacks::default(),
             root_tools: Vec::new(),
             navigation: None,
+            plain_answers: false,
+            append_to_system_prompt: None,
             final_functions: false,
             answer_schema: None,
             standard_tools: Vec::new(),

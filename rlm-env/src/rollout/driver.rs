@@ -4,6 +4,7 @@
 //! model again. Before a limit is reached the model gets one last turn, announced by a notice; tokens and time for it
 //! were reserved.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,14 +58,17 @@ const FEW_TURNS: u64 = 4;
 /// Longest summary in words.
 const SUMMARY_WORDS: u32 = 500;
 
-/// Time limit of the code that takes readiness back.
-const TAKE_BACK_LIMIT: Duration = Duration::from_secs(5);
+/// The output of a call that did not run.
+const NOT_RUN: &str = "the call was not run: the work on the question had ended";
+
+/// Time limit of the code that changes the answer.
+const SET_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time that a cancelled call gets to end by itself.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
-/// The end of a rollout.
-#[derive(Debug)]
+/// The end of a question, or of a rollout.
+#[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) reason: StopReason,
     pub(super) answer: Option<String>,
@@ -128,7 +132,11 @@ impl From<StopReason> for Stop {
 #[derive(Debug)]
 pub(super) struct RolloutDriver<'a> {
     pub(super) config: &'a RolloutConfig,
-    pub(super) control: &'a Control,
+    /// Ends the running question.
+    pub(super) control: Control,
+    /// Turns that the running question may take, and the number of the last one before it.
+    pub(super) max_turns: u32,
+    pub(super) turns_before: u32,
     pub(super) log: Arc<Log>,
     pub(super) prompts: &'a Prompts,
     pub(super) model: &'a dyn RootModel,
@@ -156,6 +164,8 @@ pub(super) struct Progress {
     answer: Answer,
     /// The model's latest text without a call.
     last_words: Option<String>,
+    /// Calls of the last reply that did not run.
+    skipped: VecDeque<Call>,
     /// Tokens of the model's longest completion.
     longest_completion: u64,
     restarts: u32,
@@ -168,21 +178,69 @@ pub(super) struct Progress {
     deferred_turns: usize,
 }
 
+impl Progress {
+    /// Forgets what belongs to the question before.
+    fn begin_question(&mut self) {
+        self.answer = Answer::default();
+        self.last_words = None;
+        self.idle_turns = 0;
+        self.was_empty = false;
+    }
+}
+
+/// What happens to the answer in the session.
+#[derive(Clone, Copy, Debug)]
+enum AnswerChange {
+    /// It is not final.
+    TakenBack,
+    /// There is none.
+    Cleared,
+}
+
 impl RolloutDriver<'_> {
-    /// Runs the rollout to its end and takes it down.
-    pub(super) async fn run(mut self) -> End {
+    /// Runs turns until the question is answered, or a limit or the control ends it.
+    pub(super) async fn answer(&mut self, control: &Control) -> End {
+        self.control = control.clone();
         let Err(Stop { reason, error }) = self.turns().await;
         self.registered.ledger.set_reserve(None);
         let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
         let answer =
             if content.is_empty() && !ready { self.progress.last_words.take() } else { Some(content) };
         let dir = self.workspace.is_kept().then(|| self.workspace.path().to_owned());
-        self.take_down().await;
         End { reason, answer, is_ready: ready, error, dir }
     }
 
+    /// Puts a further question: its turns, its time and its answer are new, everything else goes on.
+    pub(super) async fn ask_further(&mut self, question: &str, control: &Control) -> End {
+        self.control = control.clone();
+        self.clock = Clock::start(self.config.limits.timeout);
+        self.turns_before = self.conversation.turn();
+        self.progress.begin_question();
+        let cleared = match self.fill_in_skipped() {
+            Ok(()) => self
+                .set_answer(AnswerChange::Cleared)
+                .await
+                .and_then(|cleared| cleared.stop.map_or(Ok(()), Err)),
+            Err(stop) => Err(stop),
+        };
+        self.conversation.say(MessageKind::Question, "user", question);
+        match cleared {
+            Ok(()) => self.answer(control).await,
+            Err(Stop { reason, error }) => End { error, ..End::from(reason) },
+        }
+    }
+
+    /// Gives each call of the last reply that did not run an output: servers refuse a conversation without.
+    fn fill_in_skipped(&mut self) -> Step {
+        for call in std::mem::take(&mut self.progress.skipped) {
+            let text = self.failed_call(self.callable.repl, &CallFault::Other(NOT_RUN.to_owned()))?;
+            self.conversation.output(&call.id, call.is_tool_call, &text);
+        }
+        Ok(())
+    }
+
     /// Ends the worker, then the calls of root tools, then removes the directory.
-    async fn take_down(self) {
+    pub(super) async fn take_down(self) {
         // The worker's exit does not change the result.
         if let Err(error) = self.session.close().await {
             tracing::debug!(rollout = self.config.id, %error, "the worker did not end well");
@@ -196,7 +254,9 @@ impl RolloutDriver<'_> {
     }
 
     async fn turns(&mut self) -> Step<std::convert::Infallible> {
-        self.check_budget().await?;
+        if self.conversation.turn() == 0 {
+            self.check_budget().await?;
+        }
         loop {
             if let Some(limit) = self.limit() {
                 return Err(self.last_turn(limit).await);
@@ -213,7 +273,7 @@ impl RolloutDriver<'_> {
     /// The limit that makes the next turn the last one, if any.
     fn limit(&mut self) -> Option<Stop> {
         let limits = &self.config.limits;
-        if self.conversation.turn() + 1 >= limits.max_turns {
+        if self.conversation.turn() - self.turns_before + 1 >= self.max_turns {
             return Some(StopReason::MaxTurns.into());
         }
         if self.clock.is_over() {
@@ -236,7 +296,7 @@ impl RolloutDriver<'_> {
     async fn last_turn(&mut self, limit: Stop) -> Stop {
         let Stop { reason, error } = limit;
         let stopped = async {
-            if self.config.limits.max_turns == 0 {
+            if self.max_turns == 0 {
                 return Err(reason.into());
             }
             self.clock.begin_last_turn();
@@ -422,18 +482,20 @@ impl RolloutDriver<'_> {
         }
         self.progress.idle_turns = 0;
         let mut fault = None;
-        for call in &reply.calls {
+        self.progress.skipped = reply.calls.into();
+        while let Some(call) = self.progress.skipped.front().cloned() {
             self.check_control()?;
-            let mut ran = self.call(call).await?;
+            let mut ran = self.call(&call).await?;
             if ran.stop.is_none() && self.progress.answer.ready {
                 fault = self.answer_fault()?;
                 if fault.is_some() {
-                    let taken_back = self.take_back().await?;
+                    let taken_back = self.set_answer(AnswerChange::TakenBack).await?;
                     ran.text.push_str(&taken_back.text);
                     ran.stop = taken_back.stop;
                 }
             }
             self.conversation.output(&call.id, call.is_tool_call, &ran.text);
+            self.progress.skipped.pop_front();
             if let Some(stop) = ran.stop {
                 return Err(stop);
             }
@@ -464,15 +526,17 @@ impl RolloutDriver<'_> {
         Ok(Some(AnswerEmpty { language }.render(self.prompts)?))
     }
 
-    /// Takes readiness back, in the session too: an interpreter that takes over from a dead one gets the answer that the
+    /// Changes the answer, in the session too: an interpreter that takes over from a dead one gets the answer that the
     /// worker keeps. Returns what was printed by then.
-    async fn take_back(&mut self) -> Step<CallResult> {
+    async fn set_answer(&mut self, change: AnswerChange) -> Step<CallResult> {
         self.progress.answer.ready = false;
-        let code = match self.config.language {
-            ReplLanguage::Bash => "RLM_READY=",
-            ReplLanguage::Python => "answer[\"ready\"] = False",
+        let code = match (self.config.language, change) {
+            (ReplLanguage::Bash, AnswerChange::TakenBack) => "RLM_READY=",
+            (ReplLanguage::Bash, AnswerChange::Cleared) => "RLM_READY= RLM_CONTENT=",
+            (ReplLanguage::Python, AnswerChange::TakenBack) => "answer[\"ready\"] = False",
+            (ReplLanguage::Python, AnswerChange::Cleared) => "answer.update(ready=False, content=\"\")",
         };
-        let limit = self.clock.limit(TAKE_BACK_LIMIT).max(Duration::from_millis(1));
+        let limit = self.clock.limit(SET_ANSWER_LIMIT).max(Duration::from_millis(1));
         let call = session::Call { timeout: Some(limit), ..session::Call::from(code) };
         let replacements = self.session.replacements();
         let taken = self.session.execute_until(call, self.control.cancelled()).await;
@@ -494,6 +558,9 @@ impl RolloutDriver<'_> {
         let words = message_text(message).unwrap_or_default();
         if !words.trim().is_empty() {
             self.progress.last_words = Some(words);
+        }
+        if self.config.plain_answers && self.progress.last_words.is_some() {
+            return Err(StopReason::Answered.into());
         }
         self.progress.idle_turns += 1;
         if self.progress.idle_turns >= MAX_IDLE_TURNS {
@@ -557,7 +624,7 @@ impl RolloutDriver<'_> {
         let limit = self.clock.limit(self.config.limits.call_timeout).max(Duration::from_millis(1));
         let request =
             session::Call { code: code.to_owned(), timeout: Some(limit), ..session::Call::default() };
-        let control = self.control;
+        let control = self.control.clone();
         let given_up = async {
             control.cancelled().await;
             tokio::time::sleep(CANCEL_LIMIT).await;

@@ -111,7 +111,7 @@ impl LogState {
     fn count(&mut self, event: &Event) {
         let metrics = &mut self.metrics;
         match event {
-            Event::RolloutStarted(_) | Event::ModelRetry(_) => {}
+            Event::RolloutStarted(_) | Event::ModelRetry(_) | Event::QuestionEnded(_) => {}
             Event::RolloutEnded(_) => self.is_over = true,
             Event::Message(message) if message.kind == MessageKind::Summary => {
                 metrics.root_llm_summary_count += 1;

@@ -21,6 +21,7 @@ mod setup;
 pub use self::answer_schema::{AnswerSchema, InvalidAnswerSchema};
 pub use self::config::{Control, RolloutConfig, RolloutResult};
 pub use self::host::{Host, HostConfig, HostError};
+pub use self::run::Rollout;
 pub use crate::metrics::Metrics;
 pub use crate::prompts::{PromptError, Prompts};
 pub use crate::terms::{

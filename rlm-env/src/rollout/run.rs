@@ -3,42 +3,121 @@
 use std::sync::Arc;
 
 use super::config::{Control, RolloutConfig, RolloutResult};
+use super::driver::{End, RolloutDriver};
 use super::host::Host;
 use super::log::Log;
 use super::setup::Setup;
-use crate::trajectory::{Event, RolloutEnded};
+use crate::terms::StopReason;
+use crate::trajectory::{Event, QuestionEnded, RolloutEnded};
 
 impl Host {
     /// Runs a rollout to its end. Failures are in the result too.
     ///
     /// Dropping the future ends the rollout at once and removes what it made.
     pub async fn run(&self, config: RolloutConfig, control: &Control) -> RolloutResult {
+        match self.begin(&config, control).await {
+            Ok(mut rollout) => {
+                rollout.last = rollout.driver.answer(control).await;
+                rollout.end().await
+            }
+            Err(result) => *result,
+        }
+    }
+
+    /// Begins a rollout that can take further questions, with the question of its configuration. `control` ends the beginning.
+    ///
+    /// # Errors
+    /// The result of a rollout that could not be set up, or was stopped before.
+    pub async fn begin<'a>(
+        &'a self,
+        config: &'a RolloutConfig,
+        control: &Control,
+    ) -> Result<Rollout<'a>, Box<RolloutResult>> {
         let log = Arc::new(Log::new(&config.id, config.sinks.clone(), self.config.prices.clone()));
-        let setup = Setup { host: self, config: &config, control, log: &log };
-        let end = match setup.prepare().await {
-            Ok(driver) => driver.run().await,
+        let setup = Setup { host: self, config, control, log: &log };
+        match setup.prepare().await {
+            Ok(driver) => Ok(Rollout { driver, last: End::from(StopReason::Stopped) }),
             Err(end) => {
                 log.add(Event::RolloutStarted(setup.started(Vec::new(), None)));
-                end
+                Err(Box::new(ended(config, &log, end)))
             }
-        };
-        let metrics = log.metrics();
-        log.add(Event::RolloutEnded(RolloutEnded {
+        }
+    }
+}
+
+/// A rollout that takes one question after the other: its session, files, conversation, budget and trajectory go on.
+///
+/// The turns and the time of its limits are those of one question. Results count from the beginning of the rollout. Dropping it, or
+/// the future of a question, ends it at once and removes what it made.
+#[derive(Debug)]
+pub struct Rollout<'a> {
+    driver: RolloutDriver<'a>,
+    /// The end of the last question.
+    last: End,
+}
+
+impl Rollout<'_> {
+    /// Sets the most turns that the next question may take, in place of those of the limits.
+    pub fn set_max_turns(&mut self, turns: u32) {
+        self.driver.max_turns = turns;
+    }
+
+    /// Works on the first question until it is answered, or something ends it. `control` ends this question alone.
+    pub async fn answer(&mut self, control: &Control) -> RolloutResult {
+        let question = self.driver.config.question.clone();
+        let end = self.driver.answer(control).await;
+        self.question_ended(question, end)
+    }
+
+    /// Works on a further question in the same way.
+    pub async fn ask(&mut self, question: &str, control: &Control) -> RolloutResult {
+        let end = self.driver.ask_further(question, control).await;
+        self.question_ended(question.to_owned(), end)
+    }
+
+    /// Ends the rollout. The result has the end of the last question.
+    pub async fn end(self) -> RolloutResult {
+        let Self { driver, last } = self;
+        let (config, log) = (driver.config, driver.log.clone());
+        driver.take_down().await;
+        ended(config, &log, last)
+    }
+
+    fn question_ended(&mut self, question: String, end: End) -> RolloutResult {
+        let log = &self.driver.log;
+        log.add(Event::QuestionEnded(QuestionEnded {
             stop_reason: end.reason,
             answer: end.answer.clone(),
             answer_ready: end.is_ready,
             error: end.error.clone(),
-            metrics: metrics.clone(),
         }));
-        RolloutResult {
-            id: config.id,
-            question: config.question,
-            answer: end.answer,
-            answer_ready: end.is_ready,
-            stop_reason: end.reason,
-            error: end.error,
-            metrics,
-            dir: end.dir,
-        }
+        self.last = end.clone();
+        RolloutResult { question, ..result(self.driver.config, log, end) }
+    }
+}
+
+/// Logs the end of a rollout.
+fn ended(config: &RolloutConfig, log: &Log, end: End) -> RolloutResult {
+    let result = result(config, log, end);
+    log.add(Event::RolloutEnded(RolloutEnded {
+        stop_reason: result.stop_reason,
+        answer: result.answer.clone(),
+        answer_ready: result.answer_ready,
+        error: result.error.clone(),
+        metrics: result.metrics.clone(),
+    }));
+    result
+}
+
+fn result(config: &RolloutConfig, log: &Log, end: End) -> RolloutResult {
+    RolloutResult {
+        id: config.id.clone(),
+        question: config.question.clone(),
+        answer: end.answer,
+        answer_ready: end.is_ready,
+        stop_reason: end.reason,
+        error: end.error,
+        metrics: log.metrics(),
+        dir: end.dir,
     }
 }

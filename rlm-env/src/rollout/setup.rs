@@ -22,7 +22,7 @@ use super::log::Log;
 use super::registration::RegisteredRollout;
 use crate::callbacks::{Interceptor, InterceptorConfig};
 use crate::endpoint::{host_variables, tool_variables};
-use crate::prompts::{PromptError, ReplTool, SubLlmPrompt, SystemPrompt, ToolDoc};
+use crate::prompts::{PromptError, ReplTool, SubLlmPrompt, SystemPrompt, ToolDoc, WorkingDir};
 use crate::session::{OutputObserver, Session, SessionConfig};
 use crate::terms::{CallForm, Callbacks, Limits, StopReason};
 use crate::trajectory::{self, Event, MessageKind, RolloutStarted};
@@ -32,11 +32,11 @@ use crate::workspace::{CopyLimits, Summary, Transcript, Workspace};
 const TOOL_TIME_PART: f64 = 0.95;
 
 /// The inputs of the setup.
-pub(super) struct Setup<'a> {
+pub(super) struct Setup<'a, 's> {
     pub(super) host: &'a Host,
     pub(super) config: &'a RolloutConfig,
-    pub(super) control: &'a Control,
-    pub(super) log: &'a Arc<Log>,
+    pub(super) control: &'s Control,
+    pub(super) log: &'s Arc<Log>,
 }
 
 /// A rollout's directory, with the context in it.
@@ -53,7 +53,7 @@ impl Directory {
     }
 }
 
-impl<'a> Setup<'a> {
+impl<'a> Setup<'a, '_> {
     /// Sets the rollout up.
     ///
     /// # Errors
@@ -144,18 +144,20 @@ impl<'a> Setup<'a> {
         let takes_tools = config.tool_calls && host.config.root_model.takes_tools();
         let call_form = if takes_tools { CallForm::Tool } else { CallForm::Fenced };
         let definitions = self.definitions(&tools, call_form).map_err(|error| error.to_string())?;
-        let system_prompt =
-            |form| self.system_prompt(&root_tools, files, form).map_err(|error| error.to_string());
+        let system_prompt = |form| {
+            self.system_prompt(&root_tools, files, workspace.fs_path(), form)
+                .map_err(|error| error.to_string())
+        };
         let fenced_prompt = takes_tools.then(|| system_prompt(CallForm::Fenced)).transpose()?;
         let system_prompt = system_prompt(call_form)?;
         let session = SessionConfig {
             control_dir: Some(workspace.control_path().to_owned()),
             fs_metadata: files.to_json(),
             env: self.worker_env(&registered, transcript.path()),
-            allowed_paths: vec![transcript.path().to_owned()],
+            allowed_paths: vec![workspace.fs_path().to_owned(), transcript.path().to_owned()],
             exec_timeout: Some(config.limits.call_timeout),
             output: self.observer(),
-            ..SessionConfig::new(host.worker(config.language), workspace.fs_path())
+            ..SessionConfig::new(host.worker(config.language), self.working_dir(workspace))
         };
         let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
         let interceptor = self.interceptor(&registered).map_err(|error| with_causes(&error))?;
@@ -167,7 +169,9 @@ impl<'a> Setup<'a> {
         conversation.say(MessageKind::Question, "user", &config.question);
         Ok(RolloutDriver {
             config,
-            control: self.control,
+            control: self.control.clone(),
+            max_turns: config.limits.max_turns,
+            turns_before: 0,
             log: self.log.clone(),
             prompts: &host.config.prompts,
             model: &*host.config.root_model,
@@ -186,6 +190,10 @@ impl<'a> Setup<'a> {
         })
     }
 
+    fn working_dir<'b>(&'b self, workspace: &'b Workspace) -> &'b Path {
+        self.config.working_dir.as_deref().unwrap_or(workspace.fs_path())
+    }
+
     /// Watches the output of calls, if a sink wants it as it comes. The lines that intercepted calls print come before the code's,
     /// and are known when the call has ended.
     fn observer(&self) -> Option<Arc<dyn OutputObserver>> {
@@ -197,7 +205,8 @@ impl<'a> Setup<'a> {
     fn root_tools(&self, workspace: &Workspace) -> Result<Vec<Tool>, String> {
         let mut tools = self.config.root_tools.clone();
         if self.config.navigation.unwrap_or(self.config.callbacks == Callbacks::Intercept) {
-            let navigation = Navigation::new(workspace.fs_path()).map_err(|error| with_causes(&error))?;
+            let navigation =
+                Navigation::new(self.working_dir(workspace)).map_err(|error| with_causes(&error))?;
             tools.extend(navigation.tools());
         }
         Ok(tools)
@@ -305,9 +314,18 @@ impl<'a> Setup<'a> {
         &self,
         root_tools: &[Tool],
         files: &Summary,
+        context_dir: &Path,
         call_form: CallForm,
     ) -> Result<String, PromptError> {
-        let config = self.config;
+        let (config, prompts) = (self.config, &self.host.config.prompts);
+        let summary = files.text();
+        let text = match &config.working_dir {
+            None => summary,
+            Some(working_dir) => {
+                let files = (files.files() > 0).then_some(summary.as_str());
+                WorkingDir { working_dir, context_dir, files }.render(prompts)?
+            }
+        };
         let root_tools: Vec<_> = root_tools.iter().map(ToolDoc::from).collect();
         let has_models = self.host.config.sub_models.is_some();
         let answer_schema = config.answer_schema.as_ref().map(AnswerSchema::text);
@@ -321,9 +339,15 @@ impl<'a> Setup<'a> {
             has_budget: has_models,
             has_final_functions: config.final_functions,
             answer_schema: answer_schema.as_deref(),
+            plain_answers: config.plain_answers,
             limits: &config.limits,
-            files: &files.text(),
+            files: &text,
         };
-        prompt.render(&self.host.config.prompts)
+        let mut text = prompt.render(prompts)?;
+        if let Some(appended) = &config.append_to_system_prompt {
+            text.push_str("\n\n");
+            text.push_str(appended);
+        }
+        Ok(text)
     }
 }

@@ -44,6 +44,8 @@ pub enum Event {
     CallEnded(CallEnded),
     /// The end of a request to a sub-LLM.
     SubCall(SubCall),
+    /// The end of a question of a rollout that takes several.
+    QuestionEnded(QuestionEnded),
     /// The last entry of a rollout.
     RolloutEnded(RolloutEnded),
 }
@@ -225,6 +227,20 @@ pub struct SubCall {
     pub attempts: u32,
     /// Wall-clock seconds, waiting included.
     pub seconds: f64,
+}
+
+/// The end of a question of a rollout that takes several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct QuestionEnded {
+    /// Why it ended.
+    pub stop_reason: StopReason,
+    /// The final answer, or the latest draft.
+    pub answer: Option<String>,
+    /// True if the answer is final.
+    pub answer_ready: bool,
+    /// The error that ended it, if any.
+    pub error: Option<String>,
 }
 
 /// The end of a rollout.

@@ -6,6 +6,7 @@ mod faults;
 mod intercept;
 mod limits;
 mod many;
+mod questions;
 mod servers;
 mod turns;
 

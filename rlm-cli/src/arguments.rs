@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// Type into a session.
     #[command(after_help = REPL_HELP)]
     Repl(Box<ReplOptions>),
+    /// Be an agent of the Agent Client Protocol on standard input and output, for trainers, evaluators and editors.
+    #[command(long_flag = "acp", after_help = ACP_HELP)]
+    Acp(Box<AcpOptions>),
     /// List the recorded runs of `rlm run`, the latest first.
     Runs,
     /// Show the rollouts of a trajectory: of a file, or of a recorded run.
@@ -540,6 +543,33 @@ pub(crate) struct McpOptions {
     /// Settings of `ask_directory`, which is offered if the model and its base URL are set.
     #[command(flatten)]
     pub(crate) settings: ToolFlags,
+}
+
+const ACP_HELP: &str = "\
+A client starts this command and speaks JSON-RPC with it, one message per line (docs/acp.md). Settings that the client does not
+configure are those of `rlm run`: flags, RLM_* variables, rlm.toml.
+
+Examples:
+  rlm acp --model large-model --base-url https://host/v1
+  rlm acp --permissions allow                  calls run without a question to the user
+  rlm --acp                                    the same command, as trainers spell it";
+
+#[derive(Args, Debug)]
+pub(crate) struct AcpOptions {
+    /// Whether the client is asked before each call: ask, or allow [default: ask, and allow where a trainer configures the session].
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) permissions: Option<Permissions>,
+    #[command(flatten)]
+    pub(crate) settings: Flags,
+}
+
+/// Whether calls run without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Permissions {
+    /// The client is asked before each call.
+    Ask,
+    /// Calls run.
+    Allow,
 }
 
 #[derive(Args, Debug)]

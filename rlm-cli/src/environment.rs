@@ -15,6 +15,13 @@ impl Environment {
         Self(variables.into_iter().collect())
     }
 
+    /// The same with another value of a variable.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Self {
+        let mut variables = self.0.clone();
+        variables.insert(name.into(), value.into());
+        Self(variables)
+    }
+
     /// The value of a variable, which may be empty.
     pub(crate) fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)

@@ -1,5 +1,6 @@
 //! `rlm`: the command that a person types.
 
+mod acp;
 mod arguments;
 mod batch;
 mod completions;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     let environment = Environment::new(std::env::vars_os());
     let warnings = match arguments.command {
         // They have their own log.
-        Command::Mcp(_) | Command::Rootd(_) => Warnings::default(),
+        Command::Acp(_) | Command::Mcp(_) | Command::Rootd(_) => Warnings::default(),
         _ => Warnings::start(),
     };
     let ended = match arguments.command {
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Exec(options) => exec::run(&options, &environment),
         Command::Repl(options) => repl::run(&options, &environment),
         Command::Doctor(options) => doctor::run(&options, &environment),
+        Command::Acp(options) => acp::run(&options, &environment),
         Command::Runs => runs::list(&environment),
         Command::View(options) => view::run(&options, &environment),
         Command::Script(options) => script::run(&options),

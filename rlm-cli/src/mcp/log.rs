@@ -10,10 +10,10 @@ use tracing_subscriber::EnvFilter;
 const LINES: usize = 1024;
 
 /// Time for the last lines to be written at the end.
-pub(super) const LAST_LINES: Duration = Duration::from_millis(200);
+pub(crate) const LAST_LINES: Duration = Duration::from_millis(200);
 
 /// Starts the log, with a filter as in `RUST_LOG`.
-pub(super) fn start(filter: &str) -> anyhow::Result<LogLines> {
+pub(crate) fn start(filter: &str) -> anyhow::Result<LogLines> {
     let filter =
         EnvFilter::try_new(filter).with_context(|| format!("cannot use the log filter `{filter}`"))?;
     let lines = LogLines::start(LINES).context("cannot start the log")?;

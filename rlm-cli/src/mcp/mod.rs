@@ -9,7 +9,7 @@
 mod ask;
 mod files;
 mod http;
-mod log;
+pub(crate) mod log;
 mod requests;
 mod server;
 mod sessions;

@@ -1,7 +1,9 @@
 //! The input and the result of a rollout.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use rlm_rootd::{Ledger, SubLlmOptions, Tool};
@@ -69,8 +71,20 @@ pub struct RolloutConfig {
     pub env: Vec<(OsString, OsString)>,
     /// The directory in which the rollout's directory is made and kept. None: it is private, and removed at the end.
     pub keep: Option<PathBuf>,
+    /// Decides whether code runs. None, the default: all of it.
+    pub gate: Option<Arc<dyn CallGate>>,
     /// Receivers of the trajectory's entries as they happen.
     pub sinks: Vec<Arc<dyn Sink>>,
+}
+
+/// Decides before each call of the REPL whether its code runs.
+pub trait CallGate: fmt::Debug + Send + Sync {
+    /// Completes with true if it does. Dropped if the question is cancelled.
+    fn allows<'a>(
+        &'a self,
+        call_id: &'a str,
+        code: &'a str,
+    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 }
 
 impl RolloutConfig {
@@ -102,6 +116,7 @@ impl RolloutConfig {
             messages_in_context: false,
             env: Vec::new(),
             keep: None,
+            gate: None,
             sinks: Vec::new(),
         }
     }

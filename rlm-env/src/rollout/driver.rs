@@ -61,6 +61,9 @@ const SUMMARY_WORDS: u32 = 500;
 /// The output of a call that did not run.
 const NOT_RUN: &str = "the call was not run: the work on the question had ended";
 
+/// The output of a call that the gate refused.
+const REFUSED: &str = "the call was not run: the user did not allow it";
+
 /// Time limit of the code that changes the answer.
 const SET_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
@@ -621,6 +624,18 @@ impl RolloutDriver<'_> {
     }
 
     async fn execute(&mut self, call: &Call, code: &str, started: Instant) -> Step<CallResult> {
+        if let Some(gate) = &self.config.gate {
+            let allowed = tokio::select! {
+                biased;
+                () = self.control.stopped() => return Ok(self.cancelled(call, started)),
+                allowed = gate.allows(&call.id, code) => allowed,
+            };
+            if !allowed {
+                let text = self.failed_call(self.callable.repl, &CallFault::Other(REFUSED.to_owned()))?;
+                self.ended(call, started, None, Some(text.clone()));
+                return Ok(text.into());
+            }
+        }
         let limit = self.clock.limit(self.config.limits.call_timeout).max(Duration::from_millis(1));
         let request =
             session::Call { code: code.to_owned(), timeout: Some(limit), ..session::Call::default() };

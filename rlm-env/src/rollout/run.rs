@@ -1,5 +1,6 @@
 //! A rollout from its beginning to its end.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::config::{Control, RolloutConfig, RolloutResult};
@@ -57,6 +58,12 @@ pub struct Rollout<'a> {
 }
 
 impl Rollout<'_> {
+    /// The directory with the context, whose files the session may read.
+    #[must_use]
+    pub fn context_dir(&self) -> &Path {
+        self.driver.workspace.fs_path()
+    }
+
     /// Sets the most turns that the next question may take, in place of those of the limits.
     pub fn set_max_turns(&mut self, turns: u32) {
         self.driver.max_turns = turns;

@@ -1,0 +1,212 @@
+//! What a trainer configures a session with: the object `ai.prime.rlm/runtime-v1` of `session/new`.
+
+use serde_json::{Map, Value as Json};
+
+use crate::config::table::{
+    API_KEY_ENV, BASE_URL, BUDGET_TOKENS, CALL_TIMEOUT, HEADERS, MAX_COMPLETION_TOKENS, MAX_OUTPUT_CHARS,
+    MAX_RETRIES, MODEL, SUB_PARALLELISM,
+};
+use crate::config::{AnySetting, Flags};
+
+/// The key of the object in `_meta`.
+pub(super) const CONTRACT: &str = "ai.prime.rlm/runtime-v1";
+
+/// The variable that holds the key of the provider, in the environment that the settings are read from.
+pub(super) const KEY_VARIABLE: &str = "RLM_ACP_API_KEY";
+
+/// The fields that have a meaning here, besides those of [`SETTINGS`].
+const KNOWN: [&str; 7] = [
+    "session_id",
+    "append_to_system_prompt",
+    "leaf_append_to_system_prompt",
+    "kernel_env",
+    "policy.max_total_turns",
+    "provider.api_key",
+    "provider.headers",
+];
+
+/// The fields that are settings.
+const SETTINGS: [(&str, &dyn AnySetting); 8] = [
+    ("model", &MODEL),
+    ("provider.base_url", &BASE_URL),
+    ("provider.max_retries", &MAX_RETRIES),
+    ("policy.max_total_tokens", &BUDGET_TOKENS),
+    ("policy.max_tool_output_bytes", &MAX_OUTPUT_CHARS),
+    ("policy.exec_timeout", &CALL_TIMEOUT),
+    ("policy.max_concurrent_subagents", &SUB_PARALLELISM),
+    ("policy.max_tokens", &MAX_COMPLETION_TOKENS),
+];
+
+/// The contract of a session.
+#[derive(Debug, Default)]
+pub(super) struct Contract {
+    /// The settings in it, with their fields as origins.
+    pub(super) settings: Vec<(&'static str, String, String)>,
+    /// The provider's key.
+    pub(super) api_key: Option<String>,
+    /// The id by which the trainer knows the session.
+    pub(super) session_id: Option<String>,
+    pub(super) append_to_system_prompt: Option<String>,
+    /// The same for sub-LLMs.
+    pub(super) append_to_sub_prompt: Option<String>,
+    /// Variables of the session.
+    pub(super) kernel_env: Vec<(String, String)>,
+    /// Most turns of all prompts together.
+    pub(super) max_total_turns: Option<u32>,
+    /// Fields without a meaning here that are set.
+    pub(super) ignored: Vec<String>,
+}
+
+impl Contract {
+    /// Reads the object. A field that is null counts as absent; one that is not known is ignored, since newer trainers may send it.
+    ///
+    /// # Errors
+    /// The field that is wrong, and what was expected.
+    pub(super) fn read(object: &Json) -> Result<Self, String> {
+        let mut fields = flat(object).ok_or_else(|| format!("{CONTRACT}: expected an object"))?;
+        let mut contract = Self::default();
+        for (field, setting) in SETTINGS {
+            let Some(value) = fields.remove(field) else { continue };
+            let text = match value {
+                Json::String(text) => text,
+                Json::Number(number) => number.to_string(),
+                _ => return Err(format!("{CONTRACT}: {field}: expected a text or a number")),
+            };
+            contract.set(setting, text, field)?;
+        }
+        let [session_id, append, leaf_append, kernel_env, turns, api_key, headers] =
+            KNOWN.map(|field| fields.remove(field));
+        let text = |field: usize, value: Option<Json>| match value {
+            None => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(_) => Err(format!("{CONTRACT}: {}: expected a text", KNOWN[field])),
+        };
+        contract.session_id = text(0, session_id)?;
+        contract.append_to_system_prompt = text(1, append)?;
+        contract.append_to_sub_prompt = text(2, leaf_append)?;
+        for (name, value) in object_of(3, kernel_env)? {
+            let text =
+                value.as_str().ok_or_else(|| format!("{CONTRACT}: kernel_env.{name}: expected a text"))?;
+            contract.kernel_env.push((name, text.to_owned()));
+        }
+        contract.max_total_turns = match turns {
+            None => None,
+            Some(turns) => Some(
+                turns
+                    .as_u64()
+                    .and_then(|turns| u32::try_from(turns).ok())
+                    .ok_or_else(|| format!("{CONTRACT}: {}: expected a whole number", KNOWN[4]))?,
+            ),
+        };
+        contract.api_key = text(5, api_key)?;
+        if contract.api_key.is_some() {
+            contract.set(&API_KEY_ENV, KEY_VARIABLE.to_owned(), KNOWN[5])?;
+        }
+        let headers = object_of(6, headers)?;
+        if !headers.is_empty() {
+            contract.set(&HEADERS, Json::Object(headers).to_string(), KNOWN[6])?;
+        }
+        contract.ignored = fields.into_iter().map(|(field, _)| field).collect();
+        Ok(contract)
+    }
+
+    fn set(&mut self, setting: &dyn AnySetting, text: String, field: &str) -> Result<(), String> {
+        setting.check(&text).map_err(|reason| format!("{CONTRACT}: {field}: {reason}"))?;
+        self.settings.push((setting.name(), text, format!("{CONTRACT}: {field}")));
+        Ok(())
+    }
+
+    /// The flags of the command, with the settings of the contract before them.
+    pub(super) fn flags(&self, given: &Flags) -> Flags {
+        let mut flags = given.clone();
+        for (setting, text, origin) in &self.settings {
+            flags.values.insert(setting, (text.clone(), origin.clone()));
+        }
+        flags
+    }
+}
+
+fn object_of(field: usize, value: Option<Json>) -> Result<Map<String, Json>, String> {
+    match value {
+        None => Ok(Map::new()),
+        Some(Json::Object(fields)) => Ok(fields),
+        Some(_) => Err(format!("{CONTRACT}: {}: expected an object", KNOWN[field])),
+    }
+}
+
+/// The fields that are not null, those of `provider` and `policy` with their prefix.
+fn flat(object: &Json) -> Option<Map<String, Json>> {
+    let mut flat = Map::new();
+    for (name, value) in object.as_object()? {
+        match value {
+            Json::Object(inner) if name == "provider" || name == "policy" => {
+                flat.extend(inner.iter().map(|(inner, value)| (format!("{name}.{inner}"), value.clone())));
+            }
+            _ => {
+                flat.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    flat.retain(|_, value| !value.is_null());
+    Some(flat)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_contract_becomes_settings() {
+        let contract = Contract::read(&json!({
+            "session_id": "trace-1",
+            "model": "m",
+            "provider": {"base_url": "http://127.0.0.1:1/v1", "api_key": "secret", "headers": {"X-A": "b"}, "max_retries": 3},
+            "append_to_system_prompt": "Be brief.",
+            "leaf_append_to_system_prompt": null,
+            "kernel_env": {"A": "b"},
+            "skills": ["edit"],
+            "search_api_key": null,
+            "policy": {"max_total_turns": 7, "max_total_tokens": 10_000_000, "exec_timeout": 300, "max_depth": 1},
+        }))
+        .unwrap();
+        let flags = contract.flags(&Flags::default());
+        let text = |name: &str| flags.values[name].0.as_str();
+        assert_eq!(
+            ["model", "base_url", "api_key_env", "max_retries", "budget_tokens", "call_timeout"].map(text),
+            ["m", "http://127.0.0.1:1/v1", KEY_VARIABLE, "3", "10000000", "300"]
+        );
+        assert_eq!(text("headers"), "{\"X-A\":\"b\"}");
+        assert_eq!(flags.values["call_timeout"].1, "ai.prime.rlm/runtime-v1: policy.exec_timeout");
+        assert_eq!(contract.session_id.as_deref(), Some("trace-1"));
+        assert_eq!(contract.append_to_system_prompt.as_deref(), Some("Be brief."));
+        assert_eq!(contract.append_to_sub_prompt, None);
+        assert_eq!(contract.kernel_env, [("A".to_owned(), "b".to_owned())]);
+        assert_eq!(contract.max_total_turns, Some(7));
+        assert_eq!(contract.ignored, ["skills", "policy.max_depth"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (object, error) in [
+            (json!([]), "ai.prime.rlm/runtime-v1: expected an object"),
+            (json!({"model": {}}), "ai.prime.rlm/runtime-v1: model: expected a text or a number"),
+            (
+                json!({"policy": {"exec_timeout": "soon"}}),
+                "ai.prime.rlm/runtime-v1: policy.exec_timeout: expected a number of seconds above 0, or a time such as 5m or 1h30m",
+            ),
+            (json!({"kernel_env": {"A": 1}}), "ai.prime.rlm/runtime-v1: kernel_env.A: expected a text"),
+            (
+                json!({"policy": {"max_total_turns": -1}}),
+                "ai.prime.rlm/runtime-v1: policy.max_total_turns: expected a whole number",
+            ),
+            (
+                json!({"provider": {"headers": "x"}}),
+                "ai.prime.rlm/runtime-v1: provider.headers: expected an object",
+            ),
+        ] {
+            assert_eq!(Contract::read(&object).unwrap_err(), error);
+        }
+    }
+}

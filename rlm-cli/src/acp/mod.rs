@@ -1,0 +1,512 @@
+//! `rlm acp`: an agent of the Agent Client Protocol, wire version 1, on standard input and output.
+//!
+//! Standard output belongs to the protocol; messages for people go to standard error. Only this module and those below it know the
+//! types of the SDK, which change with each of its majors while the wire stays.
+//!
+//! A session is a rollout in the client's directory that takes one prompt after the other (`session`). Its prompts run in a task of
+//! its own: dropping the sender of its prompts ends it. The end of standard input ends all sessions.
+
+mod contract;
+mod lines;
+mod session;
+mod updates;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::schema::{
+    AgentCapabilities, CancelNotification, CloseSessionRequest, CloseSessionResponse, ContentBlock,
+    EmbeddedResourceResource, Implementation, InitializeRequest, InitializeResponse, Meta, NewSessionRequest,
+    NewSessionResponse, PromptRequest, PromptResponse, SessionCapabilities, SessionCloseCapabilities,
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption,
+    SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, StopReason as WireReason,
+    Usage,
+};
+use agent_client_protocol::v1::{ConnectionTo, Responder};
+use agent_client_protocol::{Agent, Client, Error, Lines, on_receive_notification, on_receive_request};
+use anyhow::Context as _;
+use rlm_env::rollout::Metrics;
+use rlm_env::{Control, RolloutResult, StopReason};
+use serde_json::{Value as Json, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::contract::{CONTRACT, Contract, KEY_VARIABLE};
+use self::session::{Plan, Prompt};
+use crate::arguments::{AcpOptions, Permissions};
+use crate::config::table::MODEL;
+use crate::config::{Flags, Settings};
+use crate::environment::Environment;
+use crate::run::{Setup, hide_from_others, new_id};
+use crate::signals::{EndSignals, interrupted};
+use crate::tell;
+
+/// The key of what a trainer reads from each response to a prompt.
+const SNAPSHOT: &str = "ai.prime.rlm/session-v1";
+
+/// Time for sessions to end after the client is gone.
+const LAST_CALLS: Duration = Duration::from_millis(1500);
+
+/// Exit status after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// The ids of the options of a session.
+const MODEL_OPTION: &str = "model";
+const PERMISSIONS_OPTION: &str = "permissions";
+
+pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    crate::standard_output::require()?;
+    // A mistake in the settings ends the agent at its start. The model may come with a session.
+    Settings::load(&options.settings, environment)?;
+    hide_from_others()?;
+    let log = crate::mcp::log::start("warn")?;
+    let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
+    let ended = runtime.block_on(async {
+        let mut ends = EndSignals::catch()?;
+        let sessions = Arc::new(Sessions::new(options, environment));
+        let ended = tokio::select! {
+            ended = serve(&sessions) => ended.map(|()| ExitCode::SUCCESS),
+            status = ends.next() => Ok(ExitCode::from(status)),
+            () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+        };
+        // Sessions that hang are ended with the process, their workers included.
+        _ = tokio::time::timeout(LAST_CALLS, sessions.close_all()).await;
+        ended
+    });
+    // A blocked thread reads standard input and cannot be woken.
+    runtime.shutdown_background();
+    log.finish(crate::mcp::log::LAST_LINES);
+    ended
+}
+
+/// Serves the client until it closes its end.
+async fn serve(sessions: &Arc<Sessions>) -> anyhow::Result<()> {
+    let end = CancellationToken::new();
+    let transport = Lines::new(lines::outgoing(sessions.is_busy.clone()), lines::incoming(end.clone()));
+    let [new, prompt, cancel, close, set] = [(); 5].map(|()| sessions.clone());
+    let serving = Agent
+        .v1()
+        .name("rlm")
+        .on_receive_request(
+            async move |request: InitializeRequest, responder, _connection| {
+                responder.respond(initialize(&request))
+            },
+            on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: NewSessionRequest, responder, connection| {
+                responder.respond_with_result(new.create(request, connection))
+            },
+            on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: PromptRequest, responder, connection| {
+                prompt.prompt(request, responder, &connection)
+            },
+            on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: SetSessionConfigOptionRequest, responder, _connection| {
+                responder.respond_with_result(set.configure(&request))
+            },
+            on_receive_request!(),
+        )
+        .on_receive_request(
+            async move |request: CloseSessionRequest, responder, connection: ConnectionTo<Client>| {
+                let closing = close.clone();
+                connection.spawn(async move {
+                    responder.respond_with_result(closing.close(&request.session_id).await)
+                })
+            },
+            on_receive_request!(),
+        )
+        .on_receive_notification(
+            async move |request: CancelNotification, _connection| {
+                cancel.cancel(&request.session_id);
+                Ok(())
+            },
+            on_receive_notification!(),
+        )
+        .connect_to(transport);
+    tokio::select! {
+        ended = serving => ended.map_err(|error| anyhow::anyhow!("the client does not speak the protocol: {error}")),
+        () = end.cancelled() => Ok(()),
+    }
+}
+
+fn initialize(_request: &InitializeRequest) -> InitializeResponse {
+    let sessions = SessionCapabilities::new().close(SessionCloseCapabilities::new());
+    let name = Implementation::new("rlm", env!("CARGO_PKG_VERSION")).title("RLM".to_owned());
+    InitializeResponse::new(ProtocolVersion::V1)
+        .agent_capabilities(AgentCapabilities::new().session_capabilities(sessions))
+        .agent_info(name)
+}
+
+/// The sessions of a client.
+#[derive(Debug)]
+struct Sessions {
+    flags: Flags,
+    environment: Environment,
+    /// None: the user is asked, unless a contract configures the session.
+    permissions: Option<Permissions>,
+    /// True while the client does not take what is sent.
+    is_busy: Arc<AtomicBool>,
+    open: Mutex<HashMap<SessionId, Session>>,
+}
+
+/// A session, as requests see it.
+#[derive(Debug)]
+struct Session {
+    /// What it is made of, before the first prompt.
+    plan: Option<Box<Plan>>,
+    /// Its task and where that takes its prompts, from then on.
+    prompts: Option<mpsc::UnboundedSender<Prompt>>,
+    task: Option<JoinHandle<()>>,
+    /// The running prompt.
+    control: Option<Control>,
+    model: String,
+    flags: Flags,
+    permissions: Arc<Mutex<Permissions>>,
+    /// The id by which a trainer knows it.
+    trace: Option<String>,
+    /// Tokens of all prompts before: input, output.
+    spent: (u64, u64),
+}
+
+impl Sessions {
+    fn new(options: &AcpOptions, environment: &Environment) -> Self {
+        Self {
+            flags: options.settings.clone(),
+            environment: environment.clone(),
+            permissions: options.permissions,
+            is_busy: Arc::default(),
+            open: Mutex::default(),
+        }
+    }
+
+    fn create(
+        &self,
+        request: NewSessionRequest,
+        connection: ConnectionTo<Client>,
+    ) -> Result<NewSessionResponse, Error> {
+        let NewSessionRequest { cwd, mcp_servers, meta, .. } = request;
+        let contract = meta.as_ref().and_then(|meta| meta.get(CONTRACT)).map(Contract::read).transpose();
+        let contract = contract.map_err(invalid)?;
+        if !cwd.is_absolute() || !cwd.is_dir() {
+            return Err(invalid(format!("cwd: {} is not an absolute path of a directory", cwd.display())));
+        }
+        if !mcp_servers.is_empty() {
+            return Err(invalid("mcpServers: this agent connects to none"));
+        }
+        let mut flags = self.flags.clone();
+        let mut environment = self.environment.clone();
+        if let Some(contract) = &contract {
+            flags = contract.flags(&flags);
+            if let Some(key) = &contract.api_key {
+                environment = environment.with(KEY_VARIABLE, key);
+            }
+            if !contract.ignored.is_empty() {
+                tracing::warn!(
+                    fields = contract.ignored.join(", "),
+                    "fields of the contract without a meaning here"
+                );
+            }
+        }
+        let settings = Settings::load(&flags, &environment).map_err(wrong_settings)?;
+        Setup::new(&settings, &environment).map_err(wrong_settings)?;
+        let default = if contract.is_some() { Permissions::Allow } else { Permissions::Ask };
+        let permissions = Arc::new(Mutex::new(self.permissions.unwrap_or(default)));
+        let id = SessionId::new(new_id());
+        let trace = contract.as_ref().and_then(|contract| contract.session_id.clone());
+        let session = Session {
+            control: None,
+            model: settings.get(&MODEL).unwrap_or_default(),
+            flags,
+            permissions: permissions.clone(),
+            trace,
+            spent: (0, 0),
+            prompts: None,
+            task: None,
+            plan: Some(Box::new(Plan {
+                id: id.clone(),
+                cwd,
+                settings,
+                environment,
+                contract,
+                connection,
+                is_busy: self.is_busy.clone(),
+                permissions,
+            })),
+        };
+        let options = session.options();
+        self.open().insert(id.clone(), session);
+        Ok(NewSessionResponse::new(id).config_options(options))
+    }
+
+    fn prompt(
+        self: &Arc<Self>,
+        request: PromptRequest,
+        responder: Responder<PromptResponse>,
+        connection: &ConnectionTo<Client>,
+    ) -> Result<(), Error> {
+        let begun = text_of(&request.prompt).and_then(|text| self.begin_prompt(&request.session_id, text));
+        let (control, done) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return responder.respond_with_error(error),
+        };
+        let (this, id, cancellation) = (self.clone(), request.session_id, responder.cancellation());
+        connection.spawn(async move {
+            let mut done = std::pin::pin!(done);
+            let result = tokio::select! {
+                result = &mut done => result,
+                () = cancellation.cancelled() => {
+                    control.cancel();
+                    done.await
+                }
+            };
+            let response = match result {
+                Ok(result) => this.end_prompt(&id, &result),
+                Err(_closed) => Ok(PromptResponse::new(WireReason::Cancelled)),
+            };
+            responder.respond_with_result(response)
+        })
+    }
+
+    /// Hands a prompt to its session, which starts with the first one.
+    fn begin_prompt(
+        &self,
+        id: &SessionId,
+        text: String,
+    ) -> Result<(Control, oneshot::Receiver<RolloutResult>), Error> {
+        let mut open = self.open();
+        let session = open.get_mut(id).ok_or_else(|| unknown_session(id))?;
+        if session.control.is_some() {
+            return Err(Error::new(Error::invalid_request().code, "the session works on a prompt already"));
+        }
+        let control = Control::new();
+        let (done, result) = oneshot::channel();
+        if let Some(plan) = session.plan.take() {
+            let (prompts, receiver) = mpsc::unbounded_channel();
+            session.prompts = Some(prompts);
+            session.task = Some(tokio::spawn(plan.run(receiver)));
+        }
+        if let Some(prompts) = &session.prompts {
+            // A session that has ended drops `done`.
+            _ = prompts.send(Prompt { text, control: control.clone(), done });
+        }
+        session.control = Some(control.clone());
+        Ok((control, result))
+    }
+
+    fn end_prompt(&self, id: &SessionId, result: &RolloutResult) -> Result<PromptResponse, Error> {
+        let mut open = self.open();
+        let Some(session) = open.get_mut(id) else { return Ok(PromptResponse::new(WireReason::Cancelled)) };
+        session.control = None;
+        let reason = match result.stop_reason {
+            StopReason::Answered | StopReason::NoToolCall => WireReason::EndTurn,
+            StopReason::BudgetExhausted | StopReason::ContextFull => WireReason::MaxTokens,
+            StopReason::MaxTurns | StopReason::TimedOut => WireReason::MaxTurnRequests,
+            StopReason::Stopped | StopReason::Cancelled => WireReason::Cancelled,
+            _ => return Err(failure(result)),
+        };
+        let metrics = &result.metrics;
+        let input = metrics.root_llm_prompt_tokens + metrics.sub_llm_prompt_tokens;
+        let output = metrics.root_llm_completion_tokens + metrics.sub_llm_completion_tokens;
+        let (input_before, output_before) = std::mem::replace(&mut session.spent, (input, output));
+        let (input, output) = (input.saturating_sub(input_before), output.saturating_sub(output_before));
+        let response =
+            PromptResponse::new(reason).usage(Usage::new(input.saturating_add(output), input, output));
+        Ok(match &session.trace {
+            Some(trace) => response.meta(Meta::from_iter([(SNAPSHOT.to_owned(), snapshot(trace, result))])),
+            None => response,
+        })
+    }
+
+    fn cancel(&self, id: &SessionId) {
+        if let Some(control) = self.open().get(id).and_then(|session| session.control.as_ref()) {
+            control.cancel();
+        }
+    }
+
+    fn configure(
+        &self,
+        request: &SetSessionConfigOptionRequest,
+    ) -> Result<SetSessionConfigOptionResponse, Error> {
+        let mut open = self.open();
+        let id = &request.session_id;
+        let session = open.get_mut(id).ok_or_else(|| unknown_session(id))?;
+        let SessionConfigOptionValue::ValueId { value } = &request.value else {
+            return Err(invalid("value: expected the id of a value"));
+        };
+        session.configure(&request.config_id.0, &value.0)?;
+        Ok(SetSessionConfigOptionResponse::new(session.options()))
+    }
+
+    async fn close(&self, id: &SessionId) -> Result<CloseSessionResponse, Error> {
+        let session = self.open().remove(id).ok_or_else(|| unknown_session(id))?;
+        session.close().await;
+        Ok(CloseSessionResponse::new())
+    }
+
+    async fn close_all(&self) {
+        let sessions: Vec<_> = self.open().drain().map(|(_, session)| session).collect();
+        // All are cancelled before one is waited for.
+        let closing: Vec<_> = sessions.into_iter().map(|session| tokio::spawn(session.close())).collect();
+        for closing in closing {
+            _ = closing.await;
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    fn permissions(&self) -> MutexGuard<'_, Permissions> {
+        self.permissions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The options that a client shows to its user.
+    fn options(&self) -> Vec<SessionConfigOption> {
+        let model = SessionConfigSelectOption::new(self.model.clone(), self.model.clone());
+        let permissions = match *self.permissions() {
+            Permissions::Ask => "ask",
+            Permissions::Allow => "allow",
+        };
+        let modes = [("ask", "Ask before each call"), ("allow", "Run calls without asking")]
+            .map(|(id, name)| SessionConfigSelectOption::new(id, name));
+        vec![
+            SessionConfigOption::select(MODEL_OPTION, "Model", self.model.clone(), vec![model])
+                .category(SessionConfigOptionCategory::Model),
+            SessionConfigOption::select(PERMISSIONS_OPTION, "Permissions", permissions, modes.to_vec())
+                .category(SessionConfigOptionCategory::Mode),
+        ]
+    }
+
+    fn configure(&mut self, option: &str, value: &str) -> Result<(), Error> {
+        match (option, value) {
+            (PERMISSIONS_OPTION, "ask") => *self.permissions() = Permissions::Ask,
+            (PERMISSIONS_OPTION, "allow") => *self.permissions() = Permissions::Allow,
+            (PERMISSIONS_OPTION, _) => return Err(invalid("value: expected ask or allow")),
+            (MODEL_OPTION, model) if model == self.model => {}
+            (MODEL_OPTION, model) => {
+                let Some(plan) = &mut self.plan else {
+                    return Err(invalid("the model of a session can be set before its first prompt"));
+                };
+                let name = (model.to_owned(), "the client".to_owned());
+                self.flags.values.insert(MODEL.name, name);
+                plan.settings = Settings::load(&self.flags, &plan.environment).map_err(wrong_settings)?;
+                model.clone_into(&mut self.model);
+            }
+            _ => {
+                return Err(invalid(format!(
+                    "configId: `{option}` is not an option: expected model or permissions"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends its prompt, and waits until it is gone.
+    async fn close(self) {
+        if let Some(control) = self.control {
+            control.cancel();
+        }
+        drop(self.prompts);
+        if let Some(task) = self.task {
+            _ = task.await;
+        }
+    }
+}
+
+/// The text of a prompt. Links are named by their paths: the session reads them itself.
+fn text_of(blocks: &[ContentBlock]) -> Result<String, Error> {
+    let mut parts = Vec::new();
+    for block in blocks {
+        parts.push(match block {
+            ContentBlock::Text(text) => text.text.clone(),
+            ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, path_of(&link.uri)),
+            ContentBlock::Resource(resource) => match &resource.resource {
+                EmbeddedResourceResource::TextResourceContents(contents) => {
+                    format!("{}:\n\n{}", path_of(&contents.uri), contents.text)
+                }
+                _ => return Err(invalid("prompt: expected text, not bytes of a resource")),
+            },
+            _ => return Err(invalid("prompt: expected blocks of text and links to resources")),
+        });
+    }
+    let text = parts.join("\n\n");
+    if text.trim().is_empty() {
+        return Err(invalid("prompt: it has no text"));
+    }
+    Ok(text)
+}
+
+/// The path of a `file:` address; any other address as it is.
+fn path_of(uri: &str) -> String {
+    let Some(path) = uri.strip_prefix("file://").filter(|path| path.starts_with('/')) else {
+        return uri.to_owned();
+    };
+    percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
+}
+
+/// What a trainer reads from a response: numbers only.
+fn snapshot(trace: &str, result: &RolloutResult) -> Json {
+    let reason = match result.stop_reason {
+        StopReason::Answered => Json::Null,
+        StopReason::MaxTurns => "max_total_turns".into(),
+        StopReason::BudgetExhausted => "max_total_tokens".into(),
+        reason => json!(reason),
+    };
+    json!({"session_id": trace, "metrics": numbers(&result.metrics), "last_stop_reason": reason})
+}
+
+/// Metrics as plain numbers: one that is unknown is left out, true is 1, and counts by name have the name in theirs.
+fn numbers(metrics: &Metrics) -> Json {
+    let mut numbers = serde_json::Map::new();
+    let metrics = serde_json::to_value(metrics).unwrap_or_default();
+    for (name, value) in metrics.as_object().into_iter().flatten() {
+        match value {
+            Json::Number(_) => {
+                numbers.insert(name.clone(), value.clone());
+            }
+            Json::Bool(flag) => {
+                numbers.insert(name.clone(), u8::from(*flag).into());
+            }
+            Json::Object(counts) => {
+                numbers
+                    .extend(counts.iter().map(|(inner, count)| (format!("{name}_{inner}"), count.clone())));
+            }
+            _ => {}
+        }
+    }
+    numbers.into()
+}
+
+/// The error of a prompt whose rollout failed.
+fn failure(result: &RolloutResult) -> Error {
+    let details = result.error.clone().unwrap_or_else(|| "the rollout failed".to_owned());
+    let kind = if result.stop_reason == StopReason::ModelFailed { "model_transport" } else { "session" };
+    Error::new(Error::internal_error().code, details.clone()).data(json!({"details": details, "kind": kind}))
+}
+
+fn invalid(details: impl Into<String>) -> Error {
+    let details = details.into();
+    Error::new(Error::invalid_params().code, details.clone()).data(json!({"details": details}))
+}
+
+fn unknown_session(id: &SessionId) -> Error {
+    invalid(format!("sessionId: there is no session {id}"))
+}
+
+fn wrong_settings(error: anyhow::Error) -> Error {
+    let details = format!("{error:#}");
+    tell(format_args!("rlm: {details}"));
+    invalid(details)
+}

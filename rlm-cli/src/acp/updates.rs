@@ -1,0 +1,287 @@
+//! What a client sees of a rollout while it runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use agent_client_protocol::Client;
+use agent_client_protocol::v1::ConnectionTo;
+use agent_client_protocol::v1::schema::{
+    ContentBlock, ContentChunk, MessageId, SessionId, SessionNotification, SessionUpdate, TextContent,
+    ToolCall, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+};
+use rlm_core::protocol::{Outcome, Response};
+use rlm_core::text::{cut, grouped};
+use rlm_env::RolloutResult;
+use rlm_env::trajectory::{CallEnded, CallStarted, Entry, Event, MessageKind, OutputPiece, Sink};
+use rlm_rootd::message_text;
+use serde_json::json;
+
+use crate::view::{one_line, visible};
+
+/// Least time between two updates with output.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of running output in an update, the latest ones.
+const LIVE_BYTES: usize = 16 << 10;
+
+/// Characters of output in the update at a call's end.
+const OUTPUT_CHARS: usize = 32 << 10;
+
+/// Characters of a title.
+const TITLE_CHARS: usize = 80;
+
+/// Sends updates to the client of a session.
+#[derive(Debug)]
+pub(super) struct Updates {
+    this: Weak<Self>,
+    connection: ConnectionTo<Client>,
+    session: SessionId,
+    /// True while the client does not take what is sent.
+    is_busy: Arc<AtomicBool>,
+    language: &'static str,
+    running: Mutex<Running>,
+    /// The last reply with a text.
+    last_reply: Mutex<String>,
+}
+
+/// The running call.
+#[derive(Debug, Default)]
+struct Running {
+    turn: u32,
+    id: Option<ToolCallId>,
+    code: String,
+    output: Tail,
+    /// The time of the last update with output.
+    sent: Option<Instant>,
+    is_scheduled: bool,
+}
+
+/// The end of an output.
+#[derive(Debug, Default)]
+struct Tail {
+    text: String,
+    dropped: usize,
+}
+
+impl Tail {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        // Twice, so that not each piece moves all of it.
+        if self.text.len() > 2 * LIVE_BYTES {
+            let at = self.text.ceil_char_boundary(self.text.len() - LIVE_BYTES);
+            self.text.drain(..at);
+            self.dropped += at;
+        }
+    }
+
+    fn shown(&self) -> String {
+        let at = self.text.ceil_char_boundary(self.text.len().saturating_sub(LIVE_BYTES));
+        match self.dropped + at {
+            0 => self.text.clone(),
+            before => format!("[{} bytes before]\n{}", grouped(before as u64), &self.text[at..]),
+        }
+    }
+}
+
+impl Updates {
+    pub(super) fn new(
+        connection: ConnectionTo<Client>,
+        session: SessionId,
+        is_busy: Arc<AtomicBool>,
+        language: &'static str,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            connection,
+            session,
+            is_busy,
+            language,
+            running: Mutex::default(),
+            last_reply: Mutex::default(),
+        })
+    }
+
+    /// A message of the agent.
+    pub(super) fn say(&self, id: &str, text: &str) {
+        let chunk = ContentChunk::new(text_block(text)).message_id(MessageId::new(id));
+        self.send(SessionUpdate::AgentMessageChunk(chunk));
+    }
+
+    /// The answer to a prompt, as a message of its own, unless it was the last reply.
+    pub(super) fn answer(&self, result: &RolloutResult) {
+        let last_reply = std::mem::take(&mut *self.last_reply());
+        if let Some(answer) = result.answer.as_ref().filter(|answer| **answer != last_reply) {
+            self.say(&format!("answer-{}", result.metrics.root_llm_turns), answer);
+        }
+    }
+
+    /// The call that waits for permission, as the client knows it.
+    pub(super) fn pending(&self, call_id: &str) -> ToolCallUpdate {
+        let id = tool_call_id(self.running().turn, call_id);
+        ToolCallUpdate::new(id, ToolCallUpdateFields::new())
+    }
+
+    fn send(&self, update: SessionUpdate) {
+        // A connection that is gone ends the session elsewhere.
+        _ = self.connection.send_notification(SessionNotification::new(self.session.clone(), update));
+    }
+
+    fn call_started(&self, call: &CallStarted) {
+        let code =
+            call.code.clone().or_else(|| Some(call.arguments.as_ref()?.to_string())).unwrap_or_default();
+        let first = code.lines().find(|line| !line.trim().is_empty()).unwrap_or(&call.tool);
+        let id = tool_call_id(call.turn, &call.call_id);
+        let started = ToolCall::new(id.clone(), one_line(&cut(first, TITLE_CHARS)))
+            .kind(ToolKind::Execute)
+            .status(ToolCallStatus::InProgress)
+            .content(vec![fenced(self.language, &code)])
+            .raw_input(match &call.code {
+                Some(code) => json!({"code": code}),
+                None => call.arguments.clone().unwrap_or_default(),
+            });
+        let mut running = self.running();
+        *running = Running { turn: call.turn, id: Some(id), code, ..Running::default() };
+        self.send(SessionUpdate::ToolCall(started));
+    }
+
+    fn call_ended(&self, call: &CallEnded) {
+        let mut running = self.running();
+        let ended = std::mem::take(&mut *running);
+        running.turn = call.turn;
+        let is_sound = call.output.as_ref().is_some_and(|response| response.outcome == Outcome::Ok);
+        let status = if is_sound { ToolCallStatus::Completed } else { ToolCallStatus::Failed };
+        let text = match (&call.output, &call.error) {
+            (Some(response), _) => output_of(response),
+            (None, error) => error.clone().unwrap_or_default(),
+        };
+        let Some(id) = ended.id else {
+            // It could not be read, so it was never begun.
+            let id = tool_call_id(call.turn, &call.call_id);
+            let refused = ToolCall::new(id, "malformed call").status(status).content(vec![fenced("", &text)]);
+            return self.send(SessionUpdate::ToolCall(refused));
+        };
+        let raw = call.output.as_ref().map(|response| {
+            json!({"outcome": response.outcome, "exit_code": response.exit_code, "dropped_bytes": response.dropped_bytes()})
+        });
+        let mut content = vec![fenced(self.language, &ended.code)];
+        if !text.is_empty() {
+            content.push(fenced("", &cut(&text, OUTPUT_CHARS)));
+        }
+        let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(raw);
+        self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));
+    }
+
+    /// Sends the output so far, unless the client is behind: a later update has it, too.
+    fn flush(&self) {
+        let mut running = self.running();
+        running.is_scheduled = false;
+        let Some(id) = running.id.clone().filter(|_| !running.output.text.is_empty()) else { return };
+        if self.is_busy.load(Ordering::Relaxed) {
+            return;
+        }
+        running.sent = Some(Instant::now());
+        let content =
+            vec![fenced(self.language, &running.code), fenced("", &visible(&running.output.shown()))];
+        let fields = ToolCallUpdateFields::new().content(content);
+        self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));
+    }
+
+    fn last_reply(&self) -> MutexGuard<'_, String> {
+        self.last_reply.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink for Updates {
+    fn entry(&self, entry: &Entry) {
+        match &entry.event {
+            Event::Message(message) if message.kind == MessageKind::Reply => {
+                let text = message_text(&message.message).unwrap_or_default();
+                if !text.trim().is_empty() {
+                    self.say(&format!("reply-{}", message.turn), &text);
+                    *self.last_reply() = text;
+                }
+            }
+            Event::CallStarted(call) => self.call_started(call),
+            Event::CallEnded(call) => self.call_ended(call),
+            _ => {}
+        }
+    }
+
+    fn wants_output(&self) -> bool {
+        true
+    }
+
+    fn output(&self, piece: &OutputPiece<'_>) {
+        let mut running = self.running();
+        running.output.push(piece.text);
+        let waits = running.sent.map_or(Duration::ZERO, |sent| PAUSE.saturating_sub(sent.elapsed()));
+        if std::mem::replace(&mut running.is_scheduled, true) {
+            return;
+        }
+        drop(running);
+        let this = self.this.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(waits).await;
+            if let Some(this) = this.upgrade() {
+                this.flush();
+            }
+        });
+    }
+}
+
+/// Ids of calls are unique within a reply only.
+fn tool_call_id(turn: u32, call_id: &str) -> ToolCallId {
+    ToolCallId::new(format!("{turn}-{call_id}"))
+}
+
+/// What a call printed, with its error and result.
+fn output_of(response: &Response) -> String {
+    let mut text = String::new();
+    for part in
+        [Some(&response.stdout), Some(&response.stderr), response.result.as_ref()].into_iter().flatten()
+    {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(part);
+    }
+    visible(&text)
+}
+
+pub(super) fn text_block(text: &str) -> ContentBlock {
+    ContentBlock::Text(TextContent::new(text))
+}
+
+/// A block of Markdown whose fence the text does not close.
+fn fenced(language: &str, text: &str) -> ToolCallContent {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    ToolCallContent::from(text_block(&format!("{fence}{language}\n{text}{end}{fence}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_keeps_the_end_and_counts_the_rest() {
+        let mut tail = Tail::default();
+        tail.push("é");
+        assert_eq!(tail.shown(), "é");
+        for _ in 0..10_000 {
+            tail.push("12345678é\n");
+        }
+        assert!(tail.text.len() <= 2 * LIVE_BYTES);
+        let shown = tail.shown();
+        assert!(shown.starts_with("[") && shown.ends_with("12345678é\n"), "{shown}");
+        let (_, end) = shown.split_once("before]\n").unwrap();
+        assert!(end.len() <= LIVE_BYTES && end.len() > LIVE_BYTES - 16);
+        assert_eq!(tail.dropped + tail.text.len(), 2 + 10_000 * 11);
+    }
+}

@@ -1,7 +1,7 @@
 """The official SDK's client of the Agent Client Protocol, driven by lines of JSON.
 
-Arguments: the agent's command. Each line of standard input is a command: `op` and its arguments, and a `name` for its result.
-Standard output has a line for each update, question for permission, and result.
+Arguments: the agent's command. Each line of standard input is a command: `op`, its arguments, and a `name` for its
+result. Standard output has a line for each update, question for permission, and result.
 """
 
 import asyncio

@@ -3,13 +3,14 @@
 mod completeness;
 mod lines;
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use rlm_core::protocol::{Outcome, Response};
-use rlm_core::text::size;
+use rlm_core::text::without_middle;
 use rlm_env::{ReplLanguage, Session, SessionConfig, SessionError};
 use rustyline::error::ReadlineError;
 use tokio::signal::unix::{SignalKind, signal};
@@ -114,9 +115,10 @@ fn show(response: &Response, printer: &LivePrinter, is_terminal: bool) -> anyhow
     let [stdout, stderr] = printer.rest(response);
     let mut output = std::io::stdout().lock();
     let result = response.result.as_deref().unwrap_or_default();
-    let shorten = if response.outcome == Outcome::Interrupted { without_middle } else { str::to_owned };
+    let is_interrupted = response.outcome == Outcome::Interrupted;
     for (rest, text) in [(&*stdout, &*response.stdout), (&*stderr, &*response.stderr), (result, result)] {
-        output.write_all(shorten(rest).as_bytes())?;
+        let rest = if is_interrupted { without_middle(rest, INTERRUPTED_BYTES) } else { Cow::from(rest) };
+        output.write_all(rest.as_bytes())?;
         if !text.is_empty() && !text.ends_with('\n') {
             output.write_all(b"\n")?;
         }
@@ -136,36 +138,10 @@ fn show(response: &Response, printer: &LivePrinter, is_terminal: bool) -> anyhow
     Ok(())
 }
 
-/// The beginning and the end of a long output: whoever interrupts a call has seen enough of it.
-fn without_middle(text: &str) -> String {
-    if text.len() <= 2 * INTERRUPTED_BYTES {
-        return text.to_owned();
-    }
-    let head = text[..text.floor_char_boundary(INTERRUPTED_BYTES)].trim_end_matches('\n');
-    let tail = text[text.ceil_char_boundary(text.len() - INTERRUPTED_BYTES)..].trim_start_matches('\n');
-    let left_out = size((text.len() - head.len() - tail.len()) as u64);
-    format!("{head}\n… {left_out} left out …\n{tail}")
-}
-
 /// The history of a language: `$XDG_STATE_HOME/rlm/history-LANGUAGE`, by default under `~/.local/state`. None if its
 /// directory cannot be made.
 fn history_file(language: ReplLanguage, environment: &Environment) -> Option<PathBuf> {
     let dir = environment.state_dir()?;
     std::fs::create_dir_all(&dir).ok()?;
     Some(dir.join(format!("history-{language}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_output_keeps_its_beginning_and_its_end() {
-        let whole = "é".repeat(INTERRUPTED_BYTES);
-        assert_eq!(without_middle(&whole), whole);
-        let long = format!("é{whole}\nlast\n");
-        let short = without_middle(&long);
-        assert!(short.starts_with("éé") && short.ends_with("é\nlast\n"), "{short}");
-        assert_eq!(short.lines().nth(1).unwrap(), "… 8 B left out …");
-    }
 }

@@ -1,5 +1,7 @@
 //! Text for people and models: shortened texts, numbers, lists.
 
+use std::borrow::Cow;
+
 /// A text of at most this many characters, with `…` in place of the rest.
 #[must_use]
 pub fn cut(text: &str, chars: usize) -> String {
@@ -16,6 +18,18 @@ pub fn cut_to_bytes(text: &str, bytes: usize) -> String {
         true => format!("{}…", &text[..text.floor_char_boundary(bytes)]),
         false => text.to_owned(),
     }
+}
+
+/// The first and the last bytes of a longer text, this many of each, and how much is left out between them.
+#[must_use]
+pub fn without_middle(text: &str, bytes: usize) -> Cow<'_, str> {
+    if text.len() <= 2 * bytes {
+        return text.into();
+    }
+    let head = text[..text.floor_char_boundary(bytes)].trim_end_matches('\n');
+    let tail = text[text.ceil_char_boundary(text.len() - bytes)..].trim_start_matches('\n');
+    let left_out = size((text.len() - head.len() - tail.len()) as u64);
+    format!("{head}\n… {left_out} left out …\n{tail}").into()
 }
 
 /// The words of a text on one line.
@@ -89,6 +103,16 @@ pub fn listed<S: AsRef<str>>(names: &[S], most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_keeps_its_beginning_and_its_end() {
+        let whole = "é".repeat(100);
+        assert_eq!(without_middle(&whole, 100), whole);
+        let long = format!("é{whole}\nlast\n");
+        let short = without_middle(&long, 100);
+        assert!(short.starts_with("éé") && short.ends_with("é\nlast\n"), "{short}");
+        assert_eq!(short.lines().nth(1).unwrap(), "… 8 B left out …");
+    }
 
     #[test]
     fn long_texts_are_cut_between_characters() {

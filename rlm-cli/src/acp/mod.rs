@@ -29,6 +29,7 @@ use agent_client_protocol::v1::schema::{
 use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{Agent, Client, Error, Lines, on_receive_notification, on_receive_request};
 use anyhow::Context as _;
+use rlm_core::percent;
 use rlm_env::rollout::Metrics;
 use rlm_env::{Control, RolloutResult, StopReason};
 use serde_json::{Value as Json, json};
@@ -453,7 +454,7 @@ fn path_of(uri: &str) -> String {
     let Some(path) = uri.strip_prefix("file://").filter(|path| path.starts_with('/')) else {
         return uri.to_owned();
     };
-    percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
+    percent::decoded(path).and_then(|path| String::from_utf8(path).ok()).unwrap_or_else(|| path.to_owned())
 }
 
 /// What a trainer reads from a response: numbers only.

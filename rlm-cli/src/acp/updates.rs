@@ -11,7 +11,7 @@ use agent_client_protocol::v1::schema::{
     ToolCall, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
 use rlm_core::protocol::{Outcome, Response};
-use rlm_core::text::{cut, grouped};
+use rlm_core::text::{cut, grouped, without_middle};
 use rlm_env::RolloutResult;
 use rlm_env::trajectory::{CallEnded, CallStarted, Entry, Event, MessageKind, OutputPiece, Sink};
 use rlm_rootd::message_text;
@@ -25,8 +25,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of running output in an update, the latest ones.
 const LIVE_BYTES: usize = 16 << 10;
 
-/// Characters of output in the update at a call's end.
-const OUTPUT_CHARS: usize = 32 << 10;
+/// Bytes of the beginning and of the end of an output in the update at a call's end.
+const OUTPUT_BYTES: usize = 16 << 10;
 
 /// Characters of a title.
 const TITLE_CHARS: usize = 80;
@@ -166,7 +166,7 @@ impl Updates {
         });
         let mut content = vec![fenced(self.language, &ended.code)];
         if !text.is_empty() {
-            content.push(fenced("", &cut(&text, OUTPUT_CHARS)));
+            content.push(fenced("", &without_middle(&text, OUTPUT_BYTES)));
         }
         let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(raw);
         self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));

@@ -229,6 +229,7 @@ impl Models {
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header("x-request-id", request_id)
+            .header("idempotency-key", request_id)
             .headers(self.headers.clone())
             .body(body);
         if !streams && !self.is_own {

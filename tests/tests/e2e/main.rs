@@ -1,5 +1,6 @@
 //! End-to-end tests: the built programs, over real FIFOs.
 
+mod acp;
 mod answer;
 mod callbacks;
 mod cli;

@@ -873,18 +873,22 @@ fn http_needs_a_token_and_a_loopback_address() {
     }
 }
 
-/// The version of the Python SDK.
-const PYTHON_SDK: &str = "mcp==2.3.0";
-
-/// None, with a message, if there is no Python that has the SDK or can install it.
-#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
+/// A Python with the SDK of MCP; see [`python_with`].
 pub(super) fn python_with_mcp() -> Option<PathBuf> {
+    python_with("mcp", "mcp==2.3.0", "mcp")
+}
+
+/// A Python that can import a package, in a virtual environment of this name. None, with a message, if there is no Python that
+/// can install it.
+#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
+pub(super) fn python_with(name: &str, package: &str, module: &str) -> Option<PathBuf> {
     let runs = |python: &PathBuf, code: &str| {
         Command::new(python).args(["-I", "-c", code]).output().is_ok_and(|output| output.status.success())
     };
-    let venv = program("rlm").with_file_name("venv-with-mcp");
+    let venv = program("rlm").with_file_name(format!("venv-with-{name}"));
     let python = venv.join("bin/python3");
-    if runs(&python, "import mcp") {
+    let import = format!("import {module}");
+    if runs(&python, &import) {
         return Some(python);
     }
     let Some(base) = pythons().into_iter().rev().find(|python| runs(python, "import pip, ensurepip")) else {
@@ -896,10 +900,10 @@ pub(super) fn python_with_mcp() -> Option<PathBuf> {
     let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let limit = PATIENCE.as_secs().to_string();
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, PYTHON_SDK];
+    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, package];
     let installed = Command::new(&python).args(pip).output().unwrap();
-    if !runs(&python, "import mcp") {
-        println!("skipped: the SDK cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
+    if !runs(&python, &import) {
+        println!("skipped: {package} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
         return None;
     }
     Some(python)

@@ -1,0 +1,533 @@
+//! `rlm acp`, driven by the official Python SDK's client, and by lines that no SDK sends.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
+use rlm_tests::{Place, program, repository, wait_until};
+use serde_json::{Value, json};
+
+use crate::mcp::python_with;
+
+/// The SDK's client, in a process of its own.
+struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// What it has shown, and was not asked for yet.
+    seen: Vec<Value>,
+    place: Place,
+}
+
+impl Client {
+    /// None if the SDK cannot be had.
+    fn start(arguments: &[&str], model: &ScriptedModel) -> Option<Self> {
+        let python = python_with("acp", "agent-client-protocol==0.12.1", "acp")?;
+        let place = Place::new();
+        let mut command = place.command(&python);
+        command.arg(repository().join("tests/acp_client.py")).arg(program("rlm")).arg("acp");
+        command.args(["--model", "root", "--base-url", &model.base_url()]).args(arguments);
+        command.env("RLM_SUB_MODEL", "sub");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut client = Self { child, input, output, seen: Vec::new(), place };
+        let result = client.result("initialize", json!({}));
+        assert_eq!((&result["protocolVersion"], &result["agentInfo"]["name"]), (&json!(1), &json!("rlm")));
+        Some(client)
+    }
+
+    /// Sends a command, under its own name.
+    fn send(&mut self, name: &str, op: &str, mut arguments: Value) {
+        arguments["op"] = op.into();
+        arguments["name"] = name.into();
+        let input = self.input.as_mut().unwrap();
+        writeln!(input, "{arguments}").unwrap();
+        input.flush().unwrap();
+    }
+
+    /// Waits for a line, and passes over those before it.
+    #[track_caller]
+    fn wait(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the client has ended: {:?}", self.seen);
+            let event: Value = serde_json::from_str(&line).unwrap();
+            self.seen.push(event.clone());
+            if is_wanted(&event) {
+                return event;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, name: &str) -> Value {
+        self.wait(|event| event["name"] == name)
+    }
+
+    /// The result of a command.
+    #[track_caller]
+    fn result(&mut self, op: &str, arguments: Value) -> Value {
+        self.send(op, op, arguments);
+        let event = self.wait_for(op);
+        assert!(event.get("error").is_none(), "{event}");
+        event["result"].clone()
+    }
+
+    /// The error of a command.
+    #[track_caller]
+    fn error(&mut self, op: &str, arguments: Value) -> Value {
+        self.send(op, op, arguments);
+        let event = self.wait_for(op);
+        assert!(event.get("error").is_some(), "{event}");
+        event["error"].clone()
+    }
+
+    /// A new session in the place's directory.
+    fn session(&mut self, meta: Value) -> String {
+        let cwd = self.place.path("work");
+        let result = self.result("new", json!({"cwd": cwd, "meta": meta}));
+        result["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    /// The updates so far, and forgets them.
+    fn updates(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.seen).into_iter().filter(|event| event.get("update").is_some()).collect()
+    }
+
+    /// Closes the agent's standard input and checks that nothing is left.
+    fn end(mut self) {
+        drop(self.input.take());
+        let event = self.wait(|event| event.get("exit").is_some());
+        assert_eq!(event["exit"], 0, "{event}");
+        assert!(self.child.wait().unwrap().success());
+        self.place.assert_nothing_left();
+    }
+}
+
+fn calling(id: &str, language: &str, code: &str) -> Value {
+    let arguments = json!({"code": code}).to_string();
+    json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": id, "type": "function", "function": {"name": format!("call_{language}_repl"), "arguments": arguments}},
+    ]})
+}
+
+fn says(text: &str) -> Rule {
+    Rule::any().message(json!({"role": "assistant", "content": text})).once()
+}
+
+fn bash(code: &str) -> Rule {
+    Rule::any().message(calling("c", "bash", code)).once()
+}
+
+/// The last message of the agent, which may come in pieces.
+fn last_message(updates: &[Value]) -> String {
+    let chunks = updates.iter().map(|event| &event["update"]);
+    let chunks: Vec<_> = chunks.filter(|update| update["sessionUpdate"] == "agent_message_chunk").collect();
+    let last = chunks.last().unwrap()["messageId"].clone();
+    let texts = chunks.iter().filter(|chunk| chunk["messageId"] == last);
+    texts.map(|chunk| chunk["content"]["text"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn prompts_of_a_session_share_its_state_and_show_their_calls() {
+    let model = ScriptedModel::start([
+        bash("n=6; cat numbers.txt"),
+        bash("RLM_CONTENT=$n RLM_READY=1"),
+        bash("RLM_CONTENT=$((n * 7)) RLM_READY=1"),
+        says("Hello."),
+    ]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    client.place.write("numbers.txt", "one\ntwo\n");
+    let session = client.session(json!({}));
+    let result = client.result("prompt", json!({"session": session, "text": "How many?"}));
+    assert_eq!(result["stopReason"], "end_turn");
+    let updates = client.updates();
+    assert_eq!(last_message(&updates), "6");
+    let calls: Vec<_> = updates
+        .iter()
+        .map(|event| &event["update"])
+        .filter(|update| update["sessionUpdate"] == "tool_call")
+        .collect();
+    assert_eq!(calls.len(), 2);
+    assert_eq!((&calls[0]["kind"], &calls[0]["status"]), (&json!("execute"), &json!("in_progress")));
+    assert_eq!(calls[0]["rawInput"]["code"], "n=6; cat numbers.txt");
+    let ends: Vec<_> = updates
+        .iter()
+        .map(|event| &event["update"])
+        .filter(|update| update["status"] == "completed")
+        .collect();
+    assert_eq!(ends.len(), 2);
+    assert_eq!(ends[0]["toolCallId"], calls[0]["toolCallId"]);
+    assert_eq!(ends[0]["content"][1]["content"]["text"], "```\none\ntwo\n```");
+    assert_ne!(calls[0]["toolCallId"], calls[1]["toolCallId"], "the model gave both the same id");
+    client.result("prompt", json!({"session": session, "text": "And seven times?"}));
+    assert_eq!(last_message(&client.updates()), "42");
+    client.result("prompt", json!({"session": session, "text": "Thanks."}));
+    assert_eq!(last_message(&client.updates()), "Hello.");
+    client.end();
+    let requests = model.finish();
+    let first = requests[0].body["messages"].as_array().unwrap();
+    let last = requests[3].body["messages"].as_array().unwrap();
+    assert_eq!(last[..first.len()], first[..], "earlier messages stay");
+}
+
+#[test]
+fn a_prompt_can_be_cancelled_wherever_it_is() {
+    let gate = Gate::shut();
+    let model = ScriptedModel::start([
+        bash("kept=1; : >started; sleep 600"),
+        bash("RLM_CONTENT=$kept RLM_READY=1"),
+        says("late").after(&gate),
+        bash("llm_batch one two; : never"),
+        Rule::any().reply("slow").times(2).after(&gate),
+        bash("RLM_CONTENT=still-$kept RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    let session = client.session(json!({}));
+    let prompt = json!({"session": session, "text": "How many?"});
+    let cancelled = |client: &mut Client| {
+        client.send("cancel", "cancel", json!({"session": session}));
+        let event = client.wait_for("prompt");
+        assert_eq!(event["result"]["stopReason"], "cancelled", "{event}");
+    };
+    // A call.
+    client.send("prompt", "prompt", prompt.clone());
+    wait_until("the call runs", || client.place.file("started").exists());
+    assert_eq!(client.error("prompt", prompt.clone())["message"], "the session works on a prompt already");
+    cancelled(&mut client);
+    client.result("prompt", prompt.clone());
+    assert_eq!(last_message(&client.updates()), "1");
+    // A request to the model.
+    client.send("prompt", "prompt", prompt.clone());
+    wait_until("the model is asked", || model.requests().len() == 3);
+    cancelled(&mut client);
+    // A batch.
+    client.send("prompt", "prompt", prompt.clone());
+    wait_until("the batch runs", || model.requests().len() == 6);
+    cancelled(&mut client);
+    client.result("prompt", prompt);
+    assert_eq!(last_message(&client.updates()), "still-1");
+    gate.open();
+    client.end();
+    drop(model);
+}
+
+#[test]
+fn sessions_run_side_by_side_and_close_alone() {
+    let model = ScriptedModel::start([
+        bash("who=one; : >started; while ! [ -e go ]; do sleep 0.05; done; RLM_CONTENT=$who RLM_READY=1"),
+        bash("who=two; : >go; RLM_CONTENT=$who RLM_READY=1"),
+        bash(": >again; sleep 600"),
+        bash("RLM_CONTENT=$who RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    let (one, two) = (client.session(json!({})), client.session(json!({})));
+    client.send("first", "prompt", json!({"session": one, "text": "?"}));
+    wait_until("the first works", || client.place.file("started").exists());
+    client.result("prompt", json!({"session": two, "text": "?"}));
+    if !client.seen.iter().any(|event| event["name"] == "first") {
+        client.wait_for("first");
+    }
+    for (session, answer) in [(&one, "one"), (&two, "two")] {
+        let updates: Vec<_> =
+            client.seen.iter().filter(|event| event["session"] == **session).cloned().collect();
+        assert_eq!(last_message(&updates), answer);
+    }
+    client.updates();
+    // One is closed while it works.
+    client.send("first", "prompt", json!({"session": one, "text": "?"}));
+    wait_until("it works", || client.place.file("again").exists());
+    client.result("close", json!({"session": one}));
+    let first = client.seen.iter().find(|event| event["name"] == "first").cloned();
+    let first = first.unwrap_or_else(|| client.wait_for("first"));
+    assert_eq!(first["result"]["stopReason"], "cancelled", "{first}");
+    let error = client.error("prompt", json!({"session": one, "text": "?"}));
+    assert!(error["message"].as_str().unwrap().contains("there is no session"), "{error}");
+    client.updates();
+    client.result("prompt", json!({"session": two, "text": "?"}));
+    assert_eq!(last_message(&client.updates()), "two");
+    client.end();
+    drop(model);
+}
+
+#[test]
+fn the_end_of_input_ends_a_running_call_and_everything_else() {
+    let model = ScriptedModel::start([bash("sleep 1000 & : >started; trap '' INT TERM; sleep 1000")]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    let session = client.session(json!({}));
+    client.send("prompt", "prompt", json!({"session": session, "text": "?"}));
+    wait_until("the call runs", || client.place.file("started").exists());
+    client.end();
+    drop(model);
+}
+
+#[test]
+fn large_messages_pass_and_stay_out_of_the_conversation() {
+    let model = ScriptedModel::start([
+        bash(
+            "RLM_CONTENT=$(wc -c <\"$(find / -name message-1.txt -newer /proc/self 2>/dev/null | head -1)\") RLM_READY=1; RLM_CONTENT=done",
+        ),
+        bash("RLM_CONTENT=$(head -c 200000 /dev/zero | tr '\\0' x) RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    let session = client.session(json!({}));
+    let text = "word ".repeat(40_000);
+    client.result("prompt", json!({"session": session, "text": text}));
+    let text = "x".repeat(16 << 20);
+    client.result("prompt", json!({"session": session, "text": text}));
+    assert_eq!(last_message(&client.updates()).len(), 200_000);
+    client.end();
+    let requests = model.finish();
+    for (request, bytes) in requests.iter().zip(["200,000", "16,777,216"]) {
+        let messages = request.body["messages"].as_array().unwrap();
+        let last = messages.last().unwrap()["content"].as_str().unwrap();
+        assert!(
+            last.len() < 5000
+                && last.contains(&format!("The message has {bytes} bytes. All of it is in the file")),
+            "{last}"
+        );
+    }
+}
+
+#[test]
+fn the_user_is_asked_before_each_call_where_nothing_else_is_said() {
+    let model = ScriptedModel::start([
+        bash(": >ran-one"),
+        bash(": >ran-two; RLM_CONTENT=first RLM_READY=1"),
+        bash(": >ran-three; RLM_CONTENT=second RLM_READY=1"),
+        bash("RLM_CONTENT=third RLM_READY=1"),
+        bash(": >ran-four"),
+    ]);
+    let Some(mut client) = Client::start(&[], &model) else { return };
+    let session = client.session(json!({}));
+    client.result("permission", json!({"answer": "reject"}));
+    client.send("prompt", "prompt", json!({"session": session, "text": "?"}));
+    let asked = client.wait(|event| event.get("asked").is_some());
+    assert_eq!(asked["asked"]["toolCallId"], "1-c");
+    // The second call is allowed: it waits for the answer to a question that came before.
+    client.wait(|event| event["update"]["status"] == "failed");
+    client.wait(|event| event.get("asked").is_some());
+    client.wait(|event| event["update"]["status"] == "failed");
+    client.result("permission", json!({"answer": "allow_always"}));
+    client.wait_for("prompt");
+    assert!(!client.place.file("ran-one").exists() && !client.place.file("ran-two").exists());
+    let asked = |client: &Client| client.seen.iter().filter(|event| event.get("asked").is_some()).count();
+    let before = asked(&client);
+    assert_eq!(before, 3);
+    // Cancelled while the user is asked.
+    client.result("set", json!({"session": session, "option": "permissions", "value": "ask"}));
+    client.result("permission", json!({"answer": "never"}));
+    client.send("prompt", "prompt", json!({"session": session, "text": "?"}));
+    client.wait(|event| event.get("asked").is_some());
+    client.send("cancel", "cancel", json!({"session": session}));
+    assert_eq!(client.wait_for("prompt")["result"]["stopReason"], "cancelled");
+    client.end();
+    drop(model);
+}
+
+#[test]
+fn a_trainer_configures_a_session() {
+    let model = ScriptedModel::start([
+        bash("echo \"$KERNEL $SECRET\"; echo 0123456789"),
+        bash(":"),
+        bash(":"),
+        bash("RLM_CONTENT=$KERNEL RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&[], &model) else { return };
+    let contract = |policy: Value| {
+        json!({"ai.prime.rlm/runtime-v1": {
+            "session_id": "trace-7",
+            "model": "trained",
+            "provider": {"base_url": model.base_url(), "api_key": "the-key-of-the-trainer", "headers": {"X-Trainer": "yes"}, "max_retries": 5},
+            "append_to_system_prompt": "Be very brief.",
+            "kernel_env": {"KERNEL": "there"},
+            "skills": ["edit"],
+            "search_api_key": null,
+            "policy": policy,
+        }})
+    };
+    let session = client.session(contract(
+        json!({"max_total_turns": 3, "max_total_tokens": 10_000_000, "exec_timeout": 300}),
+    ));
+    let result = client.result("prompt", json!({"session": session, "text": "?"}));
+    assert_eq!(result["stopReason"], "max_turn_requests");
+    let snapshot = &result["_meta"]["ai.prime.rlm/session-v1"];
+    assert_eq!(
+        (&snapshot["session_id"], &snapshot["last_stop_reason"]),
+        (&json!("trace-7"), &json!("max_total_turns"))
+    );
+    let metrics = snapshot["metrics"].as_object().unwrap();
+    assert!(metrics.values().all(Value::is_number), "{metrics:?}");
+    assert_eq!(metrics["root_llm_turns"], 3);
+    // No turn is left for another prompt.
+    let result = client.result("prompt", json!({"session": session, "text": "?"}));
+    assert_eq!(result["stopReason"], "max_turn_requests");
+    let session = client.session(contract(json!({})));
+    let result = client.result("prompt", json!({"session": session, "text": "?"}));
+    assert_eq!(result["_meta"]["ai.prime.rlm/session-v1"]["last_stop_reason"], Value::Null);
+    assert_eq!(last_message(&client.updates()), "there");
+    let wrong = json!({"ai.prime.rlm/runtime-v1": {"policy": {"exec_timeout": "soon"}}});
+    let cwd = client.place.path("work");
+    let error = client.error("new", json!({"cwd": cwd, "meta": wrong}));
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("ai.prime.rlm/runtime-v1: policy.exec_timeout: expected"),
+        "{error}"
+    );
+    client.end();
+    let requests = model.finish();
+    assert_eq!(requests.len(), 4);
+    for request in &requests {
+        assert_eq!(request.body["model"], "trained");
+        assert_eq!(request.header("authorization"), "Bearer the-key-of-the-trainer");
+        assert_eq!(request.header("x-trainer"), "yes");
+        assert!(!request.header("idempotency-key").is_empty());
+        let system = request.body["messages"][0]["content"].as_str().unwrap();
+        assert!(system.ends_with("Be very brief."), "{system}");
+    }
+    let output =
+        requests[1].body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap();
+    assert_eq!(output, "there \n0123456789\n");
+}
+
+#[test]
+fn what_cannot_be_is_an_error_that_says_why() {
+    let model = ScriptedModel::start([Rule::any().status(401, "no such key").times(9)]);
+    let Some(mut client) = Client::start(&["--permissions", "allow", "--max-retries", "0"], &model) else {
+        return;
+    };
+    for (cwd, words) in [("relative", "cwd: relative is not"), ("/no/such", "cwd: /no/such is not")] {
+        let error = client.error("new", json!({"cwd": cwd}));
+        assert!(error["message"].as_str().unwrap().starts_with(words), "{error}");
+    }
+    let session = client.session(json!({}));
+    let error = client.error("prompt", json!({"session": "none", "text": "?"}));
+    assert_eq!(error["message"], "sessionId: there is no session none");
+    let error = client.error("prompt", json!({"session": session, "text": " "}));
+    assert_eq!(error["message"], "prompt: it has no text");
+    let image = json!([{"type": "image", "data": "", "mimeType": "image/png"}]);
+    let error = client.error("prompt", json!({"session": session, "blocks": image}));
+    assert_eq!(error["message"], "prompt: expected blocks of text and links to resources");
+    let error = client.error("set", json!({"session": session, "option": "colour", "value": "red"}));
+    assert!(error["message"].as_str().unwrap().contains("expected model or permissions"), "{error}");
+    let options = client.result("set", json!({"session": session, "option": "model", "value": "other"}));
+    assert_eq!(options["configOptions"][0]["currentValue"], "other");
+    let link = json!([{"type": "text", "text": "Read"}, {"type": "resource_link", "name": "a b", "uri": "file:///tmp/a%20b"}]);
+    let error = client.error("prompt", json!({"session": session, "blocks": link}));
+    assert_eq!(error["data"]["kind"], "model_transport");
+    assert!(error["message"].as_str().unwrap().contains("401"), "{error}");
+    let error = client.error("set", json!({"session": session, "option": "model", "value": "third"}));
+    assert_eq!(error["message"], "the model of a session can be set before its first prompt");
+    client.end();
+    let requests = model.finish();
+    assert_eq!(requests[0].body["model"], "other");
+    assert_eq!(requests[0].body["messages"][1]["content"], "Read\n\n[a b](/tmp/a b)");
+}
+
+#[test]
+fn much_output_is_shown_as_it_comes_within_bounds() {
+    let model = ScriptedModel::start([
+        bash("seq 9000000; : >done"),
+        bash("for n in 1 2 3 4 5 6; do printf .; sleep 0.05; done; echo end"),
+        bash("RLM_CONTENT=yes RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
+    let session = client.session(json!({}));
+    client.result("prompt", json!({"session": session, "text": "?"}));
+    let updates = client.updates();
+    let of = |id: &str| {
+        let updates = updates.iter().map(|event| &event["update"]);
+        updates.filter(|update| update["toolCallId"] == id).cloned().collect::<Vec<_>>()
+    };
+    let text =
+        |update: &Value| update["content"][1]["content"]["text"].as_str().unwrap_or_default().to_owned();
+    let large = of("1-c");
+    assert!(large.iter().all(|update| update.to_string().len() < 40_000));
+    assert!(text(large.last().unwrap()).contains("9000000\n"), "{}", text(large.last().unwrap()));
+    let dots: Vec<_> = of("2-c").iter().map(text).collect();
+    assert!(dots.iter().any(|text| text.contains("...") && !text.contains("end")), "{dots:?}");
+    assert!(dots.last().unwrap().contains("......end"), "{dots:?}");
+    client.end();
+    drop(model);
+}
+
+/// An agent that is spoken to line by line.
+struct Raw {
+    agent: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Raw {
+    fn start(place: &Place) -> Self {
+        let mut command: Command = place.rlm(&["acp", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"]);
+        let mut agent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (agent.stdin.take().unwrap(), BufReader::new(agent.stdout.take().unwrap()));
+        Self { agent, input, output }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.input.write_all(bytes).unwrap();
+        self.input.write_all(b"\n").unwrap();
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+}
+
+#[test]
+fn malformed_messages_get_an_error_and_the_agent_lives() {
+    let place = Place::new();
+    let mut raw = Raw::start(&place);
+    raw.send(br#"{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}"#);
+    assert_eq!(raw.read()["result"]["protocolVersion"], 1);
+    let mut deep = String::new();
+    for _ in 0..10_000 {
+        deep.push('[');
+    }
+    let mut many = String::new();
+    write!(many, "{{\"jsonrpc\": \"2.0\", \"id\": 6, \"method\": \"session/prompt\", \"params\": {deep}")
+        .unwrap();
+    for (line, code) in [
+        (&b"{"[..], -32700),
+        (b"no JSON at all", -32700),
+        (b"\xff\xfe", -32700),
+        (many.as_bytes(), -32700),
+        (br#"{"jsonrpc": "2.0", "id": 1, "method": "session/dance", "params": {}}"#, -32601),
+        (br#"{"jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": {"sessionId": 7}}"#, -32602),
+        (br#"{"jsonrpc": "2.0", "id": 3, "method": "session/prompt"}"#, -32602),
+        (br#"{"jsonrpc": "2.0", "id": 4, "method": "session/new", "params": {"cwd": "/", "mcpServers": 1}}"#, -32602),
+    ] {
+        raw.send(line);
+        let response = raw.read();
+        assert_eq!(response["error"]["code"], code, "{}: {response}", String::from_utf8_lossy(&line[..line.len().min(90)]));
+    }
+    // Nothing is said to these.
+    for line in [
+        &br#"{"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "none"}}"#[..],
+        br#"{"jsonrpc": "2.0", "method": "session/cancel", "params": 3}"#,
+        br#"{"jsonrpc": "2.0", "method": "$/unknown"}"#,
+        br#"{"jsonrpc": "2.0", "id": 99, "result": {}}"#,
+        b"",
+    ] {
+        raw.send(line);
+    }
+    raw.send(br#"{"jsonrpc": "2.0", "id": "last", "method": "session/new", "params": {"cwd": "/", "mcpServers": []}}"#);
+    loop {
+        let response = raw.read();
+        if response["id"] == "last" {
+            assert!(response["result"]["sessionId"].is_string(), "{response}");
+            break;
+        }
+        assert!(response.get("error").is_some(), "{response}");
+    }
+    drop(raw.input);
+    assert!(raw.agent.wait().unwrap().success());
+    place.assert_nothing_left();
+}

@@ -363,7 +363,7 @@ pub(crate) struct BatchOptions {
     #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "same",
           hide_possible_values = true, requires = "results")]
     pub(crate) resume: Option<Resume>,
-    /// With --resume: also run rollouts again that failed with an error, or could not be scored.
+    /// With --resume: also run rollouts again that failed with an error, had too small a budget, or could not be scored.
     #[arg(long, requires = "resume")]
     pub(crate) retry_failed: bool,
     /// Most that all rollouts together may spend on models, with those whose results --resume keeps. Rollouts that it has no

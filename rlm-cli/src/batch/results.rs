@@ -60,7 +60,7 @@ pub(super) struct Finished {
 pub(super) enum Keep {
     /// Those of rollouts that were not stopped or cancelled.
     Ended,
-    /// Those of rollouts that, in addition, did not fail and could be scored.
+    /// Those of rollouts that, in addition, did not fail, had budget enough and could be scored.
     Sound,
 }
 
@@ -253,7 +253,9 @@ fn is_cut_off(line: &[u8]) -> bool {
 fn is_kept(result: &RunResult, keep: Keep) -> bool {
     let reason = result.rollout.stop_reason;
     let has_ended = !matches!(reason, StopReason::Stopped | StopReason::Cancelled);
-    let is_sound = !is_failure(reason) && result.evaluation.score_error.is_none();
+    let is_sound = !is_failure(reason)
+        && reason != StopReason::BudgetExhausted
+        && result.evaluation.score_error.is_none();
     has_ended && (keep == Keep::Ended || is_sound)
 }
 
@@ -335,8 +337,9 @@ mod tests {
         unscored.evaluation.score_error = Some("it was late".to_owned());
         let text =
             line("1", StopReason::Answered) + str::from_utf8(&jsonl::line(&unscored).unwrap()).unwrap();
+        let text = text + &line("3", StopReason::BudgetExhausted);
         let (_dir, path) = file(&text);
-        assert_eq!(ids(&resume(&path, Keep::Ended).1), ["1", "2"]);
+        assert_eq!(ids(&resume(&path, Keep::Ended).1), ["1", "2", "3"]);
         assert_eq!(ids(&resume(&path, Keep::Sound).1), ["1"]);
     }
 

@@ -64,6 +64,9 @@ const NOT_RUN: &str = "the call was not run: the work on the question had ended"
 /// The output of a call that the gate refused.
 const REFUSED: &str = "the call was not run: the user did not allow it";
 
+/// Time limit of the check of an answer against its schema.
+const CHECK_LIMIT: Duration = Duration::from_secs(5);
+
 /// Time limit of the code that changes the answer.
 const SET_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
@@ -490,7 +493,7 @@ impl RolloutDriver<'_> {
             self.check_control()?;
             let mut ran = self.call(&call).await?;
             if ran.stop.is_none() && self.progress.answer.ready {
-                fault = self.answer_fault()?;
+                fault = self.answer_fault().await?;
                 if fault.is_some() {
                     let taken_back = self.set_answer(AnswerChange::TakenBack).await?;
                     ran.text.push_str(&taken_back.text);
@@ -514,10 +517,20 @@ impl RolloutDriver<'_> {
     }
 
     /// The notice on a final answer that is not accepted. An empty one is accepted the second time.
-    fn answer_fault(&mut self) -> Step<Option<String>> {
+    async fn answer_fault(&mut self) -> Step<Option<String>> {
         let (language, answer) = (self.config.language, &self.progress.answer.content);
         if let Some(schema) = &self.config.answer_schema {
-            let faults = schema.faults(answer);
+            // A schema of a few lines can take longer than anyone waits.
+            let (schema, answer) = (schema.clone(), answer.clone());
+            let checking = tokio::task::spawn_blocking(move || schema.faults(&answer));
+            let faults = tokio::select! {
+                biased;
+                () = self.control.cancelled() => return Err(StopReason::Cancelled.into()),
+                checked = tokio::time::timeout(CHECK_LIMIT, checking) => match checked {
+                    Ok(checked) => checked.unwrap_or_else(|error| vec![error.to_string()]),
+                    Err(_) => vec![format!("it could not be checked within {} s", CHECK_LIMIT.as_secs())],
+                },
+            };
             if faults.is_empty() {
                 return Ok(None);
             }

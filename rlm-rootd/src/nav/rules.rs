@@ -78,9 +78,10 @@ impl IgnoreRules {
     pub fn with_own(self, directory: &Directory, path: &Path) -> Self {
         let Some(text) = rules_text(directory) else { return self };
         let mut builder = GitignoreBuilder::new(path);
-        for line in String::from_utf8_lossy(&text).lines() {
+        let text = String::from_utf8_lossy(&text);
+        for line in text.strip_prefix('\u{feff}').unwrap_or(&text).lines() {
             // Git ignores invalid lines too.
-            let _is_no_rule = builder.add_line(None, line).is_err();
+            let _is_no_rule = builder.add_line(None, &with_literal_braces(line)).is_err();
         }
         self.below(builder)
     }
@@ -130,6 +131,22 @@ pub fn is_version_control(name: &OsStr) -> bool {
     VERSION_CONTROL.iter().any(|held| name == *held)
 }
 
+/// A line in which braces stand for themselves, as in git; for globs they are alternatives.
+fn with_literal_braces(line: &str) -> String {
+    let mut literal = String::with_capacity(line.len());
+    let (mut is_escaped, mut is_class) = (false, false);
+    for c in line.chars() {
+        let is_brace = matches!(c, '{' | '}') && !is_escaped && !is_class;
+        if is_brace {
+            literal.push('\\');
+        }
+        literal.push(c);
+        is_class = if is_class { c != ']' } else { c == '[' && !is_escaped };
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    literal
+}
+
 fn rules_text(directory: &Directory) -> Option<Vec<u8>> {
     let open = open_file(directory, OsStr::new(GITIGNORE)).ok()??;
     let mut text = Vec::new();
@@ -164,5 +181,17 @@ mod tests {
     fn an_invalid_pattern_is_named() {
         let error = IgnoreRules::of_patterns(&["a", "[z-a]"]).unwrap_err();
         assert_eq!(error.to_string(), "the pattern `[z-a]` is not valid: invalid range; 'z' > 'a'");
+    }
+
+    #[test]
+    fn a_file_is_read_as_git_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(".gitignore"), "\u{feff}/first\n{a,b}\n\\{c\\}\n[{]d\n").unwrap();
+        let rules = IgnoreRules::default().with_own(&Directory::at_path(dir.path()).unwrap(), Path::new(""));
+        let is_left_out = |path: &str| matches!(rules.decide(Path::new(path), false), Ignored::Yes);
+        assert_eq!(
+            ["first", "a", "b", "{a,b}", "{c}", "{d"].map(is_left_out),
+            [true, false, false, true, true, true]
+        );
     }
 }

@@ -2,8 +2,9 @@
 
 use rlm_tests::Place;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use serde_json::json;
 
-use super::{asking, bash, shown, text};
+use super::{answering, asking, bash, shown, text};
 
 const SCHEMA: &str = r#"{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}"#;
 
@@ -68,5 +69,25 @@ fn an_empty_answer_is_given_back_once() {
         assert_eq!((text(&output.stdout), output.status.code()), (answer, Some(0)));
         assert_eq!(model.finish().len(), 2);
     }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_schema_that_cannot_be_checked_in_time_holds_up_nothing() {
+    let place = Place::new();
+    let mut places = json!({"a0": {"type": "integer"}});
+    for number in 1..36 {
+        let before = json!({"$ref": format!("#/$defs/a{}", number - 1)});
+        places[format!("a{number}")] = json!({"anyOf": [{"allOf": [before, {"type": "string"}]}, before]});
+    }
+    place.write("answer.json", &json!({"$defs": places, "$ref": "#/$defs/a35"}).to_string());
+    let model = ScriptedModel::start([answering("3").times(2)]);
+    let args = ["run", "--answer-schema", "answer.json", "--max-turns", "2", "--timeout", "60", "How many?"];
+    let output = asking(&place, &model, &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let requests = model.finish();
+    let last =
+        requests[1].body["messages"].as_array().unwrap().iter().map(ToString::to_string).collect::<String>();
+    assert!(last.contains("it could not be checked within 5 s"), "{last}");
     place.assert_nothing_left();
 }

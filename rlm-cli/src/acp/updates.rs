@@ -118,8 +118,9 @@ impl Updates {
 
     /// The call that waits for permission, as the client knows it.
     pub(super) fn pending(&self, call_id: &str) -> ToolCallUpdate {
-        let id = tool_call_id(self.running().turn, call_id);
-        ToolCallUpdate::new(id, ToolCallUpdateFields::new())
+        let running = self.running();
+        let fields = ToolCallUpdateFields::new().raw_input(json!({"code": running.code}));
+        ToolCallUpdate::new(tool_call_id(running.turn, call_id), fields)
     }
 
     fn send(&self, update: SessionUpdate) {

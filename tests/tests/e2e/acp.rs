@@ -305,6 +305,7 @@ fn the_user_is_asked_before_each_call_where_nothing_else_is_said() {
     client.send("prompt", "prompt", json!({"session": session, "text": "?"}));
     let asked = client.wait(|event| event.get("asked").is_some());
     assert_eq!(asked["asked"]["toolCallId"], "1-c");
+    assert_eq!(asked["asked"]["rawInput"]["code"], ": >ran-one");
     // The second call is allowed: it waits for the answer to a question that came before.
     client.wait(|event| event["update"]["status"] == "failed");
     client.wait(|event| event.get("asked").is_some());

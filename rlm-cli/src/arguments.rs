@@ -302,6 +302,9 @@ pub(crate) struct RunOptions {
     /// empty value, '', is an empty directory. May be given several times. Required, unless each question has its own.
     #[arg(long, value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) context: Vec<PathBuf>,
+    /// Go on after the answer: each line of standard input is a further question to the same session. Ctrl-D ends it.
+    #[arg(long, conflicts_with_all = ["json", "events", "questions", "attempts", "results", "dry_run"])]
+    pub(crate) chat: bool,
     /// Print the whole result as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,

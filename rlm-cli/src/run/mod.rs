@@ -1,5 +1,6 @@
 //! `rlm run`: a question, or many, to a model that works in a REPL.
 
+mod chat;
 mod context;
 mod dry_run;
 mod ending;
@@ -20,9 +21,10 @@ use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
 use rlm_core::ids::is_rollout_id;
 use rlm_env::trajectory::Sink;
-use rlm_env::{Control, Host, RolloutConfig, RolloutResult, StopReason};
+use rlm_env::{Control, Host, RolloutResult, StopReason};
 use rlm_rootd::HostProcess;
 
+use self::chat::Chat;
 use self::context::GivenContext;
 pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
@@ -52,7 +54,7 @@ pub(crate) fn run(
     environment: &Environment,
     warnings: &Warnings,
 ) -> anyhow::Result<ExitCode> {
-    if options.question.is_none() && options.batch.questions.is_none() {
+    if options.question.is_none() && options.batch.questions.is_none() && !options.chat {
         return Err(Usage::new("no question: give one, or a file of them with --questions FILE").into());
     }
     let settings = Settings::load(&options.settings, environment)?;
@@ -79,6 +81,8 @@ pub(crate) fn run(
         return dry_run::show(&work.plan(&setup.provenance)?, &setup, runs.as_ref(), options.batch.max_cost);
     }
     setup.open_files(&settings)?;
+    let chat = options.chat.then(|| Chat::new(environment)).transpose()?;
+    setup.rollout.plain_answers = options.chat;
     setup.rollout.context = given.read(settings.value(&MAX_CONTEXT_BYTES))?;
     setup.rollout.sinks.push(Arc::new(LeftOutNotices::new(warnings)));
     hide_from_others()?;
@@ -109,7 +113,7 @@ pub(crate) fn run(
                     None if options.json => Output::Json,
                     None => Output::Answer,
                 };
-                one(setup, requests, progress, output, record).await
+                one(setup, requests, progress, output, record, chat).await
             }
         }
     });
@@ -191,7 +195,13 @@ impl Work {
         if !options.batch.is_batch() && options.batch.max_cost.is_some() {
             return Err(Usage::new("--max-cost is for a batch: --budget-usd limits one rollout").into());
         }
+        if options.chat && takes_context > 0 {
+            return Err(
+                Usage::new("--chat reads questions from standard input: `--context -` has none").into()
+            );
+        }
         match &options.question {
+            None if options.chat => Ok(Self::One(String::new())),
             Some(question) if !options.batch.is_batch() => Ok(Self::One(question.clone())),
             question => Ok(Self::Batch(batch::Batch::new(
                 question.as_deref(),
@@ -236,14 +246,23 @@ async fn one(
     progress: Option<Arc<Progress>>,
     output: Output,
     record: Option<Record>,
+    chat: Option<Chat>,
 ) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
+    let is_chat = chat.is_some();
     if let Some(progress) = &progress {
         setup.rollout.sinks.push(progress.clone());
     }
     let keeps = setup.rollout.keep.is_some();
     let host = Host::start(setup.host).await?;
-    let (result, ended_by) = until_end(&host, setup.rollout, &mut requests, &progress).await;
+    let (result, ended_by) = match chat {
+        None => {
+            let control = Control::new();
+            let running = host.run(setup.rollout, &control);
+            until_end(running, &control, &mut requests, &progress, false).await
+        }
+        Some(chat) => chat.run(&host, &setup.rollout, &mut requests, &progress).await?,
+    };
     if let Some(progress) = &progress {
         progress.finish();
     }
@@ -264,13 +283,16 @@ async fn one(
             events.result(&whole);
             events.finish(&mut requests).await
         }
-        _ => print(&whole, matches!(output, Output::Json)),
+        // A chat has printed its answers.
+        _ if is_chat => Ok(()),
+        Output::Json => print_json(&whole),
+        _ => print_answer(&whole.rollout),
     };
     let result = whole.rollout;
     if let Some(dir) = result.dir.as_ref().filter(|_| keeps) {
         tell(format_args!("rlm: the rollout's directory is {}", dir.display()));
     }
-    if let Some(words) = ending::words(&result).filter(|_| !matches!(output, Output::Events(_))) {
+    if let Some(words) = ending::words(&result).filter(|_| !is_chat && !matches!(output, Output::Events(_))) {
         tell(format_args!("rlm: {words}"));
         if result.stop_reason == StopReason::ModelFailed {
             let settings = &setup.server_settings;
@@ -290,22 +312,26 @@ async fn one(
 /// Runs a rollout until it ends by itself or by a signal: its result, and the exit status for the signal. No result means
 /// that a second signal came before the cancelled rollout had ended.
 async fn until_end(
-    host: &Host,
-    rollout: RolloutConfig,
+    running: impl Future<Output = RolloutResult>,
+    control: &Control,
     requests: &mut Requests,
     progress: &Option<Arc<Progress>>,
+    goes_on: bool,
 ) -> (Option<RolloutResult>, Option<u8>) {
-    let control = Control::new();
     let say = |message: &str| match progress {
         Some(progress) => progress.say(message),
         None => tell(format_args!("rlm: {message}")),
     };
-    let mut running = std::pin::pin!(host.run(rollout, &control));
+    let mut running = std::pin::pin!(running);
     let mut ended_by = None;
     loop {
         tokio::select! {
             result = &mut running => return (Some(result), ended_by),
             request = requests.next() => match request {
+                Request::Stop if goes_on => {
+                    say("interrupting; Ctrl-C again ends the chat");
+                    control.cancel();
+                }
                 Request::Stop => {
                     say("stopping after the running call; Ctrl-C again ends at once");
                     control.stop();
@@ -320,18 +346,21 @@ async fn until_end(
     }
 }
 
-/// Prints the answer, or all of the result as JSON, with a newline at its end.
-fn print(result: &RunResult, json: bool) -> anyhow::Result<()> {
-    let mut text = match &result.rollout.answer {
-        _ if json => serde_json::to_string(result)?,
-        Some(answer) => answer.clone(),
-        None => return Ok(()),
-    };
+/// Prints all of the result as JSON.
+fn print_json(result: &RunResult) -> anyhow::Result<()> {
+    print_line(serde_json::to_string(result)?)
+}
+
+/// Prints the answer, if there is one.
+fn print_answer(result: &RolloutResult) -> anyhow::Result<()> {
+    let Some(answer) = &result.answer else { return Ok(()) };
+    print_line(if std::io::stdout().is_terminal() { visible(answer) } else { answer.clone() })
+}
+
+/// Prints a text with a newline at its end.
+fn print_line(mut text: String) -> anyhow::Result<()> {
     if !text.ends_with('\n') {
         text.push('\n');
-    }
-    if std::io::stdout().is_terminal() && !json {
-        text = visible(&text);
     }
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to standard output")

@@ -199,6 +199,11 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
+    /// Draws it again.
+    pub(super) fn go_on(&self) {
+        self.bar.reset();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -41,6 +41,11 @@ impl Requests {
         self
     }
 
+    /// Makes the next Ctrl-C the first again.
+    pub(crate) fn begin_again(&mut self) {
+        self.is_stopping = false;
+    }
+
     /// Completes at the next signal or loss. The first Ctrl-C stops, each further one cancels. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Request {
         tokio::select! {

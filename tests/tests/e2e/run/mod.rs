@@ -2,6 +2,7 @@
 
 mod answers;
 mod batches;
+mod chat;
 mod contexts;
 mod demo;
 mod doctor;

@@ -1,0 +1,87 @@
+//! `rlm run --chat`.
+
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+
+use portable_pty::{PtySize, native_pty_system};
+use rlm_tests::scripted_model::{Rule, ScriptedModel};
+use rlm_tests::{Place, wait_until};
+use serde_json::json;
+
+use super::{asking, bash, text};
+use crate::pty::at_pty;
+
+fn rules() -> Vec<Rule> {
+    let hello = json!({"role": "assistant", "content": "You are welcome."});
+    vec![
+        bash("n=6; RLM_CONTENT=$n RLM_READY=1").once(),
+        bash("RLM_CONTENT=$((n * 7)) RLM_READY=1").once(),
+        Rule::any().message(hello).once(),
+    ]
+}
+
+#[test]
+fn lines_of_standard_input_are_further_questions() {
+    for first in [&["How many?"][..], &[]] {
+        let place = Place::new();
+        let model = ScriptedModel::start(rules());
+        let args = [&["run", "--chat", "--trajectory", "t.jsonl"][..], first].concat();
+        let mut command = asking(&place, &model, &args);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        if first.is_empty() {
+            input.write_all(b"How many?\n").unwrap();
+        }
+        input.write_all(b"\nAnd seven times?\nThanks.\n").unwrap();
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), "");
+        assert_eq!((text(&output.stdout), output.status.code()), ("6\n42\nYou are welcome.\n", Some(0)));
+        let last = model.finish()[2].body["messages"].as_array().unwrap().clone();
+        assert_eq!(last.last().unwrap()["content"], "Thanks.");
+        assert_eq!(place.read("t.jsonl").matches("\"question_ended\"").count(), 3);
+        place.assert_nothing_left();
+    }
+}
+
+#[test]
+fn at_a_terminal_ctrl_c_ends_a_question_and_ctrl_d_the_chat() {
+    let place = Place::new();
+    let model = ScriptedModel::start([
+        bash("kept=1; : >\"$RLM_TEST_FILE\"; sleep 600").once(),
+        bash("RLM_CONTENT=still-$kept RLM_READY=1").once(),
+    ]);
+    let started = place.path("started");
+    let mut command = asking(&place, &model, &["run", "--chat", "How many?"]);
+    command.env("RLM_TEST_FILE", &started).env("RLM_PASS_ENV", "RLM_TEST_FILE");
+    let terminal = native_pty_system().openpty(PtySize::default()).unwrap();
+    let mut child = terminal.slave.spawn_command(at_pty(&place, &command)).unwrap();
+    drop(terminal.slave);
+    let mut input = terminal.master.take_writer().unwrap();
+    let mut output = terminal.master.try_clone_reader().unwrap();
+    let mut shown = String::new();
+    let mut expect = |words: &str| {
+        let mut bytes = [0; 1024];
+        while !shown.contains(words) {
+            let count = output.read(&mut bytes).unwrap_or(0);
+            assert!(count > 0, "the terminal has ended without {words:?}: {shown}");
+            shown += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        let at = shown.find(words).unwrap() + words.len();
+        shown.drain(..at);
+    };
+    wait_until("the call runs", || started.exists());
+    input.write_all(b"\x03").unwrap();
+    expect("interrupting; Ctrl-C again ends the chat");
+    expect("\x1b[?2004h");
+    input.write_all(b"And now?\r").unwrap();
+    expect("still-1");
+    expect("\x1b[?2004h");
+    input.write_all(b"\x04").unwrap();
+    expect("2 turns");
+    assert_eq!(child.wait().unwrap().exit_code(), 0);
+    drop((input, output, model));
+    std::fs::remove_file(started).unwrap();
+    place.assert_nothing_left();
+}

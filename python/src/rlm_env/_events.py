@@ -109,6 +109,8 @@ class ModelCall:
     error: str | None
     extra: dict[str, Any] | None = None
     """What the server added to its reply, such as `logprobs` and `token_ids`."""
+    request_id: str | None = None
+    """Sent to the server as `X-Request-Id`; None without a reply."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@
 //! its own: dropping the sender of its prompts ends it. The end of standard input ends all sessions.
 
 mod contract;
+mod edges;
 mod lines;
 mod session;
 mod updates;
@@ -38,6 +39,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::contract::{CONTRACT, Contract, KEY_VARIABLE};
+use self::edges::Edges;
 use self::session::{Plan, Prompt};
 use crate::arguments::{AcpOptions, Permissions};
 use crate::config::table::MODEL;
@@ -175,6 +177,7 @@ struct Session {
     permissions: Arc<Mutex<Permissions>>,
     /// The id by which a trainer knows it.
     trace: Option<String>,
+    edges: Arc<Edges>,
     /// Tokens of all prompts before: input, output.
     spent: (u64, u64),
 }
@@ -222,7 +225,7 @@ impl Sessions {
         Setup::new(&settings, &environment).map_err(wrong_settings)?;
         let default = if contract.is_some() { Permissions::Allow } else { Permissions::Ask };
         let permissions = Arc::new(Mutex::new(self.permissions.unwrap_or(default)));
-        let id = SessionId::new(new_id());
+        let (id, edges) = (SessionId::new(new_id()), Arc::<Edges>::default());
         let trace = contract.as_ref().and_then(|contract| contract.session_id.clone());
         let session = Session {
             control: None,
@@ -230,6 +233,7 @@ impl Sessions {
             flags,
             permissions: permissions.clone(),
             trace,
+            edges: edges.clone(),
             spent: (0, 0),
             prompts: None,
             task: None,
@@ -242,6 +246,7 @@ impl Sessions {
                 connection,
                 is_busy: self.is_busy.clone(),
                 permissions,
+                edges,
             })),
         };
         let options = session.options();
@@ -323,7 +328,10 @@ impl Sessions {
         let response =
             PromptResponse::new(reason).usage(Usage::new(input.saturating_add(output), input, output));
         Ok(match &session.trace {
-            Some(trace) => response.meta(Meta::from_iter([(SNAPSHOT.to_owned(), snapshot(trace, result))])),
+            Some(trace) => response.meta(Meta::from_iter([
+                (SNAPSHOT.to_owned(), snapshot(trace, result)),
+                (edges::KEY.to_owned(), session.edges.take()),
+            ])),
             None => response,
         })
     }

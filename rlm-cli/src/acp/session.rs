@@ -18,6 +18,7 @@ use rlm_env::{Context, Control, Host, ReplLanguage, RolloutConfig, RolloutResult
 use tokio::sync::{mpsc, oneshot};
 
 use super::contract::Contract;
+use super::edges::Edges;
 use super::updates::Updates;
 use crate::arguments::Permissions;
 use crate::config::Settings;
@@ -49,6 +50,7 @@ pub(super) struct Plan {
     pub(super) connection: ConnectionTo<Client>,
     pub(super) is_busy: Arc<AtomicBool>,
     pub(super) permissions: Arc<Mutex<Permissions>>,
+    pub(super) edges: Arc<Edges>,
 }
 
 impl Plan {
@@ -134,6 +136,7 @@ impl Plan {
             None => (prompt.text.clone(), Context::Nothing),
             Some(question) => (question, Context::Files(vec![(name, prompt.text.clone().into_bytes())])),
         };
+        config.sinks.push(self.edges.clone());
         if let Some(contract) = &self.contract {
             self.apply(contract, &mut config, &host).map_err(|error| error.to_string())?;
         }

@@ -411,6 +411,7 @@ impl RolloutDriver<'_> {
                 Some(replied) => replied.as_ref().err().map(ToString::to_string),
             },
             extra: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.extra.clone()),
+            request_id: replied.as_ref().and_then(|replied| replied.as_ref().ok()?.request_id.clone()),
         }));
         self.check_control()?;
         replied.ok_or(StopReason::Stopped.into())

@@ -154,6 +154,9 @@ pub struct ModelCall {
     /// An object of the fields that the server added to the reply, such as `logprobs` and `token_ids`.
     #[serde(default)]
     pub extra: Option<Json>,
+    /// Id of the request, if the server was told one and replied.
+    #[serde(default)]
+    pub request_id: Option<String>,
 }
 
 /// The start of a call of the root model.

@@ -57,6 +57,7 @@ impl HttpModel {
             .map_err(|error| ModelError::new(ModelErrorKind::Failed, error.to_string()))?;
         let batch_id = new_id();
         let id = format!("{batch_id}-0-0");
+        let request_id = Some(id.clone());
         let mut sent = llm.request((&batch_id, 0, 0, id), fields(request), messages);
         sent.least_completion = Some(LEAST_COMPLETION);
         sent.observer = observer;
@@ -68,7 +69,7 @@ impl HttpModel {
         let (result, usage, attempts) = llm.sender.exchange(&sent, deadline, check).await;
         match result {
             Ok((message, finish_reason, extra)) => {
-                Ok(ChatReply { message, finish_reason, extra, usage, attempts })
+                Ok(ChatReply { message, finish_reason, extra, request_id, usage, attempts })
             }
             Err(error) => {
                 let kind = match !tools.is_empty() && refuses_tools(&error) {

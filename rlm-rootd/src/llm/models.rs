@@ -28,6 +28,10 @@ use super::reply::Reply;
 use super::retry::{Retries, retry_after};
 use crate::http_client::{bearer, builder, last_cause, read, without_tls};
 
+/// Headers with the id of a request, the same with each attempt: for logs, for servers that count a request that is sent again once,
+/// and for trainers.
+const REQUEST_ID_HEADERS: [&str; 3] = ["x-request-id", "idempotency-key", "x-acp-model-request-id"];
+
 /// Largest reply that is read, in bytes. A completion of a million tokens is smaller.
 const MAX_REPLY_BYTES: usize = 16 << 20;
 
@@ -228,10 +232,11 @@ impl Models {
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
-            .header("x-request-id", request_id)
-            .header("idempotency-key", request_id)
             .headers(self.headers.clone())
             .body(body);
+        for name in REQUEST_ID_HEADERS {
+            request = request.header(name, request_id);
+        }
         if !streams && !self.is_own {
             request = request.timeout(self.config.timeout);
         }

@@ -22,7 +22,7 @@ pub struct SubCallRecord<'a> {
     pub index: usize,
     /// Index of the request in its item, from 0: an item with tools takes several.
     pub turn: u32,
-    /// Id of the request, sent to the server as `X-Request-Id` and `Idempotency-Key` with each attempt.
+    /// Id of the request, sent to the server as `X-Request-Id` with each attempt.
     pub request_id: &'a str,
     /// The model.
     pub model: &'a str,

@@ -94,6 +94,8 @@ pub struct ChatReply {
     pub finish_reason: Option<String>,
     /// An object of the fields that the server added, such as `logprobs` and `token_ids`.
     pub extra: Option<Json>,
+    /// Id of the request, if the server was told one.
+    pub request_id: Option<String>,
     /// Tokens that the ledger was charged, failed attempts included.
     pub usage: Usage,
     /// Number of times the request was sent.

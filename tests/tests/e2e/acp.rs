@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use rlm_tests::scripted_model::{Gate, Rule, ScriptedModel};
+use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
 use rlm_tests::{Place, program, repository, wait_until};
 use serde_json::{Value, json};
 
@@ -333,7 +333,10 @@ fn a_trainer_configures_a_session() {
         bash("echo \"$KERNEL $SECRET\"; echo 0123456789"),
         bash(":"),
         bash(":"),
-        bash("RLM_CONTENT=$KERNEL RLM_READY=1"),
+        bash("llm_batch one two >replies; RLM_CONTENT=$KERNEL"),
+        Rule::any().reply("reply").once(),
+        Rule::any().status(400, "no").once(),
+        bash("RLM_READY=1"),
     ]);
     let Some(mut client) = Client::start(&[], &model) else { return };
     let contract = |policy: Value| {
@@ -367,6 +370,7 @@ fn a_trainer_configures_a_session() {
     let session = client.session(contract(json!({})));
     let result = client.result("prompt", json!({"session": session, "text": "?"}));
     assert_eq!(result["_meta"]["ai.prime.rlm/session-v1"]["last_stop_reason"], Value::Null);
+    let edges = result["_meta"]["ai.prime.acp/semantic-edges-v1"]["edges"].as_array().unwrap().clone();
     assert_eq!(last_message(&client.updates()), "there");
     let wrong = json!({"ai.prime.rlm/runtime-v1": {"policy": {"exec_timeout": "soon"}}});
     let cwd = client.place.path("work");
@@ -380,12 +384,28 @@ fn a_trainer_configures_a_session() {
     );
     client.end();
     let requests = model.finish();
-    assert_eq!(requests.len(), 4);
-    for request in &requests {
+    assert_eq!(requests.len(), 7);
+    // The root model was asked twice, and a sub-LLM answered one of two.
+    let id = |request: &Request| request.header("x-acp-model-request-id").to_owned();
+    let (root, next) = (id(&requests[3]), id(&requests[6]));
+    let kinds: Vec<_> = edges.iter().map(|edge| edge["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["subagent_call", "continuation", "subagent_return"]);
+    let sub = edges[0]["target_request_id"].as_str().unwrap();
+    assert!(requests[4..6].iter().any(|request| id(request) == sub), "{edges:?}");
+    let edge = |source: &str, target: &str, kind: &str| json!({"source_request_id": source, "target_request_id": target, "type": kind});
+    assert_eq!(
+        edges,
+        [
+            edge(&root, sub, "subagent_call"),
+            edge(&root, &next, "continuation"),
+            edge(sub, &next, "subagent_return")
+        ]
+    );
+    for request in requests[..4].iter().chain(&requests[6..]) {
         assert_eq!(request.body["model"], "trained");
+        assert_eq!(request.header("idempotency-key"), id(request));
         assert_eq!(request.header("authorization"), "Bearer the-key-of-the-trainer");
         assert_eq!(request.header("x-trainer"), "yes");
-        assert!(!request.header("idempotency-key").is_empty());
         let system = request.body["messages"][0]["content"].as_str().unwrap();
         assert!(system.ends_with("Be very brief."), "{system}");
     }

@@ -103,10 +103,17 @@ impl Program {
         self.child.as_mut().expect("it is taken by `end` and drop alone")
     }
 
+    /// Sends a signal to its process group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            signal_group(child, signal);
+        }
+    }
+
     /// Kills what is left of the group of a program that has exited, and reaps it.
     pub(crate) fn end(mut self) -> io::Result<ExitStatus> {
         let mut child = self.child.take().expect("it is taken by `end` and drop alone");
-        kill_group(&child);
+        signal_group(&child, Signal::SIGKILL);
         child.wait()
     }
 }
@@ -114,15 +121,15 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         let Some(child) = self.child.take() else { return };
-        kill_group(&child);
+        signal_group(&child, Signal::SIGKILL);
         // The thread lives as long as there are senders.
         let _thread_panicked = self.orders.send(Order::Reap(child));
     }
 }
 
 /// A child that is not reaped yet keeps the id of its group from being given to others.
-fn kill_group(child: &Child) {
+fn signal_group(child: &Child, signal: Signal) {
     let Ok(pid) = i32::try_from(child.id()) else { return };
     // It fails for a group in which everything has ended.
-    let _all_gone = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    let _all_gone = killpg(Pid::from_raw(pid), signal);
 }

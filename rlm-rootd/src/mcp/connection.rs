@@ -37,7 +37,10 @@ const LAST_ANSWER: Duration = Duration::from_millis(200);
 /// Time for the end of an HTTP session.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// Bytes of the end of a server's standard error in an error.
+/// Lines of the end of a server's standard error in an error. It is a log, most of which is about other calls.
+const SAID_LINES: usize = 10;
+
+/// Bytes of these lines. Twice as many are kept, so that no part of a secret is at the beginning.
 const SAID_BYTES: usize = 2 << 10;
 
 /// Calls of one HTTP server at once. Further ones wait.
@@ -195,12 +198,18 @@ async fn fault(server: &McpServer, program: Option<&StdioServer>, reason: &str) 
         Ok(()) => program.end().await,
         Err(_alive) => reason,
     };
-    let said = server.redact(&program.said());
-    let said = said.trim();
-    match &said[said.ceil_char_boundary(said.len().saturating_sub(SAID_BYTES))..] {
+    match last_lines(&server.redact(&program.said())) {
         "" => server.about(how),
-        end => server.about(&format!("{how}: {end}")),
+        said => server.about(&format!("{how}: {said}")),
     }
+}
+
+/// The last [`SAID_LINES`] lines, or less of them if they are long.
+fn last_lines(text: &str) -> &str {
+    let text = text.trim();
+    let lines = text.rmatch_indices('\n').nth(SAID_LINES - 1).map_or(0, |(end, _)| end + 1);
+    let bytes = text.ceil_char_boundary(text.len().saturating_sub(SAID_BYTES));
+    &text[lines.max(bytes)..]
 }
 
 /// Begins to speak with a server. The error is a sentence without its subject.

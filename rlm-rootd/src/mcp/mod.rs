@@ -166,7 +166,10 @@ mod tests {
         assert_eq!(error_of("kill -9 $$", long).await, "the MCP server 'x' was killed by SIGKILL");
         let many = "i=0; while [ $i -lt 5000 ]; do echo line $i >&2; i=$((i + 1)); done; exit 1";
         let error = error_of(many, long).await;
-        assert!(error.ends_with("\nline 4998\nline 4999") && error.len() < 2200, "{error}");
+        let expected: Vec<_> = (4990..5000).map(|at| format!("line {at}")).collect();
+        assert_eq!(error, format!("the MCP server 'x' exited with status 1: {}", expected.join("\n")));
+        let error = error_of("head -c 100000 /dev/zero | tr '\\0' x >&2; exit 1", long).await;
+        assert_eq!(error.len(), "the MCP server 'x' exited with status 1: ".len() + (2 << 10));
         assert_eq!(
             error_of("exec >&-; exec sleep 1000", long).await,
             "the MCP server 'x' closed the connection"

@@ -17,6 +17,7 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Image
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.stdio import stdio_server
 from typing_extensions import TypedDict
 
@@ -44,7 +45,7 @@ def fact(name: str) -> Fact:
 @tool
 def fail(reason: str):
     """Fails."""
-    raise ValueError(reason)
+    raise ToolError(reason)
 
 
 @tool

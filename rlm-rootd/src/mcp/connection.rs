@@ -111,7 +111,7 @@ impl Connection {
 
     /// False once the server has ended, or closed the connection.
     pub(super) fn is_open(&self) -> bool {
-        !self.over.is_cancelled()
+        !self.over.is_cancelled() && !self.close.is_cancelled()
     }
 
     /// The server's tools, of all pages.

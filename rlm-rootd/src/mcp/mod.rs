@@ -49,7 +49,7 @@ pub enum McpError {
     #[error("{0}")]
     Server(String),
     /// Two tools would have one name.
-    #[error("the tool '{}' of the MCP server '{}' and the tool '{}' of '{}' would both be named {name}", one.1, one.0, other.1, other.0)]
+    #[error("the tool '{}' of the MCP server '{}' and the tool '{}' of '{}' would both be named {name}: rename a server", one.1, one.0, other.1, other.0)]
     Twice {
         /// The name in sessions.
         name: String,
@@ -84,16 +84,23 @@ impl McpServers {
         servers: Vec<McpServer>,
         environment: &BTreeMap<OsString, OsString>,
     ) -> Result<Self, McpError> {
-        let ended = CancellationToken::new();
         let shared = Arc::new(Shared {
             spawner: Spawner::start().map_err(McpError::Spawner)?,
             environment: environment.clone(),
             limit,
-            ended: ended.clone(),
+            ended: CancellationToken::new(),
         });
+        let started = Self::start_all(servers, &shared).await;
+        if started.is_err() {
+            shared.spawner.reaped().await;
+        }
+        started
+    }
+
+    async fn start_all(servers: Vec<McpServer>, shared: &Arc<Shared>) -> Result<Self, McpError> {
         let starting = servers.into_iter().map(|spec| Server::start(spec, shared.clone()));
         let started = try_join_all(starting).await.map_err(McpError::Server)?;
-        let mut running = Self { servers: Vec::new(), tools: Vec::new(), ended };
+        let mut running = Self { servers: Vec::new(), tools: Vec::new(), ended: shared.ended.clone() };
         let mut origins: BTreeMap<String, (String, String)> = BTreeMap::new();
         for (server, offered) in started {
             let server = Arc::new(server);

@@ -15,6 +15,7 @@ mod leftovers;
 mod limits;
 mod live;
 mod mcp;
+mod mcp_servers;
 mod ops;
 mod ordinary_host;
 mod output;

@@ -884,6 +884,9 @@ pub(super) fn python_with_mcp() -> Option<PathBuf> {
     };
     let venv = program("rlm").with_file_name("venv-with-mcp");
     let python = venv.join("bin/python3");
+    // Several tests may want to make it at once.
+    let lock = std::fs::File::create(venv.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
     if runs(&python, "import mcp") {
         return Some(python);
     }

@@ -22,7 +22,7 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
 };
 use serde_json::{Map, Value as Json};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::spec::{McpServer, McpTransport};
@@ -80,8 +80,13 @@ impl Connection {
         let fail = |reason: String| server.about(&reason);
         let close = CancellationToken::new();
         let (program, service) = match &server.transport {
-            McpTransport::Stdio { .. } => {
-                let command = command(&server.transport, environment).map_err(fail)?;
+            McpTransport::Stdio { command, args, env, cwd } => {
+                let mut variables = usual_variables(environment);
+                variables.extend(env.iter().map(|(name, value)| (name.into(), value.into())));
+                let command = find(command, cwd, &variables)
+                    .map_err(|reason| fail(format!("cannot be started: {reason}")))?;
+                let mut command = Command::new(command);
+                command.args(args).current_dir(cwd).env_clear().envs(variables);
                 let started = StdioServer::start(spawner, command).await;
                 let (program, output, input) =
                     started.map_err(|error| fail(format!("cannot be started: {error}")))?;
@@ -118,15 +123,15 @@ impl Connection {
     ///
     /// # Errors
     /// A sentence that names the server.
-    pub(super) async fn tools(&self, limit: Duration) -> Result<Vec<Offered>, String> {
-        let listed = match timeout(limit, self.peer.list_all_tools()).await {
+    pub(super) async fn tools(&self, deadline: Instant) -> Result<Vec<Offered>, String> {
+        let listed = match timeout_at(deadline, self.peer.list_all_tools()).await {
             Ok(Ok(listed)) => listed,
             // It has prompts or resources alone.
             Ok(Err(ServiceError::McpError(error))) if error.code == ErrorCode::METHOD_NOT_FOUND => Vec::new(),
             Ok(Err(error)) => return Err(self.fault(&error).await),
             Err(_late) => {
-                let reason = format!("did not list its tools within {} s", limit.as_secs_f64());
-                return Err(fault(&self.server, self.program.as_ref(), &reason).await);
+                let reason = "did not list its tools in time";
+                return Err(fault(&self.server, self.program.as_ref(), reason).await);
             }
         };
         let offered = listed.into_iter().map(|tool| Offered {
@@ -237,17 +242,6 @@ fn cause(error: &(dyn Error + Send + Sync + 'static)) -> String {
         Some(StreamableHttpError::Client(error)) => last_cause(error),
         _ => error.to_string(),
     }
-}
-
-/// The command of a server that is a program. The error is a sentence without its subject.
-fn command(transport: &McpTransport, environment: &Variables) -> Result<Command, String> {
-    let McpTransport::Stdio { command, args, env, cwd } = transport else { unreachable!() };
-    let mut variables = usual_variables(environment);
-    variables.extend(env.iter().map(|(name, value)| (name.into(), value.into())));
-    let program = find(command, cwd, &variables).map_err(|reason| format!("cannot be started: {reason}"))?;
-    let mut command = Command::new(program);
-    command.args(args).current_dir(cwd).env_clear().envs(variables);
-    Ok(command)
 }
 
 /// The way to a server that speaks HTTP. The error is a sentence without its subject.

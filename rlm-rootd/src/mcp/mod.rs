@@ -25,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 pub use self::file::{McpFileError, load_mcp_servers};
 use self::server::{Server, Shared};
 pub use self::spec::{McpServer, McpTransport};
-use self::tool::McpTool;
+use self::tool::root_tool;
 use crate::program::Spawner;
 use crate::tool::{DefinitionError, Tool};
 
-/// Time limit of a server's start, and of its list of tools.
+/// Time for a server's start, the list of its tools included.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Running servers. Dropping this value kills them; [`Self::stop`] gives them time.
@@ -105,7 +105,7 @@ impl McpServers {
         for (server, offered) in started {
             let server = Arc::new(server);
             for offered in offered.into_iter().map(Arc::new) {
-                let tool = McpTool::new(&server, &offered)?;
+                let tool = root_tool(&server, &offered)?;
                 let origin = (server.spec.name.clone(), offered.name.clone());
                 if let Some(one) = origins.insert(tool.name().to_owned(), origin.clone()) {
                     return Err(McpError::Twice { name: tool.name().to_owned(), one, other: origin });

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rlm_core::pickle::Value;
 use serde_json::{Map, Value as Json};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{Connection, Offered};
@@ -18,7 +19,7 @@ use crate::tool::ToolError;
 pub(super) struct Shared {
     pub(super) spawner: Spawner,
     pub(super) environment: Variables,
-    /// Time for a start, and for the list of tools.
+    /// Time for a start.
     pub(super) limit: Duration,
     /// Cancelled when the servers are to end.
     pub(super) ended: CancellationToken,
@@ -39,8 +40,9 @@ impl Server {
     /// # Errors
     /// A sentence that names the server.
     pub(super) async fn start(spec: McpServer, shared: Arc<Shared>) -> Result<(Self, Vec<Offered>), String> {
+        let deadline = Instant::now() + shared.limit;
         let server = Self { spec: Arc::new(spec), shared, connection: Mutex::default() };
-        let tools = server.connection().await?.tools(server.shared.limit).await?;
+        let tools = server.connection().await?.tools(deadline).await?;
         Ok((server, tools))
     }
 

@@ -12,9 +12,21 @@ use super::server::Server;
 use crate::signature;
 use crate::tool::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
 
+/// The root tool of a tool that a server offers. A schema that cannot be checked here is left to the server.
+///
+/// # Errors
+/// [`DefinitionError`] if the properties of the schema are not an object.
+pub(super) fn root_tool(server: &Arc<Server>, offered: &Arc<Offered>) -> Result<Tool, DefinitionError> {
+    let of_schema = |parameters| {
+        let name = name(&server.spec.name, &offered.name);
+        Tool::new(McpTool { name, offered: offered.clone(), parameters, server: server.clone() })
+    };
+    of_schema(offered.parameters.clone()).or_else(|_| of_schema(names_alone(&offered.parameters)))
+}
+
 /// A tool of an MCP server.
-#[derive(Clone, Debug)]
-pub(super) struct McpTool {
+#[derive(Debug)]
+struct McpTool {
     /// Its name in sessions.
     name: String,
     offered: Arc<Offered>,
@@ -23,18 +35,6 @@ pub(super) struct McpTool {
 }
 
 impl McpTool {
-    /// The tool. A schema that cannot be checked here is left to the server.
-    ///
-    /// # Errors
-    /// [`DefinitionError`] if the schema is not that of an object.
-    pub(super) fn new(server: &Arc<Server>, offered: &Arc<Offered>) -> Result<Tool, DefinitionError> {
-        let of_schema = |parameters| {
-            let name = name(&server.spec.name, &offered.name);
-            Tool::new(Self { name, offered: offered.clone(), parameters, server: server.clone() })
-        };
-        of_schema(offered.parameters.clone()).or_else(|_| of_schema(names_alone(&offered.parameters)))
-    }
-
     async fn run(&self, call: Call) -> Result<Reply, ToolError> {
         let arguments = self.arguments(&call)?;
         self.server.call(&self.offered.name, arguments).await.map(Reply::of)

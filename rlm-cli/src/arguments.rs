@@ -153,7 +153,7 @@ else, tracebacks included, goes to standard error.";
 
 const REPL_HELP: &str = "\
 Ctrl-C interrupts the running call, or clears the line. Ctrl-D ends the session. Incomplete code continues on the next
-line; an empty line sends it as typed. Tab completes names of the session, and files in bash. With --tools or --model the
+line; an empty line sends it as typed. Tab completes names of the session, and files in bash. With --tools, --mcp or --model the
 code has the functions of `rlm exec --callbacks network`.";
 
 const VIEW_HELP: &str = "\
@@ -267,8 +267,8 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     pub(crate) json: bool,
     /// Give the code functions that run outside the session: nav_info, nav_ls, nav_outline, nav_read and nav_search for its
-    /// directory, those of --tools, and llm_batch if a model is set. network: it calls them over HTTP; --tools, --model or
-    /// another setting alone means the same. intercept: the host finds the calls in the code and makes them before it runs;
+    /// directory, those of --tools and --mcp, and llm_batch if a model is set. network: it calls them over HTTP; --tools,
+    /// --model or another setting alone means the same. intercept: the host finds the calls in the code and makes them before it runs;
     /// see docs/interception.md.
     #[arg(long, value_name = "HOW")]
     pub(crate) callbacks: Option<Callbacks>,

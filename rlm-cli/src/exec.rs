@@ -26,7 +26,7 @@ pub(crate) const MAX_CODE_BYTES: usize = 1 << 20;
 const CALL_STOPPED: u8 = 1;
 
 /// Exit status when Ctrl-C came before the first call.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
@@ -47,12 +47,18 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
-        let tools = tools.start(options.session.language(), &mut config)?;
+        let (tools, mcp_servers) = tokio::select! {
+            started = tools.start(options.session.language(), &mut config) => started?,
+            () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
+            status = ends.next() => return Ok(ExitCode::from(status)),
+        };
         // Dropping the session's future ends the session.
-        tokio::select! {
+        let ran = tokio::select! {
             ran = run_calls(config, tools, &calls, options, printer) => ran,
             status = ends.next() => Ok(ExitCode::from(status)),
-        }
+        };
+        mcp_servers.stop().await;
+        ran
     });
     // A tool that still reads must not delay the end.
     runtime.shutdown_background();

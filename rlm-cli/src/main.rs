@@ -14,6 +14,7 @@ mod evaluation;
 mod exec;
 mod live;
 mod mcp;
+mod mcp_servers;
 mod prompts;
 mod repl;
 mod replay;

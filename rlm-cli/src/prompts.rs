@@ -29,9 +29,10 @@ pub(crate) fn run(options: &PromptsOptions, environment: &Environment) -> anyhow
 /// The system prompt and the tools, as a rollout with these settings would send them.
 fn shown(options: &PromptsOptions, environment: &Environment) -> anyhow::Result<String> {
     let seen = Arc::new(Opening::default());
-    let setup = setup(options, environment)?;
+    let mut setup = setup(options, environment)?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let result = runtime.block_on(async {
+        let mcp_servers = setup.start_mcp_servers().await?;
         let Setup { mut host, mut rollout, .. } = setup;
         host.root_model = seen.clone();
         rollout.id = new_id();
@@ -43,6 +44,7 @@ fn shown(options: &PromptsOptions, environment: &Environment) -> anyhow::Result<
         let host = Host::start(host).await?;
         let result = host.run(rollout, &Control::new()).await;
         close(host).await;
+        mcp_servers.stop().await;
         anyhow::Ok(result)
     })?;
     let (system, tools) = seen.0.get().with_context(|| {

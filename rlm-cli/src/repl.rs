@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::lines::{Ahead, Lines};
 use crate::arguments::ReplOptions;
 use crate::environment::Environment;
-use crate::exec::{check_size, notice};
+use crate::exec::{INTERRUPTED, check_size, notice};
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
 use crate::signals::{EndSignals, interrupted};
@@ -43,12 +43,18 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
         // Ctrl-C between two lines, where neither a call nor the editor takes it, ends nothing.
         let _interrupts = signal(SignalKind::interrupt())?;
         // Its code calls them over the network for as long as they are alive.
-        let _tools = tools.start(language, &mut config)?;
+        let (_tools, mcp_servers) = tokio::select! {
+            started = tools.start(language, &mut config) => started?,
+            () = interrupted() => return Ok(Some(INTERRUPTED)),
+            status = ends.next() => return Ok(Some(status)),
+        };
         // Dropping the session's future ends the session.
-        tokio::select! {
+        let ended = tokio::select! {
             served = serve_lines(config, &mut lines, &printer) => served.map(|()| None),
             status = ends.next() => Ok(Some(status)),
-        }
+        };
+        mcp_servers.stop().await;
+        ended
     });
     // A tool that still reads must not delay the end.
     runtime.shutdown_background();

@@ -6,15 +6,20 @@ use rlm_core::env::SESSION_NAMES;
 use rlm_env::rollout::Callbacks;
 use rlm_env::unstable::RootTools;
 use rlm_env::{ReplLanguage, SessionConfig};
-use rlm_rootd::Tool;
 use rlm_rootd::nav::Navigation;
+use rlm_rootd::{McpServers, Tool};
 
 use crate::config::{Settings, ToolFlags};
 use crate::environment::Environment;
+use crate::mcp_servers::DeclaredServers;
 use crate::run::live_tools;
 
 /// The tools that the session's code can call, and how it calls them.
-pub(crate) struct SessionTools(Option<(Vec<Tool>, Callbacks)>);
+#[derive(Default)]
+pub(crate) struct SessionTools {
+    chosen: Option<(Vec<Tool>, Callbacks)>,
+    mcp_servers: DeclaredServers,
+}
 
 impl SessionTools {
     /// Those of the flags, called over the network unless `callbacks` says otherwise. Without either the session has
@@ -28,29 +33,31 @@ impl SessionTools {
         let flags = &flags.0;
         let is_asked_for = !flags.values.is_empty() || flags.file.is_some();
         let Some(callbacks) = callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
-            return Ok(Self(None));
+            return Ok(Self::default());
         };
         let settings = Settings::load(flags, environment)?;
         let mut tools = live_tools(&settings, environment)?;
         tools.extend(Navigation::new(&session.fs_root)?.tools());
-        Ok(Self(Some((tools, callbacks))))
+        let mcp_servers = DeclaredServers::read(&settings, environment)?;
+        Ok(Self { chosen: Some((tools, callbacks)), mcp_servers })
     }
 
-    /// Starts the tools, and names them in the session's environment. Must be called in a runtime.
-    pub(crate) fn start(
+    /// Starts the tools, and names them in the session's environment. Those of MCP servers work until the servers are stopped.
+    pub(crate) async fn start(
         self,
         language: ReplLanguage,
         session: &mut SessionConfig,
-    ) -> anyhow::Result<RootTools> {
-        let (tools, callbacks) = match self.0 {
+    ) -> anyhow::Result<(RootTools, McpServers)> {
+        let (mut tools, callbacks) = match self.chosen {
             None => (Vec::new(), Callbacks::Network),
             Some(chosen) => {
                 session.env.retain(|(name, _)| !SESSION_NAMES.iter().any(|of_tools| name == of_tools));
                 chosen
             }
         };
+        let mcp_servers = self.mcp_servers.start(&mut tools).await?;
         let tools = RootTools::start(tools, callbacks, language, Arc::default())?;
         session.env.extend(tools.variables());
-        Ok(tools)
+        Ok((tools, mcp_servers))
     }
 }

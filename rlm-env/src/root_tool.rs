@@ -23,5 +23,6 @@ pub use rlm_core::pickle::Value;
 pub use rlm_core::root_tool::{Call, Reply};
 #[doc(inline)]
 pub use rlm_rootd::{
-    DefinitionError, RootTool, Tool, ToolError, ToolFuture, ToolsFileError, load_tools, nav::Navigation,
+    DefinitionError, McpError, McpFileError, McpServer, McpServers, McpTransport, RootTool, Tool, ToolError,
+    ToolFuture, ToolsFileError, load_mcp_servers, load_tools, nav::Navigation,
 };

@@ -20,6 +20,7 @@ mod ledger;
 mod listener;
 mod llm;
 mod log_lines;
+mod mcp;
 mod memory;
 mod metrics;
 pub mod nav;
@@ -46,6 +47,7 @@ pub use llm::{
     SubLlm, SubLlmError, SubLlmOptions, call_arguments, check_sampling, message_text,
 };
 pub use log_lines::{LogLines, LogWriter};
+pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};
 pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
 pub use program::{Program, ProgramError, ProgramOutput};

@@ -50,6 +50,7 @@ class Settings(TypedDict, total=False):
     """A JSON schema, or the file that has it."""
     callbacks: Literal["network", "intercept"]
     navigation: bool
+    mcp: Path
     prices: Path
     max_turns: int
     timeout: float | str

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 /// Fields of a tool that say where it is reached, and nothing about what it does.
 const PLACE_OF_TOOL: [&str; 2] = ["url", "secret_env"];
@@ -18,6 +18,20 @@ pub(super) fn of_tools(file: &Path) -> io::Result<Vec<u8>> {
         tool.retain(|field, _| !PLACE_OF_TOOL.contains(&field.as_str()));
     }
     Ok(declared.to_string().into_bytes())
+}
+
+/// The names, programs and arguments of the servers in a file of MCP servers. The rest says where they are, or is secret.
+pub(super) fn of_mcp_servers(file: &Path) -> io::Result<Vec<u8>> {
+    let text = std::fs::read_to_string(file)?;
+    // An invalid file is refused elsewhere.
+    let Ok(mut declared) = serde_json::from_str::<Json>(&text) else { return Ok(text.into_bytes()) };
+    let servers = &mut declared["mcpServers"];
+    for server in
+        servers.as_object_mut().into_iter().flat_map(Map::values_mut).filter_map(Json::as_object_mut)
+    {
+        server.retain(|key, _| ["command", "args"].contains(&key.as_str()));
+    }
+    Ok(servers.to_string().into_bytes())
 }
 
 /// A file as it is.
@@ -62,6 +76,24 @@ mod tests {
         assert_eq!(here, contents(r#"{"tool": [{"name": "a", "url": "http://there"}]}"#));
         assert_eq!(here, contents("# mine\n[[tool]]\nname = \"a\"\n"));
         assert_ne!(here, contents("[[tool]]\nname = \"b\"\n"));
+    }
+
+    #[test]
+    fn mcp_servers_are_what_they_run_wherever_that_is_and_whatever_it_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let contents = |servers: &str| {
+            fs::write(dir.path().join("mcp"), format!(r#"{{"mcpServers": {servers}}}"#)).unwrap();
+            of_mcp_servers(&dir.path().join("mcp")).unwrap()
+        };
+        let one = contents(
+            r#"{"a": {"command": "x", "env": {"KEY": "1"}, "cwd": "c"}, "b": {"url": "http://here"}}"#,
+        );
+        assert_eq!(
+            one,
+            contents(r#"{"a": {"command": "x"}, "b": {"url": "http://there", "headers": {"K": "2"}}}"#)
+        );
+        assert_ne!(one, contents(r#"{"a": {"command": "y"}, "b": {"url": "http://here"}}"#));
+        assert_ne!(one, contents(r#"{"a": {"command": "x"}, "c": {"url": "http://here"}}"#));
     }
 
     #[test]

@@ -303,6 +303,14 @@ pub(crate) static TOOLS: Setting<PathBuf> = Setting {
     ..setting("tools", Form::Path, Effect::Contents(contents::of_tools), path)
 };
 
+/// MCP servers whose tools are root tools.
+pub(crate) static MCP: Setting<PathBuf> = Setting {
+    value_name: "FILE",
+    help: "JSON file of MCP servers, {\"mcpServers\": {…}}, whose tools code in the REPL can call as SERVER_TOOL",
+    example: "mcp.json",
+    ..setting("mcp", Form::Path, Effect::Contents(contents::of_mcp_servers), path)
+};
+
 /// The callback mode.
 pub(crate) static CALLBACKS: Setting<Callbacks> = Setting {
     value_name: "HOW",
@@ -396,7 +404,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 43] = [
+pub(crate) static ALL: [&dyn AnySetting; 44] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -415,6 +423,7 @@ pub(crate) static ALL: [&dyn AnySetting; 43] = [
     &CALLBACKS,
     &NAVIGATION,
     &TOOLS,
+    &MCP,
     &PRICES,
     &MAX_TURNS,
     &TIMEOUT,
@@ -443,8 +452,9 @@ pub(crate) static ALL: [&dyn AnySetting; 43] = [
 ];
 
 /// The settings for root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 18] = [
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 19] = [
     &TOOLS,
+    &MCP,
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,

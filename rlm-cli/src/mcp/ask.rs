@@ -47,6 +47,10 @@ impl Asker {
         let path = self.below(path)?;
         let mut setup = Setup::new(&self.settings, &self.environment)?;
         setup.open_files(&self.settings)?;
+        let mcp_servers = tokio::select! {
+            started = setup.start_mcp_servers() => started?,
+            () = cancelled.cancelled() => anyhow::bail!("the question was cancelled"),
+        };
         setup.learn_limits(None).await;
         let Setup { host, mut rollout, .. } = setup;
         rollout.id = new_id();
@@ -66,6 +70,7 @@ impl Asker {
             }
         };
         close(host).await;
+        mcp_servers.stop().await;
         Ok(result)
     }
 

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use rlm_env::replay::{PastSession, Recorder, Recording, ReplayConfig, Tools, Workdir, replay};
 use rlm_env::{Context, ReplLanguage};
+use rlm_rootd::McpServers;
 
 use crate::arguments::ReplayOptions;
 use crate::config::Settings;
 use crate::config::table::PYTHON;
 use crate::environment::Environment;
+use crate::mcp_servers::DeclaredServers;
 use crate::run::{context_filter, hide_from_others, left_out_words, live_tools, python_variable};
 use crate::script::open;
 use crate::signals::{EndSignals, interrupted};
@@ -53,7 +55,8 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
         rlm_core::env::set(&mut variables, name, value);
     }
     let (tools, recorder) = tools(options, &settings, environment)?;
-    let config = ReplayConfig {
+    let mcp_servers = DeclaredServers::read(&settings, environment)?;
+    let mut config = ReplayConfig {
         worker: worker::find(past.language, environment)?,
         env: variables,
         dir: environment.temp_dir(),
@@ -67,12 +70,27 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        let ended = async {
+            tokio::select! {
+                status = ends.next() => ExitCode::from(status),
+                () = interrupted() => ExitCode::from(INTERRUPTED),
+            }
+        };
+        let mut ended = std::pin::pin!(ended);
+        let mcp_servers = match &mut config.tools {
+            Tools::Recording(_) => McpServers::default(),
+            Tools::Live { tools, .. } => tokio::select! {
+                started = mcp_servers.start(tools) => started?,
+                status = &mut ended => return Ok(status),
+            },
+        };
         // Dropping the session's future ends the session.
-        tokio::select! {
+        let ended = tokio::select! {
             is_equal = compare(&past, config) => is_equal.map(|is_equal| status(is_equal, options)),
-            status = ends.next() => Ok(ExitCode::from(status)),
-            () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
-        }
+            status = &mut ended => Ok(status),
+        };
+        mcp_servers.stop().await;
+        ended
     });
     // A tool that still reads must not delay the end.
     runtime.shutdown_background();

@@ -33,7 +33,8 @@ pub(crate) use self::left_out::words as left_out_words;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
 pub(crate) use self::setup::{
-    Setup, close, context_filter, host, live_tools, make_directory, python_variable, root_models, sinks,
+    BUILT_IN_TOOLS, Setup, close, context_filter, host, live_tools, make_directory, python_variable,
+    root_models, sinks,
 };
 pub(crate) use self::stop::{Request, Requests};
 use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
@@ -93,7 +94,11 @@ pub(crate) fn run(
     let ended = runtime.block_on(async {
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
         let events = events.map(Arc::new);
-        let requests = Requests::catch()?.until(lost(host_process, events.clone()));
+        let mut requests = Requests::catch()?.until(lost(host_process, events.clone()));
+        let mcp_servers = tokio::select! {
+            started = setup.start_mcp_servers() => started?,
+            request = requests.next() => return Ok(ExitCode::from(request.status())),
+        };
         setup.learn_limits(options.batch.max_cost).await;
         setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
         let id = options.id.clone().unwrap_or_else(new_id);
@@ -101,7 +106,7 @@ pub(crate) fn run(
         let record =
             (!options.no_record && !options.events).then(|| record(&id, &settings, environment)).flatten();
         setup.rollout.sinks.extend(record.as_ref().map(|record| record.writer.clone() as Arc<dyn Sink>));
-        match work {
+        let ended = match work {
             Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings), events, record).await,
             Work::One(question) => {
                 setup.rollout.question = question;
@@ -115,7 +120,9 @@ pub(crate) fn run(
                 };
                 one(setup, requests, progress, output, record, chat).await
             }
-        }
+        };
+        mcp_servers.stop().await;
+        ended
     });
     // A thread that still reads or writes a large file must not delay the end.
     runtime.shutdown_background();

@@ -11,8 +11,8 @@ use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{ContextFilter, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RootModel};
 use rlm_rootd::{
-    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, Models, ModelsConfig, Prices, Proxy, Retries,
-    SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
+    Budget, BudgetTool, HttpModel, Key, Ledger, LlmBatch, McpServers, Models, ModelsConfig, Prices, Proxy,
+    Retries, SubLlm, SubLlmOptions, Tool, check_sampling, load_tools,
 };
 use serde_json::Value as Json;
 
@@ -26,11 +26,12 @@ use crate::config::table::{
 use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
 use crate::evaluation::Provenance;
+use crate::mcp_servers::DeclaredServers;
 use crate::usage::Usage;
 use crate::{tell, worker};
 
 /// Tools that every rollout has.
-const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
+pub(crate) const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
 
 /// The configuration of a host and of its rollouts. Id, question and context of the rollout are not set yet.
 #[derive(Debug)]
@@ -42,6 +43,7 @@ pub(crate) struct Setup {
     /// Where the settings of the root model's server are from, in words.
     pub(crate) server_settings: String,
     root_models: Arc<Models>,
+    mcp_servers: DeclaredServers,
 }
 
 impl Setup {
@@ -104,7 +106,8 @@ impl Setup {
         let key = key.variable().map_or("no key".to_owned(), |variable| format!("the key in {variable}"));
         let (model, base_url) = (settings.place(&MODEL), settings.place(&BASE_URL));
         let server_settings = format!("{model}, {base_url}, {key}");
-        Ok(Self { host, rollout, provenance, server_settings, root_models: servers.root })
+        let mcp_servers = DeclaredServers::read(settings, environment)?;
+        Ok(Self { host, rollout, provenance, server_settings, root_models: servers.root, mcp_servers })
     }
 
     /// Makes the directory for what is kept, and opens the trajectory.
@@ -112,6 +115,11 @@ impl Setup {
         self.rollout.keep = settings.get(&KEEP).map(|dir| make_directory(&dir)).transpose()?;
         self.rollout.sinks.extend(sinks(settings.get(&TRAJECTORY).as_deref())?);
         Ok(())
+    }
+
+    /// Starts the user's MCP servers, whose tools all rollouts get. They run until the result is stopped or dropped.
+    pub(crate) async fn start_mcp_servers(&mut self) -> anyhow::Result<McpServers> {
+        self.mcp_servers.start(&mut self.rollout.root_tools).await
     }
 
     /// Fails if a model has no price that the limit of a batch's cost needs.

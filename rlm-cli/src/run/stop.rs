@@ -16,6 +16,16 @@ pub(crate) enum Request {
     Cancel(u8),
 }
 
+impl Request {
+    /// The exit status of a command that ends before it began its work.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Stop => 128 + 2,
+            Self::Cancel(status) => status,
+        }
+    }
+}
+
 /// A stream of requests from Ctrl-C and the signals that end the command.
 pub(crate) struct Requests {
     interrupts: Signal,

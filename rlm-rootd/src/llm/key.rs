@@ -21,7 +21,7 @@ impl Key {
 
     /// The text without the key in it: servers quote what they were sent. A short key is no secret, such as `token` of a
     /// local server, and may be a part of any word.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         if self.0.len() < SECRET_BYTES { text.to_owned() } else { text.replace(&self.0, "[key]") }
     }
 }

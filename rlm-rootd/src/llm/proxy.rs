@@ -39,12 +39,12 @@ impl Proxy {
     }
 
     /// True if the connection to the proxy itself uses TLS.
-    pub(super) fn has_tls(&self) -> bool {
+    pub(crate) fn has_tls(&self) -> bool {
         self.url.starts_with("https:")
     }
 
     /// The proxy in the form of the HTTP client.
-    pub(super) fn for_client(&self) -> Result<reqwest::Proxy, String> {
+    pub(crate) fn for_client(&self) -> Result<reqwest::Proxy, String> {
         if !self.has_tls() && !self.url.starts_with("http:") {
             return Err(format!("{self} cannot be used: expected one that begins with http: or https:"));
         }

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rlm_core::sys::pidfd;
 use tokio::io::unix::AsyncFd;
@@ -73,14 +75,25 @@ pub(super) async fn run(
     Ok(Exit { status, output: output.bytes, error_tail })
 }
 
+/// A sentence without its subject: the program.
+pub(super) fn how_it_ended(status: ExitStatus) -> String {
+    let signal =
+        |number| Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |it| it.to_string());
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, number) => format!("was killed by {}", signal(number.unwrap_or_default())),
+    }
+}
+
 /// Readable once the program has exited, before it is reaped.
-fn exit_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn exit_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
     let descriptor = pidfd(Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?))?;
     // SAFETY: an `OwnedFd` is the same open descriptor until it is dropped, and the `AsyncFd` lets go of it first.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
-fn pipes(child: &mut Child) -> io::Result<(Sender, Receiver, Receiver)> {
+/// Standard input, output and error.
+pub(super) fn pipes(child: &mut Child) -> io::Result<(Sender, Receiver, Receiver)> {
     let missing = || io::Error::other("a stream is not a pipe");
     let stdin = child.stdin.take().ok_or_else(missing)?;
     let stdout = child.stdout.take().ok_or_else(missing)?;

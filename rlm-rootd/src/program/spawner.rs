@@ -20,8 +20,14 @@ use tokio::sync::oneshot;
 const REAP_EVERY: Duration = Duration::from_millis(20);
 
 enum Order {
-    Start { command: Box<Command>, orders: Sender<Self>, reply: oneshot::Sender<io::Result<Program>> },
+    Start {
+        command: Box<Command>,
+        orders: Sender<Self>,
+        reply: oneshot::Sender<io::Result<Program>>,
+    },
     Reap(Child),
+    /// Dropped when no killed program is left.
+    Wait(oneshot::Sender<()>),
 }
 
 /// The thread that starts programs.
@@ -48,10 +54,20 @@ impl Spawner {
         self.orders.send(order).map_err(|_gone| gone())?;
         replied.await.map_err(|_gone| gone())?
     }
+
+    /// Completes when all programs that were dropped before are gone.
+    pub(crate) async fn reaped(&self) {
+        let (gone, all_gone) = oneshot::channel();
+        if self.orders.send(Order::Wait(gone)).is_ok() {
+            // The thread drops its end.
+            let _dropped = all_gone.await;
+        }
+    }
 }
 
 fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
     let mut killed: Vec<Child> = Vec::new();
+    let mut waiting = Vec::new();
     loop {
         let order = if killed.is_empty() {
             orders.recv().map_err(RecvTimeoutError::from)
@@ -63,14 +79,20 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
             Ok(Order::Start { mut command, orders, reply }) => {
                 let started = start(&mut command, descriptors);
                 let program = started.map(|child| Program { child: Some(child), orders });
-                // If the caller is gone, dropping the program kills it.
-                drop(reply.send(program));
+                if let Err(Ok(mut program)) = reply.send(program) {
+                    // The caller is gone.
+                    killed.extend(program.kill());
+                }
             }
             Ok(Order::Reap(child)) => killed.push(child),
+            Ok(Order::Wait(gone)) => waiting.push(gone),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         killed.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        if killed.is_empty() {
+            waiting.clear();
+        }
     }
     for mut child in killed {
         // It was killed: nothing needs its status.
@@ -103,26 +125,37 @@ impl Program {
         self.child.as_mut().expect("it is taken by `end` and drop alone")
     }
 
+    /// Sends a signal to its process group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            signal_group(child, signal);
+        }
+    }
+
     /// Kills what is left of the group of a program that has exited, and reaps it.
     pub(crate) fn end(mut self) -> io::Result<ExitStatus> {
-        let mut child = self.child.take().expect("it is taken by `end` and drop alone");
-        kill_group(&child);
-        child.wait()
+        self.kill().expect("it is taken by `end` and drop alone").wait()
+    }
+
+    /// Kills its group, and gives the child away to be reaped.
+    fn kill(&mut self) -> Option<Child> {
+        let child = self.child.take()?;
+        signal_group(&child, Signal::SIGKILL);
+        Some(child)
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let Some(child) = self.child.take() else { return };
-        kill_group(&child);
+        let Some(child) = self.kill() else { return };
         // The thread lives as long as there are senders.
         let _thread_panicked = self.orders.send(Order::Reap(child));
     }
 }
 
 /// A child that is not reaped yet keeps the id of its group from being given to others.
-fn kill_group(child: &Child) {
+fn signal_group(child: &Child, signal: Signal) {
     let Ok(pid) = i32::try_from(child.id()) else { return };
     // It fails for a group in which everything has ended.
-    let _all_gone = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+    let _all_gone = killpg(Pid::from_raw(pid), signal);
 }

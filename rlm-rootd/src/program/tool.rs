@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
 use rlm_core::pickle::{Limits, Value};
 use rlm_core::root_tool::{Call, MAX_BODY_BYTES, Reply};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::run::{Exit, run};
+use super::run::{Exit, how_it_ended, run};
 use super::spawner::Spawner;
 use crate::offload::{LARGE_BYTES, LargeWork, value_bytes};
 use crate::signature;
@@ -171,12 +169,7 @@ fn document<'a>(
 
 /// The exit of a failed program, and the end of its standard error.
 fn ending(exit: &Exit) -> String {
-    let signal =
-        |number| Signal::try_from(number).map_or_else(|_| format!("signal {number}"), |it| it.to_string());
-    let how = match (exit.status.code(), exit.status.signal()) {
-        (Some(code), _) => format!("exited with status {code}"),
-        (None, number) => format!("was killed by {}", signal(number.unwrap_or_default())),
-    };
+    let how = how_it_ended(exit.status);
     match exit.error_tail.trim() {
         "" => how,
         said => format!("{how}: {said}"),

@@ -16,6 +16,7 @@ mod leftovers;
 mod limits;
 mod live;
 mod mcp;
+mod mcp_servers;
 mod ops;
 mod ordinary_host;
 mod output;

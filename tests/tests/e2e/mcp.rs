@@ -887,6 +887,9 @@ pub(super) fn python_with(name: &str, package: &str, module: &str) -> Option<Pat
     };
     let venv = program("rlm").with_file_name(format!("venv-with-{name}"));
     let python = venv.join("bin/python3");
+    // Several tests may want to make it at once.
+    let lock = std::fs::File::create(venv.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
     let import = format!("import {module}");
     if runs(&python, &import) {
         return Some(python);

@@ -13,6 +13,7 @@ mod session;
 mod updates;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,18 +22,19 @@ use std::time::Duration;
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema::{
     AgentCapabilities, CancelNotification, CloseSessionRequest, CloseSessionResponse, ContentBlock,
-    EmbeddedResourceResource, Implementation, InitializeRequest, InitializeResponse, Meta, NewSessionRequest,
-    NewSessionResponse, PromptRequest, PromptResponse, SessionCapabilities, SessionCloseCapabilities,
-    SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption,
-    SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, StopReason as WireReason,
-    Usage,
+    EmbeddedResourceResource, Implementation, InitializeRequest, InitializeResponse, McpCapabilities, Meta,
+    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, SessionCapabilities,
+    SessionCloseCapabilities, SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue,
+    SessionConfigSelectOption, SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
+    StopReason as WireReason, Usage,
 };
-use agent_client_protocol::v1::{ConnectionTo, Responder};
+use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
 use agent_client_protocol::{Agent, Client, Error, Lines, on_receive_notification, on_receive_request};
 use anyhow::Context as _;
 use rlm_core::percent;
 use rlm_env::rollout::Metrics;
 use rlm_env::{Control, RolloutResult, StopReason};
+use rlm_rootd::{McpServer, McpServers, McpTransport};
 use serde_json::{Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -102,8 +104,10 @@ async fn serve(sessions: &Arc<Sessions>) -> anyhow::Result<()> {
             on_receive_request!(),
         )
         .on_receive_request(
-            async move |request: NewSessionRequest, responder, connection| {
-                responder.respond_with_result(new.create(request, connection))
+            async move |request: NewSessionRequest, responder, connection: ConnectionTo<Client>| {
+                let (new, client) = (new.clone(), connection.clone());
+                connection
+                    .spawn(async move { responder.respond_with_result(new.create(request, client).await) })
             },
             on_receive_request!(),
         )
@@ -146,7 +150,11 @@ fn initialize(_request: &InitializeRequest) -> InitializeResponse {
     let sessions = SessionCapabilities::new().close(SessionCloseCapabilities::new());
     let name = Implementation::new("rlm", env!("CARGO_PKG_VERSION")).title("RLM".to_owned());
     InitializeResponse::new(ProtocolVersion::V1)
-        .agent_capabilities(AgentCapabilities::new().session_capabilities(sessions))
+        .agent_capabilities(
+            AgentCapabilities::new()
+                .session_capabilities(sessions)
+                .mcp_capabilities(McpCapabilities::new().http(true)),
+        )
         .agent_info(name)
 }
 
@@ -193,7 +201,7 @@ impl Sessions {
         }
     }
 
-    fn create(
+    async fn create(
         &self,
         request: NewSessionRequest,
         connection: ConnectionTo<Client>,
@@ -204,9 +212,8 @@ impl Sessions {
         if !cwd.is_absolute() || !cwd.is_dir() {
             return Err(invalid(format!("cwd: {} is not an absolute path of a directory", cwd.display())));
         }
-        if !mcp_servers.is_empty() {
-            return Err(invalid("mcpServers: this agent connects to none"));
-        }
+        let mcp_servers = mcp_servers.into_iter().map(|server| declared(server, &cwd));
+        let mcp_servers = mcp_servers.collect::<Result<Vec<_>, _>>()?;
         let mut flags = self.flags.clone();
         let mut environment = self.environment.clone();
         if let Some(contract) = &contract {
@@ -223,6 +230,13 @@ impl Sessions {
         }
         let settings = Settings::load(&flags, &environment).map_err(wrong_settings)?;
         Setup::new(&settings, &environment).map_err(wrong_settings)?;
+        let mcp_servers = match mcp_servers.is_empty() {
+            true => McpServers::default(),
+            false => {
+                let started = McpServers::start(mcp_servers, environment.variables()).await;
+                started.map_err(|error| invalid(format!("mcpServers: {error}")))?
+            }
+        };
         let default = if contract.is_some() { Permissions::Allow } else { Permissions::Ask };
         let permissions = Arc::new(Mutex::new(self.permissions.unwrap_or(default)));
         let (id, edges) = (SessionId::new(new_id()), Arc::<Edges>::default());
@@ -247,6 +261,7 @@ impl Sessions {
                 is_busy: self.is_busy.clone(),
                 permissions,
                 edges,
+                mcp_servers,
             })),
         };
         let options = session.options();
@@ -431,6 +446,32 @@ impl Session {
         if let Some(task) = self.task {
             _ = task.await;
         }
+        if let Some(plan) = self.plan {
+            plan.mcp_servers.stop().await;
+        }
+    }
+}
+
+/// A server of the client's.
+fn declared(server: schema::McpServer, cwd: &Path) -> Result<McpServer, Error> {
+    match server {
+        schema::McpServer::Http(http) => Ok(McpServer {
+            name: http.name,
+            transport: McpTransport::Http {
+                url: http.url,
+                headers: http.headers.into_iter().map(|header| (header.name, header.value)).collect(),
+            },
+        }),
+        schema::McpServer::Stdio(stdio) => Ok(McpServer {
+            name: stdio.name,
+            transport: McpTransport::Stdio {
+                command: stdio.command.display().to_string(),
+                args: stdio.args,
+                env: stdio.env.into_iter().map(|variable| (variable.name, variable.value)).collect(),
+                cwd: cwd.to_owned(),
+            },
+        }),
+        _ => Err(invalid("mcpServers: expected servers of type http or stdio")),
     }
 }
 

@@ -15,6 +15,7 @@ use rlm_core::text::{cut, grouped};
 use rlm_env::rollout::CallGate;
 use rlm_env::unstable::SubLlmPrompt;
 use rlm_env::{Context, Control, Host, ReplLanguage, RolloutConfig, RolloutResult, StopReason};
+use rlm_rootd::McpServers;
 use tokio::sync::{mpsc, oneshot};
 
 use super::contract::Contract;
@@ -51,6 +52,17 @@ pub(super) struct Plan {
     pub(super) is_busy: Arc<AtomicBool>,
     pub(super) permissions: Arc<Mutex<Permissions>>,
     pub(super) edges: Arc<Edges>,
+    /// The client's MCP servers.
+    pub(super) mcp_servers: McpServers,
+}
+
+/// A rollout's parts.
+struct Begun {
+    host: Host,
+    config: RolloutConfig,
+    updates: Arc<Updates>,
+    /// The MCP servers of the settings.
+    mcp_servers: McpServers,
 }
 
 impl Plan {
@@ -60,9 +72,10 @@ impl Plan {
         // A rollout that could not begin is tried again with the next prompt.
         while let Some(prompt) = next {
             next = match self.begin(&prompt).await {
-                Ok((host, config, updates)) => {
+                Ok(Begun { host, config, updates, mcp_servers }) => {
                     let next = self.go_on(&host, &config, &updates, prompt, &mut prompts).await;
                     close(host).await;
+                    mcp_servers.stop().await;
                     next
                 }
                 Err(error) => {
@@ -71,6 +84,7 @@ impl Plan {
                 }
             };
         }
+        self.mcp_servers.stop().await;
     }
 
     /// Runs a rollout for this prompt and those after it. Returns the prompt that it could not take.
@@ -122,15 +136,17 @@ impl Plan {
         None
     }
 
-    async fn begin(&self, prompt: &Prompt) -> Result<(Host, RolloutConfig, Arc<Updates>), String> {
+    async fn begin(&self, prompt: &Prompt) -> Result<Begun, String> {
         let words = |error: anyhow::Error| format!("{error:#}");
         let mut setup = Setup::new(&self.settings, &self.environment).map_err(words)?;
         setup.open_files(&self.settings).map_err(|error| error.to_string())?;
         setup.learn_limits(None).await;
+        let mcp_servers = setup.start_mcp_servers().await.map_err(words)?;
         let Setup { host, rollout: mut config, .. } = setup;
         config.id = self.id.to_string();
         config.working_dir = Some(self.cwd.clone());
         config.plain_answers = true;
+        config.root_tools.extend_from_slice(self.mcp_servers.tools());
         let name = message_file(1);
         (config.question, config.context) = match shortened(&prompt.text, Path::new(&name)) {
             None => (prompt.text.clone(), Context::Nothing),
@@ -150,7 +166,7 @@ impl Plan {
         }));
         config.sinks.push(updates.clone());
         let host = Host::start(host).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
-        Ok((host, config, updates))
+        Ok(Begun { host, config, updates, mcp_servers })
     }
 
     /// What of a contract is no setting.

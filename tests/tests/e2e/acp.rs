@@ -5,10 +5,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
-use rlm_tests::{Place, program, repository, wait_until};
+use rlm_tests::{Place, default_python, program, repository, wait_until};
 use serde_json::{Value, json};
 
-use crate::mcp::python_with;
+use crate::mcp::{python_with, python_with_mcp};
 
 /// The SDK's client, in a process of its own.
 struct Client {
@@ -551,4 +551,35 @@ fn malformed_messages_get_an_error_and_the_agent_lives() {
     drop(raw.input);
     assert!(raw.agent.wait().unwrap().success());
     place.assert_nothing_left();
+}
+
+#[test]
+fn mcp_servers_of_the_client_are_functions_of_code_in_the_session() {
+    let Some(server) = python_with_mcp() else { return };
+    let script = repository().join("tests/mcp_tools.py");
+    let code =
+        ["RLM_CONTENT=$(srv_add 40 2) RLM_READY=1", "answer.update(content=srv_add(40, 2), ready=True)"];
+    for (language, code) in ["bash", "python"].into_iter().zip(code) {
+        let model = ScriptedModel::start([Rule::any().message(calling("c", language, code)).once()]);
+        let python = format!("--python={}", default_python().display());
+        let options = ["--permissions", "allow", &python];
+        let options = if language == "bash" { &options[..2] } else { &options };
+        let Some(mut client) = Client::start(options, &model) else { return };
+        let cwd = client.place.path("work");
+        let [(mark, value), _] = client.place.mark();
+        let declared = json!([{"name": "srv", "command": server, "args": [script], "env": [{"name": mark, "value": value}]}]);
+        let result = client.result("new", json!({"cwd": cwd, "servers": declared}));
+        let session = result["sessionId"].clone();
+        client.result("prompt", json!({"session": session, "text": "How many?"}));
+        assert_eq!(last_message(&client.updates()), "42");
+        // Closed before its first prompt.
+        let result = client.result("new", json!({"cwd": cwd, "servers": declared}));
+        client.result("close", json!({"session": result["sessionId"]}));
+        let absent = json!([{"name": "gone", "command": "/no/such", "args": [], "env": []}]);
+        let error = client.error("new", json!({"cwd": cwd, "servers": absent}));
+        let words = error["message"].as_str().unwrap();
+        assert!(words.starts_with("mcpServers: the MCP server 'gone' "), "{words}");
+        client.end();
+        drop(model);
+    }
 }

@@ -118,6 +118,7 @@ async def over_http(address_file):
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", int(os.environ.get("PORT", 0))))
+    bound.listen()
     new = Path(address_file + ".new")
     new.write_text(f"http://127.0.0.1:{bound.getsockname()[1]}/mcp")
     new.rename(address_file)

@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 use super::ask::Asker;
 use super::files::{FileEntry, Files, ReadError};
 use super::requests::Unreadable;
-use super::sessions::{Limits, Sessions};
+use super::sessions::{Limits, Opened, Sessions};
 use super::tools::{self, AskArguments, CodeArguments, SessionArguments};
 use super::uri;
 use crate::run::{BatchProgress, Tally, left_out_words, reason};
@@ -132,11 +132,12 @@ impl Server {
         let arguments = tools::arguments::<CodeArguments>(request.arguments);
         let opened = arguments
             .and_then(|arguments| Ok((self.sessions.open(language, &arguments.session)?, arguments)));
-        let (tool, CodeArguments { code, timeout, .. }) = match opened {
+        let (Opened { tool, latest }, CodeArguments { code, timeout, .. }) = match opened {
             Ok(opened) => opened,
             Err(fault) => return Ok(failed(&self.sessions.failure(language, &fault))),
         };
         let limit = timeout.unwrap_or(self.sessions.timeout());
+        latest.clear();
         let call = tool.call(ToolCall { code, timeout, ..ToolCall::default() });
         tokio::select! {
             biased;
@@ -146,7 +147,7 @@ impl Server {
             },
             stopped = self.stopped(context) => Err(stopped),
             never = notify_progress(context, |seconds| {
-                format!("{seconds:.0} s, of at most {} s once it runs", limit.as_secs_f64())
+                format!("{seconds:.0} s, of at most {} s once it runs{}", limit.as_secs_f64(), latest.words())
             }) => never,
         }
     }

@@ -5,12 +5,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rlm_core::text::cut;
 use rlm_env::rollout::Prompts;
+use rlm_env::session::{OutputObserver, OutputStream};
 use rlm_env::tool::{ToolFailure, ToolFault};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
 
+use crate::view::one_line;
+
 /// The name of a session if a call does not name one.
 pub(super) const DEFAULT: &str = "default";
+
+/// Characters of a session's latest line.
+const LINE_CHARS: usize = 120;
 
 /// Longest name, in characters.
 const MAX_NAME_CHARS: usize = 64;
@@ -30,7 +37,37 @@ pub(super) struct Limits {
     pub(super) prompts: Arc<Prompts>,
 }
 
-type ByName = BTreeMap<String, Arc<SessionTool>>;
+type ByName = BTreeMap<String, Opened>;
+
+/// A session.
+#[derive(Clone, Debug)]
+pub(super) struct Opened {
+    pub(super) tool: Arc<SessionTool>,
+    pub(super) latest: Arc<LatestLine>,
+}
+
+/// The latest line that a session has printed, for people who wait.
+#[derive(Debug, Default)]
+pub(super) struct LatestLine(Mutex<String>);
+
+impl LatestLine {
+    /// What it adds to a message: nothing if there is none.
+    pub(super) fn words(&self) -> String {
+        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.is_empty() { String::new() } else { format!(" · {line}") }
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl OutputObserver for LatestLine {
+    fn output(&self, _stream: OutputStream, text: &str) {
+        let Some(line) = text.split(['\n', '\r']).rfind(|line| !line.trim().is_empty()) else { return };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = one_line(&cut(line, LINE_CHARS));
+    }
+}
 
 /// The sessions. Each starts when it is first used, and ends with the server.
 #[derive(Debug)]
@@ -50,20 +87,22 @@ impl Sessions {
     }
 
     /// The session of that name, a new one if necessary.
-    pub(super) fn open(&self, language: ReplLanguage, name: &str) -> Result<Arc<SessionTool>, ToolFault> {
+    pub(super) fn open(&self, language: ReplLanguage, name: &str) -> Result<Opened, ToolFault> {
         let mut open = self.lock();
-        if let Some(tool) = open[language as usize].get(name) {
-            return Ok(Arc::clone(tool));
+        if let Some(opened) = open[language as usize].get(name) {
+            return Ok(opened.clone());
         }
         check_name(name)?;
         let limit = self.limits.max_sessions;
         if open.iter().map(BTreeMap::len).sum::<usize>() >= limit {
             return Err(ToolFault::TooManySessions { limit, known: names(&open) });
         }
-        let session = match language {
+        let mut session = match language {
             ReplLanguage::Bash => self.limits.bash.clone(),
             ReplLanguage::Python => self.limits.python.clone(),
         };
+        let latest = Arc::<LatestLine>::default();
+        session.output = Some(latest.clone());
         let tool = Arc::new(SessionTool::new(SessionToolConfig {
             timeout: self.limits.timeout,
             max_code_bytes: self.limits.max_code_bytes,
@@ -71,17 +110,18 @@ impl Sessions {
             prompts: Arc::clone(&self.limits.prompts),
             ..SessionToolConfig::new(language, session, &self.limits.dir)
         }));
-        open[language as usize].insert(name.to_owned(), Arc::clone(&tool));
-        Ok(tool)
+        let opened = Opened { tool, latest };
+        open[language as usize].insert(name.to_owned(), opened.clone());
+        Ok(opened)
     }
 
     /// The session of that name, which must have been used before. The default one always exists.
     pub(super) fn find(&self, language: ReplLanguage, name: &str) -> Result<Arc<SessionTool>, ToolFault> {
         if name == DEFAULT {
-            return self.open(language, name);
+            return Ok(self.open(language, name)?.tool);
         }
         let open = self.lock();
-        let found = open[language as usize].get(name).cloned();
+        let found = open[language as usize].get(name).map(|opened| opened.tool.clone());
         found.ok_or_else(|| ToolFault::UnknownSession {
             name: name.chars().take(MAX_NAME_CHARS).collect(),
             known: names(&open),
@@ -105,7 +145,8 @@ impl Sessions {
 
     /// Ends all sessions, in parallel.
     pub(super) async fn close(&self) {
-        let tools: Vec<_> = self.lock().iter_mut().flat_map(std::mem::take).map(|(_, tool)| tool).collect();
+        let tools: Vec<_> =
+            self.lock().iter_mut().flat_map(std::mem::take).map(|(_, opened)| opened.tool).collect();
         let mut closing = tokio::task::JoinSet::new();
         for tool in tools {
             closing.spawn(async move { tool.close().await });

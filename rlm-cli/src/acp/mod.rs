@@ -229,7 +229,10 @@ impl Sessions {
             }
         }
         let settings = Settings::load(&flags, &environment).map_err(wrong_settings)?;
-        Setup::new(&settings, &environment).map_err(wrong_settings)?;
+        // Without a model, the client sets one before the first prompt.
+        if settings.get(&MODEL).is_some() {
+            Setup::new(&settings, &environment).map_err(wrong_settings)?;
+        }
         let mcp_servers = match mcp_servers.is_empty() {
             true => McpServers::default(),
             false => {
@@ -398,7 +401,8 @@ impl Session {
 
     /// The options that a client shows to its user.
     fn options(&self) -> Vec<SessionConfigOption> {
-        let model = SessionConfigSelectOption::new(self.model.clone(), self.model.clone());
+        let models = Some(&self.model).filter(|model| !model.is_empty());
+        let models = models.map(|model| SessionConfigSelectOption::new(model.clone(), model.clone()));
         let permissions = match *self.permissions() {
             Permissions::Ask => "ask",
             Permissions::Allow => "allow",
@@ -406,8 +410,13 @@ impl Session {
         let modes = [("ask", "Ask before each call"), ("allow", "Run calls without asking")]
             .map(|(id, name)| SessionConfigSelectOption::new(id, name));
         vec![
-            SessionConfigOption::select(MODEL_OPTION, "Model", self.model.clone(), vec![model])
-                .category(SessionConfigOptionCategory::Model),
+            SessionConfigOption::select(
+                MODEL_OPTION,
+                "Model",
+                self.model.clone(),
+                models.into_iter().collect::<Vec<_>>(),
+            )
+            .category(SessionConfigOptionCategory::Model),
             SessionConfigOption::select(PERMISSIONS_OPTION, "Permissions", permissions, modes.to_vec())
                 .category(SessionConfigOptionCategory::Mode),
         ]

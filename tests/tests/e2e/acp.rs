@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
@@ -582,4 +583,45 @@ fn mcp_servers_of_the_client_are_functions_of_code_in_the_session() {
         client.end();
         drop(model);
     }
+}
+
+/// Harbor starts agents in containers, where its runner speaks to them: the runner runs here without one.
+#[test]
+fn harbor_runs_it() {
+    let Some(python) = python_with("harbor", "harbor==0.25.0", "harbor") else { return };
+    let place = Place::new();
+    let model = ScriptedModel::start([bash("echo done >made; RLM_CONTENT=$(cat task) RLM_READY=1")]);
+    place.write("task", "toy");
+    let described = repository().join("examples/harbor/agent.json");
+    let code = "import json, sys\nfrom harbor.agents.installed.acp import AcpRegistryEntry\n\
+                print(json.dumps(AcpRegistryEntry.model_validate_json(open(sys.argv[1]).read()).distribution.local.args))";
+    let output = Command::new(&python).args(["-c", code]).arg(described).output().unwrap();
+    let arguments: Vec<String> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    // The launcher takes no arguments.
+    let launcher = place.path("launch");
+    let script = format!("#!/bin/sh\nexec '{}' {}\n", program("rlm").display(), arguments.join(" "));
+    std::fs::write(&launcher, script).unwrap();
+    std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = place.at_work(&python);
+    command.args([
+        "-m",
+        "harbor.agents.installed.acp_runner",
+        "--instruction",
+        "What is the task?",
+        "--logs-dir",
+        "logs",
+    ]);
+    command.arg("--launcher").arg(&launcher).env("HARBOR_ACP_REQUESTED_MODEL", "root");
+    let output = command.env("RLM_BASE_URL", model.base_url()).output().unwrap();
+    let summary = place.read("logs/acp-summary.json");
+    assert!(output.status.success(), "{}{summary}", String::from_utf8_lossy(&output.stderr));
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["resolved_session_model_id"], "root");
+    assert_eq!(summary["prompt_response"]["stopReason"], "end_turn", "{summary:#}");
+    assert_eq!(place.read("made"), "done\n");
+    assert!(place.read("logs/acp-events.jsonl").contains("\"toy\""));
+    assert_eq!(model.finish()[0].body["model"], "root");
+    std::fs::remove_file(launcher).unwrap();
+    place.assert_nothing_left();
 }

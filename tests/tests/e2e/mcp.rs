@@ -256,7 +256,9 @@ fn a_cancelled_call_is_interrupted_and_the_session_goes_on() {
         }
         assert!(!served.root().join("bad").exists());
         // A call that is still in the queue never starts.
-        let first = served.begin("bash", json!({"code": "echo step 7 of 9; until [ -e go ]; do sleep 0.01; done"})).await;
+        let first = served
+            .begin("bash", json!({"code": "echo step 7 of 9; until [ -e go ]; do sleep 0.01; done"}))
+            .await;
         let second = served.begin("bash", json!({"code": "touch bad"})).await;
         second.cancel(None).await.unwrap();
         std::fs::write(served.root().join("go"), "").unwrap();
@@ -465,7 +467,9 @@ fn long_output_is_cut_and_kept_in_a_file() {
 fn progress_is_reported_while_a_call_runs() {
     block_on(async {
         let mut served = Served::start().await;
-        let call = served.begin("bash", json!({"code": "echo step 7 of 9; until [ -e go ]; do sleep 0.01; done"})).await;
+        let call = served
+            .begin("bash", json!({"code": "echo step 7 of 9; until [ -e go ]; do sleep 0.01; done"}))
+            .await;
         let first = served.progress.recv().await.unwrap();
         let second = served.progress.recv().await.unwrap();
         assert_eq!(first.progress_token, call.progress_token);

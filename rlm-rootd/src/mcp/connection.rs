@@ -92,10 +92,9 @@ impl Connection {
                     started.map_err(|error| fail(format!("cannot be started: {error}")))?;
                 let transport =
                     AsyncRwTransport::new_client(output, input).with_max_line_length(MAX_BODY_BYTES);
-                let greeted = greet(transport, &close, limit).await;
-                match greeted {
+                match greet(transport, &close, limit).await {
                     Ok(service) => (Some(program), service),
-                    Err(reason) => return Err(fault(server, Some(&program), &reason).await),
+                    Err(reason) => return Err(server_fault(server, Some(&program), &reason).await),
                 }
             }
             McpTransport::Http { url, headers } => {
@@ -128,10 +127,10 @@ impl Connection {
             Ok(Ok(listed)) => listed,
             // It has prompts or resources alone.
             Ok(Err(ServiceError::McpError(error))) if error.code == ErrorCode::METHOD_NOT_FOUND => Vec::new(),
-            Ok(Err(error)) => return Err(self.fault(&error).await),
+            Ok(Err(error)) => return Err(self.request_fault(&error).await),
             Err(_late) => {
                 let reason = "did not list its tools in time";
-                return Err(fault(&self.server, self.program.as_ref(), reason).await);
+                return Err(server_fault(&self.server, self.program.as_ref(), reason).await);
             }
         };
         let offered = listed.into_iter().map(|tool| Offered {
@@ -158,7 +157,7 @@ impl Connection {
                 value(result).map_err(|text| ToolError::Failed(self.server.redact(&text)))
             }
             Ok(_) => Err(ToolError::Failed(self.server.about("asks for input, which it cannot get here"))),
-            Err(error) => Err(ToolError::Failed(self.fault(&error).await)),
+            Err(error) => Err(ToolError::Failed(self.request_fault(&error).await)),
         }
     }
 
@@ -181,7 +180,7 @@ impl Connection {
     }
 
     /// A sentence on a request that failed.
-    async fn fault(&self, error: &ServiceError) -> String {
+    async fn request_fault(&self, error: &ServiceError) -> String {
         match error {
             ServiceError::McpError(error) => self.server.about(&format!("answered: {}", error.message)),
             ServiceError::TransportSend(error) if self.program.is_none() => {
@@ -189,7 +188,7 @@ impl Connection {
             }
             ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
                 self.close.cancel();
-                fault(&self.server, self.program.as_ref(), "closed the connection").await
+                server_fault(&self.server, self.program.as_ref(), "closed the connection").await
             }
             error => self.server.about(&format!("failed: {error}")),
         }
@@ -197,7 +196,7 @@ impl Connection {
 }
 
 /// A sentence on a server that does not serve: how it ended, or else the reason, and the end of its standard error.
-async fn fault(server: &McpServer, program: Option<&StdioServer>, reason: &str) -> String {
+async fn server_fault(server: &McpServer, program: Option<&StdioServer>, reason: &str) -> String {
     let Some(program) = program else { return server.about(reason) };
     let how = match timeout(LAST_ANSWER, program.exited()).await {
         Ok(()) => program.end().await,

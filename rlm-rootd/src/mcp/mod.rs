@@ -190,6 +190,13 @@ mod tests {
             error_of("echo thinking >&2; exec sleep 1000", limit).await,
             "the MCP server 'x' did not answer within 0.3 s: thinking"
         );
+        // Nobody accepts its connections.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let server =
+            McpServer { name: "x".to_owned(), transport: McpTransport::Http { url, headers: Vec::new() } };
+        let error = McpServers::start_within(limit, vec![server], &BTreeMap::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the MCP server 'x' did not answer within 0.3 s");
     }
 
     #[tokio::test]

@@ -588,7 +588,10 @@ fn mcp_servers_of_the_client_are_functions_of_code_in_the_session() {
 /// Harbor starts agents in containers, where its runner speaks to them: the runner runs here without one.
 #[test]
 fn harbor_runs_it() {
-    let Some(python) = python_with("harbor", "harbor==0.25.0", "harbor") else { return };
+    let Some(python) = python_with("harbor", "harbor==0.25.0 agent-client-protocol==0.12.1", "harbor, acp")
+    else {
+        return;
+    };
     let place = Place::new();
     let model = ScriptedModel::start([bash("echo done >made; RLM_CONTENT=$(cat task) RLM_READY=1")]);
     place.write("task", "toy");

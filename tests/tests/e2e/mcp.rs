@@ -882,7 +882,7 @@ pub(super) fn python_with_mcp() -> Option<PathBuf> {
     python_with("mcp", "mcp==2.3.0", "mcp")
 }
 
-/// A Python that can import a package, in a virtual environment of this name. None, with a message, if there is no Python that
+/// A Python that can import modules of packages, in a virtual environment of this name. None, with a message, if there is no Python that
 /// can install it.
 #[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
 pub(super) fn python_with(name: &str, package: &str, module: &str) -> Option<PathBuf> {
@@ -907,8 +907,8 @@ pub(super) fn python_with(name: &str, package: &str, module: &str) -> Option<Pat
     let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let limit = PATIENCE.as_secs().to_string();
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit, package];
-    let installed = Command::new(&python).args(pip).output().unwrap();
+    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit];
+    let installed = Command::new(&python).args(pip).args(package.split_whitespace()).output().unwrap();
     if !runs(&python, &import) {
         println!("skipped: {package} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
         return None;

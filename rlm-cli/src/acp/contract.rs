@@ -63,7 +63,7 @@ impl Contract {
     /// # Errors
     /// The field that is wrong, and what was expected.
     pub(super) fn read(object: &Json) -> Result<Self, String> {
-        let mut fields = flat(object).ok_or_else(|| format!("{CONTRACT}: expected an object"))?;
+        let mut fields = flat(object)?;
         let mut contract = Self::default();
         for (field, setting) in SETTINGS {
             let Some(value) = fields.remove(field) else { continue };
@@ -87,6 +87,13 @@ impl Contract {
         for (name, value) in object_of(3, kernel_env)? {
             let text =
                 value.as_str().ok_or_else(|| format!("{CONTRACT}: kernel_env.{name}: expected a text"))?;
+            let is_variable = !name.is_empty() && !name.contains(['=', '\0', ' ']) && !text.contains('\0');
+            if !is_variable {
+                return Err(format!(
+                    "{CONTRACT}: kernel_env: `{}` cannot be a variable",
+                    name.escape_default()
+                ));
+            }
             contract.kernel_env.push((name, text.to_owned()));
         }
         contract.max_total_turns = match turns {
@@ -135,12 +142,16 @@ fn object_of(field: usize, value: Option<Json>) -> Result<Map<String, Json>, Str
 }
 
 /// The fields that are not null, those of `provider` and `policy` with their prefix.
-fn flat(object: &Json) -> Option<Map<String, Json>> {
+fn flat(object: &Json) -> Result<Map<String, Json>, String> {
     let mut flat = Map::new();
-    for (name, value) in object.as_object()? {
+    for (name, value) in object.as_object().ok_or_else(|| format!("{CONTRACT}: expected an object"))? {
         match value {
             Json::Object(inner) if name == "provider" || name == "policy" => {
                 flat.extend(inner.iter().map(|(inner, value)| (format!("{name}.{inner}"), value.clone())));
+            }
+            Json::Null => {}
+            _ if name == "provider" || name == "policy" => {
+                return Err(format!("{CONTRACT}: {name}: expected an object"));
             }
             _ => {
                 flat.insert(name.clone(), value.clone());
@@ -148,7 +159,7 @@ fn flat(object: &Json) -> Option<Map<String, Json>> {
         }
     }
     flat.retain(|_, value| !value.is_null());
-    Some(flat)
+    Ok(flat)
 }
 
 #[cfg(test)]
@@ -200,6 +211,11 @@ mod tests {
             (
                 json!({"policy": {"max_total_turns": -1}}),
                 "ai.prime.rlm/runtime-v1: policy.max_total_turns: expected a whole number",
+            ),
+            (json!({"policy": 5}), "ai.prime.rlm/runtime-v1: policy: expected an object"),
+            (
+                json!({"kernel_env": {"A=B": "c"}}),
+                "ai.prime.rlm/runtime-v1: kernel_env: `A=B` cannot be a variable",
             ),
             (
                 json!({"provider": {"headers": "x"}}),

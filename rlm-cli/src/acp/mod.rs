@@ -45,7 +45,7 @@ use self::edges::Edges;
 use self::session::{Plan, Prompt};
 use crate::arguments::{AcpOptions, Permissions};
 use crate::config::table::MODEL;
-use crate::config::{Flags, Settings};
+use crate::config::{AnySetting as _, Flags, Settings};
 use crate::environment::Environment;
 use crate::run::{Setup, hide_from_others, new_id};
 use crate::signals::{EndSignals, interrupted};
@@ -54,8 +54,8 @@ use crate::tell;
 /// The key of what a trainer reads from each response to a prompt.
 const SNAPSHOT: &str = "ai.prime.rlm/session-v1";
 
-/// Time for sessions to end after the client is gone.
-const LAST_CALLS: Duration = Duration::from_millis(1500);
+/// Time for sessions to end after the client is gone: code that ignores every signal but SIGKILL takes 2 s.
+const LAST_CALLS: Duration = Duration::from_millis(2500);
 
 /// Exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Re
     // A mistake in the settings ends the agent at its start. The model may come with a session.
     Settings::load(&options.settings, environment)?;
     hide_from_others()?;
-    let log = crate::mcp::log::start("warn")?;
+    let log = crate::mcp::log::start("warn,rmcp=off")?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
@@ -98,9 +98,7 @@ async fn serve(sessions: &Arc<Sessions>) -> anyhow::Result<()> {
         .v1()
         .name("rlm")
         .on_receive_request(
-            async move |request: InitializeRequest, responder, _connection| {
-                responder.respond(initialize(&request))
-            },
+            async move |_request: InitializeRequest, responder, _connection| responder.respond(initialize()),
             on_receive_request!(),
         )
         .on_receive_request(
@@ -146,7 +144,7 @@ async fn serve(sessions: &Arc<Sessions>) -> anyhow::Result<()> {
     }
 }
 
-fn initialize(_request: &InitializeRequest) -> InitializeResponse {
+fn initialize() -> InitializeResponse {
     let sessions = SessionCapabilities::new().close(SessionCloseCapabilities::new());
     let name = Implementation::new("rlm", env!("CARGO_PKG_VERSION")).title("RLM".to_owned());
     InitializeResponse::new(ProtocolVersion::V1)
@@ -432,6 +430,7 @@ impl Session {
                 let Some(plan) = &mut self.plan else {
                     return Err(invalid("the model of a session can be set before its first prompt"));
                 };
+                MODEL.check(model).map_err(|reason| invalid(format!("value: {reason}")))?;
                 let name = (model.to_owned(), "the client".to_owned());
                 self.flags.values.insert(MODEL.name, name);
                 plan.settings = Settings::load(&self.flags, &plan.environment).map_err(wrong_settings)?;

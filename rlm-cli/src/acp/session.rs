@@ -140,7 +140,10 @@ impl Plan {
         let words = |error: anyhow::Error| format!("{error:#}");
         let mut setup = Setup::new(&self.settings, &self.environment).map_err(words)?;
         setup.open_files(&self.settings).map_err(|error| error.to_string())?;
-        setup.learn_limits(None).await;
+        tokio::select! {
+            () = setup.learn_limits(None) => {}
+            () = prompt.control.cancelled() => {}
+        }
         let mcp_servers = setup.start_mcp_servers().await.map_err(words)?;
         let Setup { host, rollout: mut config, .. } = setup;
         config.id = self.id.to_string();

@@ -12,11 +12,12 @@ use agent_client_protocol::v1::schema::{
 };
 use rlm_core::protocol::{Outcome, Response};
 use rlm_core::text::{cut, grouped, without_middle};
-use rlm_env::RolloutResult;
 use rlm_env::trajectory::{CallEnded, CallStarted, Entry, Event, MessageKind, OutputPiece, Sink};
+use rlm_env::{RolloutResult, StopReason};
 use rlm_rootd::message_text;
 use serde_json::json;
 
+use crate::run::is_failure;
 use crate::view::{one_line, visible};
 
 /// Least time between two updates with output.
@@ -111,6 +112,11 @@ impl Updates {
     /// The answer to a prompt, as a message of its own, unless it was the last reply.
     pub(super) fn answer(&self, result: &RolloutResult) {
         let last_reply = std::mem::take(&mut *self.last_reply());
+        let is_draft = is_failure(result.stop_reason)
+            || matches!(result.stop_reason, StopReason::Cancelled | StopReason::Stopped);
+        if is_draft {
+            return;
+        }
         if let Some(answer) = result.answer.as_ref().filter(|answer| **answer != last_reply) {
             self.say(&format!("answer-{}", result.metrics.root_llm_turns), answer);
         }
@@ -240,11 +246,13 @@ fn tool_call_id(turn: u32, call_id: &str) -> ToolCallId {
     ToolCallId::new(format!("{turn}-{call_id}"))
 }
 
-/// What a call printed, with its error and result.
+/// What a call printed, with its error, its result and what became of the session.
 fn output_of(response: &Response) -> String {
     let mut text = String::new();
     for part in
-        [Some(&response.stdout), Some(&response.stderr), response.result.as_ref()].into_iter().flatten()
+        [Some(&response.stdout), Some(&response.stderr), response.result.as_ref(), response.hint.as_ref()]
+            .into_iter()
+            .flatten()
     {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');

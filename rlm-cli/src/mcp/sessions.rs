@@ -199,9 +199,9 @@ mod tests {
         let sessions = sessions(3);
         let bash = sessions.open(ReplLanguage::Bash, "a").unwrap();
         let python = sessions.open(ReplLanguage::Python, "a").unwrap();
-        assert!(!Arc::ptr_eq(&bash, &python));
-        assert!(Arc::ptr_eq(&bash, &sessions.open(ReplLanguage::Bash, "a").unwrap()));
-        assert!(Arc::ptr_eq(&bash, &sessions.find(ReplLanguage::Bash, "a").unwrap()));
+        assert!(!Arc::ptr_eq(&bash.tool, &python.tool));
+        assert!(Arc::ptr_eq(&bash.tool, &sessions.open(ReplLanguage::Bash, "a").unwrap().tool));
+        assert!(Arc::ptr_eq(&bash.tool, &sessions.find(ReplLanguage::Bash, "a").unwrap()));
         sessions.find(ReplLanguage::Python, DEFAULT).unwrap();
         let known = ["a (bash)", "a (python)", "default (python)"].map(str::to_owned).to_vec();
         let fault = sessions.open(ReplLanguage::Bash, "b").unwrap_err();

@@ -191,6 +191,7 @@ impl Progress {
         self.last_words = None;
         self.idle_turns = 0;
         self.was_empty = false;
+        self.restarts = 0;
     }
 }
 
@@ -222,18 +223,23 @@ impl RolloutDriver<'_> {
         self.clock = Clock::start(self.config.limits.timeout);
         self.turns_before = self.conversation.turn();
         self.progress.begin_question();
-        let cleared = match self.fill_in_skipped() {
-            Ok(()) => self
-                .set_answer(AnswerChange::Cleared)
-                .await
-                .and_then(|cleared| cleared.stop.map_or(Ok(()), Err)),
-            Err(stop) => Err(stop),
-        };
+        let cleared = self.clear_answer().await;
         self.conversation.say(MessageKind::Question, "user", question);
         match cleared {
             Ok(()) => self.answer(control).await,
             Err(Stop { reason, error }) => End { error, ..End::from(reason) },
         }
+    }
+
+    /// Ends what the question before has left: calls without an output, and its answer. A session that has ended meanwhile is
+    /// replaced, and the model is told.
+    async fn clear_answer(&mut self) -> Step {
+        self.fill_in_skipped()?;
+        let cleared = self.set_answer(AnswerChange::Cleared).await?;
+        if !cleared.text.is_empty() {
+            self.notice(cleared.text.trim());
+        }
+        cleared.stop.map_or(Ok(()), Err)
     }
 
     /// Gives each call of the last reply that did not run an output: servers refuse a conversation without.
@@ -506,6 +512,9 @@ impl RolloutDriver<'_> {
             if let Some(stop) = ran.stop {
                 return Err(stop);
             }
+            if self.control.is_cancelled() {
+                return Err(StopReason::Cancelled.into());
+            }
             if self.progress.answer.ready {
                 return Err(StopReason::Answered.into());
             }
@@ -560,7 +569,9 @@ impl RolloutDriver<'_> {
         self.progress.restarts =
             self.progress.restarts.saturating_add(self.session.replacements() - replacements);
         match taken {
-            Ok(response) if response.output_bytes() == 0 => Ok(String::new().into()),
+            Ok(response) if response.output_bytes() == 0 && response.hint.is_none() => {
+                Ok(String::new().into())
+            }
             Ok(response) => {
                 let limit = self.config.limits.max_output_length;
                 let text = render::render(&response, self.config.language, limit, self.prompts)?;

@@ -179,6 +179,7 @@ fn a_prompt_can_be_cancelled_wherever_it_is() {
     let model = ScriptedModel::start([
         bash("kept=1; : >started; sleep 600"),
         bash("RLM_CONTENT=$kept RLM_READY=1"),
+        bash("RLM_CONTENT=early RLM_READY=1; : >ready; sleep 600"),
         says("late").after(&gate),
         bash("llm_batch one two; : never"),
         Rule::any().reply("slow").times(2).after(&gate),
@@ -199,13 +200,18 @@ fn a_prompt_can_be_cancelled_wherever_it_is() {
     cancelled(&mut client);
     client.result("prompt", prompt.clone());
     assert_eq!(last_message(&client.updates()), "1");
+    // A call that has set the answer.
+    client.send("prompt", "prompt", prompt.clone());
+    wait_until("the call runs", || client.place.file("ready").exists());
+    cancelled(&mut client);
+    assert!(!client.updates().iter().any(|event| event["update"]["sessionUpdate"] == "agent_message_chunk"));
     // A request to the model.
     client.send("prompt", "prompt", prompt.clone());
-    wait_until("the model is asked", || model.requests().len() == 3);
+    wait_until("the model is asked", || model.requests().len() == 4);
     cancelled(&mut client);
     // A batch.
     client.send("prompt", "prompt", prompt.clone());
-    wait_until("the batch runs", || model.requests().len() == 6);
+    wait_until("the batch runs", || model.requests().len() == 7);
     cancelled(&mut client);
     client.result("prompt", prompt);
     assert_eq!(last_message(&client.updates()), "still-1");
@@ -435,6 +441,8 @@ fn what_cannot_be_is_an_error_that_says_why() {
     assert_eq!(error["message"], "prompt: expected blocks of text and links to resources");
     let error = client.error("set", json!({"session": session, "option": "colour", "value": "red"}));
     assert!(error["message"].as_str().unwrap().contains("expected model or permissions"), "{error}");
+    let error = client.error("set", json!({"session": session, "option": "model", "value": ""}));
+    assert_eq!(error["message"], "value: expected some text");
     let options = client.result("set", json!({"session": session, "option": "model", "value": "other"}));
     assert_eq!(options["configOptions"][0]["currentValue"], "other");
     let link = json!([{"type": "text", "text": "Read"}, {"type": "resource_link", "name": "a b", "uri": "file:///tmp/a%20b"}]);

@@ -190,3 +190,38 @@ async fn a_directory_of_the_users_is_worked_in_and_stays() {
     assert!(system.contains("Further input lies in `") && system.contains("context.txt"), "{system}");
     stage.end().await;
 }
+
+#[tokio::test]
+async fn a_session_that_ended_between_questions_is_replaced_and_the_model_is_told() {
+    let crash = "kept=1; (sleep 0.2; kill -9 $$; : >killed) & RLM_CONTENT=one RLM_READY=1";
+    let stage = Stage::new([bash(crash), bash("echo \"[$kept]\""), answer("two")]).await;
+    let (mut config, seen) = stage.rollout("one");
+    let dir = tempfile::tempdir().unwrap();
+    config.working_dir = Some(dir.path().to_owned());
+    let control = Control::new();
+    let mut rollout = stage.host.begin(&config, &control).await.unwrap();
+    assert_eq!(rollout.answer(&control).await.answer.as_deref(), Some("one"));
+    while !dir.path().join("killed").exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(rollout.ask("And?", &control).await.answer.as_deref(), Some("two"));
+    assert_eq!(seen.outputs()[1], "[]\n");
+    let notices = seen.notices();
+    assert!(notices.len() == 1 && notices[0].contains("status 137"), "{notices:?}");
+    rollout.end().await;
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn each_question_may_lose_the_worker_a_few_times() {
+    let kill = "kill -9 $PPID";
+    let stage = Stage::new([bash(kill), answer("one"), bash(kill), bash(kill), answer("two")]).await;
+    let (config, _seen) = stage.rollout("one");
+    let control = Control::new();
+    let mut rollout = stage.host.begin(&config, &control).await.unwrap();
+    assert_eq!(rollout.answer(&control).await.answer.as_deref(), Some("one"));
+    let result = rollout.ask("And?", &control).await;
+    assert_eq!(result.answer.as_deref(), Some("two"), "{result:?}");
+    rollout.end().await;
+    stage.end().await;
+}

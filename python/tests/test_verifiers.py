@@ -1,0 +1,355 @@
+"""Rollouts of verifiers with a scripted model: our harness, and its own harness for our program."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import children, json_server
+
+vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
+
+from verifiers.v1.harnesses.rlm.harness import RLMHarness, RLMHarnessConfig  # noqa: E402
+from verifiers.v1.runtimes import SubprocessConfig  # noqa: E402
+from verifiers.v1.runtimes import subprocess as subprocess_runtime  # noqa: E402
+
+import rlm_env_harness  # noqa: E402
+from rlm_env import find_program  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of verifiers and its libraries
+
+SET = {
+    "bash": ("n=$(wc -l <a.txt)", 'RLM_CONTENT="$n lines, $KIND" RLM_READY=1'),
+    "python": (
+        "import os; n = len(open('a.txt').readlines())",
+        "answer['content'] = f\"{n} lines, {os.environ['KIND']}\"; answer['ready'] = True",
+    ),
+}
+AGAIN = {"bash": "RLM_CONTENT=$((n + 40)) RLM_READY=1", "python": "answer['content'] = n + 40; answer['ready'] = True"}
+
+
+class Lines(vf.Task[vf.TaskData, vf.State, vf.TaskConfig]):
+    def runtime_env(self) -> dict[str, str]:
+        return {"KIND": "text"}
+
+    async def setup(self, runtime: Any) -> None:
+        await runtime.write("a.txt", b"one\ntwo\n")
+
+    @vf.reward
+    async def is_right(self, trace: Any) -> float:
+        return float(trace.root_reply == "2 lines, text")
+
+
+def task(prompt: Any = "How many lines has a.txt?") -> Lines:
+    return Lines(vf.TaskData(prompt=prompt, system_prompt="Be exact."))
+
+
+class Model:
+    """A server that answers with one message after the other, and keeps the requests. An int is a status."""
+
+    def __init__(self) -> None:
+        self.replies: list[Any] = []
+        self.requests: list[Any] = []
+        self.url = ""
+
+    def answer(self, _path: str, _headers: Any, body: Any) -> tuple[int, Any]:
+        self.requests.append(body)
+        reply = self.replies.pop(0)
+        if isinstance(reply, int):
+            return reply, {"error": {"message": "no such luck"}}
+        finish_reason = "tool_calls" if "tool_calls" in reply else "stop"
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        choice = {"index": 0, "delta" if body.get("stream") else "message": reply, "finish_reason": finish_reason}
+        completion = {"id": "1", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+        if not body.get("stream"):
+            return 200, {"object": "chat.completion", **completion}
+        chunk = json.dumps({"object": "chat.completion.chunk", **completion})
+        return 200, f"data: {chunk}\n\ndata: [DONE]\n\n"
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    scripted = Model()
+    with json_server(scripted.answer) as url:
+        scripted.url = url + "/v1"
+        yield scripted
+
+
+@pytest.fixture(autouse=True)
+def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the working directories of rollouts, which are gone at the end."""
+    monkeypatch.setattr(subprocess_runtime, "CACHE_DIR", tmp_path / "cache")
+    directory = tmp_path / "cache" / "runtimes" / "subprocess"
+    yield directory
+    assert not directory.exists() or list(directory.iterdir()) == []
+
+
+def calls(language: str, *codes: str) -> list[Any]:
+    """Messages of a model that run these codes."""
+    functions = [{"name": f"call_{language}_repl", "arguments": json.dumps({"code": code})} for code in codes]
+    return [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"index": 0, "id": f"c{n}", "type": "function", "function": function}],
+        }
+        for n, function in enumerate(functions)
+    ]
+
+
+def agent(model: Model, **fields: Any) -> Any:
+    fields = {"id": "rlm_env_harness", "env": {"RLM_MAX_RETRIES": "0"}, **fields}
+    client = vf.EvalClientConfig(base_url=model.url, api_key_var="NO_SUCH_KEY")
+    return vf.Agent(vf.AgentConfig(harness=fields, runtime=SubprocessConfig(), model="m", client=client))
+
+
+def check(trace: Any, language: str) -> None:
+    assert (trace.errors, trace.ok, trace.root_reply, trace.reward) == ([], True, "2 lines, text", 1.0)
+    assert trace.stop_condition is None
+    assert (trace.metrics["root_llm_turns"], trace.metrics["root_llm_prompt_tokens"]) == (2, 20)
+    assert (trace.num_turns, len(trace.branches)) == (2, 1)
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_an_episode(model: Model, language: str) -> None:
+    model.replies = calls(language, *SET[language])
+    fields = {"python": sys.executable} if language == "python" else {}
+    fields["append_to_system_prompt"] = "Be brief."
+    check(asyncio.run(agent(model, language=language, **fields).run(task())), language)
+    system, user = model.requests[0]["messages"][:2]
+    assert system["content"].endswith("Be exact.\n\nBe brief.")
+    assert "How many lines has a.txt?" in user["content"]
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_turns_of_a_user_share_the_state(model: Model, language: str) -> None:
+    fields = {"python": sys.executable} if language == "python" else {}
+    model.replies = [*calls(language, *SET[language]), *calls(language, AGAIN[language])]
+
+    async def main() -> Any:
+        async with agent(model, language=language, **fields).interaction(task(None)) as interaction:
+            first = await interaction.turn("How many lines has a.txt?")
+            second = await interaction.turn([vf.UserMessage(content="And 40 more?"), vf.UserMessage(content="Quick!")])
+            assert (first.last_reply, second.last_reply) == ("2 lines, text", "42")
+        return interaction.trace
+
+    trace = asyncio.run(main())
+    assert (trace.errors, trace.stop_condition, trace.metrics["root_llm_turns"]) == ([], "user_closed", 3)
+    assert model.requests[-1]["messages"][-1]["content"] == "And 40 more?\n\nQuick!"
+
+
+def test_a_limit_truncates_the_trace(model: Model) -> None:
+    model.replies = calls("bash", ":", ":")
+    trace = asyncio.run(agent(model, max_total_turns=2).run(task()))
+    assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], "max_turns", True)
+    assert (trace.reward, trace.metrics["root_llm_turns"]) == (0.0, 2)
+
+
+def test_limits_of_calls_and_outputs(model: Model) -> None:
+    codes = ["echo begun; sleep 1000", "seq 10000", "RLM_CONTENT=done RLM_READY=1"]
+    model.replies = calls("bash", *codes)
+    limits = {"exec_timeout": 0.5, "max_tool_output_bytes": 100, "max_tokens": 77}
+    trace = asyncio.run(agent(model, **limits).run(task()))
+    assert (trace.errors, trace.root_reply) == ([], "done")
+    outputs = [message["content"] for message in model.requests[-1]["messages"] if message["role"] == "tool"]
+    assert outputs[0].startswith("begun") and len(outputs[1]) < 400
+    assert model.requests[0]["max_completion_tokens"] == 77, model.requests[0].keys()
+
+
+def test_a_model_that_fails(model: Model) -> None:
+    model.replies = [500] * 9
+    trace = asyncio.run(agent(model).run(task()))
+    assert (trace.ok, trace.stop_condition) == (False, "provider_error")
+    assert "no such luck" in trace.errors[-1].message
+
+
+def test_what_the_agent_refuses_is_an_error(model: Model) -> None:
+    trace = asyncio.run(agent(model, env={"RLM_MAX_TURNS": "many"}).run(task()))
+    assert trace.stop_condition == "harness_error"
+    assert "max_turns" in trace.errors[-1].message
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    trace = asyncio.run(agent(model).run(task([{"role": "user", "content": [image]}])))
+    assert "takes text only: a part of the message is of type image_url" in trace.errors[-1].message
+
+
+@pytest.mark.parametrize("fields", [{"disabled_tools": ["a"]}, {"python": "python3"}, {"langauge": "bash"}])
+def test_a_configuration_that_cannot_be(model: Model, fields: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        agent(model, **fields)
+
+
+def programs() -> list[int]:
+    """The running agents among our children."""
+    return [pid for pid in children() if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2] == [b"acp"]]
+
+
+async def running(rollouts: Path) -> int:
+    """Waits until the code of a rollout runs. Returns the process id of its shell."""
+    while not (files := [file for file in rollouts.glob("*/pid") if file.read_text().endswith("\n")]):
+        await asyncio.sleep(0.01)
+    return int(files[0].read_text())
+
+
+@pytest.mark.parametrize("end", ["kill", "cancel", "timeout"])
+def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(
+    model: Model, rollouts: Path, end: str, wait_until: Callable[..., Any]
+) -> None:
+    model.replies = calls("bash", "echo $$ >pid; sleep 1000")
+
+    async def main() -> tuple[int, Any]:
+        played = agent(model)
+        if end == "timeout":
+            played.timeout.rollout = 2
+        rollout = asyncio.create_task(played.run(task()))
+        shell = await running(rollouts)
+        if end == "kill":
+            os.kill(programs()[0], signal.SIGKILL)
+        elif end == "cancel":
+            rollout.cancel()
+        [trace] = await asyncio.gather(rollout, return_exceptions=True)
+        return shell, trace
+
+    shell, trace = asyncio.run(main())
+    assert programs() == []
+    wait_until(lambda: not os.path.exists(f"/proc/{shell}"), "the session ends")
+    if end == "kill":
+        assert trace.stop_condition == "harness_error"
+        assert "the agent has ended (exit status -9)" in trace.errors[-1].message
+    elif end == "cancel":
+        assert isinstance(trace, asyncio.CancelledError)
+    else:
+        assert (trace.is_timeout, trace.errors) == (True, [])
+
+
+class Box(subprocess_runtime.SubprocessRuntime):
+    """A runtime that has the programs only if they are uploaded."""
+
+    type = "box"
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Makes boxes of runtimes. Returns the directory of what is uploaded."""
+    monkeypatch.setattr("verifiers.v1.runtimes.SubprocessRuntime", Box)
+    monkeypatch.setattr(rlm_env_harness, "_UPLOADS", str(tmp_path / "uploads"))
+    return tmp_path / "uploads"
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_programs_are_uploaded_once(model: Model, language: str, box: Path) -> None:
+    played = agent(model, language=language)
+    for _ in range(2):
+        model.replies = calls(language, *SET[language])
+        check(asyncio.run(played.run(task())), language)
+    [directory] = box.iterdir()
+    assert len(list(directory.iterdir())) == 3
+
+
+def test_uploads_at_once_and_one_that_is_cancelled(model: Model, box: Path) -> None:
+    harness = agent(model).harness
+
+    async def main() -> None:
+        boxes = [Box(SubprocessConfig()) for _ in range(5)]
+        for one in boxes:
+            await one.start()
+        cancelled = asyncio.create_task(harness.setup(boxes[0]))
+        while not box.exists():
+            await asyncio.sleep(0.001)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert list(box.iterdir()) == []
+        await asyncio.gather(*(harness.setup(one) for one in boxes))
+        for one in boxes:
+            await one.stop()
+
+    asyncio.run(main())
+    assert len(list(box.iterdir())) == 1
+
+
+def test_programs_that_do_not_run_there(model: Model, box: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    for name in ("rlm", "rlm-worker-bash", "rlm-root-tool"):
+        (wrong / name).write_text("#!/bin/sh\necho wrong machine >&2; exit 1\n")
+    monkeypatch.setenv("RLM_BIN_DIR", str(wrong))
+    trace = asyncio.run(agent(model).run(task()))
+    assert trace.stop_condition == "harness_error"
+    assert "the programs of rlm-env do not run in this box: wrong machine" in trace.errors[-1].message
+    assert list(box.iterdir()) == []
+
+
+TASKSET = """
+import verifiers.v1 as vf
+from test_verifiers import Lines, task
+
+class LinesTaskset(vf.Taskset[Lines, vf.TasksetConfig]):
+    def load(self):
+        yield task()
+
+__all__ = ["LinesTaskset"]
+"""
+
+
+def test_what_a_user_types(model: Model, tmp_path: Path) -> None:
+    model.replies = calls("bash", *SET["bash"])
+    (tmp_path / "lines_taskset.py").write_text(TASKSET)
+    tests = str(Path(__file__).parent)
+    path = os.pathsep.join([tests, str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [Path(sys.executable).with_name("vf-eval"), "lines_taskset", "--env.agent.harness.id", "rlm_env_harness"]
+    command += ["--env.agent.harness.max-total-turns", "5", "--env.agent.runtime.type", "subprocess", "--no-push"]
+    command += [
+        "--model",
+        "m",
+        "--client.base-url",
+        model.url,
+        "--client.api-key-var",
+        "NO_SUCH_KEY",
+        "--num-tasks",
+        "1",
+    ]
+    environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    [traces] = tmp_path.glob("outputs/**/traces.jsonl")
+    trace = json.loads(traces.read_text())
+    assert trace, ran
+
+
+class Stock(RLMHarness):  # type: ignore[misc]
+    """Its harness on this machine."""
+
+    NEEDS_CONTAINER = False
+
+
+def test_the_harness_of_verifiers_finds_our_program(model: Model, tmp_path: Path, monkeypatch: Any) -> None:
+    version = "rlm-env-test"
+    directory = Path(f"/tmp/vf-rlm-{hashlib.sha256(version.encode()).hexdigest()}")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if shutil.which("uv") is None:
+        pytest.skip("there is no uv, which the harness needs")
+    monkeypatch.setattr(subprocess_runtime.SubprocessRuntime, "scripts_dir", str(tmp_path / "scripts"))
+    model.replies = calls("bash", *SET["bash"])
+    played = agent(model)
+    played.harness = Stock(RLMHarnessConfig(id="rlm", version=version, max_total_turns=5))
+    (directory / "bin").mkdir(parents=True)
+    try:
+        for name in ("rlm", "rlm-worker-bash", "rlm-root-tool"):
+            (directory / "bin" / name).symlink_to(find_program(name))
+        (directory / ".ready").touch()
+        trace = asyncio.run(played.run(task()))
+    finally:
+        shutil.rmtree(directory)
+    if trace.errors and "failed to prepare uv script" in trace.errors[-1].message:
+        pytest.skip(f"uv cannot install the runner of verifiers: {trace.errors[-1].message}")
+    check(trace, "bash")

@@ -134,8 +134,9 @@ class RlmHarness(Harness[RlmHarnessConfig]):  # type: ignore[misc]
         files = self._files()
         # A subprocess runs on this host, which has the programs.
         directory = files[0].parent if runtime.type == "subprocess" else Path(_directory(files))
-        command = [str(directory / "rlm"), "acp", "--permissions", "allow", "--language", self.config.language]
-        return command + ([f"--python={self.config.python}"] if self.config.python else [])
+        command = [str(directory / "rlm"), "acp", "--permissions", "allow"]
+        python = self.config.python
+        return command + ([f"--python={python}"] if python else ["--language", self.config.language])
 
     def contract(self, session: HarnessSession) -> dict[str, Any]:
         """What configures the session of a rollout."""

@@ -83,7 +83,7 @@ class RlmHarnessConfig(HarnessConfig):  # type: ignore[misc]
     max_tokens: PositiveInt | None = None
     """Most tokens of one completion; None: the model's own limit."""
     exec_timeout: PositiveFloat | None = None
-    """Time limit of one call, seconds; None: 300."""
+    """Time limit of one call, seconds; None: 120."""
     max_tool_output_bytes: PositiveInt | None = None
     """Most characters of a call's output that the model gets; None: 8192."""
     append_to_system_prompt: str | None = None
@@ -246,7 +246,7 @@ class RlmHarnessSession(HarnessSession):  # type: ignore[misc]
 
     def _failure(self, error: AgentError, status: int | None) -> Exception:
         message = str(error)
-        if not error.data and status is not None:
+        if status is not None:
             message += f" (exit status {status})"
         if stderr := self._stderr.decode(errors="replace").strip():
             message += f"\n\nstderr of rlm acp:\n{stderr}"
@@ -254,17 +254,18 @@ class RlmHarnessSession(HarnessSession):  # type: ignore[misc]
         return kind(message)  # type: ignore[no-any-return]
 
     async def _end(self, *, is_graceful: bool) -> int | None:
-        """Ends the process. Returns its exit status; None if there was no process, or its status is unknown."""
+        """Ends the process. Returns the exit status of one that has ended by itself."""
         process, self._process = self._process, None
         if process is None:
             return None
-        status = None
+        died = None
         try:
             if is_graceful and self._connection is not None:
                 closing = self._connection.request("session/close", {"sessionId": self._agent_session})
                 await _within(_END_SECONDS, closing)
             else:
-                status = await _within(_DEATH_SECONDS, process.wait())
+                died = await _within(_DEATH_SECONDS, process.wait())
+            status = died
             for stop in (process.terminate, process.kill):
                 if status is None:
                     await _within(_END_SECONDS, stop())
@@ -273,14 +274,12 @@ class RlmHarnessSession(HarnessSession):  # type: ignore[misc]
             if self._connection is not None:
                 await self._connection.close()
             if self._stderr_task is not None:
-                await asyncio.wait([self._stderr_task], timeout=_DEATH_SECONDS)
-                self._stderr_task.cancel()
-                await asyncio.wait([self._stderr_task])
-        return status
+                await _within(_DEATH_SECONDS, self._stderr_task)
+        return died
 
 
 async def _within(seconds: float, awaitable: Awaitable[_T]) -> _T | None:
-    """The result; None if it takes longer, or fails."""
+    """The result; None if it takes longer and is cancelled, or fails."""
     try:
         return await asyncio.wait_for(awaitable, seconds)
     except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,11 +152,28 @@ def test_turns_of_a_user_share_the_state(model: Model, language: str) -> None:
     assert model.requests[-1]["messages"][-1]["content"] == "And 40 more?\n\nQuick!"
 
 
+def test_sub_calls_are_branches(model: Model) -> None:
+    first, last = calls("bash", "llm_batch a | cat", "RLM_CONTENT=done RLM_READY=1")
+    model.replies = [first, {"role": "assistant", "content": "b"}, last]
+    trace = asyncio.run(agent(model, leaf_append_to_system_prompt="Be a leaf.").run(task()))
+    assert (trace.errors, trace.root_reply, trace.metrics["sub_llm_call_count"]) == ([], "done", 1)
+    assert (trace.num_turns, len(trace.branches)) == (3, 2)
+    assert model.requests[1]["messages"][0]["content"].endswith("Be a leaf.")
+
+
 def test_a_limit_truncates_the_trace(model: Model) -> None:
     model.replies = calls("bash", ":", ":")
     trace = asyncio.run(agent(model, max_total_turns=2).run(task()))
     assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], "max_turns", True)
     assert (trace.reward, trace.metrics["root_llm_turns"]) == (0.0, 2)
+
+
+def test_a_limit_of_verifiers_is_no_error(model: Model) -> None:
+    model.replies = calls("bash", ":", ":")
+    played = agent(model, env={})
+    played.limits = dataclasses.replace(played.limits, max_turns=2)
+    trace = asyncio.run(played.run(task()))
+    assert (trace.errors, trace.stop_condition, trace.num_turns) == ([], "max_turns", 2)
 
 
 def test_limits_of_calls_and_outputs(model: Model) -> None:
@@ -265,6 +284,7 @@ def stand_ins(directory: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> No
     directory.mkdir()
     for name in ("rlm", "rlm-worker-bash", "rlm-root-tool"):
         (directory / name).write_text(f"#!/bin/sh\n{code}\n")
+        (directory / name).chmod(0o755)
     monkeypatch.setenv("RLM_BIN_DIR", str(directory))
 
 
@@ -299,6 +319,50 @@ def test_programs_that_do_not_run_there(model: Model, box: Path, tmp_path: Path,
     assert list(box.iterdir()) == []
 
 
+async def failed_turn(harness: Any, servers: dict[str, str]) -> tuple[Exception, str]:
+    """The error of a turn without a server for the model, and its working directory."""
+    trace = types.SimpleNamespace(id="trace-1", calls=[], stop_condition=None, root_reply=None)
+    runtime = subprocess_runtime.SubprocessRuntime(SubprocessConfig())
+    await runtime.start()
+    arguments = vf.ModelContext(model="m", client=None), trace, runtime, "http://127.0.0.1:9/v1", "secret"
+    session = await harness.session(*arguments, servers, vf.TaskData(prompt="?"))
+    with pytest.raises(vf.RolloutError) as caught:
+        await session.turn()
+    await session.close()
+    await runtime.stop()
+    return caught.value, str(runtime.workdir)
+
+
+def test_a_model_that_cannot_be_reached(model: Model) -> None:
+    error, _ = asyncio.run(failed_turn(agent(model).harness, {}))
+    assert isinstance(error, vf.InterceptionError)
+    assert "127.0.0.1:9" in str(error)
+
+
+def test_servers_of_tools_are_passed_on_with_their_headers(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo = f"""exec {sys.executable} -c '
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    reply = {{"error": {{"code": 1, "message": line}}}} if request["method"] == "session/new" else {{"result": {{}}}}
+    print(json.dumps({{"id": request["id"], **reply}}), flush=True)
+'"""
+    stand_ins(tmp_path / "programs", monkeypatch, echo)
+    monkeypatch.setenv("DOCS_KEY", "hidden")
+    harness = agent(model, mcp_header_env={"docs": {"X-Key": "DOCS_KEY"}}).harness
+    error, directory = asyncio.run(failed_turn(harness, {"docs": "http://docs/mcp"}))
+    assert isinstance(error, vf.HarnessError)
+    params = json.loads(str(error))["params"]
+    server = {"type": "http", "name": "docs", "url": "http://docs/mcp"}
+    assert params["mcpServers"] == [{**server, "headers": [{"name": "X-Key", "value": "hidden"}]}]
+    assert params["cwd"] == directory
+    contract = params["_meta"]["ai.prime.rlm/runtime-v1"]
+    assert (contract["session_id"], contract["model"]) == ("trace-1", "m")
+    assert contract["provider"] == {"base_url": "http://127.0.0.1:9/v1", "api_key": "secret"}
+
+
 TASKSET = """
 import verifiers.v1 as vf
 from test_verifiers import Lines, task
@@ -325,8 +389,9 @@ def test_what_a_user_types(model: Model, tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     [traces] = tmp_path.glob("outputs/**/traces.jsonl")
-    trace = json.loads(traces.read_text())
-    assert trace, ran
+    [trace] = json.loads(traces.read_text())["traces"]
+    assert (trace["errors"], trace["root_reply"], trace["rewards"]["is_right"]["score"]) == ([], "2 lines, text", 1.0)
+    assert (trace["task"]["type"], trace["metrics"]["root_llm_turns"]) == ("Lines", 2)
 
 
 class Stock(RLMHarness):  # type: ignore[misc]

@@ -214,10 +214,13 @@ def programs() -> list[int]:
     return [pid for pid in children() if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:2] == [b"acp"]]
 
 
-async def running(rollouts: Path) -> int:
+async def running(rollout: asyncio.Task[Any], rollouts: Path) -> int:
     """Waits until the code of a rollout runs. Returns the process id of its shell."""
-    while not (files := [file for file in rollouts.glob("*/pid") if file.read_text().endswith("\n")]):
+    while not rollout.done() and not (
+        files := [file for file in rollouts.glob("*/pid") if file.read_text().endswith("\n")]
+    ):
         await asyncio.sleep(0.01)
+    assert not rollout.done(), rollout
     return int(files[0].read_text())
 
 
@@ -230,9 +233,9 @@ def test_nothing_is_left_of_a_rollout_that_ends_in_the_middle(
     async def main() -> tuple[int, Any]:
         played = agent(model)
         if end == "timeout":
-            played.timeout.rollout = 2
+            played.timeout.rollout = 5
         rollout = asyncio.create_task(played.run(task()))
-        shell = await running(rollouts)
+        shell = await running(rollout, rollouts)
         if end == "kill":
             os.kill(programs()[0], signal.SIGKILL)
         elif end == "cancel":
@@ -381,8 +384,9 @@ def test_what_a_user_types(model: Model, tmp_path: Path) -> None:
     tests = str(Path(__file__).parent)
     path = os.pathsep.join([tests, str(tmp_path), os.environ.get("PYTHONPATH", "")])
     options = f"""
-        --env.agent.harness.id rlm_env_harness --env.agent.harness.max-total-turns 5 --env.agent.runtime.type subprocess
-        --model m --client.base-url {model.url} --client.api-key-var NO_SUCH_KEY --no-push
+        --env.agent.harness.id rlm_env_harness --env.agent.harness.max-total-turns 5
+        --env.agent.harness.env.RLM_MAX_RETRIES 0 --env.agent.runtime.type subprocess --model m
+        --client.base-url {model.url} --client.api-key-var NO_SUCH_KEY --no-push
     """
     command = [Path(sys.executable).with_name("vf-eval"), "lines_taskset", *options.split()]
     environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}

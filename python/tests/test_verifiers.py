@@ -161,11 +161,19 @@ def test_sub_calls_are_branches(model: Model) -> None:
     assert model.requests[1]["messages"][0]["content"].endswith("Be a leaf.")
 
 
-def test_a_limit_truncates_the_trace(model: Model) -> None:
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({"max_total_turns": 2}, "max_turns"),
+        ({"max_total_tokens": 20}, "max_total_tokens"),
+        ({"env": {"RLM_CONTEXT_TOKENS": "16"}}, "compaction_failed"),
+    ],
+)
+def test_a_limit_truncates_the_trace(model: Model, fields: Any, condition: str) -> None:
     model.replies = calls("bash", ":", ":")
-    trace = asyncio.run(agent(model, max_total_turns=2).run(task()))
-    assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], "max_turns", True)
-    assert (trace.reward, trace.metrics["root_llm_turns"]) == (0.0, 2)
+    trace = asyncio.run(agent(model, **fields).run(task()))
+    assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], condition, True)
+    assert trace.reward == 0.0 and trace.metrics["root_llm_turns"] <= 2
 
 
 def test_a_limit_of_verifiers_is_no_error(model: Model) -> None:
@@ -320,6 +328,15 @@ def test_programs_that_do_not_run_there(model: Model, box: Path, tmp_path: Path,
     assert trace.stop_condition == "harness_error"
     assert "the programs of rlm-env do not run in this box: wrong machine" in trace.errors[-1].message
     assert list(box.iterdir()) == []
+
+
+def test_an_agent_that_hangs_is_killed(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_ins(tmp_path / "programs", monkeypatch, "trap '' TERM; while :; do sleep 1; done")
+    monkeypatch.setattr(rlm_env_harness, "_END_SECONDS", 0.2)
+    played = agent(model)
+    played.timeout.rollout = 0.5
+    trace = asyncio.run(played.run(task()))
+    assert (trace.is_timeout, trace.errors) == (True, [])
 
 
 async def failed_turn(harness: Any, servers: dict[str, str]) -> tuple[Exception, str]:

@@ -293,10 +293,10 @@ def _texts(prompt: str | Messages | None) -> list[str]:
     texts = []
     for message in prompt or []:
         if message.role != "user":
-            raise HarnessError(f"rlm_env_harness takes user messages only: this one is of the {message.role}")
+            raise HarnessError(f"a turn takes user messages only, and this one has the role {message.role}")
         for part in [message.content] if isinstance(message.content, str) else message.content:
             if not isinstance(part, str) and part.type != "text":
-                raise HarnessError(f"rlm_env_harness takes text only: a part of the message is of type {part.type}")
+                raise HarnessError(f"a turn takes text only, and a part of its message has the type {part.type}")
             texts.append(part if isinstance(part, str) else part.text)
     if not texts:
         raise HarnessError("the turn has no user message")

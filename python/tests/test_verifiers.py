@@ -208,7 +208,7 @@ def test_what_the_agent_refuses_is_an_error(model: Model) -> None:
     assert "RLM_MAX_TURNS: expected a whole number above 0" in trace.errors[-1].message
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
     trace = asyncio.run(agent(model).run(task([{"role": "user", "content": [image]}])))
-    assert "takes text only: a part of the message is of type image_url" in trace.errors[-1].message
+    assert "a turn takes text only, and a part of its message has the type image_url" in trace.errors[-1].message
 
 
 @pytest.mark.parametrize("fields", [{"disabled_tools": ["a"]}, {"python": "python3"}, {"langauge": "bash"}])

@@ -154,14 +154,16 @@ def ended(response: Response) -> tuple[str, str]:
 
 @contextmanager
 def json_server(reply: Callable[[str, Any, Any], tuple[int, Any]]) -> Iterator[str]:
-    """A server on loopback that answers with JSON: `reply(path, headers, body)` gives the status and the document."""
+    """A server on loopback: `reply(path, headers, body)` gives the status and a JSON document, or a text of events."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             status, document = reply(self.path, self.headers, body)
-            text = json.dumps(document).encode()
+            is_events = isinstance(document, str)
+            text = (document if is_events else json.dumps(document)).encode()
             self.send_response(status)
+            self.send_header("content-type", "text/event-stream" if is_events else "application/json")
             self.send_header("content-length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)

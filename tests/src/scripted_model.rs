@@ -24,6 +24,7 @@ use std::future::pending;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -270,6 +271,8 @@ struct Script {
     /// The entries of `GET /v1/models`.
     models: Mutex<Value>,
     log: Mutex<Log>,
+    /// True: bodies are not kept.
+    forgets: AtomicBool,
     /// Number of requests that have arrived, and of those that were answered or abandoned.
     counts: watch::Sender<(usize, usize)>,
 }
@@ -292,6 +295,7 @@ impl ScriptedModel {
             rules: Mutex::new(rules.into_iter().collect()),
             models: Mutex::new(json!([])),
             log: Mutex::default(),
+            forgets: AtomicBool::new(false),
             counts: watch::Sender::new((0, 0)),
         });
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -313,6 +317,11 @@ impl ScriptedModel {
     /// Adds a rule after the others.
     pub fn add(&self, rule: Rule) {
         self.script.rules().push(rule);
+    }
+
+    /// Keeps no bodies of requests from now on: those of a long conversation take gigabytes.
+    pub fn forget_bodies(&self) {
+        self.script.forgets.store(true, Ordering::Relaxed);
     }
 
     /// Sets the entries of its list of models.
@@ -433,7 +442,7 @@ impl Script {
         log.requests.push(Request {
             path: uri.path().to_owned(),
             headers,
-            body,
+            body: if self.forgets.load(Ordering::Relaxed) { Value::Null } else { body },
             prompt: prompt.clone(),
             at,
             is_expected,

@@ -53,7 +53,9 @@ async fn a_reply_is_the_same_in_pieces_and_whole() {
     for message in messages {
         let model = ScriptedModel::start([Rule::any().message(message.clone()).usage(70, 7).in_pieces()]);
         let base_url = model.base_url();
-        let (streamed, whole) = (reply(&base_url, true).await, reply(&base_url, false).await);
+        let (streamed, mut whole) = (reply(&base_url, true).await, reply(&base_url, false).await);
+        assert!(streamed.request_id.is_some() && streamed.request_id != whole.request_id);
+        whole.request_id.clone_from(&streamed.request_id);
         assert_eq!(streamed, whole);
         assert_eq!(streamed.message, message);
         assert_eq!((streamed.usage.completion_tokens, streamed.usage.is_estimated), (7, false));

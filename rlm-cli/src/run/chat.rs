@@ -8,9 +8,10 @@ use rlm_env::{Control, Host, RolloutConfig, RolloutResult};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
+use super::ending;
 use super::progress::Progress;
+use super::question::{print_answer, until_end};
 use super::stop::Requests;
-use super::{ending, print_answer, until_end};
 use crate::environment::Environment;
 use crate::tell;
 

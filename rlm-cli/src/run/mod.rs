@@ -7,10 +7,10 @@ mod ending;
 mod events;
 mod left_out;
 mod progress;
+mod question;
 mod setup;
 mod stop;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use rlm_core::env::HOST_PID;
 use rlm_core::ids::is_rollout_id;
 use rlm_env::trajectory::Sink;
-use rlm_env::{Control, Host, RolloutResult, StopReason};
+use rlm_env::{Control, Host, StopReason};
 use rlm_rootd::HostProcess;
 
 use self::chat::Chat;
@@ -32,6 +32,7 @@ use self::left_out::LeftOutNotices;
 pub(crate) use self::left_out::words as left_out_words;
 use self::progress::Progress;
 pub(crate) use self::progress::{BatchProgress, Tally, money};
+use self::question::{print_answer, print_line, until_end};
 pub(crate) use self::setup::{
     BUILT_IN_TOOLS, Setup, close, context_filter, host, live_tools, make_directory, python_variable,
     root_models, sinks,
@@ -46,7 +47,6 @@ use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
-use crate::view::visible;
 use crate::warnings::Warnings;
 use crate::{batch, tell};
 
@@ -316,61 +316,9 @@ async fn one(
     Ok(ExitCode::from(ended_by.unwrap_or_else(|| ending::status(&result))))
 }
 
-/// Runs a rollout until it ends by itself or by a signal: its result, and the exit status for the signal. No result means
-/// that a second signal came before the cancelled rollout had ended.
-async fn until_end(
-    running: impl Future<Output = RolloutResult>,
-    control: &Control,
-    requests: &mut Requests,
-    progress: &Option<Arc<Progress>>,
-    goes_on: bool,
-) -> (Option<RolloutResult>, Option<u8>) {
-    let say = |message: &str| match progress {
-        Some(progress) => progress.say(message),
-        None => tell(format_args!("rlm: {message}")),
-    };
-    let mut running = std::pin::pin!(running);
-    let mut ended_by = None;
-    loop {
-        tokio::select! {
-            result = &mut running => return (Some(result), ended_by),
-            request = requests.next() => match request {
-                Request::Stop if goes_on => {
-                    say("interrupting; Ctrl-C again ends the chat");
-                    control.cancel();
-                }
-                Request::Stop => {
-                    say("stopping after the running call; Ctrl-C again ends at once");
-                    control.stop();
-                }
-                Request::Cancel(status) if ended_by.is_none() => {
-                    control.cancel();
-                    ended_by = Some(status);
-                }
-                Request::Cancel(status) => return (None, Some(status)),
-            }
-        }
-    }
-}
-
 /// Prints all of the result as JSON.
 fn print_json(result: &RunResult) -> anyhow::Result<()> {
     print_line(serde_json::to_string(result)?)
-}
-
-/// Prints the answer, if there is one.
-fn print_answer(result: &RolloutResult) -> anyhow::Result<()> {
-    let Some(answer) = &result.answer else { return Ok(()) };
-    print_line(if std::io::stdout().is_terminal() { visible(answer) } else { answer.clone() })
-}
-
-/// Prints a text with a newline at its end.
-fn print_line(mut text: String) -> anyhow::Result<()> {
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot write to standard output")
 }
 
 #[cfg(test)]

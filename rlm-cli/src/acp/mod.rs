@@ -7,40 +7,37 @@
 //! its own: dropping the sender of its prompts ends it. The end of standard input ends all sessions.
 
 mod contract;
+mod convert;
 mod edges;
 mod lines;
 mod session;
 mod updates;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema::{
-    AgentCapabilities, CancelNotification, CloseSessionRequest, CloseSessionResponse, ContentBlock,
-    EmbeddedResourceResource, Implementation, InitializeRequest, InitializeResponse, McpCapabilities, Meta,
-    NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, SessionCapabilities,
-    SessionCloseCapabilities, SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue,
-    SessionConfigSelectOption, SessionId, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse,
-    StopReason as WireReason, Usage,
+    AgentCapabilities, CancelNotification, CloseSessionRequest, CloseSessionResponse, Implementation,
+    InitializeRequest, InitializeResponse, McpCapabilities, Meta, NewSessionRequest, NewSessionResponse,
+    PromptRequest, PromptResponse, SessionCapabilities, SessionCloseCapabilities, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption, SessionId,
+    SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, StopReason as WireReason, Usage,
 };
-use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
+use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{Agent, Client, Error, Lines, on_receive_notification, on_receive_request};
 use anyhow::Context as _;
-use rlm_core::percent;
-use rlm_env::rollout::Metrics;
 use rlm_env::{Control, RolloutResult, StopReason};
-use rlm_rootd::{McpServer, McpServers, McpTransport};
-use serde_json::{Value as Json, json};
+use rlm_rootd::McpServers;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::contract::{CONTRACT, Contract, KEY_VARIABLE};
+use self::convert::{SNAPSHOT, declared, failure, invalid, snapshot, text_of, unknown_session};
 use self::edges::Edges;
 use self::session::{Plan, Prompt};
 use crate::arguments::{AcpOptions, Permissions};
@@ -51,9 +48,6 @@ use crate::run::{Setup, hide_from_others, new_id};
 use crate::signals::{EndSignals, interrupted};
 use crate::tell;
 
-/// The key of what a trainer reads from each response to a prompt.
-const SNAPSHOT: &str = "ai.prime.rlm/session-v1";
-
 /// Time for sessions to end after the client is gone: code that ignores every signal but SIGKILL takes 2 s.
 const LAST_CALLS: Duration = Duration::from_millis(2500);
 
@@ -63,6 +57,10 @@ const INTERRUPTED: u8 = 130;
 /// The ids of the options of a session.
 const MODEL_OPTION: &str = "model";
 const PERMISSIONS_OPTION: &str = "permissions";
+
+/// The values of the second one.
+const ASK: &str = "ask";
+const ALLOW: &str = "allow";
 
 pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
@@ -180,7 +178,8 @@ struct Session {
     control: Option<Control>,
     model: String,
     flags: Flags,
-    permissions: Arc<Mutex<Permissions>>,
+    /// True: the user is asked before each call.
+    asks: Arc<AtomicBool>,
     /// The id by which a trainer knows it.
     trace: Option<String>,
     edges: Arc<Edges>,
@@ -239,14 +238,15 @@ impl Sessions {
             }
         };
         let default = if contract.is_some() { Permissions::Allow } else { Permissions::Ask };
-        let permissions = Arc::new(Mutex::new(self.permissions.unwrap_or(default)));
+        let asks = self.permissions.unwrap_or(default) == Permissions::Ask;
+        let asks = Arc::new(AtomicBool::new(asks));
         let (id, edges) = (SessionId::new(new_id()), Arc::<Edges>::default());
         let trace = contract.as_ref().and_then(|contract| contract.session_id.clone());
         let session = Session {
             control: None,
             model: settings.get(&MODEL).unwrap_or_default(),
             flags,
-            permissions: permissions.clone(),
+            asks: asks.clone(),
             trace,
             edges: edges.clone(),
             spent: (0, 0),
@@ -260,7 +260,7 @@ impl Sessions {
                 contract,
                 connection,
                 is_busy: self.is_busy.clone(),
-                permissions,
+                asks,
                 edges,
                 mcp_servers,
             })),
@@ -393,19 +393,12 @@ impl Sessions {
 }
 
 impl Session {
-    fn permissions(&self) -> MutexGuard<'_, Permissions> {
-        self.permissions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The options that a client shows to its user.
     fn options(&self) -> Vec<SessionConfigOption> {
         let models = Some(&self.model).filter(|model| !model.is_empty());
         let models = models.map(|model| SessionConfigSelectOption::new(model.clone(), model.clone()));
-        let permissions = match *self.permissions() {
-            Permissions::Ask => "ask",
-            Permissions::Allow => "allow",
-        };
-        let modes = [("ask", "Ask before each call"), ("allow", "Run calls without asking")]
+        let permissions = if self.asks.load(Ordering::Relaxed) { ASK } else { ALLOW };
+        let modes = [(ASK, "Ask before each call"), (ALLOW, "Run calls without asking")]
             .map(|(id, name)| SessionConfigSelectOption::new(id, name));
         vec![
             SessionConfigOption::select(
@@ -422,8 +415,7 @@ impl Session {
 
     fn configure(&mut self, option: &str, value: &str) -> Result<(), Error> {
         match (option, value) {
-            (PERMISSIONS_OPTION, "ask") => *self.permissions() = Permissions::Ask,
-            (PERMISSIONS_OPTION, "allow") => *self.permissions() = Permissions::Allow,
+            (PERMISSIONS_OPTION, ASK | ALLOW) => self.asks.store(value == ASK, Ordering::Relaxed),
             (PERMISSIONS_OPTION, _) => return Err(invalid("value: expected ask or allow")),
             (MODEL_OPTION, model) if model == self.model => {}
             (MODEL_OPTION, model) => {
@@ -458,109 +450,6 @@ impl Session {
             plan.mcp_servers.stop().await;
         }
     }
-}
-
-/// A server of the client's.
-fn declared(server: schema::McpServer, cwd: &Path) -> Result<McpServer, Error> {
-    match server {
-        schema::McpServer::Http(http) => Ok(McpServer {
-            name: http.name,
-            transport: McpTransport::Http {
-                url: http.url,
-                headers: http.headers.into_iter().map(|header| (header.name, header.value)).collect(),
-            },
-        }),
-        schema::McpServer::Stdio(stdio) => Ok(McpServer {
-            name: stdio.name,
-            transport: McpTransport::Stdio {
-                command: stdio.command.display().to_string(),
-                args: stdio.args,
-                env: stdio.env.into_iter().map(|variable| (variable.name, variable.value)).collect(),
-                cwd: cwd.to_owned(),
-            },
-        }),
-        _ => Err(invalid("mcpServers: expected servers of type http or stdio")),
-    }
-}
-
-/// The text of a prompt. Links are named by their paths: the session reads them itself.
-fn text_of(blocks: &[ContentBlock]) -> Result<String, Error> {
-    let mut parts = Vec::new();
-    for block in blocks {
-        parts.push(match block {
-            ContentBlock::Text(text) => text.text.clone(),
-            ContentBlock::ResourceLink(link) => format!("[{}]({})", link.name, path_of(&link.uri)),
-            ContentBlock::Resource(resource) => match &resource.resource {
-                EmbeddedResourceResource::TextResourceContents(contents) => {
-                    format!("{}:\n\n{}", path_of(&contents.uri), contents.text)
-                }
-                _ => return Err(invalid("prompt: expected text, not bytes of a resource")),
-            },
-            _ => return Err(invalid("prompt: expected blocks of text and links to resources")),
-        });
-    }
-    let text = parts.join("\n\n");
-    if text.trim().is_empty() {
-        return Err(invalid("prompt: it has no text"));
-    }
-    Ok(text)
-}
-
-/// The path of a `file:` address; any other address as it is.
-fn path_of(uri: &str) -> String {
-    let Some(path) = uri.strip_prefix("file://").filter(|path| path.starts_with('/')) else {
-        return uri.to_owned();
-    };
-    percent::decoded(path).and_then(|path| String::from_utf8(path).ok()).unwrap_or_else(|| path.to_owned())
-}
-
-/// What a trainer reads from a response: numbers only.
-fn snapshot(trace: &str, result: &RolloutResult) -> Json {
-    let reason = match result.stop_reason {
-        StopReason::Answered => Json::Null,
-        StopReason::MaxTurns => "max_total_turns".into(),
-        StopReason::BudgetExhausted => "max_total_tokens".into(),
-        reason => json!(reason),
-    };
-    json!({"session_id": trace, "metrics": numbers(&result.metrics), "last_stop_reason": reason})
-}
-
-/// Metrics as plain numbers: one that is unknown is left out, true is 1, and counts by name have the name in theirs.
-fn numbers(metrics: &Metrics) -> Json {
-    let mut numbers = serde_json::Map::new();
-    let metrics = serde_json::to_value(metrics).unwrap_or_default();
-    for (name, value) in metrics.as_object().into_iter().flatten() {
-        match value {
-            Json::Number(_) => {
-                numbers.insert(name.clone(), value.clone());
-            }
-            Json::Bool(flag) => {
-                numbers.insert(name.clone(), u8::from(*flag).into());
-            }
-            Json::Object(counts) => {
-                numbers
-                    .extend(counts.iter().map(|(inner, count)| (format!("{name}_{inner}"), count.clone())));
-            }
-            _ => {}
-        }
-    }
-    numbers.into()
-}
-
-/// The error of a prompt whose rollout failed.
-fn failure(result: &RolloutResult) -> Error {
-    let details = result.error.clone().unwrap_or_else(|| "the rollout failed".to_owned());
-    let kind = if result.stop_reason == StopReason::ModelFailed { "model_transport" } else { "session" };
-    Error::new(Error::internal_error().code, details.clone()).data(json!({"details": details, "kind": kind}))
-}
-
-fn invalid(details: impl Into<String>) -> Error {
-    let details = details.into();
-    Error::new(Error::invalid_params().code, details.clone()).data(json!({"details": details}))
-}
-
-fn unknown_session(id: &SessionId) -> Error {
-    invalid(format!("sessionId: there is no session {id}"))
 }
 
 fn wrong_settings(error: anyhow::Error) -> Error {

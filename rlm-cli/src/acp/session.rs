@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_client_protocol::Client;
 use agent_client_protocol::v1::ConnectionTo;
@@ -21,7 +21,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::contract::Contract;
 use super::edges::Edges;
 use super::updates::Updates;
-use crate::arguments::Permissions;
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::run::{Setup, close};
@@ -50,7 +49,8 @@ pub(super) struct Plan {
     pub(super) contract: Option<Contract>,
     pub(super) connection: ConnectionTo<Client>,
     pub(super) is_busy: Arc<AtomicBool>,
-    pub(super) permissions: Arc<Mutex<Permissions>>,
+    /// True: the client is asked before each call.
+    pub(super) asks: Arc<AtomicBool>,
     pub(super) edges: Arc<Edges>,
     /// The client's MCP servers.
     pub(super) mcp_servers: McpServers,
@@ -116,10 +116,11 @@ impl Plan {
                 rollout.set_max_turns(most.saturating_sub(used));
             }
             let name = message_file(number);
-            let asked = match shortened(&text, &rollout.context_dir().join(&name)) {
+            let path = rollout.context_dir().join(&name);
+            let asked = match shortened(&text, &path) {
                 None => text,
                 Some(question) => {
-                    if let Err(error) = fs::write(rollout.context_dir().join(&name), &text) {
+                    if let Err(error) = fs::write(path, &text) {
                         _ = done
                             .send(failed(&question, &format!("cannot keep the message in {name}: {error}")));
                         continue;
@@ -165,7 +166,7 @@ impl Plan {
             connection: self.connection.clone(),
             session: self.id.clone(),
             updates: updates.clone(),
-            permissions: self.permissions.clone(),
+            asks: self.asks.clone(),
         }));
         config.sinks.push(updates.clone());
         let host = Host::start(host).await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
@@ -207,10 +208,10 @@ fn message_file(number: u32) -> String {
 
 /// What stands in the conversation for a message that is too long for it.
 fn shortened(text: &str, path: &Path) -> Option<String> {
-    let (begins, bytes) = (cut(text, PROMPT_CHARS), grouped(text.len() as u64));
-    let all =
-        format!("{begins}\n\n[The message has {bytes} bytes. All of it is in the file {}.]", path.display());
-    (text.len() > PROMPT_BYTES).then_some(all)
+    (text.len() > PROMPT_BYTES).then(|| {
+        let (begins, bytes) = (cut(text, PROMPT_CHARS), grouped(text.len() as u64));
+        format!("{begins}\n\n[The message has {bytes} bytes. All of it is in the file {}.]", path.display())
+    })
 }
 
 /// The result of a prompt for which there is no rollout.
@@ -228,14 +229,10 @@ struct Gate {
     connection: ConnectionTo<Client>,
     session: SessionId,
     updates: Arc<Updates>,
-    permissions: Arc<Mutex<Permissions>>,
+    asks: Arc<AtomicBool>,
 }
 
 impl Gate {
-    fn permissions(&self) -> Permissions {
-        *self.permissions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn ask(&self, call_id: &str) -> bool {
         let options = [
             ("allow", "Run it", PermissionOptionKind::AllowOnce),
@@ -250,7 +247,7 @@ impl Gate {
         match &*selected.option_id.0 {
             "allow" => true,
             "allow_always" => {
-                *self.permissions.lock().unwrap_or_else(PoisonError::into_inner) = Permissions::Allow;
+                self.asks.store(false, Ordering::Relaxed);
                 true
             }
             _ => false,
@@ -264,6 +261,6 @@ impl CallGate for Gate {
         call_id: &'a str,
         _code: &'a str,
     ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        Box::pin(async move { self.permissions() == Permissions::Allow || self.ask(call_id).await })
+        Box::pin(async move { !self.asks.load(Ordering::Relaxed) || self.ask(call_id).await })
     }
 }

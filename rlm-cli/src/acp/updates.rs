@@ -104,7 +104,7 @@ impl Updates {
     }
 
     /// A message of the agent.
-    pub(super) fn say(&self, id: &str, text: &str) {
+    fn say(&self, id: &str, text: &str) {
         let chunk = ContentChunk::new(text_block(text)).message_id(MessageId::new(id));
         self.send(SessionUpdate::AgentMessageChunk(chunk));
     }
@@ -134,6 +134,12 @@ impl Updates {
         _ = self.connection.send_notification(SessionNotification::new(self.session.clone(), update));
     }
 
+    /// A call's code, and its output if there is any.
+    fn content(&self, code: &str, output: &str) -> Vec<ToolCallContent> {
+        let output = Some(output).filter(|output| !output.is_empty());
+        std::iter::once(fenced(self.language, code)).chain(output.map(|output| fenced("", output))).collect()
+    }
+
     fn call_started(&self, call: &CallStarted) {
         let code =
             call.code.clone().or_else(|| Some(call.arguments.as_ref()?.to_string())).unwrap_or_default();
@@ -142,7 +148,7 @@ impl Updates {
         let started = ToolCall::new(id.clone(), one_line(&cut(first, TITLE_CHARS)))
             .kind(ToolKind::Execute)
             .status(ToolCallStatus::InProgress)
-            .content(vec![fenced(self.language, &code)])
+            .content(self.content(&code, ""))
             .raw_input(match &call.code {
                 Some(code) => json!({"code": code}),
                 None => call.arguments.clone().unwrap_or_default(),
@@ -171,10 +177,7 @@ impl Updates {
         let raw = call.output.as_ref().map(|response| {
             json!({"outcome": response.outcome, "exit_code": response.exit_code, "dropped_bytes": response.dropped_bytes()})
         });
-        let mut content = vec![fenced(self.language, &ended.code)];
-        if !text.is_empty() {
-            content.push(fenced("", &without_middle(&text, OUTPUT_BYTES)));
-        }
+        let content = self.content(&ended.code, &without_middle(&text, OUTPUT_BYTES));
         let fields = ToolCallUpdateFields::new().status(status).content(content).raw_output(raw);
         self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));
     }
@@ -188,8 +191,7 @@ impl Updates {
             return;
         }
         running.sent = Some(Instant::now());
-        let content =
-            vec![fenced(self.language, &running.code), fenced("", &visible(&running.output.shown()))];
+        let content = self.content(&running.code, &visible(&running.output.shown()));
         let fields = ToolCallUpdateFields::new().content(content);
         self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(id, fields)));
     }
@@ -262,7 +264,7 @@ fn output_of(response: &Response) -> String {
     visible(&text)
 }
 
-pub(super) fn text_block(text: &str) -> ContentBlock {
+fn text_block(text: &str) -> ContentBlock {
     ContentBlock::Text(TextContent::new(text))
 }
 

@@ -68,6 +68,11 @@ fn rest(text: &str, printed: usize, dropped: u64) -> Cow<'_, str> {
     }
 }
 
+/// The last line of a piece of output that is not empty, as a terminal shows it.
+pub(crate) fn latest_line(text: &str) -> Option<&str> {
+    text.split(['\n', '\r']).rfind(|line| !line.trim().is_empty())
+}
+
 fn print_output(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes())?;

@@ -151,8 +151,11 @@ impl Batch {
             Some((path, _)) if path.is_file() => open(self.results.as_ref(), None, false)?.1,
             _ => Finished::default(),
         };
-        let done = self.results_before(&done, provenance)?.len();
-        Ok(Plan { questions: self.questions.len(), attempts: self.attempts, done, jobs: self.jobs })
+        Ok(self.extent(self.results_before(&done, provenance)?.len()))
+    }
+
+    fn extent(&self, done: usize) -> Plan {
+        Plan { questions: self.questions.len(), attempts: self.attempts, done, jobs: self.jobs }
     }
 
     /// The results that stay, in the order of their attempts.
@@ -248,7 +251,7 @@ impl Batch {
             notices.extend(kept::rename_old(keep, runs)?);
         }
         results.remove_unkept()?;
-        let left = self.questions.len() * self.attempts - before.len();
+        let left = self.extent(before.len()).rollouts();
         let progress = Arc::new(BatchProgress::new(left, draws));
         template.sinks.push(progress.clone());
         for notice in &notices {

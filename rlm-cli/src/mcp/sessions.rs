@@ -11,6 +11,7 @@ use rlm_env::session::{OutputObserver, OutputStream};
 use rlm_env::tool::{ToolFailure, ToolFault};
 use rlm_env::{ReplLanguage, SessionConfig, SessionTool, SessionToolConfig};
 
+use crate::live::latest_line;
 use crate::view::one_line;
 
 /// The name of a session if a call does not name one.
@@ -64,7 +65,7 @@ impl LatestLine {
 
 impl OutputObserver for LatestLine {
     fn output(&self, _stream: OutputStream, text: &str) {
-        let Some(line) = text.split(['\n', '\r']).rfind(|line| !line.trim().is_empty()) else { return };
+        let Some(line) = latest_line(text) else { return };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = one_line(&cut(line, LINE_CHARS));
     }
 }

@@ -16,6 +16,7 @@ use super::is_failure;
 use crate::arguments::{ProgressLevel, RunOptions};
 use crate::display::Display;
 use crate::environment::Environment;
+use crate::live::latest_line;
 use crate::view::one_line;
 use crate::warnings::Warnings;
 
@@ -237,7 +238,7 @@ impl Sink for Progress {
     fn output(&self, piece: &OutputPiece<'_>) {
         let Some(display) = &self.display else { return };
         display.output(piece);
-        if let Some(line) = piece.text.split(['\n', '\r']).rfind(|line| !line.trim().is_empty()) {
+        if let Some(line) = latest_line(piece.text) {
             self.bar.set_message(format!("  {}", fitted(line)));
         }
     }

@@ -11,8 +11,9 @@ use super::stop::{Request, Requests};
 use crate::tell;
 use crate::view::visible;
 
-/// Runs a rollout, or one question of it, until it ends by itself or by a signal: its result, and the exit status for the signal. No result means
-/// that a second signal came before the cancelled rollout had ended.
+/// Runs a rollout, or one question of it, until it ends by itself or by a signal: its result, and the exit status for the signal.
+/// No result means that a second signal came before the cancelled rollout had ended. `goes_on`: a first Ctrl-C ends the question,
+/// and more may follow.
 pub(super) async fn until_end(
     running: impl Future<Output = RolloutResult>,
     control: &Control,

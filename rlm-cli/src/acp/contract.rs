@@ -1,4 +1,4 @@
-//! What a trainer configures a session with: the object `ai.prime.rlm/runtime-v1` of `session/new`.
+//! The contract of trainers: the object `ai.prime.rlm/runtime-v1` of `session/new`, which configures a session.
 
 use serde_json::{Map, Value as Json};
 

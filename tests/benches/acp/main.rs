@@ -119,6 +119,7 @@ fn main() {
         let began = Instant::now();
         agent.send(2, "session/prompt", prompt(&session));
         while model.requests().is_empty() {
+            // The model tells nobody of a request, and this is finer than what is measured.
             std::thread::sleep(Duration::from_micros(100));
         }
         request.push(began.elapsed());

@@ -9,7 +9,7 @@ use rlm_tests::scripted_model::{Gate, Request, Rule, ScriptedModel};
 use rlm_tests::{Place, default_python, program, repository, wait_until};
 use serde_json::{Value, json};
 
-use crate::mcp::{python_with, python_with_mcp};
+use crate::venv::{python_with, python_with_mcp};
 
 /// The SDK's client, in a process of its own.
 struct Client {

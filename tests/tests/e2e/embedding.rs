@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_tests::{Place, children, default_python, program, programs, repository, wait_until};
 
-use super::mcp::python_with_mcp;
+use super::venv::python_with_mcp;
 
 /// An example, or a program that it uses.
 fn example(place: &Place, program: impl AsRef<Path>) -> Command {

@@ -34,5 +34,6 @@ mod session;
 mod standard_input;
 mod syntax;
 mod tool;
+mod venv;
 mod view;
 mod wire;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_tests::scripted_model::{Rule, ScriptedModel};
-use rlm_tests::{PATIENCE, Place, children, default_python, program, pythons, repository, until, wait_until};
+use rlm_tests::{Place, children, default_python, program, repository, until, wait_until};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ErrorCode, PaginatedRequestParams,
     ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResult, ResourceContents, ServerResult,
@@ -21,6 +21,8 @@ use rmcp::{ClientHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::venv::python_with_mcp;
 
 /// A server with its own directories, and its client.
 struct Served {
@@ -875,43 +877,4 @@ fn http_needs_a_token_and_a_loopback_address() {
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(String::from_utf8(output.stderr).unwrap(), error);
     }
-}
-
-/// A Python with the SDK of MCP; see [`python_with`].
-pub(super) fn python_with_mcp() -> Option<PathBuf> {
-    python_with("mcp", "mcp==2.3.0", "mcp")
-}
-
-/// A Python that can import modules of packages, in a virtual environment of this name. None, with a message, if there is no Python that
-/// can install it.
-#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
-pub(super) fn python_with(name: &str, package: &str, module: &str) -> Option<PathBuf> {
-    let runs = |python: &PathBuf, code: &str| {
-        Command::new(python).args(["-I", "-c", code]).output().is_ok_and(|output| output.status.success())
-    };
-    let venv = program("rlm").with_file_name(format!("venv-with-{name}"));
-    let python = venv.join("bin/python3");
-    // Several tests may want to make it at once.
-    let lock = std::fs::File::create(venv.with_extension("lock")).unwrap();
-    lock.lock().unwrap();
-    let import = format!("import {module}");
-    if runs(&python, &import) {
-        return Some(python);
-    }
-    let Some(base) = pythons().into_iter().rev().find(|python| runs(python, "import pip, ensurepip")) else {
-        println!("skipped: no Python here has pip");
-        return None;
-    };
-    // The remains of an environment that could not be created.
-    let _none_yet = std::fs::remove_dir_all(&venv);
-    let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let limit = PATIENCE.as_secs().to_string();
-    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit];
-    let installed = Command::new(&python).args(pip).args(package.split_whitespace()).output().unwrap();
-    if !runs(&python, &import) {
-        println!("skipped: {package} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
-        return None;
-    }
-    Some(python)
 }

@@ -10,7 +10,7 @@ use rlm_tests::scripted_model::{Rule, ScriptedModel};
 use rlm_tests::{Place, repository, wait_until};
 use serde_json::{Value, json};
 
-use crate::mcp::python_with_mcp;
+use crate::venv::python_with_mcp;
 
 /// A credential of the servers.
 const TOKEN: &str = "a-long-secret";

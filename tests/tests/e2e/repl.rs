@@ -1,13 +1,13 @@
 //! `rlm repl` at a terminal.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt as _;
 
 use portable_pty::{Child, MasterPty, PtySize, native_pty_system};
 use rlm_tests::{Place, wait_until};
 
-use crate::pty::at_pty;
+use crate::pty::{Screen, at_pty};
 
 const BASH: &[&str] = &[];
 const PYTHON: &[&str] = &["--python"];
@@ -18,11 +18,7 @@ struct Repl<'a> {
     child: Box<dyn Child + Send + Sync>,
     terminal: Box<dyn MasterPty + Send>,
     input: Option<Box<dyn Write + Send>>,
-    output: Box<dyn Read + Send>,
-    /// What the terminal has shown, from the end of the text that was expected last.
-    shown: String,
-    /// Bytes of a character that has not come whole.
-    rest: Vec<u8>,
+    screen: Screen,
     /// What the terminal showed before the first prompt.
     banner: String,
 }
@@ -34,11 +30,11 @@ impl<'a> Repl<'a> {
         let command = at_pty(place, &place.rlm(&[&["repl"], arguments].concat()));
         let child = terminal.slave.spawn_command(command).unwrap();
         let input = Some(terminal.master.take_writer().unwrap());
-        let output = terminal.master.try_clone_reader().unwrap();
-        let (shown, rest, banner) = (String::new(), Vec::new(), String::new());
-        let mut repl = Self { place, child, terminal: terminal.master, input, output, shown, rest, banner };
+        let screen = Screen::new(&*terminal.master);
+        let banner = String::new();
+        let mut repl = Self { place, child, terminal: terminal.master, input, screen, banner };
         repl.banner = repl.expect("> ");
-        repl.shown.insert_str(0, "> ");
+        repl.screen.shown.insert_str(0, "> ");
         repl
     }
 
@@ -52,29 +48,7 @@ impl<'a> Repl<'a> {
     /// Reads until the terminal shows a text. Returns what came before it.
     #[track_caller]
     fn expect(&mut self, text: &str) -> String {
-        loop {
-            if let Some(at) = self.shown.find(text) {
-                let before = self.shown[..at].to_owned();
-                self.shown.drain(..at + text.len());
-                return before;
-            }
-            assert!(self.read(), "the terminal has ended without {text:?}: {}", self.shown);
-        }
-    }
-
-    /// Reads what is there. False at the end.
-    fn read(&mut self) -> bool {
-        let mut piece = [0; 4096];
-        // Reading a terminal fails once nobody has it open any more.
-        let count = self.output.read(&mut piece).unwrap_or(0);
-        self.rest.extend_from_slice(&piece[..count]);
-        let whole = match str::from_utf8(&self.rest) {
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.rest.len(),
-        };
-        let bytes: Vec<u8> = self.rest.drain(..whole).collect();
-        self.shown += &String::from_utf8(bytes).unwrap();
-        count > 0
+        self.screen.expect(text)
     }
 
     /// Waits for the prompt, leaves by Ctrl-D, and checks that nothing is left. Returns the rest of what the terminal showed.
@@ -83,10 +57,10 @@ impl<'a> Repl<'a> {
         // The terminal itself would take a Ctrl-D that comes before.
         let mut rest = self.expect("> ");
         self.send("\x04");
-        while self.read() {}
+        while self.screen.read() {}
         assert!(self.child.wait().unwrap().success());
         self.place.assert_nothing_left();
-        rest += &self.shown;
+        rest += &self.screen.shown;
         rest
     }
 }

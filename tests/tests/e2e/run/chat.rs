@@ -1,6 +1,6 @@
 //! `rlm run --chat`.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::process::Stdio;
 
 use portable_pty::{PtySize, native_pty_system};
@@ -9,7 +9,7 @@ use rlm_tests::{Place, wait_until};
 use serde_json::json;
 
 use super::{asking, bash, text};
-use crate::pty::at_pty;
+use crate::pty::{Screen, at_pty};
 
 fn rules() -> Vec<Rule> {
     let hello = json!({"role": "assistant", "content": "You are welcome."});
@@ -59,29 +59,18 @@ fn at_a_terminal_ctrl_c_ends_a_question_and_ctrl_d_the_chat() {
     let mut child = terminal.slave.spawn_command(at_pty(&place, &command)).unwrap();
     drop(terminal.slave);
     let mut input = terminal.master.take_writer().unwrap();
-    let mut output = terminal.master.try_clone_reader().unwrap();
-    let mut shown = String::new();
-    let mut expect = |words: &str| {
-        let mut bytes = [0; 1024];
-        while !shown.contains(words) {
-            let count = output.read(&mut bytes).unwrap_or(0);
-            assert!(count > 0, "the terminal has ended without {words:?}: {shown}");
-            shown += &String::from_utf8_lossy(&bytes[..count]);
-        }
-        let at = shown.find(words).unwrap() + words.len();
-        shown.drain(..at);
-    };
+    let mut screen = Screen::new(&*terminal.master);
     wait_until("the call runs", || started.exists());
     input.write_all(b"\x03").unwrap();
-    expect("interrupting; Ctrl-C again ends the chat");
-    expect("\x1b[?2004h");
+    screen.expect("interrupting; Ctrl-C again ends the chat");
+    screen.expect("\x1b[?2004h");
     input.write_all(b"And now?\r").unwrap();
-    expect("still-1");
-    expect("\x1b[?2004h");
+    screen.expect("still-1");
+    screen.expect("\x1b[?2004h");
     input.write_all(b"\x04").unwrap();
-    expect("2 turns");
+    screen.expect("2 turns");
     assert_eq!(child.wait().unwrap().exit_code(), 0);
-    drop((input, output, model));
+    drop((input, screen, model));
     std::fs::remove_file(started).unwrap();
     place.assert_nothing_left();
 }

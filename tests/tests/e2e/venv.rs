@@ -1,0 +1,45 @@
+//! Virtual environments with packages of others, made once and kept beside the programs.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use rlm_tests::{PATIENCE, program, pythons};
+
+/// A Python with the SDK of MCP; see [`python_with`].
+pub(super) fn python_with_mcp() -> Option<PathBuf> {
+    python_with("mcp", "mcp==2.3.0", "mcp")
+}
+
+/// A Python that can import these modules of these packages, in a virtual environment of this name. None, with a message, if there
+/// is none that can install them.
+#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
+pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<PathBuf> {
+    let runs = |python: &PathBuf, code: &str| {
+        Command::new(python).args(["-I", "-c", code]).output().is_ok_and(|output| output.status.success())
+    };
+    let venv = program("rlm").with_file_name(format!("venv-with-{name}"));
+    let python = venv.join("bin/python3");
+    // Several tests may want to make it at once.
+    let lock = std::fs::File::create(venv.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let import = format!("import {modules}");
+    if runs(&python, &import) {
+        return Some(python);
+    }
+    let Some(base) = pythons().into_iter().rev().find(|python| runs(python, "import pip, ensurepip")) else {
+        println!("skipped: no Python here has pip");
+        return None;
+    };
+    // The remains of an environment that could not be created.
+    let _none_yet = std::fs::remove_dir_all(&venv);
+    let made = Command::new(base).args(["-m", "venv"]).arg(&venv).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let limit = PATIENCE.as_secs().to_string();
+    let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit];
+    let installed = Command::new(&python).args(pip).args(packages.split_whitespace()).output().unwrap();
+    if !runs(&python, &import) {
+        println!("skipped: {packages} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
+        return None;
+    }
+    Some(python)
+}

@@ -74,6 +74,10 @@ const PARTS: [(&str, &str); 4] = [
 /// In the file of an op `set`: the part at which the values begin.
 const VALUES_AT: usize = 2;
 
+/// Builtins that the driver calls once the call's parts are gone: an interrupt between that and their being disabled again leaves
+/// them enabled.
+const NEEDED_LAST: [&[u8]; 6] = [b":", b"builtin", b"enable", b"return", b"trap", b"unset"];
+
 /// The shell texts that stay the same throughout a session.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -278,7 +282,7 @@ impl Scripts {
     /// The lines of a call of the driver's own, without output, whose file has so many parts.
     fn quiet_lines(&self, parts: usize, nonce: u64) -> String {
         format!(
-            "{{ \\builtin mapfile -d '' -t -n {parts} {CALL} <{}; \\builtin eval -- \"${CALL}\"; }} >/dev/null 2>&1\n\n{}",
+            "{{ \\builtin mapfile -d '' -t -O 0 -n {parts} {CALL} <{}; \\builtin eval -- \"${CALL}\"; }} >/dev/null 2>&1\n\n{}",
             self.paths.code,
             self.end_line(nonce)
         )
@@ -317,8 +321,10 @@ impl Scripts {
     /// They are separated by an empty line: after an open quote the parser needs a newline before it recognises `{`
     /// again.
     fn lines(&self, second: &str) -> String {
+        // From element 0 on: without an origin `mapfile` empties the array first, and an interrupt right then would look like one
+        // in the code.
         format!(
-            "\\builtin mapfile -d '' -t -n 2 {CALL} <{};\\builtin eval -- \"${CALL}\"\n\n{second}",
+            "\\builtin mapfile -d '' -t -O 0 -n 2 {CALL} <{};\\builtin eval -- \"${CALL}\"\n\n{second}",
             self.paths.code
         )
     }
@@ -392,11 +398,14 @@ impl Scripts {
         }
         let (prepare_status, set_status) = restore_status(code, user, is_shadowed);
         file.extend_from_slice(prepare_status.as_bytes());
+        let (needed, others): (Vec<_>, Vec<_>) =
+            user.disabled.iter().partition(|name| NEEDED_LAST.contains(&name.as_slice()));
+        push_disabled(file, &others);
         // As long as this exists, the code has not begun. A DEBUG trap would see it go, and `$_` its name.
         let begin_code = format!("\\builtin unset -v {CALL}; \\builtin : ''\n");
         file.extend_from_slice(begin_code.as_bytes());
         push_trap(file, &user.debug_trap);
-        push_disabled(file, user);
+        push_disabled(file, &needed);
         file.extend_from_slice(user.builtin_function.as_deref().unwrap_or_default());
         // The last command, so that the user's first command sees its status. It is in a list, so that neither ERR nor
         // errexit takes the status for a failure.
@@ -472,8 +481,8 @@ fn push_trap(file: &mut Vec<u8>, trap: &[u8]) {
     }
 }
 
-fn push_disabled(file: &mut Vec<u8>, user: &UserState) {
-    for name in &user.disabled {
+fn push_disabled(file: &mut Vec<u8>, names: &[&Vec<u8>]) {
+    for name in names {
         file.extend_from_slice(b"\\builtin enable -n ");
         file.extend_from_slice(name);
         file.push(b'\n');

@@ -7,14 +7,14 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context as _;
 use rlm_env::model::{ChatRequest, ModelError, ModelErrorKind, ModelFuture, RootModel};
 use rlm_env::rollout::Prompts;
-use rlm_env::{Context, Control, Host};
+use rlm_env::{Control, Host};
 use serde_json::Value as Json;
 
 use crate::arguments::PromptsOptions;
 use crate::config::Settings;
 use crate::config::table::MODEL;
 use crate::environment::Environment;
-use crate::run::{Setup, close, new_id};
+use crate::run::{GivenContext, Setup, close, new_id};
 
 pub(crate) fn run(options: &PromptsOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let text = match options.show {
@@ -30,16 +30,14 @@ pub(crate) fn run(options: &PromptsOptions, environment: &Environment) -> anyhow
 fn shown(options: &PromptsOptions, environment: &Environment) -> anyhow::Result<String> {
     let seen = Arc::new(Opening::default());
     let mut setup = setup(options, environment)?;
+    let context = GivenContext::new(&options.context)?.read(setup.rollout.limits.max_context_bytes)?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let result = runtime.block_on(async {
         let mcp_servers = setup.start_mcp_servers().await?;
         let Setup { mut host, mut rollout, .. } = setup;
         host.root_model = seen.clone();
         rollout.id = new_id();
-        rollout.context = match options.context.as_slice() {
-            [] => Context::Nothing,
-            paths => Context::Paths(paths.to_vec()),
-        };
+        rollout.context = context;
         (rollout.keep, rollout.sinks) = (None, Vec::new());
         let host = Host::start(host).await?;
         let result = host.run(rollout, &Control::new()).await;

@@ -103,12 +103,20 @@ impl Runs {
     }
 
     /// The latest run.
-    pub(crate) fn latest(&self) -> Result<PathBuf, Usage> {
-        let runs = self.newest_first().unwrap_or_default();
-        let newest = runs.into_iter().find(|run| run.bytes > 0);
-        newest.map(|run| self.trajectory(&run.id)).ok_or_else(|| {
+    pub(crate) fn latest(&self) -> anyhow::Result<PathBuf> {
+        let newest = self.listed()?.into_iter().find(|run| run.bytes > 0);
+        let newest = newest.ok_or_else(|| {
             Usage::new(format!("no run is recorded in {}: give the file of a trajectory", self.0.display()))
-        })
+        })?;
+        Ok(self.trajectory(&newest.id))
+    }
+
+    /// The runs for a reader, the newest first: none where none was recorded yet.
+    fn listed(&self) -> anyhow::Result<Vec<Held>> {
+        match self.newest_first() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            all => all.with_context(|| format!("cannot read {}", self.0.display())),
+        }
     }
 
     /// What the latest recorded rollouts of this root model came to, at most so many. Records that cannot be read are left out.
@@ -210,11 +218,7 @@ pub(crate) fn tokens(metrics: &Metrics) -> u64 {
 /// `rlm runs`: the list.
 pub(crate) fn list(environment: &Environment) -> anyhow::Result<ExitCode> {
     let runs = Runs::of(environment).context("there is no home directory, so no runs are recorded")?;
-    let all = match runs.newest_first() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        all => all.with_context(|| format!("cannot read {}", runs.0.display()))?,
-    };
-    for Held { id, time, .. } in all {
+    for Held { id, time, .. } in runs.listed()? {
         let run = fs::read(runs.0.join(format!("{id}.json"))).ok();
         let run: Option<Run> = run.and_then(|text| serde_json::from_slice(&text).ok());
         let time = DateTime::<Local>::from(time).format("%Y-%m-%d %H:%M");
@@ -250,7 +254,7 @@ pub(crate) fn file_or_run(given: Option<&Path>, environment: &Environment) -> an
         let runs = runs.ok_or_else(|| {
             Usage::new("give the file of a trajectory: no runs are recorded without a home")
         })?;
-        return Ok(runs.latest()?);
+        return runs.latest();
     };
     let id = given.to_str().filter(|id| is_rollout_id(id) && !given.exists() && *id != "-");
     let Some(id) = id else { return Ok(given.to_owned()) };

@@ -14,13 +14,13 @@ use crate::usage::Usage;
 
 /// The context that the command line gives.
 #[derive(Debug)]
-pub(super) struct GivenContext<'a> {
+pub(crate) struct GivenContext<'a> {
     paths: &'a [PathBuf],
 }
 
 impl<'a> GivenContext<'a> {
     /// Checks that its paths can be opened.
-    pub(super) fn new(paths: &'a [PathBuf]) -> Result<Self, Usage> {
+    pub(crate) fn new(paths: &'a [PathBuf]) -> Result<Self, Usage> {
         if paths.len() > 1 && paths.iter().any(|path| path.as_os_str().is_empty()) {
             return Err(Usage::new("--context '' is an empty directory: give it alone"));
         }
@@ -48,7 +48,7 @@ impl<'a> GivenContext<'a> {
     }
 
     /// The context, with the text of standard input where `-` is given.
-    pub(super) fn read(&self, limit: u64) -> anyhow::Result<Context> {
+    pub(crate) fn read(&self, limit: u64) -> anyhow::Result<Context> {
         let input = self.reads_input().then(|| read_input(limit)).transpose()?;
         Ok(self.with_input(input))
     }

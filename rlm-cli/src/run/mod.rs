@@ -25,7 +25,7 @@ use rlm_env::{Control, Host, StopReason};
 use rlm_rootd::HostProcess;
 
 use self::chat::Chat;
-use self::context::GivenContext;
+pub(crate) use self::context::GivenContext;
 pub(crate) use self::ending::{is_failure, reason};
 pub(crate) use self::events::Events;
 use self::left_out::LeftOutNotices;

@@ -409,7 +409,7 @@ impl RolloutDriver<'_> {
             model,
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
-            usage_estimated: matches!(&replied, Some(Ok(reply)) if reply.usage.is_estimated),
+            usage_estimated: usage.is_estimated,
             attempts,
             seconds: started.elapsed().as_secs_f64(),
             error: match &replied {

@@ -125,9 +125,11 @@ impl Sender {
         let _slot = self.slots.acquire().await.expect("the semaphore is never closed");
         let mut is_second_try = false;
         loop {
-            let failure = match self.attempt(request, progress, &check).await? {
-                Ok(done) => return Ok(done),
-                Err(failure) => failure,
+            let failure = match self.attempt(request, progress, &check).await {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(failure)) => failure,
+                // No room for another attempt: what matters is why the one before failed.
+                Err(error) => return Err(progress.last_error.take().unwrap_or(error)),
             };
             let asked = match failure.retry {
                 Retry::Never => return Err(failure.error),

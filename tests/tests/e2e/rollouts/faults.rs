@@ -1,6 +1,7 @@
 //! Failures around a rollout.
 
 use rlm_env::StopReason;
+use rlm_rootd::Budget;
 
 use super::*;
 
@@ -98,6 +99,18 @@ async fn lasting_faults_of_the_models_server_end_the_rollout_and_are_named() {
         assert!(result.error.as_ref().unwrap().contains(words), "{result:?}");
         stage.end().await;
     }
+}
+
+#[tokio::test]
+async fn a_budget_that_broken_requests_use_up_names_the_fault_and_is_an_estimate() {
+    let stage = Stage::new([Rule::any().hang_up()]).await;
+    let (mut config, _) = stage.rollout("one");
+    config.limits.budget = Budget { calls: Some(2), ..Budget::default() };
+    let result = stage.run(config).await;
+    assert_eq!(result.stop_reason, StopReason::ModelFailed, "{result:?}");
+    assert!(result.error.as_ref().unwrap().contains("broke"), "{result:?}");
+    assert!(result.metrics.usage_estimated && result.metrics.root_llm_prompt_tokens > 0, "{result:?}");
+    stage.end().await;
 }
 
 #[tokio::test]

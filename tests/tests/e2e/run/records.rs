@@ -137,8 +137,10 @@ fn a_run_that_cannot_be_recorded_goes_on() {
         words.starts_with("rlm: the run is not recorded in /") && words.contains("/.local/state/rlm/runs: "),
         "{words}"
     );
-    let output = place.rlm(&["view"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("no run is recorded in "), "{output:?}");
+    for command in ["runs", "view"] {
+        let output = place.rlm(&[command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert!(text(&output.stderr).starts_with("rlm: cannot read /"), "{output:?}");
+    }
     drop(model.finish());
 }

@@ -94,6 +94,9 @@ fn the_prompt_that_is_shown_is_the_one_that_is_sent() {
         assert!(system.contains("a.txt"), "{system}");
         place.assert_nothing_left();
     }
+    let refused = Place::new().rlm(&["prompts", "--show", "--context", "/dev/null"]).output().unwrap();
+    let words = "rlm: --context: the context contains a character device, /dev/null: expected only files and directories\n";
+    assert_eq!((text(&refused.stderr), refused.status.code()), (words, Some(2)));
     let listed = Place::new().rlm(&["prompts"]).output().unwrap();
     assert!(text(&listed.stdout).lines().any(|name| name == "bash/system.md"), "{}", text(&listed.stdout));
 }

@@ -87,8 +87,9 @@ impl Contract {
         for (name, value) in object_of(3, kernel_env)? {
             let text =
                 value.as_str().ok_or_else(|| format!("{CONTRACT}: kernel_env.{name}: expected a text"))?;
-            let is_variable = !name.is_empty() && !name.contains(['=', '\0', ' ']) && !text.contains('\0');
-            if !is_variable {
+            let is_answer = ["RLM_READY", "RLM_CONTENT"].contains(&&*name);
+            let is_variable = !(name.is_empty() || name.contains(['=', '\0', ' ']) || text.contains('\0'));
+            if is_answer || !is_variable {
                 return Err(format!(
                     "{CONTRACT}: kernel_env: `{}` cannot be a variable",
                     name.escape_default()
@@ -109,7 +110,13 @@ impl Contract {
         if contract.api_key.is_some() {
             contract.set(&API_KEY_ENV, KEY_VARIABLE.to_owned(), KNOWN[5])?;
         }
-        let headers = object_of(6, headers)?;
+        let mut headers = object_of(6, headers)?;
+        for value in headers.values_mut() {
+            if let Some(text) = value.as_str().filter(|text| text.starts_with('$')) {
+                // As it is: a variable of the agent is none of the trainer's.
+                *value = format!("${text}").into();
+            }
+        }
         if !headers.is_empty() {
             contract.set(&HEADERS, Json::Object(headers).to_string(), KNOWN[6])?;
         }
@@ -173,7 +180,7 @@ mod tests {
         let contract = Contract::read(&json!({
             "session_id": "trace-1",
             "model": "m",
-            "provider": {"base_url": "http://127.0.0.1:1/v1", "api_key": "secret", "headers": {"X-A": "b"}, "max_retries": 3},
+            "provider": {"base_url": "http://127.0.0.1:1/v1", "api_key": "secret", "headers": {"X-A": "b", "X-B": "$HOME"}, "max_retries": 3},
             "append_to_system_prompt": "Be brief.",
             "leaf_append_to_system_prompt": null,
             "kernel_env": {"A": "b"},
@@ -188,7 +195,7 @@ mod tests {
             ["model", "base_url", "api_key_env", "max_retries", "budget_tokens", "call_timeout"].map(text),
             ["m", "http://127.0.0.1:1/v1", KEY_VARIABLE, "3", "10000000", "300"]
         );
-        assert_eq!(text("headers"), "{\"X-A\":\"b\"}");
+        assert_eq!(text("headers"), "{\"X-A\":\"b\",\"X-B\":\"$$HOME\"}");
         assert_eq!(flags.values["call_timeout"].1, "ai.prime.rlm/runtime-v1: policy.exec_timeout");
         assert_eq!(contract.session_id.as_deref(), Some("trace-1"));
         assert_eq!(contract.append_to_system_prompt.as_deref(), Some("Be brief."));
@@ -216,6 +223,10 @@ mod tests {
             (
                 json!({"kernel_env": {"A=B": "c"}}),
                 "ai.prime.rlm/runtime-v1: kernel_env: `A=B` cannot be a variable",
+            ),
+            (
+                json!({"kernel_env": {"RLM_READY": "1"}}),
+                "ai.prime.rlm/runtime-v1: kernel_env: `RLM_READY` cannot be a variable",
             ),
             (
                 json!({"provider": {"headers": "x"}}),

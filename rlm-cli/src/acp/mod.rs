@@ -33,7 +33,7 @@ use anyhow::Context as _;
 use rlm_env::{Control, RolloutResult, StopReason};
 use rlm_rootd::McpServers;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::contract::{CONTRACT, Contract, KEY_VARIABLE};
@@ -48,8 +48,9 @@ use crate::run::{Setup, hide_from_others, new_id};
 use crate::signals::{EndSignals, interrupted};
 use crate::tell;
 
-/// Time for sessions to end after the client is gone: code that ignores every signal but SIGKILL takes 2 s.
-const LAST_CALLS: Duration = Duration::from_millis(2500);
+/// Time for the prompts of sessions to end after the client is gone. Then they are dropped: their workers are told to end, which
+/// takes 0.7 s with code that ignores every signal but SIGKILL.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// Exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -77,8 +78,7 @@ pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Re
             status = ends.next() => Ok(ExitCode::from(status)),
             () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
         };
-        // Sessions that hang are ended with the process, their workers included.
-        _ = tokio::time::timeout(LAST_CALLS, sessions.close_all()).await;
+        sessions.close_all().await;
         ended
     });
     // A blocked thread reads standard input and cannot be woken.
@@ -380,10 +380,16 @@ impl Sessions {
 
     async fn close_all(&self) {
         let sessions: Vec<_> = self.open().drain().map(|(_, session)| session).collect();
-        // All are cancelled before one is waited for.
-        let closing: Vec<_> = sessions.into_iter().map(|session| tokio::spawn(session.close())).collect();
-        for closing in closing {
-            _ = closing.await;
+        let tasks: Vec<_> = sessions.iter().filter_map(|session| session.task.as_ref()).collect();
+        let tasks: Vec<_> = tasks.into_iter().map(JoinHandle::abort_handle).collect();
+        let mut closing: JoinSet<()> = sessions.into_iter().map(Session::close).collect();
+        let last_calls = tokio::time::sleep(LAST_CALLS);
+        tokio::pin!(last_calls);
+        loop {
+            tokio::select! {
+                closed = closing.join_next() => if closed.is_none() { return },
+                () = &mut last_calls, if !last_calls.is_elapsed() => tasks.iter().for_each(AbortHandle::abort),
+            }
         }
     }
 

@@ -311,6 +311,9 @@ fn header_values(
     let value = |(name, value): (String, Json)| {
         let text = value.as_str().unwrap_or_default();
         let Some(variable) = text.strip_prefix('$') else { return Ok((name, Key::new(text))) };
+        if variable.starts_with('$') {
+            return Ok((name, Key::new(variable)));
+        }
         match environment.text(variable)?.filter(|value| !value.is_empty()) {
             Some(value) => Ok((name, Key::new(value))),
             None => Err(Usage::new(format!(

@@ -260,7 +260,9 @@ fn sessions_run_side_by_side_and_close_alone() {
 
 #[test]
 fn the_end_of_input_ends_a_running_call_and_everything_else() {
-    let model = ScriptedModel::start([bash("sleep 1000 & : >started; trap '' INT TERM; sleep 1000")]);
+    let model = ScriptedModel::start([bash(
+        "sleep 1000 & : >started; trap '' INT TERM HUP; while :; do sleep 1000; done",
+    )]);
     let Some(mut client) = Client::start(&["--permissions", "allow"], &model) else { return };
     let session = client.session(json!({}));
     client.send("prompt", "prompt", json!({"session": session, "text": "?"}));
@@ -529,6 +531,7 @@ fn malformed_messages_get_an_error_and_the_agent_lives() {
         (b"no JSON at all", -32700),
         (b"\xff\xfe", -32700),
         (many.as_bytes(), -32700),
+        (&vec![b'x'; 70 << 20], -32700),
         (br#"{"jsonrpc": "2.0", "id": 1, "method": "session/dance", "params": {}}"#, -32601),
         (br#"{"jsonrpc": "2.0", "id": 2, "method": "session/prompt", "params": {"sessionId": 7}}"#, -32602),
         (br#"{"jsonrpc": "2.0", "id": 3, "method": "session/prompt"}"#, -32602),
@@ -537,6 +540,7 @@ fn malformed_messages_get_an_error_and_the_agent_lives() {
         raw.send(line);
         let response = raw.read();
         assert_eq!(response["error"]["code"], code, "{}: {response}", String::from_utf8_lossy(&line[..line.len().min(90)]));
+        assert!(response.to_string().len() < 100_000, "a message that is too long is not sent back");
     }
     // Nothing is said to these.
     for line in [

@@ -134,12 +134,12 @@ fn headers_go_to_their_own_server_and_may_come_from_variables() {
         Rule::any().message(super::calling("call_bash_repl", "RLM_CONTENT=yes RLM_READY=1")),
     ]);
     let sub = ScriptedModel::start([Rule::any()]);
-    place.write("rlm.toml", "[headers]\napi-key = \"$MY_KEY\"\nX-Title = \"mine\"\n");
+    place.write("rlm.toml", "[headers]\napi-key = \"$MY_KEY\"\nX-Title = \"$$mine\"\n");
     let args = ["run", "--sub-base-url", &sub.base_url(), "Why?"];
     let output = asking(&place, &root, &args).env("MY_KEY", "sk-very-secret").output().unwrap();
     assert_eq!(shown(&output), ("yes\n", "", Some(0)));
     for request in root.finish() {
-        assert_eq!((request.header("api-key"), request.header("x-title")), ("sk-very-secret", "mine"));
+        assert_eq!((request.header("api-key"), request.header("x-title")), ("sk-very-secret", "$mine"));
     }
     assert_eq!(sub.finish()[0].header("api-key"), "", "another server gets none of them");
     let model = ScriptedModel::start([]);

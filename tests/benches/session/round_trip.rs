@@ -1,12 +1,14 @@
 //! The round trip of a minimal call.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 use nix::unistd::Pid;
 use rlm_core::protocol::Outcome;
-use rlm_env::Session;
+use rlm_env::session::{OutputObserver, OutputStream};
+use rlm_env::{Session, SessionConfig};
 use tokio::runtime::Runtime;
 
 use crate::fifo_floor::{FifoFloor, RESPONSE_BYTES};
@@ -46,10 +48,15 @@ fn bench_placed(criterion: &mut Criterion, table: &mut Table, language: &Languag
     let worker = language.worker();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let fs_root = tempfile::tempdir().unwrap();
-    let session = RefCell::new(runtime.block_on(Session::start(language.session_config(&fs_root))).unwrap());
+    let start = |output| {
+        let config = SessionConfig { output, ..language.session_config(&fs_root) };
+        RefCell::new(runtime.block_on(Session::start(config)).unwrap())
+    };
+    let (session, watched) = (start(None), start(Some(Arc::new(Unshown))));
     if let Some(apart) = apart {
-        let session_pid = Pid::from_raw(i32::try_from(session.borrow().pid()).unwrap());
-        for pid in [peer.pid(), worker.pid(), session_pid] {
+        let [session_pid, watched_pid] =
+            [&session, &watched].map(|session| Pid::from_raw(i32::try_from(session.borrow().pid()).unwrap()));
+        for pid in [peer.pid(), worker.pid(), session_pid, watched_pid] {
             apart.move_peer(pid);
         }
     }
@@ -82,14 +89,29 @@ fn bench_placed(criterion: &mut Criterion, table: &mut Table, language: &Languag
         Subject::new("rlm-env session", |count| {
             session_calls(&runtime, &mut session.borrow_mut(), code, count)
         }),
+        Subject::new("rlm-env session, watched", |count| {
+            session_calls(&runtime, &mut watched.borrow_mut(), code, count)
+        }),
     ];
-    let [floor, plain, by_session] =
+    let [floor, plain, by_session, by_watched] =
         measure(criterion, &format!("round trip in {}, {place}", language.name()), &EFFORT, subjects);
     let what = format!("{}: round trip of `{code}`", language.name());
     table.times(&format!("{what}, plain host, {place}"), floor, plain, limit);
     table.times(&format!("{what}, `rlm-env` session, {place}"), floor, by_session, limit);
+    let what = format!("{what}, output watched as it comes, beside the same not watched, {place}");
+    table.times(&what, by_session, by_watched, Limit::AtMost(1.2));
     worker.end();
-    runtime.block_on(session.into_inner().close()).unwrap();
+    for session in [session, watched] {
+        runtime.block_on(session.into_inner().close()).unwrap();
+    }
+}
+
+/// Takes the output of calls, and shows it nowhere.
+#[derive(Debug)]
+struct Unshown;
+
+impl OutputObserver for Unshown {
+    fn output(&self, _stream: OutputStream, _text: &str) {}
 }
 
 fn session_calls(runtime: &Runtime, session: &mut Session, code: &str, count: u64) -> Vec<Duration> {

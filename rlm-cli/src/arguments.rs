@@ -39,6 +39,7 @@ Examples:
   rlm mcp --workdir src                        sessions for an agent that speaks MCP (docs/mcp.md)
   rlm conformance -- my-worker --control-dir {dir}
                                                check a worker against the protocol (docs/conformance.md)
+  rlm --version --verbose                      the versions of all that it is made of
 
 Exit status: 0 answered, every call ran to its end; 1 no final answer, a call was stopped, raised, or ended its
 interpreter; 2 usage; 3 the session, the model's server or another requirement failed; 128 + N ended by signal N.

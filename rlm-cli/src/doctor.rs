@@ -63,7 +63,8 @@ async fn session(language: ReplLanguage, settings: &Settings, environment: &Envi
     let info = session.info().await.map_err(|error| with_causes(&error))?;
     session.close().await.map_err(|error| with_causes(&error))?;
     let (milliseconds, worker) = (took.as_secs_f64() * 1e3, worker.display());
-    Ok(format!("{}, ready in {milliseconds:.0} ms, by {worker}", info.version))
+    let kind = if info.builtin { ", built in" } else { "" };
+    Ok(format!("{}{kind}, ready in {milliseconds:.0} ms, by {worker}", info.version))
 }
 
 fn file(settings: &Settings) -> String {

@@ -26,6 +26,7 @@ mod signals;
 mod standard_output;
 mod terminal;
 mod usage;
+mod versions;
 mod view;
 mod warnings;
 mod worker;
@@ -47,15 +48,18 @@ pub(crate) const ENVIRONMENT_ERROR: u8 = 3;
 
 fn main() -> ExitCode {
     rlm_rootd::free_large_values_at_once();
-    let arguments = Arguments::parse();
     #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = Environment::new(std::env::vars_os());
+    if versions::are_asked(std::env::args_os().skip(1)) {
+        return ended(versions::show(&environment));
+    }
+    let arguments = Arguments::parse();
     let warnings = match arguments.command {
         // They have their own log.
         Command::Acp(_) | Command::Mcp(_) | Command::Rootd(_) => Warnings::default(),
         _ => Warnings::start(),
     };
-    let ended = match arguments.command {
+    ended(match arguments.command {
         Command::Run(options) => run::run(&options, &environment, &warnings),
         Command::Demo(options) => demo::run(&options, &environment),
         Command::Config(options) => config::run(&options, &environment),
@@ -73,7 +77,11 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Worker(options) => worker::run(&options, &environment),
         Command::Completions(options) => completions::run(&options, &environment),
-    };
+    })
+}
+
+/// The exit status, after the message of an error.
+fn ended(ended: anyhow::Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| {
         // `rlm … | head` is no reason for a message.
         if !is_broken_pipe(&error) {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Once;
 
 use anyhow::{Context, bail};
 use rlm_core::env;
@@ -11,6 +12,7 @@ use rlm_env::{ReplLanguage, SessionConfig};
 
 use crate::arguments::{SessionOptions, WorkerOptions};
 use crate::environment::Environment;
+use crate::tell;
 use crate::usage::Usage;
 
 /// Replaces this process by the worker of the language.
@@ -24,20 +26,44 @@ pub(crate) fn run(options: &WorkerOptions, environment: &Environment) -> anyhow:
 /// The worker program of a language: next to this one, or on `PATH`.
 pub(crate) fn find(language: ReplLanguage, environment: &Environment) -> anyhow::Result<PathBuf> {
     let name = language.worker_name();
-    let here = std::env::current_exe().context("cannot find the path of this program")?;
-    let beside = here.parent().unwrap_or(Path::new(".")).join(name);
+    let here = programs(environment)?;
+    if language == ReplLanguage::Python {
+        tell_of_builtin(&here, environment);
+    }
+    let beside = here.join(name);
     if beside.is_file() {
         return Ok(beside);
     }
-    let path = environment.get("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(path).map(|dir| dir.join(name)).find(|program| program.is_file());
-    match on_path {
+    match on_path(name, environment) {
         Some(program) => Ok(program),
         None => bail!(
             "cannot find {name} at {} or on PATH: build the workspace, or install it there",
             beside.display()
         ),
     }
+}
+
+/// The directory of the programs.
+pub(crate) fn programs(environment: &Environment) -> anyhow::Result<PathBuf> {
+    let given = environment.non_empty(env::BIN_DIR).map(Path::new);
+    rlm_core::programs::directory(given).context("cannot find the path of this program")
+}
+
+/// Says, once, that the built-in Python stands in for one that is missing.
+fn tell_of_builtin(programs: &Path, environment: &Environment) {
+    static TOLD: Once = Once::new();
+    let is_named = [env::PYTHON, "VIRTUAL_ENV"].iter().any(|name| environment.non_empty(name).is_some());
+    let on_path = on_path("python3", environment);
+    if !is_named && rlm_core::programs::needed_builtin(programs, on_path.as_deref()).is_some() {
+        TOLD.call_once(|| {
+            tell("rlm: no CPython 3.10 or newer on PATH: the built-in one is used unless one is named")
+        });
+    }
+}
+
+fn on_path(name: &str, environment: &Environment) -> Option<PathBuf> {
+    let path = environment.get("PATH").unwrap_or_default();
+    std::env::split_paths(path).map(|dir| dir.join(name)).find(|program| program.is_file())
 }
 
 /// The absolute path of `--workdir`.

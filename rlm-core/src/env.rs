@@ -46,6 +46,8 @@ pub const ROWS: &str = "RLM_ROWS";
 pub const MCP_TOKEN: &str = "RLM_MCP_TOKEN";
 /// Names of host variables that the session may see, separated by commas or spaces; `*` passes all.
 pub const PASS_ENV: &str = "RLM_PASS_ENV";
+/// Directory of the programs, if it is not that of the running one.
+pub const BIN_DIR: &str = "RLM_BIN_DIR";
 /// The bash that `rlm-worker-bash` runs, a path; default `bash` on the worker's own `PATH`.
 pub const BASH: &str = "RLM_BASH";
 

@@ -20,6 +20,7 @@ pub mod limits;
 pub mod memory;
 pub mod percent;
 pub mod pickle;
+pub mod programs;
 pub mod protocol;
 pub mod root_tool;
 pub mod shell;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rlm_core::env;
 use rlm_core::memory::Allocator;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
+use rlm_core::{env, programs};
 use rlm_worker_bash::{BashConfig, BashSession, tools};
 
 #[global_allocator]
@@ -57,7 +57,9 @@ This is not a security sandbox: the session's code runs with the rights of this 
         let columns = environment.parse(env::COLUMNS, expected, size).map_err(Exit::failed)?;
         let bash = environment.path(env::BASH).or_else(|| environment.find_program("bash"));
         let mut session_env = settings.session_env;
-        let helper = std::env::current_exe().map_err(Exit::failed)?.with_file_name(tools::HELPER);
+        let programs =
+            programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
+        let helper = programs.join(tools::HELPER);
         tools::provide(&mut session_env, settings.root_tools.as_ref(), &helper).map_err(Exit::failed)?;
         Ok(BashConfig {
             bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),

@@ -149,6 +149,7 @@ impl Interpreter for BashSession {
             version: self.version.clone(),
             pid: None,
             cwd: Some(self.state.cwd.clone()),
+            is_builtin: false,
             has_final_functions: false,
         }
     }

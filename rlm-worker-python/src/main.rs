@@ -1,14 +1,13 @@
 //! `rlm-worker-python`: a persistent Python session behind two FIFOs.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
-use rlm_core::env;
 use rlm_core::memory::Allocator;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
 use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
+use rlm_core::{env, programs};
 use rlm_worker_python::wire::Setup;
 use rlm_worker_python::{ENGINE, Python, PythonConfig, PythonSession, tools};
 
@@ -29,8 +28,9 @@ Usage: rlm-worker-python --control-dir DIR [--python PATH]
 
 Options:
   --control-dir DIR  the directory of rlm_context.json, where the FIFOs rlm_cmd and rlm_res are created
-  --python PATH      the Python that runs the cells, CPython 3.10 or newer: a program, its name on PATH, or the
-                     directory of a virtual environment. Default: RLM_PYTHON, then VIRTUAL_ENV, then python3 on PATH
+  --python PATH      the Python that runs the cells, CPython 3.10 or newer: a program, its name on PATH, the
+                     directory of a virtual environment, or builtin. Default: RLM_PYTHON, then VIRTUAL_ENV, then
+                     python3 on PATH, then the one that is built in
   --ready-fd N       an inherited descriptor that gets `ready` and a newline when a call can be taken
   -h, --help         print this text
   -V, --version      print the version
@@ -65,7 +65,9 @@ This is not a security sandbox: cells run with the rights of this process.
         answer: Answer,
         confinement: Confinement,
     ) -> Result<PythonConfig, Exit> {
-        let python = Python::find(self.python, environment).map_err(Exit::failed)?;
+        let programs =
+            programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
+        let python = Python::find(self.python, environment, &programs).map_err(Exit::failed)?;
         let mut session_env = settings.session_env;
         python.activate(&mut session_env);
         let names = settings.root_tools.iter().flat_map(|tools| &tools.names);
@@ -86,10 +88,9 @@ This is not a security sandbox: cells run with the rights of this process.
             root_tools: settings.root_tools,
             has_final_functions,
         };
-        let program = std::env::current_exe().map_err(Exit::failed)?;
         Ok(PythonConfig {
             python,
-            engine: program.parent().unwrap_or(Path::new("/")).join(ENGINE),
+            engine: programs.join(ENGINE),
             env: session_env,
             setup,
             confinement,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rlm_core::env;
+use rlm_core::programs::{BUILTIN, builtin_python, needed_builtin};
 use rlm_core::worker::settings::Environment;
 
 /// The variable that an activated virtual environment sets.
@@ -17,6 +18,8 @@ pub struct Python {
     pub program: PathBuf,
     /// Directory of the environment.
     pub virtual_env: Option<PathBuf>,
+    /// True for the one beside the programs.
+    pub is_builtin: bool,
 }
 
 /// A Python that could not be found.
@@ -63,23 +66,41 @@ pub enum PythonError {
     /// No Python was named, and the default was not found.
     #[error("no python3 on PATH: install CPython 3.10 or newer, or name one with --python or RLM_PYTHON")]
     None,
+    /// The built-in one was named, and there is none.
+    #[error("{by} names the built-in Python, and there is none in {}: only an rlm of one file has it", dir.display())]
+    NoBuiltin {
+        /// Option or variable that names it.
+        by: &'static str,
+        /// Directory of the programs.
+        dir: PathBuf,
+    },
 }
 
 impl Python {
-    /// Finds the requested Python: that of `--python`, `RLM_PYTHON`, `VIRTUAL_ENV`, or `python3` on `PATH`, in this
-    /// order.
+    /// Finds the requested Python: that of `--python`, `RLM_PYTHON`, `VIRTUAL_ENV`, `python3` on `PATH`, or the one in the
+    /// directory of the programs, in this order.
     ///
     /// # Errors
     /// The requested Python does not exist. The next one in the order would not be the one that was meant, so it is not
     /// used.
-    pub fn find(option: Option<OsString>, environment: &Environment) -> Result<Self, PythonError> {
+    pub fn find(
+        option: Option<OsString>,
+        environment: &Environment,
+        programs: &Path,
+    ) -> Result<Self, PythonError> {
         let named = option.map(|path| ("--python", PathBuf::from(path)));
         // Hosts set the variable for an option of their own.
         let of_host = || Some(("--python or RLM_PYTHON", environment.path(env::PYTHON)?));
         let of_venv = || Some((VIRTUAL_ENV, environment.path(VIRTUAL_ENV)?));
         let named = named.or_else(of_host).or_else(of_venv);
         let program = match named {
-            None => environment.find_program("python3").ok_or(PythonError::None)?,
+            None => {
+                let on_path = environment.find_program("python3");
+                let builtin = needed_builtin(programs, on_path.as_deref());
+                builtin.or(on_path).ok_or(PythonError::None)?
+            }
+            Some((by, program)) if program.as_os_str() == BUILTIN => builtin_python(programs)
+                .ok_or_else(|| PythonError::NoBuiltin { by, dir: programs.to_owned() })?,
             Some((by, program)) if is_name(&program) => {
                 let found = environment.find_program(&program.to_string_lossy());
                 found.ok_or(PythonError::NotOnPath { by, program })?
@@ -94,7 +115,8 @@ impl Python {
         let program = std::path::absolute(&program).unwrap_or(program);
         let virtual_env = program.parent().and_then(Path::parent);
         let virtual_env = virtual_env.filter(|dir| dir.join("pyvenv.cfg").is_file()).map(Path::to_owned);
-        Ok(Self { program, virtual_env })
+        let is_builtin = builtin_python(programs).is_some_and(|builtin| builtin == program);
+        Ok(Self { program, virtual_env, is_builtin })
     }
 
     /// Activates the virtual environment in the session's environment: its programs come first.
@@ -137,7 +159,7 @@ mod tests {
 
     fn find(option: Option<&Path>, variables: &[(&str, &Path)]) -> Result<Python, PythonError> {
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        Python::find(option.map(OsString::from), &variables.collect())
+        Python::find(option.map(OsString::from), &variables.collect(), Path::new("/no/programs"))
     }
 
     /// Creates a directory with `bin/python3`, and `pyvenv.cfg` if it is a virtual environment.
@@ -193,6 +215,10 @@ mod tests {
         assert_eq!(
             message(Path::new("python3.99"), &[("PATH", Path::new("/bin"))]),
             "--python names the Python python3.99, which is not on PATH"
+        );
+        assert_eq!(
+            message(Path::new("builtin"), &[]),
+            "--python names the built-in Python, and there is none in /no/programs: only an rlm of one file has it"
         );
         let broken = dir.path().join("broken");
         fs::create_dir_all(broken.join("bin")).unwrap();

@@ -122,6 +122,7 @@ impl Interpreter for PythonSession {
         Description {
             language: "python",
             version: self.version.clone(),
+            is_builtin: self.config.python.is_builtin,
             pid: None,
             cwd: None,
             has_final_functions: self.config.setup.has_final_functions,

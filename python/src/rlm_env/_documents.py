@@ -161,6 +161,8 @@ class Info:
     answer_ready: bool
     limits: Limits
     usage: Usage
+    builtin: bool = False
+    """The interpreter is the Python that is packed with the programs."""
 
     @classmethod
     def from_json(cls, text: str) -> Info:
@@ -174,6 +176,7 @@ class Info:
             **_only(fields, _INFO),
             limits=Limits(**{name: _limit(name, limits[name]) for name in _LIMITS}),
             usage=Usage(**_only(usage, _USAGE)),
+            builtin=fields.get("builtin") is True,
         )
 
 

@@ -356,6 +356,9 @@ pub struct Info {
     pub language: String,
     /// Version of the interpreter, `5.2.15(1)-release` or `3.11.2`.
     pub version: String,
+    /// True for the Python that is packed with the programs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub builtin: bool,
     /// Version of the worker program.
     pub worker_version: String,
     /// [`PROTOCOL_VERSION`].
@@ -570,6 +573,7 @@ mod tests {
             &Info {
                 language: "bash".to_owned(),
                 version: "5.2.15(1)-release".to_owned(),
+                builtin: false,
                 worker_version: "0.1.0".to_owned(),
                 protocol: PROTOCOL_VERSION,
                 uptime: 1.5,

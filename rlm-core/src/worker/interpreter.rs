@@ -252,6 +252,8 @@ pub struct Description {
     pub language: &'static str,
     /// Version of the interpreter.
     pub version: String,
+    /// True for the interpreter that is packed with the programs.
+    pub is_builtin: bool,
     /// Process id of the interpreter. None: it has ended.
     pub pid: Option<Pid>,
     /// Working directory of the interpreter, or the last one known.

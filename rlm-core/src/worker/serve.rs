@@ -223,12 +223,13 @@ impl Server<'_> {
 
     fn describe(&self, seq: i64, description: &Description) -> Result<Response, Exit> {
         let started = Instant::now();
-        let Description { language, version, pid, cwd, .. } = description;
+        let Description { language, version, is_builtin, pid, cwd, .. } = description;
         let this = Pid::this();
         let processes = [getppid(), this].into_iter().chain(descendants::below(this));
         let info = Info {
             language: (*language).to_owned(),
             version: version.clone(),
+            builtin: *is_builtin,
             worker_version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL_VERSION,
             uptime: self.ready_since.elapsed().as_secs_f64(),

@@ -2,6 +2,7 @@
 
 mod acp;
 mod answer;
+mod bundle;
 mod callbacks;
 mod cli;
 mod completions;

@@ -1,0 +1,30 @@
+//! `rlm --version --verbose`.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::environment::Environment;
+use crate::worker;
+
+/// The file beside the programs that says what an `rlm` of one file was made of.
+const VERSIONS: &str = "versions";
+
+/// Reports whether the arguments ask for all versions.
+pub(crate) fn are_asked(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut arguments: Vec<_> = arguments.collect();
+    arguments.sort();
+    arguments == ["--verbose", "--version"] || arguments == ["--verbose", "-V"]
+}
+
+/// Prints the version, where the programs are, and what they were made of.
+pub(crate) fn show(environment: &Environment) -> anyhow::Result<ExitCode> {
+    let programs = worker::programs(environment)?;
+    let made_of = std::fs::read_to_string(programs.join(VERSIONS)).unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    let text = format!("rlm {version}\nprograms in {}\n{made_of}", programs.display());
+    std::io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
+}

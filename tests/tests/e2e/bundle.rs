@@ -1,0 +1,308 @@
+//! `rlm` as one file: it unpacks itself once, wherever it can, and starts what was unpacked.
+//!
+//! The programs in these bundles are shell scripts; dist/test runs the real ones.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
+
+use nix::unistd::{Uid, chown, geteuid};
+use rlm_tests::{Place, program, wait_until, write_program};
+
+/// The program in the bundles: says where it is and what it was given.
+const RLM: &str =
+    "#!/bin/sh\nprintf '%s\\n' \"$0\" \"${RLM_BIN_DIR-}\" \"$@\"; [ \"$1\" != wait ] || cat; exit 7\n";
+
+/// A bundle in `work`, with so many bytes that zstd cannot make fewer.
+fn bundle(place: &Place, bytes: usize) -> PathBuf {
+    let content = place.path("content");
+    fs::create_dir_all(content.join("lib")).unwrap();
+    write_program(&content.join("rlm"), RLM);
+    write_program(&content.join("rlm-worker-bash"), "#!/bin/sh\necho \"the worker at $0\"\n");
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(bytes).collect();
+    fs::write(content.join("lib/noise"), noise).unwrap();
+    symlink("noise", content.join("lib/link")).unwrap();
+    let bundle = place.file("rlm");
+    let packed = place
+        .at_work(program("rlm-pack"))
+        .args(["--level", "1"])
+        .arg(program("rlm-bundle"))
+        .args([&content, &bundle])
+        .output()
+        .unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    bundle
+}
+
+fn start(place: &Place, bundle: &Path) -> Command {
+    let mut command = place.at_work(bundle);
+    command.arg("exec");
+    command
+}
+
+/// The directory that a start ran in. It must have been a good one.
+#[track_caller]
+fn directory(output: &Output) -> PathBuf {
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!((output.status.code(), &*output.stderr), (Some(7), &b""[..]), "{told}{output:?}");
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines[2..], ["exec"], "{told}");
+    Path::new(lines[0]).parent().unwrap().to_owned()
+}
+
+#[track_caller]
+fn fails(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.starts_with("rlm: ") && words.lines().count() == 1, "{words}");
+    words
+}
+
+/// The names in a directory, without the locks.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| !name.ends_with(".lock")).collect()
+}
+
+fn cache(place: &Place) -> PathBuf {
+    place.path("home").join(".cache/rlm")
+}
+
+/// A command in a mount namespace of its own, after some mounts. None, with a note, where there can be none.
+fn with_mounts(place: &Place, bundle: &Path, mounts: &str) -> Option<Output> {
+    let run = |script: &str| {
+        let mut command = place.at_work("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-ec", script]).arg(bundle).arg(place.path(""));
+        command.output().unwrap()
+    };
+    if !run("mount -t tmpfs none /tmp").status.success() {
+        // Visible when the output of a test is shown.
+        #[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
+        {
+            println!("skipped: no mount namespace can be made");
+        }
+        return None;
+    }
+    Some(run(&format!("{mounts}; exec \"$0\" exec")))
+}
+
+#[test]
+fn the_first_start_unpacks_and_the_next_ones_find_it() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let first = directory(&start(&place, &bundle).output().unwrap());
+    assert_eq!(first.parent(), Some(&*cache(&place)));
+    assert_eq!(fs::metadata(first.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::read_link(first.join("lib/link")).unwrap(), Path::new("noise"));
+    let made = fs::metadata(first.join("rlm")).unwrap().modified().unwrap();
+    // A second one, in another place, with a link to it by the name of another program.
+    let moved = place.file("moved");
+    fs::rename(&bundle, &moved).unwrap();
+    assert_eq!(directory(&start(&place, &moved).output().unwrap()), first);
+    assert_eq!(fs::metadata(first.join("rlm")).unwrap().modified().unwrap(), made);
+    symlink(&moved, place.file("rlm-worker-bash")).unwrap();
+    let worker = place.at_work(place.file("rlm-worker-bash")).output().unwrap();
+    let told = format!("the worker at {}\n", first.join("rlm-worker-bash").display());
+    assert_eq!(String::from_utf8_lossy(&worker.stdout), told);
+    assert_eq!(names(&cache(&place)).len(), 1);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn fifty_that_start_at_once_unpack_once() {
+    let place = Place::new();
+    let bundle = bundle(&place, 2 << 20);
+    let starting: Vec<_> = (0..50).map(|_| start(&place, &bundle).spawn().unwrap()).collect();
+    let mut directories: Vec<_> =
+        starting.into_iter().map(|child| directory(&child.wait_with_output().unwrap())).collect();
+    directories.dedup();
+    assert_eq!(directories.len(), 1);
+    assert_eq!(names(&cache(&place)).len(), 1);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn one_that_is_killed_half_way_is_never_used_and_leaves_nothing() {
+    let place = Place::new();
+    let bundle = bundle(&place, 16 << 20);
+    for _ in 0..5 {
+        let mut child = start(&place, &bundle).spawn().unwrap();
+        wait_until("it unpacks", || cache(&place).exists() && !names(&cache(&place)).is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let half = names(&cache(&place));
+        assert!(half.iter().all(|name| name.starts_with('.')), "killed too late: {half:?}");
+    }
+    let unpacked = directory(&start(&place, &bundle).output().unwrap());
+    assert_eq!(fs::metadata(unpacked.join("lib/noise")).unwrap().len(), 16 << 20);
+    assert_eq!(names(&cache(&place)).len(), 1);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn files_that_a_loss_of_power_took_are_noticed_in_the_next_boot() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let unpacked = directory(&start(&place, &bundle).output().unwrap());
+    let (used, noise) = (unpacked.join(".used"), unpacked.join("lib/noise"));
+    let of_this_boot = fs::read_to_string(&used).unwrap();
+    let (_, sums) = of_this_boot.split_once('\n').unwrap();
+    // Written in another boot, and whole: it is taken for good, once.
+    let of_another = format!("another boot\n{sums}");
+    fs::write(&used, &of_another).unwrap();
+    let before = fs::metadata(&noise).unwrap().modified().unwrap();
+    assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
+    assert_eq!(fs::read_to_string(&used).unwrap(), of_this_boot);
+    assert_eq!(fs::metadata(&noise).unwrap().modified().unwrap(), before);
+    // Zeros in a file's place, and no file at all: it is unpacked again.
+    let damages: [&dyn Fn(); 4] = [
+        &|| fs::write(&noise, [0; 1000]).unwrap(),
+        &|| fs::remove_file(&noise).unwrap(),
+        &|| fs::write(&used, "").unwrap(),
+        &|| fs::write(&used, of_this_boot.split_once('\n').unwrap().0).unwrap(),
+    ];
+    for damage in damages {
+        fs::write(&used, &of_another).unwrap();
+        damage();
+        assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
+        assert!(fs::read(&noise).unwrap().iter().any(|byte| *byte != 0));
+        assert_eq!(names(&cache(&place)).len(), 1);
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn programs_that_nobody_started_for_long_are_removed() {
+    let place = Place::new();
+    let [unused, running, started] = [10, 20, 30].map(|bytes| {
+        let bundle = bundle(&place, bytes);
+        let own = place.file(&format!("rlm-{bytes}"));
+        fs::rename(bundle, &own).unwrap();
+        let directory = directory(&start(&place, &own).output().unwrap());
+        let month = SystemTime::now() - Duration::from_secs(40 * 24 * 3600);
+        let used = File::options().append(true).open(directory.join(".used")).unwrap();
+        used.set_modified(month).unwrap();
+        (own, directory)
+    });
+    fs::copy("/bin/sleep", running.1.join("sleep")).unwrap();
+    let mut sleep = place.at_work(running.1.join("sleep")).arg("1000").spawn().unwrap();
+    // A start counts, though it unpacks nothing.
+    assert_eq!(directory(&start(&place, &started.0).output().unwrap()), started.1);
+    let newest = bundle(&place, 40);
+    let newest = directory(&start(&place, &newest).output().unwrap());
+    assert!(newest.exists() && running.1.exists() && started.1.exists() && !unused.1.exists());
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn the_place_is_the_first_that_takes_it() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let in_tmp = place.path("tmp").join(format!("rlm-{}", geteuid()));
+    let check = |command: &mut Command, base: &Path| {
+        let unpacked = directory(&command.output().unwrap());
+        assert_eq!(unpacked.parent(), Some(base));
+        fs::remove_dir_all(base).unwrap();
+    };
+    check(start(&place, &bundle).env("XDG_CACHE_HOME", place.file("xdg")), &place.file("xdg/rlm"));
+    check(start(&place, &bundle).env("RLM_CACHE_DIR", place.file("given")), &place.file("given"));
+    check(start(&place, &bundle).env_remove("HOME"), &in_tmp);
+    check(start(&place, &bundle).env("HOME", "/proc/nowhere"), &in_tmp);
+    check(start(&place, &bundle).env("HOME", "relative"), &in_tmp);
+    let file = place.write("file", "");
+    check(start(&place, &bundle).env("HOME", &file), &in_tmp);
+    // One that is named is the only one.
+    let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", &file).output().unwrap());
+    assert!(
+        words.contains(&format!("{}: ", file.display())) && words.contains("set RLM_CACHE_DIR"),
+        "{words}"
+    );
+    if geteuid().is_root() {
+        // Another user's, who could put other programs there.
+        fs::create_dir_all(cache(&place)).unwrap();
+        chown(&cache(&place), Some(Uid::from_raw(65534)), None).unwrap();
+        check(&mut start(&place, &bundle), &in_tmp);
+    }
+    fs::remove_dir_all(place.path("home").join(".cache")).unwrap_or_default();
+    // One that others may look into is closed to them.
+    fs::create_dir_all(cache(&place)).unwrap();
+    fs::set_permissions(cache(&place), Permissions::from_mode(0o777)).unwrap();
+    directory(&start(&place, &bundle).output().unwrap());
+    assert_eq!(fs::metadata(cache(&place)).unwrap().permissions().mode() & 0o777, 0o700);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_disk_that_is_full_or_read_only_is_passed_over() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1 << 20);
+    let in_tmp = place.path("tmp").join(format!("rlm-{}", geteuid()));
+    for home in ["-o size=64k", "-o ro", "-o noexec"] {
+        let mounts = format!("mount -t tmpfs {home} none \"$1/home\"");
+        let Some(output) = with_mounts(&place, &bundle, &mounts) else { return };
+        assert_eq!(directory(&output).parent(), Some(&*in_tmp), "{home}");
+        fs::remove_dir_all(&in_tmp).unwrap();
+    }
+    // Nothing is left of the attempt on a full disk.
+    let mounts = "mount -t tmpfs -o size=64k none \"$1/home\"; mount -t tmpfs -o size=64k none \"$1/tmp\"; \
+                  mount -t tmpfs -o ro none /dev/shm; export RLM_CACHE_DIR=\"$1/home/given\"; \
+                  \"$0\" exec || [ $? = 3 ]; find \"$1/home\" \"$1/tmp\" -type f -size +0; RLM_CACHE_DIR=\"$1/tmp/given\"";
+    let output = with_mounts(&place, &bundle, mounts).unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b""[..]), "{output:?}");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("No space left on device") && words.contains("set RLM_CACHE_DIR"), "{words}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn where_no_directory_takes_programs_they_are_in_memory() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let mounts = "mount -t tmpfs -o ro none \"$1/home\"; mount -t tmpfs -o noexec none \"$1/tmp\"; \
+                  mount -t tmpfs -o noexec none /dev/shm; \"$0\" other >/dev/null || [ $? = 7 ]; ls /dev/shm/rlm-*";
+    let Some(output) = with_mounts(&place, &bundle, mounts) else { return };
+    let told = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = told.lines().collect();
+    assert!(told.starts_with("links-"), "{output:?}");
+    let links = Path::new(lines[1]).parent().unwrap();
+    assert!(links.starts_with("/dev/shm") && links.file_name() != Some(lines[0].as_ref()), "{told}");
+    assert_eq!((lines[2], lines[3]), (links.to_str().unwrap(), "exec"), "it is told its directory");
+    // The bundle itself is below /tmp.
+    let mounts = "exec 3<\"$0\"; for directory in \"$1/home\" \"$1/tmp\" /dev/shm /tmp; do mount -t tmpfs -o ro none $directory; done; \
+                  exec /proc/self/fd/3 exec";
+    let words = fails(&with_mounts(&place, &bundle, mounts).unwrap_or_else(|| unreachable!()));
+    assert!(words.contains("memory: nothing can be written in /dev/shm or /tmp"), "{words}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_bundle_that_is_cut_off_or_damaged_says_so() {
+    let place = Place::new();
+    let bundle = bundle(&place, 100_000);
+    let whole = fs::read(&bundle).unwrap();
+    for bytes in [whole.len() - 1, whole.len() - 1000, whole.len() - 90_000] {
+        write_bytes(&bundle, &whole[..bytes]);
+        let words = fails(&start(&place, &bundle).output().unwrap());
+        assert!(words.contains("the end of this file is missing"), "{words}");
+    }
+    let mut damaged = whole.clone();
+    let middle = whole.len() - 50_000;
+    damaged[middle] ^= 1;
+    write_bytes(&bundle, &damaged);
+    fails(&start(&place, &bundle).env("RLM_CACHE_DIR", cache(&place)).output().unwrap());
+    assert_eq!(names(&cache(&place)), [""; 0]);
+    place.assert_nothing_left();
+}
+
+fn write_bytes(bundle: &Path, bytes: &[u8]) {
+    fs::remove_file(bundle).unwrap();
+    let mut file = File::create(bundle).unwrap();
+    file.write_all(bytes).unwrap();
+    file.set_permissions(Permissions::from_mode(0o755)).unwrap();
+}

@@ -1,10 +1,9 @@
-"""Edits a copy of Debian's CPython 3.11 into one like upstream's: no layouts of Debian's, nothing read from /usr/lib/python3.
+"""Edits a copy of Debian's CPython 3.11, so that it is laid out like upstream's and finds all that it needs beside it.
 
-python-edits.py DIRECTORY ZONEINFO PIP_WHEEL. Each edit fails if its place is not there exactly once.
+python-edits.py DIRECTORY ZONEINFO PIP_WHEEL. Each edit fails unless its place is there exactly once.
 """
 
 import pathlib
-import re
 import struct
 import sys
 import zipfile
@@ -36,25 +35,35 @@ cut("site.py", "For Debian and derivatives", 'If a file named "pyvenv.cfg"')
 replace("site.py", "lib/python3/dist-packages.\n", "lib/python<version>/site-packages.\n")
 cut("site.py", "    is_virtual_environment = ", "    for prefix in prefixes:")
 cut("site.py", "            if is_virtual_environment:", "            for libdir in libdirs:")
-replace("site.py", '"dist-packages")\n                sitepackages.append(path)', '"site-packages")\n                sitepackages.append(path)')
+replace(
+    "site.py",
+    '"dist-packages")\n                sitepackages.append(path)',
+    '"site-packages")\n                sitepackages.append(path)',
+)
 cut("sysconfig.py", "    'deb_system': {", "    'posix_home': {")
 replace("sysconfig.py", "('posix_prefix', 'posix_home', 'posix_local', 'deb_system')", "('posix_prefix', 'posix_home')")
-cut("sysconfig.py", "    if sys.base_prefix != sys.prefix or hasattr(", "    return {\n        'prefix': prefix_scheme,")
+cut(
+    "sysconfig.py", "    if sys.base_prefix != sys.prefix or hasattr(", "    return {\n        'prefix': prefix_scheme,"
+)
 replace("sysconfig.py", "'prefix': prefix_scheme,", "'prefix': 'posix_prefix',")
 replace(
     "distutils/sysconfig.py",
     'return sys.base_prefix != sys.prefix or hasattr(sys, "real_prefix")',
-    "return True  # the layouts of Debian's are for none of ours",
+    "return True  # so that none of Debian's layouts is chosen",
 )
 replace("distutils/command/install_egg_info.py", "            no_pyver = True\n", "            no_pyver = False\n")
-cut("pydoc.py", "              not file.startswith(os.path.join(basedir, 'dist-packages'))", "              not file.startswith(os.path.join(basedir, 'site-packages'))")
+cut(
+    "pydoc.py",
+    "              not file.startswith(os.path.join(basedir, 'dist-packages'))",
+    "              not file.startswith(os.path.join(basedir, 'site-packages'))",
+)
 for name in ("gnu", "ndbm"):
     replace(f"dbm/{name}.py", " + ', please install the python3-gdbm package'", "")
 
-# The build's directories become those of the place where this is.
+# sysconfig tells of this place, not of Debian's /usr.
 directories = (
-    "prefix exec_prefix BINDIR BINLIBDEST CONFINCLUDEDIR CONFINCLUDEPY DESTDIRS DESTLIB DESTSHARED INCLDIRSTOMAKE INCLUDEDIR "
-    "INCLUDEPY LIBDEST LIBDIR LIBPC LIBPL MACHDESTLIB MANDIR SCRIPTDIR datarootdir"
+    "prefix exec_prefix BINDIR BINLIBDEST CONFINCLUDEDIR CONFINCLUDEPY DESTDIRS DESTLIB DESTSHARED INCLDIRSTOMAKE "
+    "INCLUDEDIR INCLUDEPY LIBDEST LIBDIR LIBPC LIBPL MACHDESTLIB MANDIR SCRIPTDIR datarootdir"
 )
 with open(stdlib / "_sysconfigdata__x86_64-linux-gnu.py", "a") as file:
     file.write(
@@ -65,11 +74,18 @@ for _name in {directories!r}.split():
 """
     )
 
-# pip is in a wheel, and is all that a virtual environment gets, as from CPython 3.12 on. The wheel is not compressed: the
-# archive that this directory ends in compresses it better.
+# The interpreter finds its libraries from its own place, so that a copy of it in a virtual environment would not run.
+replace("venv/__init__.py", "        self.symlinks = symlinks\n", "        self.symlinks = True\n")
+
+# pip is all that a virtual environment gets, as from CPython 3.12 on. Its wheel is not compressed: an archive of the
+# whole directory compresses it better.
 replace("_sysconfigdata__x86_64-linux-gnu.py", "'WHEEL_PKG_DIR': '/usr/share/python-wheels/'", "'WHEEL_PKG_DIR': ''")
 cut("ensurepip/__init__.py", "def _ensurepip_is_disabled_in_debian_for_system", '__all__ = ["version"')
-cut("ensurepip/__init__.py", "    # Ensure that we are only running this inside of a virtual", "    if altinstall and default_pip:")
+cut(
+    "ensurepip/__init__.py",
+    "    # Ensure that we are only running this inside of a virtual",
+    "    if altinstall and default_pip:",
+)
 replace("ensurepip/__init__.py", "_PACKAGE_NAMES = ('setuptools', 'pip')", "_PACKAGE_NAMES = ('pip',)")
 cut("ensurepip/__init__.py", '_SETUPTOOLS_VERSION = "', '_PIP_VERSION = "')
 cut("ensurepip/__init__.py", '    ("setuptools", _SETUPTOOLS_VERSION', '    ("pip", _PIP_VERSION')

@@ -1,9 +1,9 @@
 """Fits what dist/python makes to the place and the box it is on; the reference for an unpacker, which does the same.
 
-    DIRECTORY/lib/glibc/ld-linux-x86-64.so.2 DIRECTORY/bin/python3.11 settle-python [DIRECTORY [box | bundled]]
+    DIRECTORY/lib/glibc/ld-linux-x86-64.so.2 DIRECTORY/bin/python3.11 python-settle.py DIRECTORY [box | bundled]
 
-With the box's C library, lib/glibc goes, and the ELF interpreter is the box's. With the bundled one, lib/glibc stays, and the
-ELF interpreter is the one in it, by its absolute path. lib/gcc stays only where the box has no libgcc_s.
+With the box's C library, lib/glibc goes, and the ELF interpreter is the box's. With the bundled one, lib/glibc stays,
+and the ELF interpreter is the one in it, by its absolute path. lib/gcc stays only where the box has no libgcc_s.
 """
 
 import os

@@ -18,8 +18,9 @@ const RLM: &str =
 
 /// A bundle in `work`, with so many bytes that zstd cannot make fewer.
 fn bundle(place: &Place, bytes: usize) -> PathBuf {
-    let content = place.path("content");
-    fs::create_dir_all(content.join("lib")).unwrap();
+    let content = tempfile::tempdir_in(place.path("")).unwrap();
+    let content = content.path();
+    fs::create_dir(content.join("lib")).unwrap();
     write_program(&content.join("rlm"), RLM);
     write_program(&content.join("rlm-worker-bash"), "#!/bin/sh\necho \"the worker at $0\"\n");
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(bytes).collect();
@@ -30,7 +31,7 @@ fn bundle(place: &Place, bytes: usize) -> PathBuf {
         .at_work(program("rlm-pack"))
         .args(["--level", "1"])
         .arg(program("rlm-bundle"))
-        .args([&content, &bundle])
+        .args([content, &bundle])
         .output()
         .unwrap();
     assert!(packed.status.success(), "{packed:?}");
@@ -183,11 +184,13 @@ fn programs_that_nobody_started_for_long_are_removed() {
         let own = place.file(&format!("rlm-{bytes}"));
         fs::rename(bundle, &own).unwrap();
         let directory = directory(&start(&place, &own).output().unwrap());
+        (own, directory)
+    });
+    for (_, directory) in [&unused, &running, &started] {
         let month = SystemTime::now() - Duration::from_secs(40 * 24 * 3600);
         let used = File::options().append(true).open(directory.join(".used")).unwrap();
         used.set_modified(month).unwrap();
-        (own, directory)
-    });
+    }
     fs::copy("/bin/sleep", running.1.join("sleep")).unwrap();
     let mut sleep = place.at_work(running.1.join("sleep")).arg("1000").spawn().unwrap();
     // A start counts, though it unpacks nothing.

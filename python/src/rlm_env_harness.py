@@ -31,6 +31,7 @@ from verifiers.v1 import (  # pyright: ignore[reportMissingImports]
     TaskData,
     Trace,
 )
+from verifiers.v1.semantic import SemanticEdgeSet  # pyright: ignore[reportMissingImports]
 from verifiers.v1.utils.aio import run_shielded  # pyright: ignore[reportMissingImports]
 
 from rlm_env import find_program
@@ -42,6 +43,18 @@ _T = TypeVar("_T")
 
 _CONTRACT = "ai.prime.rlm/runtime-v1"
 _SNAPSHOT = "ai.prime.rlm/session-v1"
+_EDGES = "ai.prime.acp/semantic-edges-v1"
+
+_POLICY = (
+    "max_total_turns",
+    "max_total_tokens",
+    "max_tokens",
+    "exec_timeout",
+    "max_tool_output_bytes",
+    "compaction",
+    "summarize_at_tokens",
+)
+"""The fields of the configuration that the contract has under the same names."""
 
 _PROGRAMS = {
     "bash": ("rlm", "rlm-worker-bash", "rlm-root-tool"),
@@ -51,7 +64,7 @@ _PROGRAMS = {
 _STOP_CONDITIONS = {
     "max_total_turns": "max_turns",
     "max_total_tokens": "max_total_tokens",
-    "context_full": "compaction_failed",
+    "compaction_failed": "compaction_failed",
 }
 """The stop reasons of a session that truncate a trace, and their names in verifiers."""
 
@@ -86,6 +99,10 @@ class RlmHarnessConfig(HarnessConfig):  # type: ignore[misc]
     """Time limit of one call, seconds; None: 120."""
     max_tool_output_bytes: PositiveInt | None = None
     """Most characters of a call's output that the model gets; None: 8192."""
+    compaction: bool | None = None
+    """True: a conversation that becomes long is replaced by a summary. None: only if `summarize_at_tokens` is given."""
+    summarize_at_tokens: PositiveInt | None = None
+    """Tokens of a conversation that is long; None: 16,384 less than the model's context window."""
     append_to_system_prompt: str | None = None
     """Appended to the model's system prompt, after that of the task."""
     leaf_append_to_system_prompt: str | None = None
@@ -143,7 +160,6 @@ class RlmHarness(Harness[RlmHarnessConfig]):  # type: ignore[misc]
         config = self.config
         system_prompt, _ = self.resolve_prompt(session.data)
         appended = [text for text in (system_prompt, config.append_to_system_prompt) if text]
-        policy = ("max_total_turns", "max_total_tokens", "max_tokens", "exec_timeout", "max_tool_output_bytes")
         return {
             "session_id": session.trace.id,
             "model": session.ctx.model,
@@ -151,7 +167,7 @@ class RlmHarness(Harness[RlmHarnessConfig]):  # type: ignore[misc]
             "append_to_system_prompt": "\n\n".join(appended) or None,
             "leaf_append_to_system_prompt": config.leaf_append_to_system_prompt,
             "kernel_env": session.runtime.env,
-            "policy": {name: getattr(config, name) for name in policy},
+            "policy": {name: getattr(config, name) for name in _POLICY},
         }
 
     def _files(self) -> tuple[Path, ...]:
@@ -240,6 +256,8 @@ class RlmHarnessSession(HarnessSession):  # type: ignore[misc]
         if not isinstance(snapshot, dict) or snapshot.get("session_id") != self.trace.id:
             raise HarnessError("the response of the agent has no snapshot of this rollout")
         self.trace.record_metrics(snapshot["metrics"])
+        if (edges := meta.get(_EDGES)) is not None:
+            self.trace.add_semantic_edges(SemanticEdgeSet.model_validate(edges))
         condition = _STOP_CONDITIONS.get(snapshot.get("last_stop_reason") or "")
         if condition is not None:
             self.trace.stop(condition)

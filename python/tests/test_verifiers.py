@@ -14,7 +14,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,10 +23,12 @@ from conftest import children, json_server
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
 from verifiers.v1.harnesses.rlm.harness import RLMHarness, RLMHarnessConfig  # noqa: E402
+from verifiers.v1.mcp import launch  # noqa: E402
 from verifiers.v1.runtimes import SubprocessConfig  # noqa: E402
 from verifiers.v1.runtimes import subprocess as subprocess_runtime  # noqa: E402
 
 import rlm_env_harness  # noqa: E402
+from library_tools import BareTools, LibraryTools, Shelf  # noqa: E402
 from rlm_env import find_program  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of verifiers and its libraries
@@ -159,6 +161,33 @@ def test_sub_calls_are_branches(model: Model) -> None:
     assert (trace.errors, trace.root_reply, trace.metrics["sub_llm_call_count"]) == ([], "done", 1)
     assert (trace.num_turns, len(trace.branches)) == (3, 2)
     assert model.requests[1]["messages"][0]["content"].endswith("Be a leaf.")
+    assert edges(trace) == [(0, 1, "subagent_call"), (0, 2, "continuation"), (1, 2, "subagent_return")]
+
+
+def edges(trace: Any) -> list[tuple[int, int, str]]:
+    """The edges of a trace, between the numbers of its calls."""
+    number = {call.node: n for n, call in enumerate(trace.calls)}
+    links = [(node, link) for node in number for link in trace.nodes[node].semantic_parents]
+    return sorted((number[link.node], number[node], link.type) for node, link in links)
+
+
+def test_a_long_conversation_goes_on_from_a_summary(model: Model) -> None:
+    first, refused, last = calls("bash", "n=3", ":", "RLM_CONTENT=$n RLM_READY=1")
+    model.replies = [first, refused, {"role": "assistant", "content": "n is 3"}, last]
+    trace = asyncio.run(agent(model, summarize_at_tokens=1).run(task()))
+    assert (trace.errors, trace.root_reply, trace.stop_condition) == ([], "3", "agent_completed")
+    assert (trace.metrics["root_llm_turns"], trace.metrics["root_llm_summary_count"]) == (2, 1)
+    assert edges(trace) == [(0, 1, "compaction_attempt"), (0, 2, "compaction_attempt"), (2, 3, "compaction")]
+    # Each request for a summary ends a branch that goes on from the turns; only the one that was used is for training.
+    assert [branch.trainable for branch in trace.branches] == [False, True, True]
+    assert [len(branch.calls) for branch in trace.branches] == [2, 2, 1]
+
+
+def test_a_conversation_without_a_summary_truncates_the_trace(model: Model) -> None:
+    model.replies = calls("bash", *[":"] * 7)
+    trace = asyncio.run(agent(model, summarize_at_tokens=1).run(task()))
+    assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], "compaction_failed", True)
+    assert (len(model.requests), trace.metrics["root_llm_turns"]) == (7, 2)
 
 
 @pytest.mark.parametrize(
@@ -415,34 +444,144 @@ def test_what_a_user_types(model: Model, tmp_path: Path) -> None:
     assert (trace["task"]["type"], trace["metrics"]["root_llm_turns"]) == ("Lines", 2)
 
 
+class Borrowing(vf.Task[vf.TaskData, Shelf, vf.TaskConfig]):
+    """A task with a tool, whose calls are in its state."""
+
+    tools: ClassVar[Any] = LibraryTools
+
+    @classmethod
+    def toolsets(cls, config: Any) -> list[Any]:
+        return [cls.tools(vf.ToolsetConfig())]
+
+    @vf.reward
+    async def is_right(self, trace: Any) -> float:
+        return float(len(trace.state.lent))
+
+
+def borrowing() -> Borrowing:
+    return Borrowing(vf.TaskData(prompt="Lend."))
+
+
+class BareBorrowing(Borrowing):
+    tools = BareTools
+
+
+@pytest.fixture
+def toolsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets verifiers start the toolset, and removes the files that it leaves."""
+    tests = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
+    read_port = launch._read_back_port
+
+    async def read(runtime: Any, path: str) -> int:
+        try:
+            return int(await read_port(runtime, path))
+        finally:
+            Path(path).unlink(missing_ok=True)
+
+    monkeypatch.setattr(launch, "_read_back_port", read)
+
+
+LENDING = {
+    "bash": (
+        'library_tools_lend Emma; library_tools_lend --json \'{"title": "Persuasion", "days": 3}\'',
+        'library_tools_lend lost; echo "status $?"; library_tools_burn || echo failed',
+        "RLM_CONTENT=$(library_tools_lend Emma) RLM_READY=1",
+    ),
+    "python": (
+        "print(library_tools_lend('Emma')); print(library_tools_lend(title='Persuasion', days=3))",
+        "for call in (lambda: library_tools_lend('lost')), library_tools_burn:\n"
+        "    try: call()\n    except Exception as error: print('failed', error)",
+        "answer.update(content=library_tools_lend('Emma')['result'], ready=True)",
+    ),
+}
+
+
+def check_lending(model: Model, trace: Any) -> None:
+    assert trace.errors == [], trace.errors[0].message
+    assert "3 lent" in trace.root_reply and trace.reward == 3.0
+    assert trace.state.lent == ["Emma for 14 days", "Persuasion for 3 days", "Emma for 14 days"]
+    # A call that fails is an error of the code's, and the session goes on.
+    assert (trace.metrics["root_llm_turns"], trace.metrics["root_tool_error_count"]) == (3, 2)
+    system = model.requests[0]["messages"][0]["content"]
+    assert "library_tools_lend" in system and "Lends a book." in system
+    outputs = [message["content"] for message in model.requests[-1]["messages"] if message["role"] == "tool"]
+    assert "1 lent" in outputs[0] and "2 lent" in outputs[0], outputs
+    assert "there is no such book" in outputs[1] and "failed" in outputs[1], outputs
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_code_calls_the_tools_of_a_task(model: Model, language: str, toolsets: None) -> None:
+    model.replies = calls(language, *LENDING[language])
+    fields = {"python": sys.executable} if language == "python" else {}
+    check_lending(model, asyncio.run(agent(model, language=language, **fields).run(borrowing())))
+
+
+def test_tools_without_the_name_of_their_server(model: Model, toolsets: None) -> None:
+    model.replies = calls("bash", "RLM_CONTENT=$(lend Emma 2) RLM_READY=1")
+    trace = asyncio.run(agent(model).run(BareBorrowing(vf.TaskData(prompt="Lend."))))
+    assert (trace.errors, trace.root_reply) == ([], '{"result": "1 lent"}')
+    assert trace.state.lent == ["Emma for 2 days"]
+
+
 class Stock(RLMHarness):  # type: ignore[misc]
     """Its harness on this machine."""
 
     NEEDS_CONTAINER = False
 
 
-def test_the_harness_of_verifiers_finds_our_program(
+@pytest.fixture
+def stock(
     model: Model, tmp_path: Path, nothing_is_left: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[Callable[..., Any]]:
+    """Runs a task with the harness of verifiers, which finds our programs."""
     version = "rlm-env-test"
     directory = Path(f"/tmp/vf-rlm-{hashlib.sha256(version.encode()).hexdigest()}")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if shutil.which("uv") is None:
         pytest.skip("there is no uv, which the harness needs")
     monkeypatch.setattr(subprocess_runtime.SubprocessRuntime, "scripts_dir", str(tmp_path / "scripts"))
-    model.replies = calls("bash", *SET["bash"])
-    played = agent(model)
-    played.harness = Stock(RLMHarnessConfig(id="rlm", version=version, max_total_turns=5))
     (directory / "bin").mkdir(parents=True)
     try:
         for name in ("rlm", "rlm-worker-bash", "rlm-root-tool"):
             (directory / "bin" / name).symlink_to(find_program(name))
         (directory / ".ready").touch()
-        trace = asyncio.run(played.run(task()))
+
+        def run(played: Lines, **fields: Any) -> Any:
+            playing = agent(model)
+            playing.harness = Stock(RLMHarnessConfig(id="rlm", version=version, **fields))
+            trace = asyncio.run(playing.run(played))
+            if trace.errors and "failed to prepare uv script" in trace.errors[-1].message:
+                pytest.skip(f"uv cannot install the runner of verifiers: {trace.errors[-1].message}")
+            return trace
+
+        yield run
     finally:
         shutil.rmtree(directory)
         for lock in nothing_is_left.glob("uv-*.lock"):
             lock.unlink()
-    if trace.errors and "failed to prepare uv script" in trace.errors[-1].message:
-        pytest.skip(f"uv cannot install the runner of verifiers: {trace.errors[-1].message}")
-    check(trace)
+
+
+def test_the_harness_of_verifiers_finds_our_program(model: Model, stock: Callable[..., Any]) -> None:
+    model.replies = calls("bash", *SET["bash"])
+    check(stock(task(), max_total_turns=5))
+
+
+def test_the_harness_of_verifiers_passes_the_tools_of_a_task(
+    model: Model, stock: Callable[..., Any], toolsets: None
+) -> None:
+    model.replies = calls("bash", *LENDING["bash"])
+    check_lending(model, stock(borrowing()))
+
+
+def test_the_harness_of_verifiers_asks_for_compaction(model: Model, stock: Callable[..., Any]) -> None:
+    first, last = calls("bash", "n=3", "RLM_CONTENT=$n RLM_READY=1")
+    model.replies = [first, {"role": "assistant", "content": "n is 3"}, last]
+    trace = stock(task(), compaction={"summarize_at_tokens": 1})
+    assert (trace.errors, trace.root_reply, trace.metrics["root_llm_summary_count"]) == ([], "3", 1)
+    assert edges(trace) == [(0, 1, "compaction_attempt"), (1, 2, "compaction")]
+    assert [branch.trainable for branch in trace.branches] == [True, True]
+    # One that is not usable truncates the trace.
+    model.replies = calls("bash", "n=3", ":", ":")
+    trace = stock(task(), compaction={"summarize_at_tokens": 1, "max_attempts": 1})
+    assert (trace.errors, trace.stop_condition, trace.is_truncated) == ([], "compaction_failed", True)

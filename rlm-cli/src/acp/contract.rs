@@ -1,5 +1,6 @@
 //! The contract of trainers: the object `ai.prime.rlm/runtime-v1` of `session/new`, which configures a session.
 
+use rlm_env::rollout::Compaction;
 use serde_json::{Map, Value as Json};
 
 use crate::config::table::{
@@ -15,7 +16,7 @@ pub(super) const CONTRACT: &str = "ai.prime.rlm/runtime-v1";
 pub(super) const KEY_VARIABLE: &str = "RLM_ACP_API_KEY";
 
 /// The fields that have a meaning here, besides those of [`SETTINGS`].
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 11] = [
     "session_id",
     "append_to_system_prompt",
     "leaf_append_to_system_prompt",
@@ -23,6 +24,10 @@ const KNOWN: [&str; 7] = [
     "policy.max_total_turns",
     "provider.api_key",
     "provider.headers",
+    "policy.compaction",
+    "policy.summarize_at_tokens",
+    "policy.max_compactions",
+    "policy.max_compaction_attempts",
 ];
 
 /// The fields that are settings.
@@ -53,6 +58,8 @@ pub(super) struct Contract {
     pub(super) kernel_env: Vec<(String, String)>,
     /// Most turns of all prompts together.
     pub(super) max_total_turns: Option<u32>,
+    /// How the conversation is compacted, in place of the settings: not at all if the inner one is None.
+    pub(super) compaction: Option<Option<Compaction>>,
     /// Fields without a meaning here that are set.
     pub(super) ignored: Vec<String>,
 }
@@ -74,7 +81,7 @@ impl Contract {
             };
             contract.set(setting, text, field)?;
         }
-        let [session_id, append, leaf_append, kernel_env, turns, api_key, headers] =
+        let [session_id, append, leaf_append, kernel_env, turns, api_key, headers, compaction @ ..] =
             KNOWN.map(|field| fields.remove(field));
         let text = |field: usize, value: Option<Json>| match value {
             None => Ok(None),
@@ -97,15 +104,8 @@ impl Contract {
             }
             contract.kernel_env.push((name, text.to_owned()));
         }
-        contract.max_total_turns = match turns {
-            None => None,
-            Some(turns) => Some(
-                turns
-                    .as_u64()
-                    .and_then(|turns| u32::try_from(turns).ok())
-                    .ok_or_else(|| format!("{CONTRACT}: {}: expected a whole number", KNOWN[4]))?,
-            ),
-        };
+        contract.max_total_turns = number(4, turns)?;
+        contract.compaction = compaction_of(compaction)?;
         contract.api_key = text(5, api_key)?;
         if contract.api_key.is_some() {
             contract.set(&API_KEY_ENV, KEY_VARIABLE.to_owned(), KNOWN[5])?;
@@ -138,6 +138,33 @@ impl Contract {
         }
         flags
     }
+}
+
+/// How the conversation is compacted. A threshold alone asks for it, too.
+fn compaction_of(
+    [is_on, at_tokens, times, attempts]: [Option<Json>; 4],
+) -> Result<Option<Option<Compaction>>, String> {
+    let is_on = match is_on {
+        None => None,
+        Some(Json::Bool(is_on)) => Some(is_on),
+        Some(_) => return Err(format!("{CONTRACT}: {}: expected true or false", KNOWN[7])),
+    };
+    let mut compaction = Compaction {
+        at_tokens: number(8, at_tokens)?,
+        max_times: number(9, times)?,
+        ..Compaction::default()
+    };
+    if let Some(attempts) = number(10, attempts)? {
+        compaction.max_attempts = attempts;
+    }
+    let is_on = is_on.or(compaction.at_tokens.map(|_| true));
+    Ok(is_on.map(|is_on| is_on.then_some(compaction)))
+}
+
+fn number<N: TryFrom<u64>>(field: usize, value: Option<Json>) -> Result<Option<N>, String> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value.as_u64().and_then(|number| N::try_from(number).ok());
+    number.map(Some).ok_or_else(|| format!("{CONTRACT}: {}: expected a whole number", KNOWN[field]))
 }
 
 fn object_of(field: usize, value: Option<Json>) -> Result<Map<String, Json>, String> {
@@ -206,6 +233,23 @@ mod tests {
     }
 
     #[test]
+    fn a_contract_says_how_the_conversation_is_compacted() {
+        let compaction = |policy: Json| {
+            let contract = Contract::read(&json!({"policy": policy})).unwrap();
+            let fields = |one: Compaction| (one.at_tokens, one.max_times, one.max_attempts);
+            contract.compaction.map(|compaction| compaction.map(fields))
+        };
+        assert_eq!(compaction(json!({"compaction": null, "max_compactions": 3})), None);
+        assert_eq!(compaction(json!({"compaction": false, "summarize_at_tokens": 7})), Some(None));
+        assert_eq!(compaction(json!({"compaction": true})), Some(Some((None, None, 5))));
+        assert_eq!(compaction(json!({"summarize_at_tokens": 7})), Some(Some((Some(7), None, 5))));
+        assert_eq!(
+            compaction(json!({"compaction": true, "max_compactions": 3, "max_compaction_attempts": 2})),
+            Some(Some((None, Some(3), 2)))
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (object, error) in [
             (json!([]), "ai.prime.rlm/runtime-v1: expected an object"),
@@ -218,6 +262,14 @@ mod tests {
             (
                 json!({"policy": {"max_total_turns": -1}}),
                 "ai.prime.rlm/runtime-v1: policy.max_total_turns: expected a whole number",
+            ),
+            (
+                json!({"policy": {"compaction": "on"}}),
+                "ai.prime.rlm/runtime-v1: policy.compaction: expected true or false",
+            ),
+            (
+                json!({"policy": {"summarize_at_tokens": "many"}}),
+                "ai.prime.rlm/runtime-v1: policy.summarize_at_tokens: expected a whole number",
             ),
             (json!({"policy": 5}), "ai.prime.rlm/runtime-v1: policy: expected an object"),
             (

@@ -73,6 +73,7 @@ pub(super) fn snapshot(trace: &str, result: &RolloutResult) -> Json {
         StopReason::Answered => Json::Null,
         StopReason::MaxTurns => "max_total_turns".into(),
         StopReason::BudgetExhausted => "max_total_tokens".into(),
+        StopReason::ContextFull => "compaction_failed".into(),
         reason => json!(reason),
     };
     json!({"session_id": trace, "metrics": numbers(&result.metrics), "last_stop_reason": reason})

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use rlm_env::trajectory::{Entry, Event, Sink};
+use rlm_env::trajectory::{Entry, Event, MessageKind, Sink};
 use serde_json::{Value as Json, json};
 
 /// The key of the edges in `_meta`.
@@ -19,6 +19,9 @@ struct Seen {
     root: Option<String>,
     /// Requests to sub-LLMs since then.
     subs: Vec<String>,
+    /// The latest request for a summary, and whether its reply has taken the place of turns.
+    summary: Option<String>,
+    is_accepted: bool,
 }
 
 impl Edges {
@@ -32,6 +35,30 @@ impl Seen {
     fn add(&mut self, source: &str, target: &str, kind: &str) {
         self.edges.push(json!({"source_request_id": source, "target_request_id": target, "type": kind}));
     }
+
+    /// Adds the edges to a request to the root model. What a summary does not replace goes on from the turn before it.
+    fn root(&mut self, id: &str, is_summary: bool) {
+        let summary = self.summary.take().filter(|_| std::mem::take(&mut self.is_accepted));
+        match (&summary, self.root.clone()) {
+            (Some(summary), _) => self.add(summary, id, "compaction"),
+            (None, Some(root)) => {
+                self.add(&root, id, if is_summary { "compaction_attempt" } else { "continuation" })
+            }
+            (None, None) => {}
+        }
+        if summary.is_some() {
+            self.subs.clear();
+        }
+        for sub in self.subs.clone() {
+            self.add(&sub, id, "subagent_return");
+        }
+        if is_summary {
+            self.summary = Some(id.to_owned());
+        } else {
+            self.root = Some(id.to_owned());
+            self.subs.clear();
+        }
+    }
 }
 
 impl Sink for Edges {
@@ -40,13 +67,9 @@ impl Sink for Edges {
         match &entry.event {
             Event::ModelCall(call) => {
                 let Some(id) = &call.request_id else { return };
-                if let Some(root) = seen.root.replace(id.clone()) {
-                    seen.add(&root, id, if call.is_summary { "compaction" } else { "continuation" });
-                }
-                for sub in std::mem::take(&mut seen.subs) {
-                    seen.add(&sub, id, "subagent_return");
-                }
+                seen.root(id, call.is_summary);
             }
+            Event::Message(message) if message.kind == MessageKind::Summary => seen.is_accepted = true,
             Event::SubCall(call) if call.reply.is_some() && call.error.is_none() => {
                 if let Some(root) = seen.root.clone() {
                     seen.add(&root, &call.request_id, "subagent_call");

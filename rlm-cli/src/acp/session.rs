@@ -184,6 +184,10 @@ impl Plan {
         if let Some(turns) = contract.max_total_turns {
             config.limits.max_turns = turns;
         }
+        if let Some(compaction) = &contract.compaction {
+            config.compaction.clone_from(compaction);
+            config.summarize_turns = None;
+        }
         if let Some(appended) = &contract.append_to_sub_prompt {
             let prompt = SubLlmPrompt::default().render(&host.prompts)?;
             config.sub_llm.system_prompt = Some(format!("{}\n\n{appended}", prompt.trim_end()));

@@ -263,6 +263,8 @@ pub(crate) struct SummaryRequest {
     pub language: ReplLanguage,
     /// Longest summary in words.
     pub max_words: u32,
+    /// True if no turn is kept.
+    pub is_all: bool,
     /// True if an earlier summary is among the messages to summarise.
     pub has_summary: bool,
 }
@@ -276,6 +278,7 @@ impl SummaryRequest {
         let variables = context! {
             language => self.language.to_string(),
             max_words => grouped(self.max_words.into()),
+            is_all => self.is_all,
             has_summary => self.has_summary,
         };
         prompts.render("summary_request.md", variables)

@@ -181,7 +181,8 @@ fn notices(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         texts.push((format!("{language}_session_reset{answer}"), text));
     }
     for has_summary in [false, true] {
-        let text = SummaryRequest { language, max_words: 500, has_summary }.render(prompts)?;
+        let text =
+            SummaryRequest { language, max_words: 500, is_all: has_summary, has_summary }.render(prompts)?;
         let again = if has_summary { "_again" } else { "" };
         texts.push((format!("{language}_summary_request{again}"), text));
     }

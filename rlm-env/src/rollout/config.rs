@@ -64,6 +64,8 @@ pub struct RolloutConfig {
     pub tool_calls: bool,
     /// Number of the newest turns to keep when older ones are summarised. None, the default: never summarise.
     pub summarize_turns: Option<u32>,
+    /// When the whole conversation is replaced by a summary. None, the default: never.
+    pub compaction: Option<Compaction>,
     /// True: the file with the conversation is `.messages` in the working directory, where it counts as a part of the
     /// context. False, the default: it is outside. Code finds it by the variable `RLM_MESSAGES` in both cases.
     pub messages_in_context: bool,
@@ -75,6 +77,24 @@ pub struct RolloutConfig {
     pub gate: Option<Arc<dyn CallGate>>,
     /// Receivers of the trajectory's entries as they happen.
     pub sinks: Vec<Arc<dyn Sink>>,
+}
+
+/// When and how the whole conversation is replaced by a summary. The system prompt and the running question stay.
+#[derive(Clone, Debug)]
+pub struct Compaction {
+    /// Tokens of the conversation from which on it is. None: 16,384 less than the context window of the limits, and at least half
+    /// of it. In any case where the window is full, or the model's server refuses the conversation as too long.
+    pub at_tokens: Option<u64>,
+    /// Most times in a rollout. None, the default: no limit.
+    pub max_times: Option<u32>,
+    /// Requests for a summary, each time, until one gets a text: 5 by default. If none does, the context counts as full.
+    pub max_attempts: u32,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self { at_tokens: None, max_times: None, max_attempts: 5 }
+    }
 }
 
 /// Decides before each call of the REPL whether its code runs.
@@ -113,6 +133,7 @@ impl RolloutConfig {
             sampling: Map::new(),
             tool_calls: true,
             summarize_turns: None,
+            compaction: None,
             messages_in_context: false,
             env: Vec::new(),
             keep: None,

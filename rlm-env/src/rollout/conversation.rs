@@ -27,6 +27,8 @@ pub(super) struct Conversation {
     turns: Vec<usize>,
     /// Number of the last turn, counting those that were summarised.
     turn: u32,
+    /// Index of the running question.
+    asked: usize,
     /// Tokens of the messages before `counted`.
     tokens: u64,
     counted: usize,
@@ -36,7 +38,8 @@ pub(super) struct Conversation {
 
 impl Conversation {
     pub(super) fn new(log: Arc<Log>, transcript: Transcript) -> Self {
-        Self { messages: Vec::new(), turns: Vec::new(), turn: 0, tokens: 0, counted: 0, log, transcript }
+        let (messages, turns) = (Vec::new(), Vec::new());
+        Self { messages, turns, turn: 0, asked: 0, tokens: 0, counted: 0, log, transcript }
     }
 
     /// The messages as the model gets them.
@@ -54,6 +57,12 @@ impl Conversation {
         self.turn += 1;
         self.turns.push(self.messages.len());
         self.push(MessageKind::Reply, message);
+    }
+
+    /// Adds the question that is worked on from now on.
+    pub(super) fn question(&mut self, text: &str) {
+        self.asked = self.messages.len();
+        self.say(MessageKind::Question, "user", text);
     }
 
     /// Adds a message to the model.
@@ -93,9 +102,8 @@ impl Conversation {
 
     /// The messages of all but the newest turns, including an earlier summary. None if there are none.
     pub(super) fn older_than(&self, newest: usize) -> Option<Range<usize>> {
-        let first = *self.turns.len().checked_sub(newest).and_then(|older| {
-            if older == 0 { None } else { self.turns.get(older).or(Some(&0)).filter(|at| **at > 0) }
-        })?;
+        let older = self.turns.len().checked_sub(newest).filter(|older| *older > 0)?;
+        let first = self.turns.get(older).copied().unwrap_or(self.messages.len());
         let start = self.beginning();
         (start < first).then_some(start..first)
     }
@@ -114,33 +122,50 @@ impl Conversation {
     pub(super) fn summarise(&mut self, older: Range<usize>, summary: &str) {
         let message = json!({"role": "user", "content": summary});
         self.tell(MessageKind::Summary, &message);
-        let removed = older.len() - 1;
-        self.turns.retain(|at| *at >= older.end);
-        for at in &mut self.turns {
-            *at -= removed;
-        }
-        self.messages.splice(older, [message]);
-        self.recount();
+        self.replace(older, vec![message]);
     }
 
     /// Drops all but the newest turns and cuts their outputs, so that the last turn fits into the model's context.
     pub(super) fn shorten(&mut self, newest: usize) {
         if let Some(older) = self.older_than(newest) {
-            self.turns.retain(|at| *at >= older.end);
-            for at in &mut self.turns {
-                *at -= older.len();
-            }
-            self.messages.drain(older);
+            self.replace(older, Vec::new());
         }
-        let start = self.beginning();
-        for message in &mut self.messages[start..] {
+        self.cut_from(self.beginning());
+    }
+
+    /// Cuts the outputs of the turns that are kept in full.
+    pub(super) fn cut_outputs(&mut self) {
+        self.cut_from(self.turns.first().copied().unwrap_or(self.messages.len()));
+    }
+
+    fn cut_from(&mut self, start: usize) {
+        for (at, message) in self.messages.iter_mut().enumerate().skip(start) {
             let Some(Json::String(text)) = message.get_mut("content") else { continue };
-            *text = cut(text, SHORT_OUTPUT);
+            if at != self.asked {
+                *text = cut(text, SHORT_OUTPUT);
+            }
         }
         self.recount();
     }
 
-    /// Number of messages before the first turn: the system prompt and the question.
+    /// Puts other messages in the place of older ones, and the running question behind them if it is one of the older.
+    fn replace(&mut self, older: Range<usize>, mut others: Vec<Json>) {
+        let removed = older.len();
+        if older.contains(&self.asked) {
+            others.push(self.messages[self.asked].clone());
+            self.asked = older.start + others.len() - 1;
+        } else if self.asked >= older.end {
+            self.asked = self.asked - removed + others.len();
+        }
+        self.turns.retain(|at| *at >= older.end);
+        for at in &mut self.turns {
+            *at = *at - removed + others.len();
+        }
+        self.messages.splice(older, others);
+        self.recount();
+    }
+
+    /// Number of messages before the first turn: the system prompt and the first question.
     fn beginning(&self) -> usize {
         self.messages.len().min(2)
     }

@@ -5,6 +5,7 @@
 //! were reserved.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use serde_json::{Value as Json, json};
 
 use super::calls::{Call, CallTarget, CallableTools, ParsedReply};
 use super::clock::Clock;
-use super::config::{Control, RolloutConfig};
+use super::config::{Compaction, Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::log::Log;
 use super::registration::RegisteredRollout;
@@ -54,6 +55,9 @@ const LAST_TURN_GROWTH: u64 = 256;
 
 /// Turns that a budget should have room for: what a too small one is compared with.
 const FEW_TURNS: u64 = 4;
+
+/// Tokens below the context window at which the conversation is replaced by a summary, if nothing else is configured.
+const COMPACTION_RESERVE: u64 = 16_384;
 
 /// Longest summary in words.
 const SUMMARY_WORDS: u32 = 500;
@@ -134,6 +138,18 @@ impl From<StopReason> for Stop {
     }
 }
 
+impl From<ModelError> for Stop {
+    fn from(error: ModelError) -> Self {
+        let reason = match error.kind {
+            ModelErrorKind::TooLong => StopReason::ContextFull,
+            ModelErrorKind::Budget => StopReason::BudgetExhausted,
+            ModelErrorKind::TimedOut => StopReason::TimedOut,
+            _ => StopReason::ModelFailed,
+        };
+        Self { reason, error: Some(error.message) }
+    }
+}
+
 /// A running rollout. Field order is drop order: the worker first, the directory last.
 #[derive(Debug)]
 pub(super) struct RolloutDriver<'a> {
@@ -182,6 +198,8 @@ pub(super) struct Progress {
     was_empty: bool,
     /// Turns by which the next summary is deferred.
     deferred_turns: usize,
+    /// Times that the whole conversation was replaced by a summary.
+    compactions: u32,
 }
 
 impl Progress {
@@ -224,7 +242,7 @@ impl RolloutDriver<'_> {
         self.turns_before = self.conversation.turn();
         self.progress.begin_question();
         let cleared = self.clear_answer().await;
-        self.conversation.say(MessageKind::Question, "user", question);
+        self.conversation.question(question);
         match cleared {
             Ok(()) => self.answer(control).await,
             Err(Stop { reason, error }) => End { error, ..End::from(reason) },
@@ -258,7 +276,7 @@ impl RolloutDriver<'_> {
             tracing::debug!(rollout = self.config.id, %error, "the worker did not end well");
         }
         if let Some(seen) = self.registered.end().await {
-            self.log.add_root_tools(&seen);
+            self.log.set_root_tools(&seen);
         }
         // It holds a file open in the directory.
         drop(self.conversation);
@@ -273,25 +291,39 @@ impl RolloutDriver<'_> {
             if let Some(limit) = self.limit() {
                 return Err(self.last_turn(limit).await);
             }
+            if self.is_long() {
+                match self.compact().await? {
+                    Some(limit) => return Err(self.last_turn(limit).await),
+                    None => continue,
+                }
+            }
             self.summarise().await?;
             self.warn()?;
-            match self.ask().await? {
-                Ok(reply) => self.run_calls(reply).await?,
-                Err(limit) => return Err(self.last_turn(limit).await),
+            let limit = match self.ask().await? {
+                Ok(reply) => {
+                    self.run_calls(reply).await?;
+                    continue;
+                }
+                Err(limit) if limit.reason == StopReason::ContextFull && self.compaction().is_some() => {
+                    self.compact().await?
+                }
+                Err(limit) => Some(limit),
+            };
+            if let Some(limit) = limit {
+                return Err(self.last_turn(limit).await);
             }
         }
     }
 
     /// The limit that makes the next turn the last one, if any.
     fn limit(&mut self) -> Option<Stop> {
-        let limits = &self.config.limits;
         if self.conversation.turn() - self.turns_before + 1 >= self.max_turns {
             return Some(StopReason::MaxTurns.into());
         }
         if self.clock.is_over() {
             return Some(StopReason::TimedOut.into());
         }
-        if limits.context_tokens.is_some_and(|most| is_part(self.conversation.tokens(), most, FULL_PERCENT)) {
+        if self.is_part_of_context(FULL_PERCENT) && self.compaction().is_none() {
             return Some(StopReason::ContextFull.into());
         }
         let error = self.reserve_last_turn().err()?;
@@ -359,15 +391,8 @@ impl RolloutDriver<'_> {
                 Ok(Ok(reply))
             }
             Err(error) => {
-                let reason = match error.kind {
-                    ModelErrorKind::TooLong => StopReason::ContextFull,
-                    ModelErrorKind::Budget => StopReason::BudgetExhausted,
-                    ModelErrorKind::TimedOut => StopReason::TimedOut,
-                    _ => StopReason::ModelFailed,
-                };
-                let is_last = reason == StopReason::ModelFailed;
-                let stop = Stop { reason, error: Some(error.message) };
-                if is_last { Err(stop) } else { Ok(Err(stop)) }
+                let stop = Stop::from(error);
+                if stop.reason == StopReason::ModelFailed { Err(stop) } else { Ok(Err(stop)) }
             }
         }
     }
@@ -775,12 +800,12 @@ impl RolloutDriver<'_> {
     /// Warns the model, once, that few tokens are left.
     fn warn(&mut self) -> Step {
         let Some(total_tokens) = self.config.limits.context_tokens else { return Ok(()) };
-        let used = self.conversation.tokens();
-        if self.progress.is_warned || !is_part(used, total_tokens, WARN_PERCENT) {
+        let is_low = self.is_part_of_context(WARN_PERCENT) && self.compaction().is_none();
+        if self.progress.is_warned || !is_low {
             return Ok(());
         }
         self.progress.is_warned = true;
-        let left_tokens = total_tokens.saturating_sub(used);
+        let left_tokens = total_tokens.saturating_sub(self.conversation.tokens());
         let low = ContextLow { language: self.config.language, left_tokens, total_tokens };
         self.notice(&low.render(self.prompts)?);
         Ok(())
@@ -795,25 +820,94 @@ impl RolloutDriver<'_> {
             return Ok(());
         }
         let Some(older) = self.conversation.older_than(newest) else { return Ok(()) };
-        let mut messages = self.conversation.messages()[..older.end].to_vec();
+        match self.ask_for_summary(&older).await? {
+            Ok(Some(summary)) => self.replace_by(&summary, older, newest)?,
+            // Keep the turns, and try again after as many more.
+            _ => self.progress.deferred_turns += newest,
+        }
+        Ok(())
+    }
+
+    /// Replaces all turns by a summary. A model that refuses even that request as too long gets it without the newest turns, which
+    /// stay with cut outputs. Returns the limit that is reached if there is no summary.
+    async fn compact(&mut self) -> Step<Option<Stop>> {
+        let attempts = self.compaction().map_or(0, |compaction| compaction.max_attempts.max(1));
+        let mut newest = 0;
+        let mut error = "the model gave no summary of the conversation".to_owned();
+        for _ in 0..attempts {
+            let Some(older) = self.conversation.older_than(newest) else { break };
+            match self.ask_for_summary(&older).await? {
+                Ok(Some(summary)) => {
+                    self.progress.compactions += 1;
+                    self.replace_by(&summary, older, newest)?;
+                    if newest > 0 {
+                        self.conversation.cut_outputs();
+                    }
+                    return Ok(None);
+                }
+                Ok(None) => {}
+                Err(failed) => match Stop::from(failed) {
+                    Stop { reason: StopReason::ContextFull, error: said } => {
+                        newest += 1;
+                        error = said.unwrap_or(error);
+                    }
+                    failed if failed.reason == StopReason::ModelFailed => return Err(failed),
+                    limit => return Ok(Some(limit)),
+                },
+            }
+        }
+        Ok(Some(Stop { reason: StopReason::ContextFull, error: Some(error) }))
+    }
+
+    /// How the conversation is to be replaced by a summary, if it is and has a turn.
+    fn compaction(&self) -> Option<&Compaction> {
+        let has_room = |times| self.progress.compactions < times;
+        let compaction = self.config.compaction.as_ref()?;
+        (self.conversation.whole_turns() > 0 && compaction.max_times.is_none_or(has_room))
+            .then_some(compaction)
+    }
+
+    /// True if the conversation is to be replaced by a summary now.
+    fn is_long(&self) -> bool {
+        let Some(compaction) = self.compaction() else { return false };
+        let window = self.config.limits.context_tokens;
+        let default = || window.map(|most| most.saturating_sub(COMPACTION_RESERVE).max(most / 2));
+        compaction.at_tokens.or_else(default).is_some_and(|at| self.conversation.tokens() >= at)
+            || self.is_part_of_context(FULL_PERCENT)
+    }
+
+    /// True if the conversation takes at least this percentage of the context window.
+    fn is_part_of_context(&self, percent: u128) -> bool {
+        self.config
+            .limits
+            .context_tokens
+            .is_some_and(|most| is_part(self.conversation.tokens(), most, percent))
+    }
+
+    /// Asks the model for a summary of older messages. None: its reply has no text.
+    async fn ask_for_summary(&self, older: &Range<usize>) -> Step<Result<Option<String>, ModelError>> {
+        let mut messages = self.conversation.messages().to_vec();
+        let is_all = older.end == messages.len();
+        messages.truncate(older.end);
         let asking = SummaryRequest {
             language: self.config.language,
             max_words: SUMMARY_WORDS,
+            is_all,
             has_summary: self.conversation.summarised_turns() > 0,
         };
         messages.push(json!({"role": "user", "content": asking.render(self.prompts)?}));
         let mut request = self.request(self.config.limits.max_completion_tokens);
         request.messages = &messages;
         let replied = self.complete(request, true).await?;
-        let summary = replied.ok().and_then(|reply| message_text(&reply.message)).unwrap_or_default();
-        if summary.trim().is_empty() {
-            // Keep the turns, and try again after as many more.
-            self.progress.deferred_turns += newest;
-        } else {
-            let turns = self.conversation.turn() - u32::try_from(newest).unwrap_or(0);
-            let text = Summary { turns, summary: &summary }.render(self.prompts)?;
-            self.conversation.summarise(older, &text);
-        }
+        let text = |reply: ChatReply| message_text(&reply.message).filter(|text| !text.trim().is_empty());
+        Ok(replied.map(text))
+    }
+
+    /// Replaces older messages by a summary, after which so many of the newest turns are left.
+    fn replace_by(&mut self, summary: &str, older: Range<usize>, newest: usize) -> Step {
+        let turns = self.conversation.turn() - u32::try_from(newest).unwrap_or(0);
+        let text = Summary { turns, summary }.render(self.prompts)?;
+        self.conversation.summarise(older, &text);
         Ok(())
     }
 

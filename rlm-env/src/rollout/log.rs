@@ -70,9 +70,10 @@ impl Log {
         Some((price.prompt * prompt_tokens as f64 + price.completion * completion_tokens as f64) / 1e6)
     }
 
-    /// Adds the counts of the endpoint for root tools.
-    pub(super) fn add_root_tools(&self, seen: &RolloutMetrics) {
+    /// Takes over the counts of the endpoint for root tools.
+    pub(super) fn set_root_tools(&self, seen: &RolloutMetrics) {
         let mut state = self.state();
+        (state.metrics.root_tool_call_count, state.metrics.root_tool_error_count) = (0, 0);
         for (name, counts) in &seen.tools {
             let failed = counts.arguments + counts.failed + counts.timed_out + counts.cancelled;
             let all = counts.ok + failed;

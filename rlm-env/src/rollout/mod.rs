@@ -19,7 +19,7 @@ mod run;
 mod setup;
 
 pub use self::answer_schema::{AnswerSchema, InvalidAnswerSchema};
-pub use self::config::{CallGate, Control, RolloutConfig, RolloutResult};
+pub use self::config::{CallGate, Compaction, Control, RolloutConfig, RolloutResult};
 pub use self::host::{Host, HostConfig, HostError};
 pub use self::run::Rollout;
 pub use crate::metrics::Metrics;

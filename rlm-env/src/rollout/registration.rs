@@ -35,6 +35,11 @@ impl RegisteredRollout {
         Ok(Self { rootd, registration, ledger, tools_url, chat_url })
     }
 
+    /// The counts of all calls so far.
+    pub(super) fn seen(&self) -> Option<RolloutMetrics> {
+        self.rootd.rollout_metrics(&self.registration.id)
+    }
+
     /// Ends the running calls, waits for them, and returns the counts of all calls.
     pub(super) async fn end(&self) -> Option<RolloutMetrics> {
         self.rootd.end(&self.registration.id).await

@@ -92,6 +92,9 @@ impl Rollout<'_> {
 
     fn question_ended(&mut self, question: String, end: End) -> RolloutResult {
         let log = &self.driver.log;
+        if let Some(seen) = self.driver.registered.seen() {
+            log.set_root_tools(&seen);
+        }
         log.add(Event::QuestionEnded(QuestionEnded {
             stop_reason: end.reason,
             answer: end.answer.clone(),

@@ -166,7 +166,7 @@ impl<'a> Setup<'a, '_> {
         let Directory { workspace, transcript, .. } = directory;
         let mut conversation = Conversation::new(self.log.clone(), transcript);
         conversation.say(MessageKind::System, "system", &system_prompt);
-        conversation.say(MessageKind::Question, "user", &config.question);
+        conversation.question(&config.question);
         Ok(RolloutDriver {
             config,
             control: self.control.clone(),

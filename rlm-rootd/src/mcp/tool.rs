@@ -76,9 +76,9 @@ impl RootTool for McpTool {
     }
 }
 
-/// The name of a tool in sessions: an identifier in bash and Python.
+/// The name of a tool in sessions: an identifier in bash and Python. A server without a name adds none.
 fn name(server: &str, tool: &str) -> String {
-    let name = format!("{server}_{tool}");
+    let name = if server.is_empty() { tool.to_owned() } else { format!("{server}_{tool}") };
     let name = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
     if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
 }
@@ -100,6 +100,7 @@ mod tests {
     #[test]
     fn names_are_identifiers() {
         assert_eq!(name("git", "log"), "git_log");
+        assert_eq!(name("", "log"), "log");
         assert_eq!(name("my-files v2", "read.it"), "my_files_v2_read_it");
         assert_eq!(name("2fa", "code"), "_2fa_code");
         assert_eq!(name("é", "日"), "___");

@@ -301,10 +301,11 @@ fn large_messages_pass_and_stay_out_of_the_conversation() {
 
 #[test]
 fn the_user_is_asked_before_each_call_where_nothing_else_is_said() {
+    let gate = Gate::shut();
     let model = ScriptedModel::start([
         bash(": >ran-one"),
         bash(": >ran-two; RLM_CONTENT=first RLM_READY=1"),
-        bash(": >ran-three; RLM_CONTENT=second RLM_READY=1"),
+        bash(": >ran-three; RLM_CONTENT=second RLM_READY=1").after(&gate),
         bash("RLM_CONTENT=third RLM_READY=1"),
         bash(": >ran-four"),
     ]);
@@ -320,6 +321,7 @@ fn the_user_is_asked_before_each_call_where_nothing_else_is_said() {
     client.wait(|event| event.get("asked").is_some());
     client.wait(|event| event["update"]["status"] == "failed");
     client.result("permission", json!({"answer": "allow_always"}));
+    gate.open();
     client.wait_for("prompt");
     assert!(!client.place.file("ran-one").exists() && !client.place.file("ran-two").exists());
     let asked = |client: &Client| client.seen.iter().filter(|event| event.get("asked").is_some()).count();
@@ -421,6 +423,69 @@ fn a_trainer_configures_a_session() {
     let output =
         requests[1].body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap();
     assert_eq!(output, "there \n0123456789\n");
+}
+
+/// A request for a summary, one of them without a text, branches off; what follows the summary goes on from it.
+#[test]
+fn a_trainer_has_the_conversation_compacted() {
+    let model = ScriptedModel::start([
+        bash("llm_batch one; n=3").usage(990, 10),
+        Rule::any().reply("reply").once(),
+        bash(":"),
+        says("n is 3"),
+        bash("RLM_CONTENT=$n RLM_READY=1").usage(300, 10),
+        bash("RLM_CONTENT=more").usage(990, 10),
+        bash(":"),
+        bash(":"),
+        bash("RLM_READY=1"),
+    ]);
+    let Some(mut client) = Client::start(&[], &model) else { return };
+    let contract = json!({"ai.prime.rlm/runtime-v1": {
+        "session_id": "trace-7",
+        "policy": {"compaction": true, "summarize_at_tokens": 1000, "max_compaction_attempts": 2},
+    }});
+    let session = client.session(contract);
+    let [first, second] =
+        ["?", "More?"].map(|text| client.result("prompt", json!({"session": session, "text": text})));
+    let snapshot = |result: &Value| result["_meta"]["ai.prime.rlm/session-v1"].clone();
+    assert_eq!(snapshot(&first)["last_stop_reason"], Value::Null);
+    let metrics = &snapshot(&first)["metrics"];
+    assert_eq!((&metrics["root_llm_turns"], &metrics["root_llm_summary_count"]), (&json!(2), &json!(1)));
+    assert_eq!(snapshot(&second)["last_stop_reason"], Value::Null);
+    let edges =
+        [first, second].map(|result| result["_meta"]["ai.prime.acp/semantic-edges-v1"]["edges"].clone());
+    client.end();
+    let requests = model.finish();
+    let place = |id: &Value| {
+        let of = |request: &Request| request.header("x-acp-model-request-id") == id.as_str().unwrap();
+        requests.iter().position(of).unwrap()
+    };
+    let edges = edges.map(|edges| {
+        let edges = edges.as_array().unwrap().iter();
+        edges
+            .map(|edge| {
+                let kind = edge["type"].as_str().unwrap().to_owned();
+                (place(&edge["source_request_id"]), place(&edge["target_request_id"]), kind)
+            })
+            .collect::<Vec<_>>()
+    });
+    let edge = |source: usize, target: usize, kind: &str| (source, target, kind.to_owned());
+    let expected = [
+        edge(0, 1, "subagent_call"),
+        edge(0, 2, "compaction_attempt"),
+        edge(1, 2, "subagent_return"),
+        edge(0, 3, "compaction_attempt"),
+        edge(1, 3, "subagent_return"),
+        edge(3, 4, "compaction"),
+    ];
+    assert_eq!(edges[0], expected);
+    let failed = [
+        edge(4, 5, "continuation"),
+        edge(5, 6, "compaction_attempt"),
+        edge(5, 7, "compaction_attempt"),
+        edge(5, 8, "continuation"),
+    ];
+    assert_eq!(edges[1], failed);
 }
 
 #[test]

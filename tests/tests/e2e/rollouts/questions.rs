@@ -72,6 +72,28 @@ async fn the_session_the_conversation_and_the_budget_go_on() {
 }
 
 #[tokio::test]
+async fn each_result_counts_the_calls_of_tools_so_far() {
+    let stage = Stage::new([
+        Rule::any()
+            .message(calling(ReplLanguage::Bash, "budget >/dev/null; budget no; RLM_CONTENT=a RLM_READY=1"))
+            .once(),
+        bash("budget >/dev/null; RLM_CONTENT=b RLM_READY=1"),
+    ])
+    .await;
+    let (config, _) = stage.rollout("one");
+    let control = Control::new();
+    let mut rollout = stage.host.begin(&config, &control).await.unwrap();
+    let one = rollout.answer(&control).await;
+    let two = rollout.ask("And now?", &control).await;
+    let counts = [one, two, rollout.end().await].map(|result| {
+        let metrics = result.metrics;
+        (metrics.root_tool_call_count, metrics.root_tool_error_count, metrics.root_tool_calls["budget"])
+    });
+    assert_eq!(counts, [(2, 1, 2), (3, 1, 3), (3, 1, 3)]);
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn a_cancelled_question_leaves_a_session_that_goes_on() {
     let gate = Gate::shut();
     let calls = json!({"role": "assistant", "content": null, "tool_calls": [

@@ -3,7 +3,7 @@
 use rlm_core::pickle::Value as Pickled;
 use rlm_core::root_tool::Call;
 use rlm_env::StopReason;
-use rlm_env::rollout::{AnswerSchema, Callbacks};
+use rlm_env::rollout::{AnswerSchema, Callbacks, Compaction};
 use rlm_rootd::Tool;
 
 use super::*;
@@ -284,6 +284,132 @@ async fn older_turns_are_summarised_if_configured() {
     assert_eq!(last[4]["content"].as_str().unwrap().trim_end(), "turn 3");
     assert_eq!(seen.texts(MessageKind::Summary).len(), 1);
     stage.end().await;
+}
+
+fn contents(request: &Value) -> Vec<&str> {
+    request["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["content"].as_str().unwrap_or_default())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_replaced_by_a_summary() {
+    let rules = [
+        bash("seq 3; n=3").usage(700, 90),
+        bash("echo once more").usage(990, 10),
+        Rule::any().reply("n is 3").once().usage(1100, 10),
+        bash("echo $n").usage(500, 10),
+        bash("RLM_CONTENT=$n").usage(990, 10),
+        Rule::any().reply("n is still 3").once(),
+        bash("RLM_READY=1"),
+    ];
+    let stage = Stage::new(rules).await;
+    let (mut config, seen) = stage.rollout("one");
+    config.compaction = Some(Compaction { at_tokens: Some(1000), ..Compaction::default() });
+    let result = stage.run(config).await;
+    assert_eq!(
+        (result.stop_reason, result.answer.as_deref()),
+        (StopReason::Answered, Some("3")),
+        "{result:?}"
+    );
+    assert_eq!((result.metrics.root_llm_turns, result.metrics.root_llm_summary_count), (5, 2));
+    let requests = stage.root_requests();
+    // The request for a summary goes on from the conversation, and the next one has the summary in place of all turns.
+    let (before, summary, after) = (contents(&requests[1]), contents(&requests[2]), contents(&requests[3]));
+    assert_eq!(summary[..before.len()], before);
+    assert_eq!((summary.len(), summary[before.len() + 1].trim_end()), (before.len() + 3, "once more"));
+    assert!(summary.last().unwrap().starts_with("All turns of this conversation are about to be removed"));
+    assert_eq!((after.len(), &after[..2]), (3, &before[..2]));
+    assert!(after[2].starts_with("2 earlier turns") && after[2].ends_with("n is 3"), "{after:?}");
+    // The next ones go on from there, until the next summary, which has the first one before it.
+    assert_eq!(contents(&requests[4])[..3], after);
+    assert!(contents(&requests[5]).last().unwrap().contains("carry over"));
+    let last = contents(&requests[6]);
+    assert!(last.len() == 3 && last[2].starts_with("4 earlier turns"), "{last:?}");
+    assert_eq!(seen.texts(MessageKind::Summary).len(), 2);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn the_running_question_stays_when_turns_are_summarised() {
+    let rules = [
+        answer("one").usage(10, 10),
+        bash("echo second").usage(990, 10),
+        Rule::any().reply("done: the first").once(),
+        answer("two").usage(10, 10),
+        bash("RLM_CONTENT=three"),
+        answer("three"),
+    ];
+    let stage = Stage::new(rules).await;
+    let (mut config, _) = stage.rollout("one");
+    config.compaction = Some(Compaction { at_tokens: Some(1000), ..Compaction::default() });
+    let control = Control::new();
+    let mut rollout = stage.host.begin(&config, &control).await.unwrap();
+    let first = rollout.answer(&control).await;
+    let second = rollout.ask("And the second?", &control).await;
+    let third = rollout.ask("And the third?", &control).await;
+    let answers = [first, second, third].map(|result| result.answer.unwrap());
+    assert_eq!(answers, ["one", "two", "three"]);
+    rollout.end().await;
+    let requests = stage.root_requests();
+    let after = contents(&requests[3]);
+    assert_eq!((after.len(), after[3]), (4, "And the second?"));
+    assert!(after[2].ends_with("done: the first"), "{after:?}");
+    let last = contents(&requests[5]);
+    assert_eq!((&last[..4], last[6]), (&after[..], "And the third?"));
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_too_long_for_a_summary_loses_its_newest_outputs() {
+    let too_long = || Rule::any().status(400, "This model's maximum context length is 4096 tokens").once();
+    let rules = [
+        bash("echo first"),
+        bash("seq 2000"),
+        too_long(),
+        too_long(),
+        Rule::any().reply("it counts").once(),
+        answer("done"),
+    ];
+    let stage = Stage::new(rules).await;
+    let (mut config, _) = stage.rollout("one");
+    config.compaction = Some(Compaction::default());
+    let result = stage.run(config).await;
+    assert_eq!(
+        (result.stop_reason, result.answer.as_deref()),
+        (StopReason::Answered, Some("done")),
+        "{result:?}"
+    );
+    let requests = stage.root_requests();
+    let (summary, last) = (contents(&requests[4]), contents(&requests[5]));
+    assert!(summary.len() == 5 && summary[4].starts_with("The oldest turns"), "{summary:?}");
+    assert!(last.len() == 5 && last[2].ends_with("it counts") && last[4].len() < 700, "{last:?}");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn no_summary_ends_a_long_conversation_with_a_last_turn() {
+    for (max_times, replies) in [(None, 2), (Some(0), 0)] {
+        let mut rules = vec![bash("RLM_CONTENT=some").usage(9990, 10)];
+        rules.extend((0..replies).map(|_| bash(":")));
+        rules.push(bash("RLM_CONTENT=more"));
+        let stage = Stage::new(rules).await;
+        let (mut config, seen) = stage.rollout("one");
+        config.limits.context_tokens = Some(10_000);
+        config.compaction = Some(Compaction { max_attempts: 2, max_times, ..Compaction::default() });
+        let result = stage.run(config).await;
+        assert_eq!(
+            (result.stop_reason, result.answer.as_deref()),
+            (StopReason::ContextFull, Some("more")),
+            "{result:?}"
+        );
+        assert_eq!(result.error.is_some(), replies > 0);
+        assert_eq!((result.metrics.root_llm_turns, seen.notices().len()), (2, 1));
+        stage.end().await;
+    }
 }
 
 /// In each language: an answer that does not fit, a look at readiness after the interpreter has died, a draft that fits and is

@@ -42,6 +42,12 @@ def fact(name: str) -> Fact:
     return {"name": name, "legs": [4, 2]}
 
 
+@server.tool()
+def legs(names: list[str]) -> list[int]:
+    """Returns what is no object, which the SDK wraps in one."""
+    return [len(name) for name in names]
+
+
 @tool
 def fail(reason: str):
     """Fails."""

@@ -492,7 +492,7 @@ LENDING = {
         "print(library_tools_lend('Emma')); print(library_tools_lend(title='Persuasion', days=3))",
         "for call in (lambda: library_tools_lend('lost')), library_tools_burn:\n"
         "    try: call()\n    except Exception as error: print('failed', error)",
-        "answer.update(content=library_tools_lend('Emma')['result'], ready=True)",
+        "answer.update(content=library_tools_lend('Emma'), ready=True)",
     ),
 }
 
@@ -520,7 +520,7 @@ def test_code_calls_the_tools_of_a_task(model: Model, language: str, toolsets: N
 def test_tools_without_the_name_of_their_server(model: Model, toolsets: None) -> None:
     model.replies = calls("bash", "RLM_CONTENT=$(lend Emma 2) RLM_READY=1")
     trace = asyncio.run(agent(model).run(BareBorrowing(vf.TaskData(prompt="Lend."))))
-    assert (trace.errors, trace.root_reply) == ([], '{"result": "1 lent"}')
+    assert (trace.errors, trace.root_reply) == ([], "1 lent")
     assert trace.state.lent == ["Emma for 2 days"]
 
 

@@ -52,6 +52,8 @@ pub(super) struct Offered {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) parameters: Json,
+    /// True: each result is an object with the value as its only field, `result`, since servers' SDKs wrap what is no object.
+    pub(super) wraps_results: bool,
 }
 
 /// A connection. Dropping it ends it, and kills a program that was started for it.
@@ -137,6 +139,7 @@ impl Connection {
             name: tool.name.into_owned(),
             description: tool.description.map(Into::into).or(tool.title).unwrap_or_default(),
             parameters: Json::Object(Arc::unwrap_or_clone(tool.input_schema)),
+            wraps_results: tool.output_schema.is_some_and(|schema| wraps(&schema)),
         });
         Ok(offered.collect())
     }
@@ -272,6 +275,16 @@ fn http(
         .custom_headers(custom)
         .max_concurrent_requests(HTTP_CALLS);
     Ok(StreamableHttpClientTransport::with_client(client, config))
+}
+
+/// Reports whether the SDK of the server has made an object of what a tool returns: FastMCP says so, the official one for Python
+/// gives the schema a title of its own.
+fn wraps(schema: &Map<String, Json>) -> bool {
+    let properties = schema.get("properties").and_then(Json::as_object);
+    let is_alone = properties.is_some_and(|properties| properties.keys().eq(["result"]));
+    let says_so = schema.get("x-fastmcp-wrap-result") == Some(&true.into());
+    let title = schema.get("title").and_then(Json::as_str).unwrap_or_default();
+    is_alone && (says_so || title.ends_with("Output"))
 }
 
 /// The value of a result, or the text of an error.

@@ -37,7 +37,13 @@ struct McpTool {
 impl McpTool {
     async fn run(&self, call: Call) -> Result<Reply, ToolError> {
         let arguments = self.arguments(&call)?;
-        self.server.call(&self.offered.name, arguments).await.map(Reply::of)
+        let value = self.server.call(&self.offered.name, arguments).await?;
+        Ok(Reply::of(match &value {
+            Value::Dict(fields) if self.offered.wraps_results => {
+                fields.get("result").unwrap_or(&value).clone()
+            }
+            _ => value,
+        }))
     }
 
     fn arguments(&self, call: &Call) -> Result<Map<String, Json>, ToolError> {

@@ -113,11 +113,11 @@ fn message(response: &Response) -> &str {
 #[test]
 fn tools_are_functions_in_bash() {
     let Some(servers) = Servers::srv() else { return };
-    let calls = "srv_add 1 2; srv_add 5; srv_add --json '{\"b\": 3, \"a\": 4}'; srv_fact cat; srv_picture
+    let calls = "srv_add 1 2; srv_add 5; srv_add --json '{\"b\": 3, \"a\": 4}'; srv_fact cat; srv_legs --json '{\"names\": [\"cat\", \"birds\"]}'; srv_picture
         srv_odd_name_1; srv_knows_token; srv_fail 'no luck'; echo $?; srv_add one; srv_add 1 2 3; srv_add --json '{\"c\": 1}'";
     assert_eq!(
         servers.output(&[calls]),
-        "3\n6\n7\n{\"name\": \"cat\", \"legs\": [4, 2]}\na picture\n[image: image/png, 5 bytes]\n\nyes\n\
+        "3\n6\n7\n{\"name\": \"cat\", \"legs\": [4, 2]}\n[3, 5]\na picture\n[image: image/png, 5 bytes]\n\nyes\n\
          Error: Error executing tool fail: no luck\n1\nError: argument 'a' of srv_add: \"one\" is not of type \"integer\"\n\
          Error: srv_add takes at most 2 by position (a, b), not 3\n\
          Error: srv_add has no argument 'c'; it takes a, b\n"
@@ -132,11 +132,12 @@ fn tools_are_functions_in_python() {
         "b = srv_add(b=3, a=4)",
         "c = srv_fact('cat')",
         "d = srv_knows_token()",
-        "a, b, c, d",
+        "e = srv_legs(['cat'])",
+        "a, b, c, d, e",
     ];
     for callbacks in ["network", "intercept"] {
         let printed = servers.output(&[&["--python", "--callbacks", callbacks], &calls[..]].concat());
-        assert_eq!(printed, "('3', '7', {'name': 'cat', 'legs': [4, 2]}, 'yes')\n");
+        assert_eq!(printed, "('3', '7', {'name': 'cat', 'legs': [4, 2]}, 'yes', [3])\n");
     }
     let responses = servers.responses(&["--python", "srv_fail('no luck')", "srv_add(b'x')", "srv_add()"]);
     let messages: Vec<_> = responses.iter().map(message).collect();

@@ -57,8 +57,6 @@ cut(
     "              not file.startswith(os.path.join(basedir, 'dist-packages'))",
     "              not file.startswith(os.path.join(basedir, 'site-packages'))",
 )
-for name in ("gnu", "ndbm"):
-    replace(f"dbm/{name}.py", " + ', please install the python3-gdbm package'", "")
 
 # sysconfig tells of this place, not of Debian's /usr.
 directories = (

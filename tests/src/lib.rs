@@ -372,6 +372,9 @@ pub fn variables() -> Vec<(OsString, OsString)> {
 /// No such Python was found.
 #[must_use]
 pub fn pythons() -> Vec<PathBuf> {
+    if let Some(only) = variable("RLM_TEST_PYTHON") {
+        return vec![only.into()];
+    }
     let home = std::env::home_dir().unwrap_or_default();
     let mut found: Vec<PathBuf> = vec![PathBuf::from("/usr/bin/python3")];
     found.retain(|python| is_new_enough(python));

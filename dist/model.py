@@ -10,7 +10,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         tool = request["tools"][0]["function"]["name"]
-        code = "RLM_CONTENT=$(<a) RLM_READY=1" if "bash" in tool else "answer.update(content=open('a').read(), ready=True)"
+        code = (
+            "RLM_CONTENT=$(<a) RLM_READY=1" if "bash" in tool else "answer.update(content=open('a').read(), ready=True)"
+        )
         call = {"id": "c", "type": "function", "function": {"name": tool, "arguments": json.dumps({"code": code})}}
         message = {"role": "assistant", "content": None, "tool_calls": [call]}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}

@@ -36,6 +36,7 @@ from verifiers.v1.utils.aio import run_shielded  # pyright: ignore[reportMissing
 
 from rlm_env import find_program
 from rlm_env._acp import AgentConnection, AgentError
+from rlm_env._programs import is_bundle
 
 __all__ = ["RlmHarness", "RlmHarnessConfig"]
 
@@ -88,7 +89,7 @@ class RlmHarnessConfig(HarnessConfig):  # type: ignore[misc]
     language: Literal["bash", "python"] = "bash"
     """The language of the session."""
     python: str | None = None
-    """The interpreter of Python sessions, in the box: a path or a name; None: `python3` on PATH."""
+    """The interpreter of Python sessions, in the box: a path, a name or `builtin`; None: `python3` on PATH, then the built-in."""
     max_total_turns: PositiveInt | None = None
     """Most turns of the model in a rollout; None: 50 per user message."""
     max_total_tokens: PositiveInt | None = None
@@ -171,7 +172,8 @@ class RlmHarness(Harness[RlmHarnessConfig]):  # type: ignore[misc]
         }
 
     def _files(self) -> tuple[Path, ...]:
-        return tuple(map(find_program, _PROGRAMS[self.config.language]))
+        rlm = find_program("rlm")
+        return (rlm,) if is_bundle(rlm) else tuple(map(find_program, _PROGRAMS[self.config.language]))
 
 
 class RlmHarnessSession(HarnessSession):  # type: ignore[misc]

@@ -319,6 +319,22 @@ def test_programs_are_uploaded_once(model: Model, language: str, box: Path) -> N
     assert len(list(directory.iterdir())) == 3
 
 
+def test_one_file_is_uploaded_and_brings_its_python(
+    model: Model, box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = Path(__file__).parents[2] / "target/bundle"
+    if not (bundle / "rlm").exists():
+        pytest.skip("there is no target/bundle/rlm: dist/build makes it")
+    monkeypatch.setenv("RLM_BIN_DIR", str(bundle))
+    monkeypatch.setenv("RLM_CACHE_DIR", str(tmp_path / "cache"))
+    model.replies = calls("python", "import sys; answer.update(content=sys.executable, ready=True)")
+    trace = asyncio.run(agent(model, language="python", python="builtin").run(task()))
+    assert trace.errors == [], trace.errors[0].message
+    assert trace.root_reply.startswith(str(tmp_path / "cache")), trace.root_reply
+    [directory] = box.iterdir()
+    assert [file.name for file in directory.iterdir()] == ["rlm"]
+
+
 def stand_ins(directory: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Puts scripts in the place of the programs."""
     directory.mkdir()

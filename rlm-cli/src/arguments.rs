@@ -219,7 +219,8 @@ pub(crate) struct SessionOptions {
     #[arg(long, alias = "repl-language", value_name = "LANGUAGE", default_value = "bash")]
     language: ReplLanguage,
     /// The same as `--language python`. PATH is the Python to use, CPython 3.10 or newer: a program, its name on PATH,
-    /// or the directory of a virtual environment. Default: RLM_PYTHON, VIRTUAL_ENV or python3 on PATH, in this order.
+    /// the directory of a virtual environment, or `builtin`. Default: RLM_PYTHON, VIRTUAL_ENV, python3 on PATH, or the one
+    /// in an rlm of one file, in this order.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, conflicts_with = "language")]
     python: Option<Option<PathBuf>>,
     /// Stop a call after this many seconds; the session keeps its state.
@@ -494,7 +495,8 @@ pub(crate) struct ReplayOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) context: Vec<PathBuf>,
     /// The Python of a Python session, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
-    /// environment. Default: RLM_PYTHON, VIRTUAL_ENV or python3 on PATH, in this order.
+    /// environment, or `builtin`. Default: RLM_PYTHON, VIRTUAL_ENV, python3 on PATH, or the one in an rlm of one file, in
+    /// this order.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
     /// Stop each call after this many seconds. Default: 120, or ten times what the call took, whichever is more.
@@ -519,7 +521,8 @@ pub(crate) struct McpOptions {
     #[arg(long, alias = "root", value_name = "DIR", default_value = ".")]
     pub(crate) workdir: PathBuf,
     /// The Python of Python sessions, CPython 3.10 or newer: a program, its name on PATH, or the directory of a virtual
-    /// environment. Default: RLM_PYTHON, VIRTUAL_ENV or python3 on PATH, in this order.
+    /// environment, or `builtin`. Default: RLM_PYTHON, VIRTUAL_ENV, python3 on PATH, or the one in an rlm of one file, in
+    /// this order.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,
     /// Stop a call without a limit of its own after this many seconds; the session keeps its state.

@@ -36,6 +36,16 @@ def find_program(name: str) -> Path:
     return program
 
 
+def is_bundle(program: Path) -> bool:
+    """True for an `rlm` of one file, which needs no program beside it."""
+    with program.open("rb") as file:
+        file.seek(max(program.stat().st_size - len(_BUNDLE_END), 0))
+        return file.read() == _BUNDLE_END
+
+
+_BUNDLE_END = b"rlm-bundle v1\n\n\n"
+
+
 def check_descriptors() -> None:
     """Raises OSError if there are too few descriptors to start a program with.
 

@@ -138,7 +138,7 @@ pub(crate) static PYTHON: Setting<PathBuf> = Setting {
     variable: Some(rlm_core::env::PYTHON),
     value_name: "PATH",
     help: "The Python of Python sessions, 3.10 or newer: a program, its name on PATH, or the directory of a virtual \
-           environment; VIRTUAL_ENV or python3 on PATH by default. As a flag it implies `--language python`, and the \
+           environment, or builtin; VIRTUAL_ENV, python3 on PATH or the built-in one by default. As a flag it implies `--language python`, and the \
            value may be left out",
     example: ".venv",
     ..setting("python", Form::Program, Effect::Nothing, path)

@@ -89,7 +89,7 @@ class RlmHarnessConfig(HarnessConfig):  # type: ignore[misc]
     language: Literal["bash", "python"] = "bash"
     """The language of the session."""
     python: str | None = None
-    """The interpreter of Python sessions in the box: a path, name or `builtin`; None: `python3` on PATH, or the built-in."""
+    """The interpreter of Python sessions in the box: a path, name or `builtin`. None: `python3`, else the built-in."""
     max_total_turns: PositiveInt | None = None
     """Most turns of the model in a rollout; None: 50 per user message."""
     max_total_tokens: PositiveInt | None = None

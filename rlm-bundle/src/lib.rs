@@ -87,6 +87,8 @@ pub fn pack(carrier: &Path, directory: &Path, out: &Path, level: i32) -> io::Res
     let mut archive = tar::Builder::new(encoder);
     archive.follow_symlinks(false);
     archive.mode(tar::HeaderMode::Deterministic);
+    // Where a file has holes depends on the file system that it was built on.
+    archive.sparse(false);
     for path in sorted(directory)? {
         let name = path.strip_prefix(directory).expect("it is below the directory");
         archive.append_path_with_name(&path, name)?;

@@ -23,6 +23,8 @@ fn bundle(place: &Place, bytes: usize) -> PathBuf {
     fs::create_dir(content.join("lib")).unwrap();
     write_program(&content.join("rlm"), RLM);
     write_program(&content.join("rlm-worker-bash"), "#!/bin/sh\necho \"the worker at $0\"\n");
+    // One with a hole, as linkers leave them.
+    File::options().append(true).open(content.join("rlm")).unwrap().set_len(1 << 20).unwrap();
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(bytes).collect();
     fs::write(content.join("lib/noise"), noise).unwrap();
     symlink("noise", content.join("lib/link")).unwrap();

@@ -43,10 +43,12 @@ fn run() -> Result<Infallible, String> {
     let program = found.directory.join(program_of(&called));
     let mut command = Command::new(&program);
     command.arg0(&called).args(arguments);
-    if found.is_in_memory {
+    match found.is_in_memory {
         // A program in memory does not know its directory.
-        command.env(BIN_DIR, &found.directory);
-    }
+        true => command.env(BIN_DIR, &found.directory),
+        // Elsewhere, a directory that is named for others must not hide its own.
+        false => command.env_remove(BIN_DIR),
+    };
     Err(cannot_start(&program, &command.exec()))
 }
 

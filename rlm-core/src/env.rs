@@ -79,7 +79,8 @@ pub const SESSION_NAMES: [&str; 9] = [
 ];
 
 /// The `RLM_*` names that configure a worker, and that a person may have set for it.
-const WORKER_NAMES: [&str; 16] = [
+const WORKER_NAMES: [&str; 17] = [
+    BIN_DIR,
     MAX_OUTPUT_BYTES,
     LIMIT_PROCESSES,
     LIMIT_MEMORY,

@@ -354,6 +354,15 @@ pub(crate) struct BatchOptions {
     /// `context_json`, `expected`, `metadata`; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "question")]
     pub(crate) questions: Option<PathBuf>,
+    /// Read attempts from standard input while others run, one JSON object per line: a question, and `attempt`, its number [default: 1].
+    /// Results are events in the order of their ends. It ends with standard input.
+    #[arg(long, requires = "events",
+          conflicts_with_all = ["question", "questions", "attempts", "results", "max_cost", "dry_run"])]
+    pub(crate) feed: bool,
+    /// With --feed: the address of the program that keeps the ledger of all rollouts, `http://…` or `http+unix://…`. `RLM_LEDGER_SECRET`
+    /// goes with each request.
+    #[arg(long, value_name = "URL", requires = "feed")]
+    pub(crate) ledger: Option<String>,
     /// Attempts at each question [default: 1].
     #[arg(long, alias = "rollouts", value_name = "N", value_parser = up_to::<1_000_000>)]
     pub(crate) attempts: Option<NonZeroUsize>,
@@ -394,6 +403,7 @@ impl BatchOptions {
     /// Reports whether any option of a batch is given.
     pub(crate) fn is_batch(&self) -> bool {
         self.questions.is_some()
+            || self.feed
             || self.attempts.is_some()
             || self.jobs.is_some()
             || self.results.is_some()

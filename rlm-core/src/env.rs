@@ -42,6 +42,8 @@ pub const TERM: &str = "RLM_TERM";
 pub const COLUMNS: &str = "RLM_COLUMNS";
 /// Height of a bash session's terminal, default 24.
 pub const ROWS: &str = "RLM_ROWS";
+/// What `rlm run --ledger` presents to the program that keeps the ledger.
+pub const LEDGER_SECRET: &str = "RLM_LEDGER_SECRET";
 /// The token that clients of `rlm mcp --listen` present.
 pub const MCP_TOKEN: &str = "RLM_MCP_TOKEN";
 /// Names of host variables that the session may see, separated by commas or spaces; `*` passes all.

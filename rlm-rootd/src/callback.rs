@@ -38,7 +38,7 @@ impl CallbackServer {
         Ok(Self { url: endpoint.http_url(), endpoint, authorization, client })
     }
 
-    async fn post(&self, body: Vec<u8>) -> Result<Answer, String> {
+    pub(crate) async fn post(&self, body: Vec<u8>) -> Result<Answer, String> {
         let mut request = self.client.post(&self.url).header(CONTENT_TYPE, "application/json").body(body);
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());

@@ -37,7 +37,8 @@ mod tools_file;
 pub use error::CallError;
 pub use host_process::{BadHostPid, HostProcess};
 pub use ledger::{
-    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, Resource, Unpriced, Usage,
+    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, RemoteLedger, Resource, Unpriced,
+    Usage,
 };
 pub use listener::Listener;
 pub use llm::{

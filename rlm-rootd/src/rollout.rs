@@ -189,7 +189,7 @@ impl Rollout {
         if limit.is_zero() || limit > MAX_TOOL_TIME_LIMIT {
             return Err(RegisterError::TimeLimit);
         }
-        let ledger = Ledger::new(config.budget, prices.clone());
+        let ledger = Ledger::new(config.budget, prices.clone()).of_rollout(id);
         let ledger = Arc::new(match config.shared_ledger {
             Some(shared) => ledger.within(shared),
             None => ledger,

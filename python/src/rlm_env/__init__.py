@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     )
     from ._rollouts import Question, Settings, batch, run, stream
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Answer",
     "AsyncSession",

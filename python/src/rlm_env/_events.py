@@ -223,6 +223,8 @@ class RolloutResult:
     sub_model: str | None = None
     settings: str | None = None
     """A digest of the settings that can change an answer."""
+    node: str | None = None
+    """The address of the node on which it ran, where it ran on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +265,11 @@ def read_event(line: bytes | str) -> Event | None:
         raise ProtocolError(f"an event must be an object with the field `event`, not {_excerpt(line)}")
     kind = _CLASSES.get(name)
     return None if kind is None else _read(name, kind, document)
+
+
+def read_result(document: object) -> RolloutResult:
+    """A result, as of the file of a batch. Raises ProtocolError if it is none."""
+    return typing.cast("RolloutResult", _read("result", RolloutResult, document))
 
 
 def read_trajectory(path: str | os.PathLike[str]) -> Iterator[Event]:

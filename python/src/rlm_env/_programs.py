@@ -65,7 +65,9 @@ SECRET_VARIABLE = "RLM_CALLBACK_SECRET"
 _LOG_TAIL_BYTES = 4096
 
 
-def start_rlm(arguments: list[str], environment: Mapping[str, str], log_path: str) -> subprocess.Popen[bytes]:
+def start_rlm(
+    arguments: list[str], environment: Mapping[str, str], log_path: str, *, is_fed: bool = False
+) -> subprocess.Popen[bytes]:
     """Starts the command `rlm`, which ends with this program. Raises StartError."""
     try:
         with open(log_path, "wb") as log:
@@ -73,7 +75,8 @@ def start_rlm(arguments: list[str], environment: Mapping[str, str], log_path: st
             return subprocess.Popen(
                 [find_program("rlm"), *arguments],
                 env={**os.environ, **environment, "RLM_HOST_PID": str(os.getpid())},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if is_fed else subprocess.DEVNULL,
+                bufsize=0,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C at our terminal is for us

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
@@ -17,7 +17,7 @@ from ._events import Event, Result, RolloutResult, read_event
 from ._files import PrivateDirectory
 from ._models import ChatModel, name_of
 from ._programs import SECRET_VARIABLE, log_tail, start_rlm
-from ._server import FunctionServer
+from ._server import FunctionServer, Route
 from ._tools import Tool, tools_of
 
 if TYPE_CHECKING:
@@ -98,17 +98,22 @@ class Question:
 
     def line(self) -> str:
         """The line of a file of questions."""
+        document = self.document()
+        if self.context is not None:
+            document["context"] = absolute_paths(self.context)
+        return json.dumps(document, allow_nan=False)
+
+    def document(self) -> dict[str, Any]:
+        """The line without `context`, as an object."""
         document: dict[str, Any] = {"question": self.question}
         if self.id is not None:
             document["id"] = self.id
-        if self.context is not None:
-            document["context"] = _absolute(self.context)
         if self.context_text is not None:
             document["context_text"] = self.context_text
         for name in ("context_json", "expected", "metadata"):
             if (value := getattr(self, name)) is not None:
                 document[name] = value
-        return json.dumps(document, allow_nan=False)
+        return document
 
 
 async def run(
@@ -208,21 +213,46 @@ async def stream(
 
     The arguments are those of `batch`.
     """
-    asked = _questions(questions)
+    asked = questions_of(questions)
     for name, number in (("attempts", attempts), ("parallel", parallel)):
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} must be an int from 1, not {number!r}")
-    arguments = [f"--attempts={attempts}", f"--jobs={parallel}", *_flags(settings)]
+    arguments = [f"--attempts={attempts}", f"--jobs={parallel}"]
     if resume is not None:
         arguments += [f"--results={os.path.abspath(resume)}", "--resume=any" if resume_any else "--resume"]
     if score is not None:
         arguments.append(f"--score={score}")
     if max_cost is not None:
         arguments.append(f"--max-cost={max_cost}")
-    paths = [] if context is None else _absolute(context)
+    paths = [] if context is None else absolute_paths(context)
     arguments += [f"--context={path}" for path in paths or [""]]
     if not asked:
         return
+    async with running(arguments, asked, model=model, sub_model=sub_model, tools=tools, settings=settings) as process:
+        left = attempts * len(asked)
+        async for line in process.lines:
+            event = read_event(line)
+            left -= isinstance(event, Result)
+            process.is_done = left == 0
+            if event is not None:
+                yield event
+        if left > 0:
+            raise await process.error(f"before {left} rollouts had a result")
+
+
+@asynccontextmanager
+async def running(
+    arguments: list[str],
+    questions: Sequence[Question] | None,
+    *,
+    model: str | ChatModel | None,
+    sub_model: str | ChatModel | None,
+    tools: Iterable[Tool[..., Any] | Callable[..., Any]],
+    settings: Mapping[str, Any],
+    routes: Mapping[str, Route] | None = None,
+) -> AsyncIterator[Process]:
+    """`rlm run --events` with functions of this program, and with these questions, or those that it is fed."""
+    arguments = [*arguments, *_flags(settings)]
     async with AsyncExitStack() as stack:
         try:
             directory = PrivateDirectory()
@@ -230,7 +260,7 @@ async def stream(
             raise StartError(f"cannot make a private directory: {error}") from error
         stack.callback(directory.remove)
         functions = _functions(model, sub_model, settings)
-        server = FunctionServer(tools_of(tools), directory.path, functions)
+        server = FunctionServer(tools_of(tools), directory.path, functions, routes)
         stack.push_async_callback(server.close)
         await server.start()
         for flag, which in (("--model", model), ("--sub-model", sub_model)):
@@ -247,24 +277,21 @@ async def stream(
                 "--tools",
                 _write(directory, "tools.json", json.dumps({"tool": server.declarations()})),
             ]
+        arguments += [f"--{route}={server.url}/{route}" for route in routes or ()]
         schema = settings.get("answer_schema")
         if schema is not None:
             if isinstance(schema, Mapping):
                 schema = _write(directory, "answer.json", _text(schema))
             arguments.append(f"--answer-schema={_text(schema)}")
-        lines = "".join(f"{one.line()}\n" for one in asked)
-        arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
-        process = _Process(arguments, server.secret, directory)
+        if questions is None:
+            arguments.append("--feed")
+        else:
+            lines = "".join(f"{one.line()}\n" for one in questions)
+            arguments += ["--questions", _write(directory, "questions.jsonl", lines)]
+        process = Process(arguments, server.secret, directory, is_fed=questions is None)
         stack.push_async_callback(process.end)
-        left = attempts * len(asked)
-        async for line in await process.lines():
-            event = read_event(line)
-            left -= isinstance(event, Result)
-            process.is_done = left == 0
-            if event is not None:
-                yield event
-        if left > 0:
-            raise await process.error(left)
+        await process.open()
+        yield process
 
 
 def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) -> dict[str, ChatModel]:
@@ -281,7 +308,7 @@ def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) ->
     return functions
 
 
-def _questions(given: str | Question | Iterable[str | Question]) -> list[Question]:
+def questions_of(given: str | Question | Iterable[str | Question]) -> list[Question]:
     questions = []
     for one in [given] if isinstance(given, (str, Question)) else given:
         question = Question(one) if isinstance(one, str) else one
@@ -291,15 +318,20 @@ def _questions(given: str | Question | Iterable[str | Question]) -> list[Questio
     return questions
 
 
-def _absolute(paths: Path | Iterable[Path]) -> list[str]:
+def absolute_paths(paths: Path | Iterable[Path]) -> list[str]:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     return [os.path.abspath(path) for path in given]
 
 
-def _flags(settings: Mapping[str, Any]) -> list[str]:
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raises TypeError for a name that is none of a setting."""
     unknown = set(settings) - Settings.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no setting {sorted(unknown)[0]}: docs/rlm-run.md has all of them")
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    check_settings(settings)
     given = {name: value for name, value in settings.items() if value is not None and name != "answer_schema"}
     return [f"--{name.replace('_', '-')}={_text(value)}" for name, value in given.items()]
 
@@ -319,27 +351,42 @@ def _write(directory: PrivateDirectory, name: str, text: str) -> str:
     return path
 
 
-class _Process:
+class Process:
     """A running `rlm run --events`."""
 
-    def __init__(self, arguments: list[str], secret: str, directory: PrivateDirectory) -> None:
+    def __init__(self, arguments: list[str], secret: str, directory: PrivateDirectory, *, is_fed: bool) -> None:
         self.is_done = False
         """It has no more work, and ends by itself."""
+        self.directory = directory.path
+        self.lines = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
+        """What it prints: a line for each event."""
         self._log = os.path.join(directory.path, "log")
-        self._transport: asyncio.ReadTransport | None = None
+        self._transports: list[asyncio.BaseTransport] = []
+        self._feed: asyncio.WriteTransport | None = None
         command = ["run", "--events", "--quiet", *arguments]
-        self._process = start_rlm(command, {SECRET_VARIABLE: secret}, self._log)
+        secrets = {SECRET_VARIABLE: secret, "RLM_LEDGER_SECRET": secret}
+        self._process = start_rlm(command, secrets, self._log, is_fed=is_fed)
 
-    async def lines(self) -> asyncio.StreamReader:
-        reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._process.stdout)
-        return reader
+    async def open(self) -> None:
+        """Connects its pipes to the event loop."""
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(self.lines)
+        transport, _ = await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
+        self._transports.append(transport)
+        if self._process.stdin is not None:
+            self._feed, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._process.stdin)
+            self._transports.append(self._feed)
+
+    def feed(self, line: bytes) -> None:
+        """Gives it an attempt, where it is fed."""
+        assert self._feed is not None
+        self._feed.write(line)
 
     async def end(self) -> None:
         """Ends it if it runs: its rollouts are cancelled, and their directories removed."""
-        if self._transport is not None:
-            self._transport.close()
+        for transport in self._transports:
+            abort = getattr(transport, "abort", transport.close)
+            abort()
         if not self.is_done:
             self._process.terminate()
         await asyncio.to_thread(self._wait)
@@ -351,11 +398,11 @@ class _Process:
             self._process.kill()
             return self._process.wait()
 
-    async def error(self, left: int) -> Exception:
+    async def error(self, when: str) -> Exception:
         """Why it has ended, where rollouts are left without a result."""
         status = await asyncio.to_thread(self._wait)
         said = log_tail(self._log).removeprefix("rlm: ")
         if status == 2:
             return StartError(said)
         words = f"signal {Signals(-status).name}" if status < 0 else f"status {status}"
-        return EndedError(f"rlm run ended with {words} before {left} rollouts had a result: {said}", words, said)
+        return EndedError(f"rlm run ended with {words} {when}: {said}", words, said)

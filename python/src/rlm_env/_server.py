@@ -49,6 +49,8 @@ _to_json = json.JSONEncoder().encode
 
 _Reply = tuple[int, Mapping[str, Any]]
 """A status, and the body."""
+Route = Callable[[bytes], Coroutine[Any, Any, _Reply]]
+"""Answers the body of a request."""
 _Answer = _Reply | Callable[[], Coroutine[Any, Any, _Reply]]
 """A reply, or what gives it on the event loop."""
 
@@ -64,14 +66,19 @@ class FunctionServer:
     """Serves tools and models on the running event loop."""
 
     def __init__(
-        self, tools: Mapping[str, Tool[..., Any]], directory: str, models: Mapping[str, ChatModel] | None = None
+        self,
+        tools: Mapping[str, Tool[..., Any]],
+        directory: str,
+        models: Mapping[str, ChatModel] | None = None,
+        routes: Mapping[str, Route] | None = None,
     ) -> None:
         self.tools = tools
+        self._routes = {f"/{name}": route for name, route in (routes or {}).items()}
         self.models = models or {}
         """By the part of the path that names them."""
         self.secret = secrets.token_hex(16)
         self.context = contextvars.copy_context()
-        self.threads = _Threads()
+        self.threads = Threads()
         self.connections: set[_Connection] = set()
         self._path = os.path.join(directory, "tools.sock")
         self.url = ""
@@ -153,6 +160,8 @@ class FunctionServer:
         model = self.models.get(path.removeprefix("/").removesuffix("/v1/chat/completions"))
         if model is not None:
             return lambda: self._ask(model, body)
+        if (route := self._routes.get(path)) is not None:
+            return lambda: route(body)
         if len(body) > _LARGE_BODY:
             return lambda: self._decode(body)
         try:
@@ -174,7 +183,7 @@ class FunctionServer:
         try:
             messages, tools, sampling = read_request(body)
             return 200, completion(await self._run(model, is_async(model), messages, tools, **sampling))
-        except _Raised as raised:
+        except Raised as raised:
             message = _words(raised.error)
         except asyncio.CancelledError:
             raise
@@ -187,7 +196,7 @@ class FunctionServer:
         try:
             # In a thread: it takes a while, in which the loop must go on.
             call = await self.threads.run(lambda: _read_call(body))
-        except _Raised as raised:
+        except Raised as raised:
             return 400, {"error": str(raised.error)}
         return await self._call(call)
 
@@ -215,7 +224,7 @@ class FunctionServer:
         try:
             if not (await asyncio.wait([task], timeout=tool.timeout))[0]:
                 message = f"the tool {tool.name} took longer than its limit of {tool.timeout:g} s"
-                raise _Raised(TimeoutError(message))
+                raise Raised(TimeoutError(message))
             return task.result()
         finally:
             task.cancel()
@@ -227,13 +236,13 @@ class FunctionServer:
             context = contextvars.copy_context()
             result = await self.threads.run(lambda: context.run(function, *args, **kwargs))
             return await result if isinstance(result, Awaitable) else result
-        except (asyncio.CancelledError, _Raised):
+        except (asyncio.CancelledError, Raised):
             raise
         except BaseException as error:
-            raise _Raised(error) from None
+            raise Raised(error) from None
 
 
-class _Raised(Exception):
+class Raised(Exception):
     """What a tool raised: any exception, that of a thread too."""
 
     def __init__(self, error: BaseException) -> None:
@@ -243,7 +252,7 @@ class _Raised(Exception):
 async def _reply(tool: Tool[..., Any], call: _Call, running: Coroutine[Any, Any, Any]) -> _Reply:
     try:
         return _success(tool, call, await running)
-    except _Raised as raised:
+    except Raised as raised:
         return _failure(tool, call, raised.error)
 
 
@@ -281,7 +290,7 @@ class ToolServer(FunctionServer):
             declarations, base_url = self.declarations(), self.model_url("model")
             try:
                 await self.threads.run(lambda: rootd.start(declarations, base_url, self.secret, self.longest))
-            except _Raised as raised:
+            except Raised as raised:
                 if isinstance(raised.error, RuntimeError):
                     raise StartError(f"cannot start the endpoint of models: {raised.error}") from raised.error
                 raise raised.error from None
@@ -621,7 +630,7 @@ _Outcome = tuple[Any, "BaseException | None"]
 _Work = tuple[Callable[[], Any], Callable[[_Outcome], object]]
 
 
-class _Threads:
+class Threads:
     """Daemon threads, used again: one that never returns keeps nothing from ending, and none waits for another."""
 
     def __init__(self) -> None:
@@ -636,7 +645,7 @@ class _Threads:
         self.start(function, lambda outcome: loop.call_soon_threadsafe(_settle, future, outcome))
         result, error = await future
         if error is not None:
-            raise _Raised(error)
+            raise Raised(error)
         return result
 
     def start(self, function: Callable[[], Any], deliver: Callable[[_Outcome], object]) -> None:

@@ -1,5 +1,6 @@
 //! Many rollouts: questions, attempts, results, and a summary.
 
+mod feed;
 mod kept;
 mod questions;
 mod results;
@@ -19,6 +20,7 @@ use rlm_env::{Control, Host, HostConfig, RolloutConfig, RolloutResult, StopReaso
 use rlm_rootd::{Budget, Ledger};
 use tokio::task::JoinSet;
 
+pub(crate) use self::feed::Feed;
 use self::questions::Question;
 use self::results::{Finished, Keep, Results, SYNC, SyncFile};
 use self::summary::Summary;
@@ -266,10 +268,11 @@ impl Batch {
         }
         let attempts = attempts(&self.questions, self.attempts)
             .filter(|attempt| !done.results.contains_key(&attempt.id()));
+        let mut attempts = attempts.map(Ok);
         let runner = Arc::new(Runner { host, template, provenance, scorer: self.scorer });
         let ran = run_all(
             &runner,
-            attempts,
+            async || attempts.next().transpose(),
             self.jobs,
             async || requests.next().await,
             &progress,
@@ -437,10 +440,11 @@ struct BatchEnd {
     by_signal: Option<u8>,
 }
 
-/// Runs up to `jobs` rollouts at once and passes each result to `take`. If that fails, all rollouts are cancelled.
+/// Runs up to `jobs` rollouts at once and passes each result to `take`. If that fails, or there is no telling what comes next,
+/// all rollouts are cancelled. `next_attempt` must be cancel-safe.
 async fn run_all(
     runner: &Arc<impl RunAttempt>,
-    mut attempts: impl Iterator<Item = Attempt>,
+    mut next_attempt: impl AsyncFnMut() -> anyhow::Result<Option<Attempt>>,
     jobs: usize,
     mut next_request: impl AsyncFnMut() -> Request,
     progress: &BatchProgress,
@@ -450,16 +454,22 @@ async fn run_all(
     let mut running = JoinSet::new();
     let mut ended = BatchEnd::default();
     let (mut is_stopping, mut failed) = (false, None);
-    loop {
-        while !is_stopping && running.len() < jobs {
-            let Some(attempt) = attempts.next() else { break };
-            let (runner, control) = (runner.clone(), control.clone());
-            running.spawn(async move { runner.run_attempt(attempt, &control).await });
-            ended.started += 1;
-        }
+    while !(is_stopping && running.is_empty()) {
         tokio::select! {
-            joined = running.join_next() => {
-                let Some(joined) = joined else { break };
+            attempt = next_attempt(), if !is_stopping && running.len() < jobs => match attempt {
+                Ok(Some(attempt)) => {
+                    let (runner, control) = (runner.clone(), control.clone());
+                    running.spawn(async move { runner.run_attempt(attempt, &control).await });
+                    ended.started += 1;
+                }
+                Ok(None) => is_stopping = true,
+                Err(error) => {
+                    failed = Some(error);
+                    is_stopping = true;
+                    control.cancel();
+                }
+            },
+            Some(joined) = running.join_next() => {
                 progress.ended(joined.as_ref().ok().map(|result| result.rollout.stop_reason));
                 if let Ok(RolloutResult { stop_reason: StopReason::Stopped, error: Some(error), .. }) =
                     joined.as_ref().map(|result| &result.rollout)
@@ -547,12 +557,13 @@ mod tests {
         Arc::new(Question { id, place: None, question, context, expected: None, metadata: None })
     }
 
-    fn first_attempts(questions: &[&str]) -> impl Iterator<Item = Attempt> {
+    fn first_attempts(questions: &[&str]) -> impl AsyncFnMut() -> anyhow::Result<Option<Attempt>> {
         let named = (1..).zip(questions);
-        named.map(|(id, text): (u32, _)| Attempt {
+        let mut attempts = named.map(|(id, text): (u32, _)| Attempt {
             number: 1,
             question: question(&id.to_string(), text, None),
-        })
+        });
+        async move || Ok(attempts.next())
     }
 
     fn progress() -> BatchProgress {

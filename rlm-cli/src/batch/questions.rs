@@ -59,7 +59,7 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
     let mut lines_by_id = HashMap::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |reason: String| Usage::new(format!("{name}:{number}: {reason}"));
-        let question = question(line, number, dir).map_err(wrong)?;
+        let question = fields(line).and_then(|fields| question(fields, number, dir)).map_err(wrong)?;
         let question = Question { place: Some(format!("{name}:{number}")), ..question };
         if let Some(other) = lines_by_id.insert(question.id.clone(), number) {
             let id = &question.id;
@@ -75,9 +75,24 @@ fn parse(text: &str, name: &str, dir: &Path) -> Result<Vec<Question>, Usage> {
     Ok(questions)
 }
 
-fn question(line: &str, number: usize, dir: &Path) -> Result<Question, String> {
-    let mut fields: Map<String, Json> = serde_json::from_str(line)
-        .map_err(|error| format!("expected a JSON object: {}", jsonl::fault(&error)))?;
+/// An attempt that comes on standard input: a question with the field `attempt`, its number.
+pub(super) fn attempt(line: &str, number: usize, dir: &Path) -> Result<(usize, Question), Usage> {
+    let attempt = || {
+        let mut fields = fields(line)?;
+        let attempt = fields.remove("attempt").unwrap_or(1.into());
+        let attempt = attempt.as_u64().filter(|attempt| *attempt > 0);
+        let attempt = attempt.and_then(|attempt| usize::try_from(attempt).ok());
+        let attempt = attempt.ok_or("`attempt` must be a number from 1")?;
+        Ok((attempt, question(fields, number, dir)?))
+    };
+    attempt().map_err(|reason: String| Usage::new(format!("standard input:{number}: {reason}")))
+}
+
+fn fields(line: &str) -> Result<Map<String, Json>, String> {
+    serde_json::from_str(line).map_err(|error| format!("expected a JSON object: {}", jsonl::fault(&error)))
+}
+
+fn question(mut fields: Map<String, Json>, number: usize, dir: &Path) -> Result<Question, String> {
     if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
         let known = nearest(unknown, FIELDS).map_or_else(
             || format!("the fields are {}", FIELDS.join(", ")),

@@ -127,10 +127,9 @@ impl Scorer {
         questions: impl IntoIterator<Item = (&'a str, Option<&'a Expected>)>,
         environment: &Environment,
     ) -> Result<Self, Usage> {
-        if let Some(ScoreMode::Command(program)) = mode {
-            let program = Program::find(program, Path::new("."), environment.variables())
-                .map_err(|error| Usage::new(format!("--score command:{program}: {error}")))?;
-            return Ok(Self::Command(program));
+        let scorer = Self::unchecked(mode, environment)?;
+        if matches!(scorer, Self::Command(_)) {
+            return Ok(scorer);
         }
         let mut has_expected = false;
         for (id, expected) in questions {
@@ -150,7 +149,17 @@ impl Scorer {
                 "--score: no question has `expected`: add it to the questions, or give --score command:PROGRAM",
             ));
         }
-        Ok(Self::Compare(mode.cloned().unwrap_or(ScoreMode::Exact)))
+        Ok(scorer)
+    }
+
+    /// The same where the questions are not known yet.
+    pub(crate) fn unchecked(mode: Option<&ScoreMode>, environment: &Environment) -> Result<Self, Usage> {
+        let Some(ScoreMode::Command(program)) = mode else {
+            return Ok(Self::Compare(mode.cloned().unwrap_or(ScoreMode::Exact)));
+        };
+        let found = Program::find(program, Path::new("."), environment.variables());
+        let program = found.map_err(|error| Usage::new(format!("--score command:{program}: {error}")))?;
+        Ok(Self::Command(program))
     }
 
     /// Scores a result. None: it is not to be scored. The inner error: it cannot be, for this reason.

@@ -55,7 +55,8 @@ pub(crate) fn run(
     environment: &Environment,
     warnings: &Warnings,
 ) -> anyhow::Result<ExitCode> {
-    if options.question.is_none() && options.batch.questions.is_none() && !options.chat {
+    if options.question.is_none() && options.batch.questions.is_none() && !options.batch.feed && !options.chat
+    {
         return Err(Usage::new("no question: give one, or a file of them with --questions FILE").into());
     }
     let settings = Settings::load(&options.settings, environment)?;
@@ -107,6 +108,10 @@ pub(crate) fn run(
             (!options.no_record && !options.events).then(|| record(&id, &settings, environment)).flatten();
         setup.rollout.sinks.extend(record.as_ref().map(|record| record.writer.clone() as Arc<dyn Sink>));
         let ended = match work {
+            Work::Feed(feed) => {
+                let events = events.expect("--feed requires --events");
+                feed.run(setup, requests, events).await
+            }
             Work::Batch(batch) => batch.run(setup, requests, draws.then_some(warnings), events, record).await,
             Work::One(question) => {
                 setup.rollout.question = question;
@@ -184,12 +189,14 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 enum Work {
     One(String),
     Batch(batch::Batch),
+    Feed(batch::Feed),
 }
 
 impl Work {
     fn new(options: &RunOptions, settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
         let is_stdin = |path: &Path| path == Path::new("-");
         let takes_questions = options.batch.questions.as_deref().is_some_and(is_stdin);
+        let takes_questions = takes_questions || options.batch.feed;
         let takes_context = options.context.iter().filter(|path| is_stdin(path)).count();
         if takes_context + usize::from(takes_questions) > 1 {
             return Err(
@@ -208,6 +215,7 @@ impl Work {
             );
         }
         match &options.question {
+            None if options.batch.feed => Ok(Self::Feed(batch::Feed::new(&options.batch, environment)?)),
             None if options.chat => Ok(Self::One(String::new())),
             Some(question) if !options.batch.is_batch() => Ok(Self::One(question.clone())),
             question => Ok(Self::Batch(batch::Batch::new(
@@ -222,7 +230,7 @@ impl Work {
     /// What it would run.
     fn plan(&self, provenance: &Provenance) -> anyhow::Result<Plan> {
         match self {
-            Self::One(_) => Ok(Plan::ONE),
+            Self::One(_) | Self::Feed(_) => Ok(Plan::ONE),
             Self::Batch(batch) => batch.plan(provenance),
         }
     }
@@ -231,6 +239,8 @@ impl Work {
     fn check_contexts(&self, given: &GivenContext<'_>) -> Result<(), Usage> {
         match self {
             Self::One(_) => given.require(None),
+            // It is known when they come.
+            Self::Feed(_) => Ok(()),
             Self::Batch(batch) => batch.check_contexts(|place| given.require(place)),
         }
     }

@@ -22,6 +22,11 @@ pub enum Exhausted {
     },
     /// The budget is in USD, and the model has no price.
     Unpriced(Unpriced),
+    /// The ledger in another program has no room for it.
+    Refused {
+        /// What it said.
+        reason: String,
+    },
 }
 
 /// A resource that a budget limits.
@@ -51,6 +56,7 @@ impl fmt::Display for Exhausted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (resource, needed, left, reserved, limit) = match self {
             Self::Unpriced(unpriced) => return unpriced.fmt(formatter),
+            Self::Refused { reason } => return formatter.write_str(reason),
             Self::Short { resource, needed, left, reserved, limit, .. } => {
                 (*resource, *needed, *left, *reserved, *limit)
             }
@@ -84,7 +90,7 @@ impl Exhausted {
     /// True if it is the budget of several rollouts together that does not allow it.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::Short { is_shared: true, .. })
+        matches!(self, Self::Short { is_shared: true, .. } | Self::Refused { .. })
     }
 
     pub(super) fn of_shared(self) -> Self {
@@ -92,7 +98,7 @@ impl Exhausted {
             Self::Short { resource, needed, left, reserved, limit, .. } => {
                 Self::Short { resource, needed, left, reserved, limit, is_shared: true }
             }
-            unpriced @ Self::Unpriced(_) => unpriced,
+            other => other,
         }
     }
 
@@ -100,7 +106,7 @@ impl Exhausted {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Short { needed, left, reserved, .. } => *needed <= left.saturating_add(*reserved),
-            Self::Unpriced(_) => false,
+            Self::Unpriced(_) | Self::Refused { .. } => false,
         }
     }
 }

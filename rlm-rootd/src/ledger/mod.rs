@@ -7,13 +7,14 @@
 //! not: a prompt of more tokens than estimated exceeds a budget by the difference.
 //!
 //! Several rollouts may spend from one ledger besides their own ([`Ledger::within`]): a request needs room in each. Locks are taken
-//! from the own ledger outwards.
+//! from the own ledger outwards. The outermost one may be in another program ([`RemoteLedger`]), which is asked last, with no lock taken.
 //!
 //! A `Reservation` that is dropped gives back what it held, unless its request was sent: then the request may have cost
 //! all of it, and that is what it is settled at.
 
 mod amounts;
 mod exhausted;
+mod remote;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -23,6 +24,8 @@ use tokio::sync::Notify;
 use self::amounts::Sum;
 pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
 pub use self::exhausted::{Exhausted, Resource, Unpriced};
+pub use self::remote::RemoteLedger;
+use self::remote::RemoteReservation;
 use crate::llm::prices::{Price, Prices};
 
 /// The spending of one rollout on models.
@@ -34,6 +37,10 @@ pub struct Ledger {
     prices: Prices,
     /// The ledger of several rollouts, of which this is one.
     shared: Option<Arc<Self>>,
+    /// The ledger in another program, around the outermost one here.
+    remote: Option<Arc<RemoteLedger>>,
+    /// The rollout, for that other program.
+    rollout: String,
     state: Mutex<State>,
     /// Notified each time a reservation ends.
     freed: Notify,
@@ -54,7 +61,23 @@ impl Ledger {
     pub fn new(budget: Budget, prices: Prices) -> Self {
         // The cast rounds towards zero and saturates; NaN and negative numbers become 0.
         let cost_limit = budget.cost_usd.map(|usd| (usd * 1e12) as u64);
-        Self { budget, cost_limit, prices, shared: None, state: Mutex::default(), freed: Notify::new() }
+        Self {
+            budget,
+            cost_limit,
+            prices,
+            shared: None,
+            remote: None,
+            rollout: String::new(),
+            state: Mutex::default(),
+            freed: Notify::new(),
+        }
+    }
+
+    /// The ledger of a rollout with this id.
+    #[must_use]
+    pub fn of_rollout(mut self, id: &str) -> Self {
+        id.clone_into(&mut self.rollout);
+        self
     }
 
     /// A ledger whose requests also spend from a shared one.
@@ -62,6 +85,24 @@ impl Ledger {
     pub fn within(mut self, shared: Arc<Self>) -> Self {
         self.shared = Some(shared);
         self
+    }
+
+    /// A ledger whose requests also spend from one in another program.
+    #[must_use]
+    pub fn within_remote(mut self, remote: Arc<RemoteLedger>) -> Self {
+        self.remote = Some(remote);
+        self
+    }
+
+    /// Waits until the other program, if there is one, was told of all requests that have ended.
+    pub async fn settled(&self) {
+        if let Some(remote) = self.remote() {
+            remote.settled().await;
+        }
+    }
+
+    fn remote(&self) -> Option<&Arc<RemoteLedger>> {
+        self.all().find_map(|ledger| ledger.remote.as_ref())
     }
 
     /// This ledger and those around it.
@@ -72,13 +113,14 @@ impl Ledger {
     /// True if requests need a bound on their completion to stay within the budgets.
     #[must_use]
     pub fn bounds_completions(&self) -> bool {
-        self.all().any(|ledger| ledger.budget.bounds_completions())
+        // What the other program limits is not known here.
+        self.all().any(|ledger| ledger.budget.bounds_completions()) || self.remote().is_some()
     }
 
     /// True if there is any limit.
     #[must_use]
     pub fn has_limits(&self) -> bool {
-        self.all().any(|ledger| ledger.budget != Budget::default())
+        self.all().any(|ledger| ledger.budget != Budget::default()) || self.remote().is_some()
     }
 
     /// The limits.
@@ -159,9 +201,23 @@ impl Ledger {
                 Err(exhausted) if exhausted.is_shared() && self.all().skip(1).any(Self::may_give_back) => {
                     drop(freed.await);
                 }
-                checked => return checked,
+                checked => {
+                    checked?;
+                    // It is given back at once.
+                    return self.reserve_remotely(estimate, 0).await.map(drop);
+                }
             }
         }
+    }
+
+    async fn reserve_remotely(
+        &self,
+        estimate: &Estimate,
+        least_completion: u64,
+    ) -> Result<Option<RemoteReservation>, Exhausted> {
+        let Some(remote) = self.remote() else { return Ok(None) };
+        let price = self.prices.get(&estimate.model);
+        remote.reserve(&self.rollout, estimate, least_completion, price).await.map(Some)
     }
 
     /// Completes when a reservation of this ledger, or of one around it, has ended.
@@ -222,7 +278,7 @@ impl Ledger {
         let shared = shared.map_err(Exhausted::of_shared)?.map(Box::new);
         state.reserved = state.reserved.plus(&held);
         drop(state);
-        Ok(Reservation { ledger: Arc::clone(self), shared, price, held, stage: Stage::Held })
+        Ok(Reservation { ledger: Arc::clone(self), shared, remote: None, price, held, stage: Stage::Held })
     }
 
     /// As [`Self::reserve`], but waits for running requests to be settled where they hold what is missing. Where all of the
@@ -236,6 +292,17 @@ impl Ledger {
         least_completion: Option<u64>,
     ) -> Result<Reservation, Exhausted> {
         let least_completion = least_completion.unwrap_or(u64::MAX).min(estimate.completion_tokens);
+        let mut reservation = self.reserve_here(estimate, least_completion).await?;
+        let estimate = &Estimate { completion_tokens: reservation.completion_tokens(), ..estimate.clone() };
+        reservation.remote = self.reserve_remotely(estimate, least_completion).await?;
+        Ok(reservation)
+    }
+
+    async fn reserve_here(
+        self: &Arc<Self>,
+        estimate: &Estimate,
+        least_completion: u64,
+    ) -> Result<Reservation, Exhausted> {
         let least = Estimate { completion_tokens: least_completion, ..estimate.clone() };
         loop {
             // Created before the check, so that a notification after the check is not missed.
@@ -292,6 +359,8 @@ pub(crate) struct Reservation {
     ledger: Arc<Ledger>,
     /// The same in the shared ledger.
     shared: Option<Box<Self>>,
+    /// The same in the other program's.
+    remote: Option<RemoteReservation>,
     price: Option<Price>,
     held: Sum,
     stage: Stage,
@@ -307,7 +376,7 @@ enum Stage {
 impl Reservation {
     /// The bound on the completion.
     pub(crate) fn completion_tokens(&self) -> u64 {
-        self.held.completion_tokens
+        self.remote.as_ref().map_or(self.held.completion_tokens, |remote| remote.completion_tokens)
     }
 
     /// Marks the request as about to be sent: unless it is settled or released, it costs all that is reserved.
@@ -315,6 +384,9 @@ impl Reservation {
         self.stage = Stage::Sent;
         if let Some(shared) = &mut self.shared {
             shared.sent();
+        }
+        if let Some(remote) = &mut self.remote {
+            remote.sent();
         }
     }
 
@@ -324,6 +396,9 @@ impl Reservation {
             shared.settle(usage);
         }
         let spent = Sum::of(usage.prompt_tokens, usage.completion_tokens, self.price);
+        if let Some(remote) = self.remote.take() {
+            remote.settle(&spent);
+        }
         self.end(Some((spent, usage.is_estimated)));
     }
 
@@ -331,6 +406,9 @@ impl Reservation {
     pub(crate) fn release(mut self) {
         if let Some(shared) = self.shared.take() {
             shared.release();
+        }
+        if let Some(remote) = self.remote.take() {
+            remote.settle(&Sum::default());
         }
         self.end(None);
     }

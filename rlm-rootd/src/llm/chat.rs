@@ -32,7 +32,7 @@ impl ChatError {
             Self::Request(_) => 400,
             Self::Call(error) => match error {
                 // Not 429, on which clients try again.
-                SubCallError::Exhausted(Exhausted::Short { .. }) => 402,
+                SubCallError::Exhausted(Exhausted::Short { .. } | Exhausted::Refused { .. }) => 402,
                 SubCallError::Exhausted(Exhausted::Unpriced(_)) => 500,
                 SubCallError::NotSent | SubCallError::TimedOut { .. } => 504,
                 SubCallError::Status { status, .. } | SubCallError::MustWait { status, .. } => match status {

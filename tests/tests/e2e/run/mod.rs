@@ -7,6 +7,7 @@ mod contexts;
 mod demo;
 mod doctor;
 mod events;
+mod feed;
 mod progress;
 mod records;
 mod refusals;

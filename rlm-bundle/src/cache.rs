@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 use rlm_bundle::Bundle;
 
-use crate::unpack::{self, Sums, check_owner};
+use crate::unpack::{self, Sums, check_own};
 use crate::{memory, python};
 
 /// The variable that names the directory, instead of those below.
@@ -68,18 +68,19 @@ impl Cache {
 
     /// The programs of the bundle. Unpacks them into the first directory that takes them, if none has them.
     pub(crate) fn find(&self, bundle: &mut Bundle) -> Result<Unpacked, String> {
-        let name = format!("{}-{}", bundle.digest, python::system());
         let in_cache = |directory| Unpacked { directory, is_in_memory: false };
+        let digest = bundle.digest.clone();
         let has_it = |base: &PathBuf| {
-            let directory = base.join(&name);
-            (check_owner(base).is_ok() && is_whole(&directory)).then_some(directory)
+            let base = check(base).ok()?;
+            let directory = base.join(name(&digest, &base));
+            is_whole(&directory).then_some(directory)
         };
         if let Some(directory) = self.bases.iter().find_map(has_it) {
             return Ok(in_cache(directory));
         }
         let mut reasons = Vec::new();
         for base in &self.bases {
-            match make(base).and_then(|()| fill(base, &name, bundle)) {
+            match make(base).and_then(|base| fill(&base, &name(&digest, &base), bundle)) {
                 Ok(directory) => return Ok(in_cache(directory)),
                 Err(error) => reasons.push(format!("{}: {error}", base.display())),
             }
@@ -98,21 +99,32 @@ impl Cache {
     }
 }
 
-/// Makes a base directory which is ours alone.
-fn make(base: &Path) -> io::Result<()> {
+/// The name of the programs' directory. The Python in it may hold its path, and depends on the system.
+fn name(digest: &str, base: &Path) -> String {
+    format!("{digest}-{}", python::system(base))
+}
+
+/// Makes a base directory, if it is not there. The mode of one that is there stays.
+fn make(base: &Path) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(base)?;
-    let metadata = check_owner(base)?;
-    if metadata.mode() & 0o077 != 0 {
-        fs::set_permissions(base, fs::Permissions::from_mode(0o700))?;
-    }
-    if statvfs(base)?.flags().contains(FsFlags::ST_NOEXEC) {
+    check(base)
+}
+
+/// The whole path of a base directory, from which only our own programs can be started.
+fn check(base: &Path) -> io::Result<PathBuf> {
+    let base = base.canonicalize()?;
+    check_own(&base)?;
+    if statvfs(&base)?.flags().contains(FsFlags::ST_NOEXEC) {
         return Err(io::Error::other("programs cannot be started from there (noexec)"));
     }
-    Ok(())
+    Ok(base)
 }
 
 /// Reports whether the directory has all that was unpacked, and notes that it is used.
 fn is_whole(directory: &Path) -> bool {
+    if check_own(directory).is_err() {
+        return false;
+    }
     let used = directory.join(USED);
     let Ok(text) = fs::read_to_string(&used) else { return false };
     let Some((boot, sums)) = text.split_once('\n') else { return false };
@@ -147,20 +159,30 @@ fn age(time: SystemTime) -> Duration {
 
 /// Unpacks the bundle, unless another process has done it meanwhile.
 fn fill(base: &Path, name: &str, bundle: &mut Bundle) -> io::Result<PathBuf> {
-    let _lock = lock(&base.join(format!(".{name}.lock")));
+    let lock = lock(&base.join(format!(".{name}.lock")));
     let directory = base.join(name);
     if is_whole(&directory) {
         return Ok(directory);
     }
     let half = format!(".{name}-");
-    for left in names(base).filter(|left| left.starts_with(&half)) {
-        // Of a process that was killed: those that live hold the lock.
-        _ = fs::remove_dir_all(base.join(left));
+    for left in names(base).filter(|left| left.starts_with(&half) && lock.is_some()) {
+        let left = base.join(left);
+        // Of a process that was killed, or of one that did not wait for the lock any longer and still unpacks.
+        if File::open(&left).is_ok_and(|left| Flock::lock(left, FlockArg::LockExclusiveNonblock).is_ok()) {
+            _ = fs::remove_dir_all(left);
+        }
     }
-    let aside = base.join(format!("{half}{}", std::process::id()));
+    // Process ids are not enough: several systems may share the directory.
+    let moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+    let aside = base.join(format!("{half}{}-{moment}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&aside)?;
+    let _in_work = Flock::lock(File::open(&aside)?, FlockArg::LockExclusiveNonblock);
     let unpacked = unpack::unpack(bundle, &aside, &directory).and_then(|sums| {
         write_used(&aside, &sums.to_string())?;
-        // What is there is not whole.
+        if is_whole(&directory) {
+            // Another process was faster.
+            return fs::remove_dir_all(&aside);
+        }
         match fs::remove_dir_all(&directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -169,7 +191,7 @@ fn fill(base: &Path, name: &str, bundle: &mut Bundle) -> io::Result<PathBuf> {
     });
     if let Err(error) = unpacked {
         _ = fs::remove_dir_all(&aside);
-        // Without the lock, another process may have been faster.
+        // Or is so in this very moment.
         return if is_whole(&directory) { Ok(directory) } else { Err(error) };
     }
     remove_old(base, name);

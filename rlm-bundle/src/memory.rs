@@ -14,7 +14,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::geteuid;
 use rlm_bundle::Bundle;
 
-use crate::unpack::check_owner;
+use crate::unpack::check_own;
 
 /// Directories in which links can be made though programs cannot be started from them.
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
@@ -45,7 +45,7 @@ pub(crate) fn unpack(bundle: &mut Bundle) -> io::Result<PathBuf> {
 fn links_below(place: &Path) -> io::Result<PathBuf> {
     let base = place.join(format!("rlm-{}", geteuid()));
     DirBuilder::new().recursive(true).mode(0o700).create(&base)?;
-    check_owner(&base)?;
+    check_own(&base)?;
     for entry in fs::read_dir(&base)?.flatten() {
         let pid =
             entry.file_name().to_str().and_then(|name| name.strip_prefix("links-")?.parse::<u32>().ok());

@@ -18,10 +18,15 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// What tells systems apart for which it is fitted differently: a home may be shared by several.
-pub(crate) fn system() -> String {
+/// What tells systems and places apart for which it is fitted differently: a home may be shared by several, and moved.
+pub(crate) fn system(base: &Path) -> String {
     let loader = fs::metadata(LOADER).map(|loader| format!("{} {}", loader.len(), loader.mtime()));
-    format!("{:08x}", crc32fast::hash(loader.unwrap_or_default().as_bytes()))
+    let fitted = format!("{} {} {}", loader.unwrap_or_default(), has_libgcc(), base.display());
+    format!("{:08x}", crc32fast::hash(fitted.as_bytes()))
+}
+
+fn has_libgcc() -> bool {
+    LIBRARIES.iter().any(|directory| Path::new(directory).join("libgcc_s.so.1").exists())
 }
 
 /// Fits it to this system, once it is at `destination`. Returns the file that was changed, and leaves out what is not needed.
@@ -40,7 +45,7 @@ pub(crate) fn settle(directory: &Path, destination: &Path) -> io::Result<Option<
     };
     let program = Path::new(PYTHON).join("bin/python3.11");
     set_loader(&directory.join(&program), &loader)?;
-    if LIBRARIES.iter().any(|directory| Path::new(directory).join("libgcc_s.so.1").exists()) {
+    if has_libgcc() {
         fs::remove_dir_all(python.join("lib/gcc"))?;
     }
     Ok(Some(program))

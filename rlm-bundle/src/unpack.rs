@@ -1,9 +1,9 @@
 //! Unpacking, and the sums by which it is checked later.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
@@ -44,9 +44,8 @@ impl fmt::Display for Sums {
     }
 }
 
-/// Unpacks all into a new directory, which will be renamed to `destination`.
+/// Unpacks all into an empty directory, which will be renamed to `destination`.
 pub(crate) fn unpack(bundle: &mut Bundle, directory: &Path, destination: &Path) -> io::Result<Sums> {
-    DirBuilder::new().mode(0o700).create(directory)?;
     let mut sums = Vec::new();
     bundle.entries(|name, entry| {
         let path = directory.join(&name);
@@ -73,13 +72,17 @@ pub(crate) fn unpack(bundle: &mut Bundle, directory: &Path, destination: &Path) 
     Ok(Sums(sums))
 }
 
-/// Refuses a directory of another user, who could put other programs there.
-pub(crate) fn check_owner(directory: &Path) -> io::Result<Metadata> {
+/// Refuses a directory in which another user could put other programs.
+pub(crate) fn check_own(directory: &Path) -> io::Result<()> {
     let metadata = directory.symlink_metadata()?;
-    match metadata.is_dir() && metadata.uid() == geteuid().as_raw() {
-        true => Ok(metadata),
-        false => Err(io::Error::other("it is not a directory of this user")),
+    if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
+        return Err(io::Error::other("it is not a directory of this user"));
     }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(io::Error::other(format!("other users can write to it (mode {mode:04o})")));
+    }
+    Ok(())
 }
 
 /// Copies, and returns the bytes and their CRC-32.

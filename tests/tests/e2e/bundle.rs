@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{Uid, chown, geteuid};
 use rlm_tests::{Place, program, wait_until, write_program};
 
@@ -236,11 +237,56 @@ fn the_place_is_the_first_that_takes_it() {
         check(&mut start(&place, &bundle), &in_tmp);
     }
     fs::remove_dir_all(place.path("home").join(".cache")).unwrap_or_default();
-    // One that others may look into is closed to them.
-    fs::create_dir_all(cache(&place)).unwrap();
-    fs::set_permissions(cache(&place), Permissions::from_mode(0o777)).unwrap();
-    directory(&start(&place, &bundle).output().unwrap());
-    assert_eq!(fs::metadata(cache(&place)).unwrap().permissions().mode() & 0o777, 0o700);
+    // One in which others could put programs is passed over, and stays as it is.
+    for mode in [0o777, 0o1777, 0o775] {
+        fs::create_dir_all(cache(&place)).unwrap();
+        fs::set_permissions(cache(&place), Permissions::from_mode(mode)).unwrap();
+        check(&mut start(&place, &bundle), &in_tmp);
+        let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", cache(&place)).output().unwrap());
+        assert!(words.contains(&format!("other users can write to it (mode {mode:04o})")), "{words}");
+        assert_eq!(fs::metadata(cache(&place)).unwrap().permissions().mode() & 0o7777, mode);
+    }
+    // One that they can look into is as good as any.
+    fs::set_permissions(cache(&place), Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(directory(&start(&place, &bundle).output().unwrap()).parent(), Some(&*cache(&place)));
+    assert_eq!(fs::metadata(cache(&place)).unwrap().permissions().mode() & 0o7777, 0o755);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_place_by_another_name_is_the_same_and_one_that_was_moved_is_unpacked_again() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let given =
+        |given: &Path| directory(&start(&place, &bundle).env("RLM_CACHE_DIR", given).output().unwrap());
+    let here = given(Path::new("given"));
+    assert_eq!(here.parent(), Some(&*place.file("given")), "the path is whole");
+    symlink(place.file("given"), place.file("link")).unwrap();
+    assert_eq!(given(&place.file("link")), here);
+    // A Python in it may hold its path.
+    fs::rename(place.file("given"), place.file("moved")).unwrap();
+    let moved = given(&place.file("moved"));
+    assert_ne!(moved.file_name(), here.file_name());
+    assert_eq!(given(&place.file("moved")), moved);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn one_that_still_unpacks_is_left_alone() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let unpacked = directory(&start(&place, &bundle).output().unwrap());
+    let name = unpacked.file_name().unwrap().to_str().unwrap();
+    fs::remove_dir_all(&unpacked).unwrap();
+    // One of a process that did not wait for the lock, and one of a process that was killed.
+    let [alive, dead] = ["1-1", "2-2"].map(|left| cache(&place).join(format!(".{name}-{left}")));
+    for left in [&alive, &dead] {
+        fs::create_dir(left).unwrap();
+    }
+    let in_work = Flock::lock(File::open(&alive).unwrap(), FlockArg::LockExclusive).unwrap();
+    assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
+    assert!(alive.exists() && !dead.exists());
+    drop(in_work);
     place.assert_nothing_left();
 }
 

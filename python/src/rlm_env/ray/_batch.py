@@ -1,0 +1,261 @@
+"""Batches on a cluster, and how their results reach the program."""
+
+# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
+# Ray need not be here.
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from .._errors import StartError
+from .._events import RolloutResult
+from .._models import Budget, ChatModel, Spending
+from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
+from .._tools import Tool, tools_of
+from ._driver import Attempt, Driver, Plan, State
+from ._functions import declared
+from ._node import Job
+from ._results import Results, check_same
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
+
+    from .._rollouts import Settings
+
+_MAX_UNREAD = 1000
+
+AnyTool = Tool[..., Any] | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A batch at one moment."""
+
+    done: int
+    """Attempts with a result, those that a file of results had included."""
+    failed: int
+    """Those among them without an answer."""
+    waiting: int
+    running: Mapping[str, int]
+    """Running attempts by the address of their node."""
+    losses: int
+    """How often an attempt was lost with its node, and begun again."""
+    spent: Spending
+    """What this program's rollouts have spent."""
+
+    def __str__(self) -> str:
+        nodes = "".join(f" · {name} {count}" for name, count in sorted(self.running.items()))
+        losses = f", {self.losses} begun again" if self.losses else ""
+        cost = "" if self.spent.cost_usd is None else f" · {self.spent.cost_usd:.4f} USD"
+        return (
+            f"{self.done} done, {self.failed} failed, {sum(self.running.values())} running, {self.waiting} waiting"
+            f"{losses} · {self.spent.tokens} tokens{cost}{nodes}"
+        )
+
+
+def run_batch(
+    questions: str | Question | Iterable[str | Question],
+    *,
+    attempts: int = 1,
+    model: str | ChatModel | None = None,
+    sub_model: str | ChatModel | None = None,
+    tools: Iterable[AnyTool] = (),
+    driver_tools: Iterable[AnyTool] = (),
+    context: Path | Iterable[Path] | None = None,
+    shared_storage: bool = False,
+    concurrency_per_node: int = 8,
+    num_cpus: float = 0.1,
+    budget: Budget | None = None,
+    results: Path | None = None,
+    resume: bool = False,
+    score: str | None = None,
+    max_losses: int = 3,
+    progress: bool | None = None,
+    **settings: Unpack[Settings],
+) -> Batch:
+    """Rollouts on all nodes of a Ray cluster: an iterator of their results as they come, for `for` and `async for`.
+
+        for result in run_batch(questions, attempts=8, model="large-model", base_url=url, results="results.jsonl"):
+
+    Each attempt has exactly one result. One that is lost with its node is begun again on another, `max_losses` times.
+
+    `tools` run beside the session, pickled by cloudpickle; `driver_tools` run in this program, called from the nodes.
+    A `context` is packed here and sent through the object store, once; with `shared_storage` its paths are those of
+    the nodes. `concurrency_per_node` bounds the rollouts of a node, each of which takes `num_cpus` of Ray's CPUs there.
+    `budget` is for all rollouts together; where it has no room for another one, EndedError follows the last result.
+
+    With `results`, each result is also appended to that file; with `resume`, those that it has come first and are not
+    run again. `progress` shows a line on standard error; None: if that is a terminal. `settings` are those of
+    `rlm run`; files that they name are those of the nodes.
+
+    Raises StartError if something is wrong or missing, here or on a node.
+    """
+    for name, number in (("attempts", attempts), ("concurrency_per_node", concurrency_per_node)):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{name} must be an int from 1, not {number!r}")
+    if type(max_losses) is not int or max_losses < 0:
+        raise ValueError(f"max_losses must be an int from 0, not {max_losses!r}")
+    if isinstance(num_cpus, bool) or not isinstance(num_cpus, (int, float)) or not 0 <= num_cpus < 1e6:
+        raise ValueError(f"num_cpus must be a number from 0, not {num_cpus!r}")
+    if budget is not None and not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget, not {budget!r}")
+    if resume and results is None:
+        raise ValueError("resume=True goes on from a file: give it as results=")
+    check_settings(settings)
+    beside, with_driver = tools_of(tools), tools_of(driver_tools)
+    if twice := beside.keys() & with_driver.keys():
+        raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
+    asked = [replace(one, id=one.id or str(number)) for number, one in enumerate(questions_of(questions), 1)]
+    for repeated, count in Counter(one.id for one in asked).items():
+        if count > 1:
+            raise ValueError(f"there are {count} questions with the id {repeated}")
+    job = Job(
+        arguments=[f"--jobs={concurrency_per_node}", "--context=", *([] if score is None else [f"--score={score}"])],
+        model=model,
+        sub_model=sub_model,
+        tools=list(beside.values()),
+        driver_tools=declared(with_driver.values()),
+        settings=settings,
+        has_budget=budget is not None,
+    )
+    plan = Plan(
+        questions=asked,
+        attempts=attempts,
+        job=job,
+        driver_tools=list(with_driver.values()),
+        context=None if context is None else absolute_paths(context),
+        shared_storage=shared_storage,
+        concurrency=concurrency_per_node,
+        num_cpus=num_cpus,
+        budget=budget,
+        max_losses=max_losses,
+        shows=sys.stderr.isatty() if progress is None else progress,
+    )
+    return Batch(plan, None if results is None else os.path.abspath(results), resume=resume)
+
+
+class Batch:
+    """The results of a batch as they come: an iterator, sync or async, that can be used once.
+
+    Ending the loop early ends the rollouts: call `close` where you do, or use the batch in a `with` statement.
+    """
+
+    def __init__(self, plan: Plan, path: str | None, *, resume: bool) -> None:
+        self._plan = plan
+        self._path = path
+        self._resume = resume
+        self._state = State()
+        self._is_used = False
+        self._iterator: Generator[RolloutResult, None, None] | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        state = self._state
+        running = {address: len(running) for address, running in state.running.items() if running}
+        return Progress(state.done, state.failed, len(state.waiting), running, state.losses, state.spent)
+
+    def __aiter__(self) -> AsyncIterator[RolloutResult]:
+        return self._results()
+
+    def __iter__(self) -> Iterator[RolloutResult]:
+        self._iterator = self._in_thread()
+        return self._iterator
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the rollouts of a synchronous loop that was left."""
+        if self._iterator is not None:
+            self._iterator.close()
+
+    async def _results(self) -> AsyncGenerator[RolloutResult, None]:
+        if self._is_used:
+            raise RuntimeError("the results of a batch come once: call run_batch again, with resume=True")
+        self._is_used = True
+        file = None if self._path is None else Results(self._path, resume=self._resume)
+        try:
+            before = {} if file is None else file.before
+            check_same(self._path or "", before, self._plan.questions)
+            for number in range(1, self._plan.attempts + 1):
+                for question in self._plan.questions:
+                    attempt = Attempt(question, number)
+                    if (result := before.get(attempt.id)) is None:
+                        self._state.waiting.append(attempt)
+                        continue
+                    self._state.count(result)
+                    yield result
+            if not self._state.waiting:
+                return
+            if not ray.is_initialized():
+                raise StartError('Ray is not initialized: call ray.init(), or ray.init("auto") for a cluster that runs')
+            driver = Driver(self._plan, self._state, file, lambda: str(self.progress))
+            try:
+                async with aclosing(driver.results()) as results:
+                    async for result in results:
+                        yield result
+            finally:
+                await driver.close()
+        finally:
+            if file is not None:
+                file.close()
+
+    def _in_thread(self) -> Generator[RolloutResult, None, None]:
+        """The same for synchronous code: attempts go on in a thread, whatever the program does between two results."""
+        came: queue.Queue[RolloutResult | BaseException | None] = queue.Queue(_MAX_UNREAD)
+        loop = asyncio.new_event_loop()
+
+        async def main() -> None:
+            end: BaseException | None = None
+            try:
+                async with aclosing(self._results()) as results:
+                    async for result in results:
+                        await asyncio.to_thread(came.put, result)
+            except asyncio.CancelledError:
+                pass
+            except BaseException as error:
+                end = error
+            came.put(end)
+
+        async def threads() -> None:
+            await loop.shutdown_default_executor()
+
+        def run() -> None:
+            try:
+                loop.run_until_complete(task)
+                loop.run_until_complete(threads())
+            finally:
+                loop.close()
+
+        task = loop.create_task(main())
+        thread = threading.Thread(target=run, name="rlm-batch", daemon=True)
+        thread.start()
+        one: RolloutResult | BaseException | None = None
+        is_over = False
+        try:
+            while isinstance(one := came.get(), RolloutResult):
+                yield one
+            is_over = True
+            if one is not None:
+                raise one
+        finally:
+            if not is_over:
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(task.cancel)
+                while isinstance(came.get(), RolloutResult):
+                    pass
+            thread.join()

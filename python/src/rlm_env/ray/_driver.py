@@ -1,0 +1,332 @@
+"""The driver of a batch: it gives attempts to the nodes, and takes exactly one result of each."""
+
+# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
+# Ray need not be here.
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from .._errors import EndedError, StartError
+from .._events import RolloutResult, read_result
+from .._models import Budget, Spending
+from .._rollouts import Question, absolute_paths
+from .._tools import Tool
+from ._context import Packed, Packer
+from ._functions import Functions
+from ._hub import Hub
+from ._node import Job, Node
+from ._results import Results
+from ._versions import check, probe
+
+_LOOK_INTERVAL = 1.0
+"""Seconds between looks at the cluster's nodes, and between questions for what was spent."""
+
+_MAX_UNREAD = 1000
+"""Results that wait for the program; with more of them, no attempt is begun."""
+
+_CLOSE_LIMIT = 15.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a batch is to do."""
+
+    questions: list[Question]
+    """Each has an id."""
+    attempts: int
+    job: Job
+    driver_tools: list[Tool[..., Any]]
+    context: list[str] | None
+    """Of questions that have none."""
+    shared_storage: bool
+    concurrency: int
+    num_cpus: float
+    budget: Budget | None
+    max_losses: int
+    shows: bool
+
+
+@dataclass
+class Attempt:
+    question: Question
+    number: int
+    losses: int = 0
+    """How often its node died."""
+    lost: Spending = Spending()
+    """What was spent before that."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.question.id}-{self.number}"
+
+
+@dataclass
+class State:
+    """How far a batch is."""
+
+    waiting: deque[Attempt] = field(default_factory=deque)
+    running: dict[str, set[str]] = field(default_factory=dict)
+    """Ids of attempts by the address of their node."""
+    done: int = 0
+    failed: int = 0
+    losses: int = 0
+    spent: Spending = Spending()
+
+    def count(self, result: RolloutResult) -> None:
+        self.done += 1
+        self.failed += result.stop_reason != "answered"
+
+
+@dataclass
+class _Place:
+    """A node of the cluster with an actor of ours."""
+
+    node: str
+    address: str
+    actor: Any = None
+    is_ready: bool = False
+
+
+class Driver:
+    """A batch under way, on an event loop."""
+
+    def __init__(self, plan: Plan, state: State, file: Results | None, words: Callable[[], str]) -> None:
+        self._plan = plan
+        self._state = state
+        self._file = file
+        self._words = words
+        """The progress, as a line."""
+        self._came: asyncio.Queue[RolloutResult | BaseException] = asyncio.Queue(_MAX_UNREAD)
+        self._changed = asyncio.Event()
+        """Set when there may be something to begin, or nothing is left to wait for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._places: dict[str, _Place] = {}
+        self._packer = Packer(with_git=plan.job.settings.get("gitignore") is False)
+        self._documents = {question.id: question.document() for question in plan.questions}
+        self._functions: Functions | None = None
+        self._exhausted: str | None = None
+        self._probe = ray.remote(num_cpus=0)(probe())
+        self._versions = probe()()
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        self._hub = Hub.options(scheduling_strategy=here).remote(plan.budget)
+
+    async def results(self) -> AsyncGenerator[RolloutResult, None]:
+        """The results of all attempts that wait. Raises what ends the batch."""
+        left = len(self._state.waiting)
+        if self._plan.driver_tools:
+            self._functions = Functions(self._plan.driver_tools, self._hub)
+        for work in (self._look(), self._dispatch(), self._count()):
+            self._begin(work)
+        while left > 0:
+            one = await self._came.get()
+            if isinstance(one, BaseException):
+                raise one
+            left -= 1
+            yield one
+
+    async def close(self) -> None:
+        """Ends what runs. Nodes end their rollouts, and remove their directories."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._functions is not None:
+            await self._functions.close()
+        actors = [place.actor for place in self._places.values() if place.actor is not None]
+        if actors:
+            closing = [asyncio.ensure_future(_closed(actor)) for actor in actors]
+            _, late = await asyncio.wait(closing, timeout=_CLOSE_LIMIT)
+            for one in late:
+                one.cancel()
+        with suppress(RayError):
+            self._state.spent = await self._hub.spent.remote()
+        for actor in [*actors, self._hub]:
+            ray.kill(actor)
+        if self._plan.shows:
+            sys.stderr.write(f"\r\x1b[K{self._words()}\n")
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Starts a task whose error ends the batch."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                await self._came.put(error)
+
+        task = asyncio.create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look(self) -> None:
+        """Takes in the nodes that come, also back from an accident, as long as the batch runs."""
+        while True:
+            for node in await asyncio.to_thread(ray.nodes):
+                has_room = node["Resources"].get("CPU", 0) >= self._plan.num_cpus * self._plan.concurrency
+                if node["Alive"] and has_room and node["NodeID"] not in self._places:
+                    address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+                    place = self._places[node["NodeID"]] = _Place(node["NodeID"], address)
+                    self._begin(self._open(place))
+            await asyncio.sleep(_LOOK_INTERVAL)
+
+    async def _open(self, place: _Place) -> None:
+        """Starts the actor of a node."""
+        where = NodeAffinitySchedulingStrategy(place.node, soft=False)
+        try:
+            check(place.address, await self._probe.options(scheduling_strategy=where).remote(), self._versions)
+            place.actor = Node.options(
+                num_cpus=self._plan.num_cpus * self._plan.concurrency,
+                max_concurrency=self._plan.concurrency + 100,
+                scheduling_strategy=where,
+            ).remote(self._plan.job, self._hub, place.node)
+            await place.actor.start.remote()
+        except RayTaskError as error:
+            raise StartError(f"the node {place.address} cannot run rollouts: {error.cause}") from error
+        except RayError:
+            self._forget(place)
+            return
+        place.is_ready = True
+        self._changed.set()
+
+    def _forget(self, place: _Place) -> None:
+        """Its actor has died. If the node has not, the next look finds it."""
+        if self._places.get(place.node) is place:
+            del self._places[place.node]
+            place.is_ready = False
+            if place.actor is not None:
+                ray.kill(place.actor)
+
+    async def _dispatch(self) -> None:
+        """Begins attempts where there is room."""
+        waiting = self._state.waiting
+        while True:
+            self._changed.clear()
+            for place in [place for place in self._places.values() if place.is_ready]:
+                running = self._state.running.setdefault(place.address, set())
+                while waiting and len(running) < self._plan.concurrency and self._exhausted is None:
+                    while self._came.full():
+                        await asyncio.sleep(_LOOK_INTERVAL)
+                    attempt = waiting.popleft()
+                    running.add(attempt.id)
+                    self._begin(self._run(place, attempt))
+            is_idle = not any(self._state.running.values())
+            if self._exhausted is not None and is_idle:
+                raise EndedError(f"{len(waiting)} attempts were not run: {self._exhausted}", "budget exhausted")
+            await self._changed.wait()
+
+    async def _run(self, place: _Place, attempt: Attempt) -> None:
+        """Runs an attempt on a node. If it is lost with that, it waits again."""
+        running = self._state.running[place.address]
+        try:
+            question = attempt.question
+            arguments = (attempt.id, self._documents[question.id], attempt.number, self._context(question))
+            line = await place.actor.attempt.remote(*arguments)
+        except RayError as error:
+            running.discard(attempt.id)
+            self._forget(place)
+            await self._lose(place, attempt, error)
+        else:
+            running.discard(attempt.id)
+            await self._take(place, attempt, json.loads(line)["result"])
+        self._changed.set()
+
+    async def _take(self, place: _Place, attempt: Attempt, document: dict[str, Any]) -> None:
+        if document["stop_reason"] == "stopped" and self._plan.budget is not None:
+            # It did not begin: there is no room for a turn.
+            self._exhausted = document["error"] or "the budget is exhausted"
+            self._state.waiting.append(attempt)
+            return
+        document["node"] = place.address
+        if attempt.losses > 0:
+            document["metrics"].update(_of_losses(attempt))
+        await self._end(document)
+
+    async def _lose(self, place: _Place, attempt: Attempt, error: RayError) -> None:
+        cause = error.cause if isinstance(error, RayTaskError) else error
+        if isinstance(cause, StartError):
+            raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
+        lost: Spending = await self._hub.lose.remote(place.node, attempt.id)
+        attempt.losses += 1
+        attempt.lost = _sum(attempt.lost, lost)
+        self._state.losses += 1
+        if attempt.losses <= self._plan.max_losses:
+            self._state.waiting.appendleft(attempt)
+            return
+        reason = f"it was lost {attempt.losses} times, at last with the node {place.address}: {cause}"
+        document = {
+            "id": attempt.id,
+            "question": attempt.question.question,
+            "answer": None,
+            "answer_ready": False,
+            "stop_reason": "worker_failed",
+            "error": reason,
+            "metrics": _of_losses(attempt),
+            "question_id": attempt.question.id,
+            "attempt": attempt.number,
+            "metadata": attempt.question.metadata,
+            "node": place.address,
+        }
+        await self._end(document)
+
+    async def _end(self, document: Mapping[str, Any]) -> None:
+        result = read_result(document)
+        if self._file is not None:
+            self._file.append(document)
+        self._state.count(result)
+        await self._came.put(result)
+
+    def _context(self, question: Question) -> Packed | list[str] | None:
+        if question.context is not None:
+            paths = absolute_paths(question.context)
+        elif self._plan.context is None or question.context_text is not None or question.context_json is not None:
+            return None
+        else:
+            paths = self._plan.context
+        return paths if self._plan.shared_storage else self._packer.pack(paths)
+
+    async def _count(self) -> None:
+        """Learns what was spent, and shows the progress."""
+        while True:
+            self._state.spent = await self._hub.spent.remote()
+            if self._plan.shows:
+                sys.stderr.write(f"\r\x1b[K{self._words()}")
+                sys.stderr.flush()
+            await asyncio.sleep(_LOOK_INTERVAL)
+
+
+async def _closed(actor: Any) -> None:
+    with suppress(RayError):
+        await actor.close.remote()
+
+
+def _sum(one: Spending, other: Spending) -> Spending:
+    return Spending(
+        one.calls + other.calls,
+        one.prompt_tokens + other.prompt_tokens,
+        one.completion_tokens + other.completion_tokens,
+        one.tokens + other.tokens,
+        None if one.cost_usd is None or other.cost_usd is None else one.cost_usd + other.cost_usd,
+    )
+
+
+def _of_losses(attempt: Attempt) -> dict[str, Any]:
+    """The metrics of what was lost: they are not in the others."""
+    lost = attempt.lost
+    return {
+        "losses": attempt.losses,
+        "lost_calls": lost.calls,
+        "lost_tokens": lost.tokens,
+        "lost_cost_usd": lost.cost_usd,
+    }

@@ -1,0 +1,94 @@
+"""Tools that live with the driver: code in a session on another node calls them as any other."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import uuid
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from .._server import Raised, Threads
+from .._tools import Tool, tools_of
+from ._hub import Outcome
+
+LIMIT = 300.0
+"""Seconds of a call of a driver's tool without a limit of its own."""
+
+
+def declared(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> list[Tool[..., Any]]:
+    """The tools as nodes get them: without their functions, which stay here."""
+    limited = (dataclasses.replace(tool, timeout=tool.timeout or LIMIT) for tool in tools_of(tools).values())
+    return [dataclasses.replace(tool, function=_absent, is_async=True) for tool in limited]
+
+
+def _absent() -> None: ...
+
+
+def attached(tools: Iterable[Tool[..., Any]], hub: Any) -> list[Tool[..., Any]]:
+    """Declared tools whose functions call the driver's, by the hub."""
+
+    def caller(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            key = uuid.uuid4().hex
+            try:
+                is_result, value = await hub.call.remote(key, name, args, kwargs)
+            except asyncio.CancelledError:
+                hub.cancel.remote(key)
+                raise
+            if is_result:
+                return value
+            kind, message = value
+            raise type(kind, (Exception,), {})(message)
+
+        return call
+
+    return [dataclasses.replace(tool, function=caller(tool.name)) for tool in tools]
+
+
+class Functions:
+    """Runs the calls that come from nodes: async functions on the running loop, plain ones in threads."""
+
+    def __init__(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]], hub: Any) -> None:
+        self._tools = tools_of(tools)
+        self._hub = hub
+        self._threads = Threads()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._serving = asyncio.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        while True:
+            new, cancelled = await self._hub.calls.remote()
+            for key, name, args, kwargs in new:
+                self._running[key] = asyncio.create_task(self._call(key, name, args, kwargs))
+            for key in cancelled:
+                if key in self._running:
+                    self._running[key].cancel()
+
+    async def _call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self._hub.answer.remote(key, await self._outcome(self._tools[name], args, kwargs))
+        finally:
+            self._running.pop(key, None)
+
+    async def _outcome(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        try:
+            if tool.is_async:
+                return True, await tool.function(*args, **kwargs)
+            return True, await self._threads.run(lambda: tool.function(*args, **kwargs))
+        except asyncio.CancelledError:
+            raise
+        except Raised as raised:
+            return False, (type(raised.error).__name__, str(raised.error))
+        except BaseException as error:
+            return False, (type(error).__name__, str(error))
+
+    async def close(self) -> None:
+        """Cancels what runs. A plain function that never returns keeps its thread."""
+        tasks = [self._serving, *self._running.values()]
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.close()

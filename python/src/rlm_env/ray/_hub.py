@@ -1,0 +1,93 @@
+"""The actor beside the driver: the ledger of a batch, and the way from nodes to functions of the driver."""
+
+# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
+# Ray need not be here.
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from .._models import Budget, Spending
+from ._ledger import Exhausted, Ledger
+
+Outcome = tuple[bool, Any]
+"""True and a result, or False and the type and message of an error."""
+
+
+@dataclass
+class _Post:
+    """Calls of functions that wait for the driver."""
+
+    new: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+    """Id, name and arguments."""
+    cancelled: list[str] = field(default_factory=list)
+    answers: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Hub:
+    def __init__(self, budget: Budget | None) -> None:
+        self._ledger = Ledger(budget or Budget())
+        self._post = _Post()
+
+    async def reserve(self, node: str, request: Mapping[str, Any]) -> int | str:
+        """The bound on the completion, or why there is no room."""
+        try:
+            return await self._ledger.reserve(node, request)
+        except Exhausted as error:
+            return str(error)
+
+    async def settle(self, settled: Mapping[str, Any]) -> None:
+        self._ledger.settle(settled)
+
+    async def count(self, spent: list[tuple[str, Mapping[str, Any]]]) -> None:
+        for rollout, settled in spent:
+            self._ledger.count(rollout, settled)
+
+    async def lose(self, node: str, rollout: str) -> Spending:
+        """What a rollout had spent on a node that died."""
+        self._ledger.lose(node)
+        return self._ledger.take(rollout)
+
+    async def spent(self) -> Spending:
+        return self._ledger.spent
+
+    async def call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        """Calls a function of the driver."""
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._post.answers[key] = answer
+        self._post.new.append((key, name, args, kwargs))
+        self._post.came.set()
+        try:
+            return await answer
+        finally:
+            del self._post.answers[key]
+
+    async def cancel(self, key: str) -> None:
+        """Nobody waits for this call any more."""
+        answer = self._post.answers.get(key)
+        if answer is not None:
+            answer.cancel()
+            self._post.cancelled.append(key)
+            self._post.came.set()
+
+    async def calls(self) -> tuple[list[Any], list[str]]:
+        """The calls that have come since, and those that were cancelled. Waits until there is one."""
+        await self._post.came.wait()
+        self._post.came.clear()
+        new, cancelled = self._post.new, self._post.cancelled
+        self._post.new, self._post.cancelled = [], []
+        return new, cancelled
+
+    async def answer(self, key: str, outcome: Outcome) -> None:
+        future = self._post.answers.get(key)
+        if future is not None and not future.done():
+            future.set_result(outcome)
+
+
+Hub: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(_Hub)
+"""Without a share of a CPU: it only waits."""

@@ -1,0 +1,177 @@
+"""The ledger of a batch: what its rollouts may spend together, on all nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._models import Budget, Spending
+
+_UNIT = 10**12
+"""Costs are whole numbers of this part of a USD: floats would not come back to 0."""
+
+
+class Exhausted(Exception):
+    """The budget has no room for a request."""
+
+
+@dataclass
+class _Held:
+    node: str
+    rollout: str
+    most: Counter[str]
+
+
+class Ledger:
+    """Each request reserves the most that it may cost before it is sent, and is settled at its cost.
+
+    The wire is that of `rlm run --ledger`, described in the crate `rlm-rootd` (`ledger/remote.rs`).
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        limits = {
+            "calls": budget.calls,
+            "tokens": budget.tokens,
+            "completion_tokens": budget.completion_tokens,
+            "cost": None if budget.cost_usd is None else int(budget.cost_usd * _UNIT),
+        }
+        self._limits = {name: limit for name, limit in limits.items() if limit is not None}
+        self._used: Counter[str] = Counter()
+        self._reserved: Counter[str] = Counter()
+        self._held: dict[str, _Held] = {}
+        self._waiting: dict[str, str] = {}
+        """The nodes of requests for which there is no room yet."""
+        self._rollouts: dict[str, Counter[str]] = {}
+        self._freed = asyncio.Event()
+
+    async def reserve(self, node: str, request: Mapping[str, Any]) -> int:
+        """Reserves the most that a request may cost; waits while others may give it back.
+
+        Returns the bound on its completion, which is smaller where there is not enough. Raises Exhausted.
+        """
+        key, model = request["id"], request["model"]
+        if "cost" in self._limits and request["cost_usd"] is None:
+            raise Exhausted(f"the budget is in USD and the model {model!r} has no price: give `prices`")
+        self._waiting[key] = node
+        try:
+            while (tokens := self._room(request)) is None:
+                await self._freed.wait()
+                if key not in self._waiting:
+                    raise Exhausted("the request was given up")
+        finally:
+            self._waiting.pop(key, None)
+        most = _amounts(request, tokens)
+        self._held[key] = _Held(node, request["rollout"], most)
+        self._reserved += most
+        return tokens
+
+    def settle(self, settled: Mapping[str, Any]) -> None:
+        """Ends a reservation at what the request has cost: 0 calls where it was not sent."""
+        if self._waiting.pop(settled["id"], None) is not None:
+            self._notify()
+        held = self._held.get(settled["id"])
+        if held is not None:
+            self._end(settled["id"], held, _spent(settled))
+
+    def lose(self, node: str) -> None:
+        """Ends the reservations of a node that died at the most that its requests may have cost."""
+        for key, held in list(self._held.items()):
+            if held.node == node:
+                self._end(key, held, held.most)
+        self._waiting = {key: of for key, of in self._waiting.items() if of != node}
+        self._notify()
+
+    def count(self, rollout: str, settled: Mapping[str, Any]) -> None:
+        """Counts a request for which nothing was reserved."""
+        spent = _spent(settled)
+        self._used += spent
+        self._rollouts.setdefault(rollout, Counter()).update(spent)
+
+    def take(self, rollout: str) -> Spending:
+        """What a rollout has spent since this was asked before."""
+        return _spending(self._rollouts.pop(rollout, Counter()))
+
+    @property
+    def spent(self) -> Spending:
+        """What all requests have cost that were settled."""
+        return _spending(self._used)
+
+    def _room(self, request: Mapping[str, Any]) -> int | None:
+        """The bound on the completion for which there is room now; None if there may be later. Raises Exhausted."""
+        tokens: int = request["completion_tokens"]
+        most, taken = _amounts(request, tokens), self._used + self._reserved
+        if all(taken[name] + most[name] <= limit for name, limit in self._limits.items()):
+            return tokens
+        fewest: int = min(request["least_completion_tokens"], tokens)
+        least = _amounts(request, fewest)
+        for name, limit in self._limits.items():
+            left = max(limit - self._used[name], 0)
+            if least[name] > left:
+                raise Exhausted(
+                    "the budget of all rollouts together is exhausted: "
+                    f"the call may need {_words(name, least[name])}, "
+                    f"{_words(name, left)} of {_words(name, limit)} are left"
+                )
+        if self._held:
+            return None
+        token = {"tokens": 1, "completion_tokens": 1, "cost": _cost(request["completion_token_usd"])}
+        rest = [
+            (limit - self._used[name] - least[name]) // token[name]
+            for name, limit in self._limits.items()
+            if token.get(name)
+        ]
+        return fewest + min([*rest, tokens - fewest])
+
+    def _end(self, key: str, held: _Held, spent: Counter[str]) -> None:
+        del self._held[key]
+        self._reserved -= held.most
+        self._used += spent
+        self._rollouts.setdefault(held.rollout, Counter()).update(spent)
+        self._notify()
+
+    def _notify(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+
+def _amounts(request: Mapping[str, Any], completion_tokens: int) -> Counter[str]:
+    """The most that a request with such a completion may cost."""
+    shorter = request["completion_tokens"] - completion_tokens
+    prompt = request["prompt_tokens"]
+    cost = _cost(request["cost_usd"]) - shorter * _cost(request["completion_token_usd"])
+    return Counter(_of(1, prompt, completion_tokens, cost, request["cost_usd"] is None))
+
+
+def _spent(settled: Mapping[str, Any]) -> Counter[str]:
+    cost = settled["cost_usd"]
+    return Counter(
+        _of(settled["calls"], settled["prompt_tokens"], settled["completion_tokens"], _cost(cost), cost is None)
+    )
+
+
+def _of(calls: int, prompt: int, completion: int, cost: int, is_unpriced: bool) -> dict[str, int]:
+    return {
+        "calls": calls,
+        "tokens": prompt + completion,
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "cost": cost,
+        "unpriced": calls * is_unpriced,
+    }
+
+
+def _cost(usd: float | None) -> int:
+    return round((usd or 0) * _UNIT)
+
+
+def _spending(amounts: Counter[str]) -> Spending:
+    cost = None if amounts["unpriced"] else amounts["cost"] / _UNIT
+    prompt, completion = amounts["prompt_tokens"], amounts["completion_tokens"]
+    return Spending(amounts["calls"], prompt, completion, prompt + completion, cost)
+
+
+def _words(name: str, amount: int) -> str:
+    return f"{amount / _UNIT:.9f}".rstrip("0").rstrip(".") + " USD" if name == "cost" else f"{amount} {name}"

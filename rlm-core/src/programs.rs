@@ -27,13 +27,14 @@ pub fn builtin_python(programs: &Path) -> Option<PathBuf> {
 }
 
 /// The built-in Python, if it is needed: `on_path`, the `python3` on `PATH`, is missing or older than 3.10. Its age is read off the
-/// name that it links to, such as `python3.9`.
+/// name that it links to, such as `python3.9` or `platform-python3.6`.
 #[must_use]
 pub fn needed_builtin(programs: &Path, on_path: Option<&Path>) -> Option<PathBuf> {
     let is_too_old = |python: &Path| {
         let program = python.canonicalize().ok()?;
-        let minor: u32 = program.file_name()?.to_str()?.strip_prefix("python3.")?.parse().ok()?;
-        Some(minor < OLDEST_MINOR)
+        let (_, version) = program.file_name()?.to_str()?.split_once("python3.")?;
+        let digits = version.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(version.len());
+        Some(version[..digits].parse::<u32>().ok()? < OLDEST_MINOR)
     };
     match on_path {
         Some(python) if is_too_old(python) != Some(true) => None,
@@ -64,8 +65,10 @@ mod tests {
         fs::create_dir_all(python.parent().unwrap()).unwrap();
         fs::write(&python, "").unwrap();
         assert_eq!(needed_builtin(&programs, None), Some(python.clone()));
-        assert_eq!(needed_builtin(&programs, Some(&on_path("python3.9"))), Some(python));
-        for name in ["python3.10", "python3.13", "python-of-mine"] {
+        for name in ["python3.9", "python3.9-dbg", "python3.6m", "platform-python3.6"] {
+            assert_eq!(needed_builtin(&programs, Some(&on_path(name))), Some(python.clone()), "{name}");
+        }
+        for name in ["python3.10", "python3.13", "python3.13-dbg", "python-of-mine", "python3.x", "pypy3.9"] {
             assert_eq!(needed_builtin(&programs, Some(&on_path(name))), None, "{name}");
         }
     }

@@ -18,7 +18,7 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// What tells systems and places apart for which it is fitted differently: a home may be shared by several, and moved.
+/// A name for the system and the place that it is fitted to. A home may be shared by several systems, and may be moved.
 pub(crate) fn system(base: &Path) -> String {
     let loader = fs::metadata(LOADER).map(|loader| format!("{} {}", loader.len(), loader.mtime()));
     let fitted = format!("{} {} {}", loader.unwrap_or_default(), has_libgcc(), base.display());

@@ -403,7 +403,6 @@ impl BatchOptions {
     /// Reports whether any option of a batch is given.
     pub(crate) fn is_batch(&self) -> bool {
         self.questions.is_some()
-            || self.feed
             || self.attempts.is_some()
             || self.jobs.is_some()
             || self.results.is_some()

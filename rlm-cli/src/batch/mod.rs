@@ -440,8 +440,8 @@ struct BatchEnd {
     by_signal: Option<u8>,
 }
 
-/// Runs up to `jobs` rollouts at once and passes each result to `take`. If that fails, or there is no telling what comes next,
-/// all rollouts are cancelled. `next_attempt` must be cancel-safe.
+/// Runs up to `jobs` rollouts at once and passes each result to `take`. If `take` or `next_attempt` fails, all rollouts are
+/// cancelled. `next_attempt` must be cancel-safe.
 async fn run_all(
     runner: &Arc<impl RunAttempt>,
     mut next_attempt: impl AsyncFnMut() -> anyhow::Result<Option<Attempt>>,

@@ -15,6 +15,7 @@
 mod amounts;
 mod exhausted;
 mod remote;
+mod stage;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -26,6 +27,7 @@ pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
 pub use self::exhausted::{Exhausted, Resource, Unpriced};
 pub use self::remote::RemoteLedger;
 use self::remote::RemoteReservation;
+use self::stage::Stage;
 use crate::llm::prices::{Price, Prices};
 
 /// The spending of one rollout on models.
@@ -364,13 +366,6 @@ pub(crate) struct Reservation {
     price: Option<Price>,
     held: Sum,
     stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Held,
-    Sent,
-    Ended,
 }
 
 impl Reservation {

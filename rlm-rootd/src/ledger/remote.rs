@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::amounts::{Estimate, Sum};
 use super::exhausted::Exhausted;
+use super::stage::Stage;
 use crate::callback::CallbackServer;
 use crate::llm::prices::Price;
 
@@ -94,13 +95,12 @@ impl RemoteLedger {
 
     /// Tells it what a request has cost, in the background.
     fn settle(self: &Arc<Self>, id: &str, spent: &Sum) {
-        let amounts = spent.amounts();
         let settled = json!({"settle": {
             "id": id,
             "calls": spent.calls,
             "prompt_tokens": spent.prompt_tokens,
             "completion_tokens": spent.completion_tokens,
-            "cost_usd": amounts.cost_usd,
+            "cost_usd": spent.amounts().cost_usd,
         }});
         let ledger = self.clone();
         let tell = async move {
@@ -119,13 +119,6 @@ impl RemoteLedger {
             self.telling.spawn_on(tell, &runtime);
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Held,
-    Sent,
-    Ended,
 }
 
 /// What the other program has reserved for one request.

@@ -107,6 +107,12 @@ def for_workers(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def check_count(name: str, value: object) -> None:
+    """Refuses what is not a whole number above 0."""
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} must be an int from 1, not {value!r}")
+
+
 def check_seconds(name: str, value: object) -> None:
     """Refuses what is not a time above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

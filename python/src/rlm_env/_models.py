@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._config import check_seconds
+from ._config import check_count, check_seconds
 
 ChatModel = Callable[..., Any]
 """A function `(messages, tools, **sampling)`, async or plain, that is asked for the next message of a conversation.
@@ -79,8 +79,7 @@ class Models:
             raise ValueError("a function as the model has no base_url and no api_key")
         if not isinstance(self.budget, Budget):
             raise TypeError(f"budget must be a Budget, not {self.budget!r}")
-        if type(self.parallelism) is not int or self.parallelism < 1:
-            raise ValueError(f"parallelism must be an int from 1, not {self.parallelism!r}")
+        check_count("parallelism", self.parallelism)
         check_seconds("timeout", self.timeout)
         try:
             json.dumps(dict(self.sampling), allow_nan=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
+from ._config import check_count
 from ._errors import EndedError, StartError
 from ._events import Event, Result, RolloutResult, read_event
 from ._files import PrivateDirectory
@@ -214,9 +215,8 @@ async def stream(
     The arguments are those of `batch`.
     """
     asked = questions_of(questions)
-    for name, number in (("attempts", attempts), ("parallel", parallel)):
-        if type(number) is not int or number < 1:
-            raise ValueError(f"{name} must be an int from 1, not {number!r}")
+    check_count("attempts", attempts)
+    check_count("parallel", parallel)
     arguments = [f"--attempts={attempts}", f"--jobs={parallel}"]
     if resume is not None:
         arguments += [f"--results={os.path.abspath(resume)}", "--resume=any" if resume_any else "--resume"]
@@ -249,9 +249,12 @@ async def running(
     sub_model: str | ChatModel | None,
     tools: Iterable[Tool[..., Any] | Callable[..., Any]],
     settings: Mapping[str, Any],
-    routes: Mapping[str, Route] | None = None,
+    ledger: Route | None = None,
 ) -> AsyncIterator[Process]:
-    """`rlm run --events` with functions of this program, and with these questions, or those that it is fed."""
+    """`rlm run --events` with functions of this program, and with these questions, or with attempts that it is fed.
+
+    `ledger` answers the requests of `--ledger`.
+    """
     arguments = [*arguments, *_flags(settings)]
     async with AsyncExitStack() as stack:
         try:
@@ -260,7 +263,7 @@ async def running(
             raise StartError(f"cannot make a private directory: {error}") from error
         stack.callback(directory.remove)
         functions = _functions(model, sub_model, settings)
-        server = FunctionServer(tools_of(tools), directory.path, functions, routes)
+        server = FunctionServer(tools_of(tools), directory.path, functions, {"ledger": ledger} if ledger else {})
         stack.push_async_callback(server.close)
         await server.start()
         for flag, which in (("--model", model), ("--sub-model", sub_model)):
@@ -277,7 +280,8 @@ async def running(
                 "--tools",
                 _write(directory, "tools.json", json.dumps({"tool": server.declarations()})),
             ]
-        arguments += [f"--{route}={server.url}/{route}" for route in routes or ()]
+        if ledger is not None:
+            arguments.append(f"--ledger={server.url}/ledger")
         schema = settings.get("answer_schema")
         if schema is not None:
             if isinstance(schema, Mapping):

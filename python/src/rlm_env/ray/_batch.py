@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from .._config import check_count
 from .._errors import StartError
 from .._events import RolloutResult
 from .._models import Budget, ChatModel, Spending
 from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
 from .._tools import Tool, tools_of
-from ._driver import Attempt, Driver, Plan, State
+from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State
 from ._functions import declared
 from ._node import Job
 from ._results import Results, check_same
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # pyright: ignore[reportMissingModuleSource]
 
     from .._rollouts import Settings
-
-_MAX_UNREAD = 1000
 
 AnyTool = Tool[..., Any] | Callable[..., Any]
 
@@ -100,9 +99,8 @@ def run_batch(
 
     Raises StartError if something is wrong or missing, here or on a node.
     """
-    for name, number in (("attempts", attempts), ("concurrency_per_node", concurrency_per_node)):
-        if type(number) is not int or number < 1:
-            raise ValueError(f"{name} must be an int from 1, not {number!r}")
+    check_count("attempts", attempts)
+    check_count("concurrency_per_node", concurrency_per_node)
     if type(max_losses) is not int or max_losses < 0:
         raise ValueError(f"max_losses must be an int from 0, not {max_losses!r}")
     if isinstance(num_cpus, bool) or not isinstance(num_cpus, (int, float)) or not 0 <= num_cpus < 1e6:
@@ -216,7 +214,7 @@ class Batch:
 
     def _in_thread(self) -> Generator[RolloutResult, None, None]:
         """The same for synchronous code: attempts go on in a thread, whatever the program does between two results."""
-        came: queue.Queue[RolloutResult | BaseException | None] = queue.Queue(_MAX_UNREAD)
+        came: queue.Queue[RolloutResult | BaseException | None] = queue.Queue(MAX_UNREAD)
         loop = asyncio.new_event_loop()
 
         async def main() -> None:
@@ -231,20 +229,16 @@ class Batch:
                 end = error
             came.put(end)
 
-        async def threads() -> None:
-            await loop.shutdown_default_executor()
-
         def run() -> None:
             try:
                 loop.run_until_complete(task)
-                loop.run_until_complete(threads())
+                loop.run_until_complete(loop.shutdown_default_executor())
             finally:
                 loop.close()
 
         task = loop.create_task(main())
         thread = threading.Thread(target=run, name="rlm-batch", daemon=True)
         thread.start()
-        one: RolloutResult | BaseException | None = None
         is_over = False
         try:
             while isinstance(one := came.get(), RolloutResult):

@@ -8,9 +8,8 @@ import asyncio
 import io
 import os
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ray
 
@@ -86,8 +85,3 @@ def _extract(archive: bytes, directory: str) -> None:
         for entry in opened:
             # Our own archive: modes and links stay as they are.
             opened.extract(entry, directory, filter="fully_trusted")
-
-
-def document(question: Mapping[str, Any], attempt: int, paths: list[str] | None) -> dict[str, Any]:
-    """The line of an attempt."""
-    return {**question, "attempt": attempt, **({} if paths is None else {"context": paths})}

@@ -32,7 +32,7 @@ from ._versions import check, probe
 _LOOK_INTERVAL = 1.0
 """Seconds between looks at the cluster's nodes, and between questions for what was spent."""
 
-_MAX_UNREAD = 1000
+MAX_UNREAD = 1000
 """Results that wait for the program; with more of them, no attempt is begun."""
 
 _CLOSE_LIMIT = 15.0
@@ -107,7 +107,7 @@ class Driver:
         self._file = file
         self._words = words
         """The progress, as a line."""
-        self._came: asyncio.Queue[RolloutResult | BaseException] = asyncio.Queue(_MAX_UNREAD)
+        self._came: asyncio.Queue[RolloutResult | BaseException] = asyncio.Queue(MAX_UNREAD)
         self._changed = asyncio.Event()
         """Set when there may be something to begin, or nothing is left to wait for."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -216,8 +216,6 @@ class Driver:
             for place in [place for place in self._places.values() if place.is_ready]:
                 running = self._state.running.setdefault(place.address, set())
                 while waiting and len(running) < self._plan.concurrency and self._exhausted is None:
-                    while self._came.full():
-                        await asyncio.sleep(_LOOK_INTERVAL)
                     attempt = waiting.popleft()
                     running.add(attempt.id)
                     self._begin(self._run(place, attempt))
@@ -227,24 +225,23 @@ class Driver:
             await self._changed.wait()
 
     async def _run(self, place: _Place, attempt: Attempt) -> None:
-        """Runs an attempt on a node. If it is lost with that, it waits again."""
+        """Runs an attempt on a node, where it has a place until its result is taken. If it is lost, it waits again."""
         running = self._state.running[place.address]
         try:
             question = attempt.question
             arguments = (attempt.id, self._documents[question.id], attempt.number, self._context(question))
             line = await place.actor.attempt.remote(*arguments)
+            await self._take(place, attempt, json.loads(line)["result"])
         except RayError as error:
-            running.discard(attempt.id)
             self._forget(place)
             await self._lose(place, attempt, error)
-        else:
+        finally:
             running.discard(attempt.id)
-            await self._take(place, attempt, json.loads(line)["result"])
-        self._changed.set()
+            self._changed.set()
 
     async def _take(self, place: _Place, attempt: Attempt, document: dict[str, Any]) -> None:
         if document["stop_reason"] == "stopped" and self._plan.budget is not None:
-            # It did not begin: there is no room for a turn.
+            # The budget has no room for its first turn.
             self._exhausted = document["error"] or "the budget is exhausted"
             self._state.waiting.append(attempt)
             return

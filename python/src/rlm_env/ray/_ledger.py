@@ -43,7 +43,7 @@ class Ledger:
         self._reserved: Counter[str] = Counter()
         self._held: dict[str, _Held] = {}
         self._waiting: dict[str, str] = {}
-        """The nodes of requests for which there is no room yet."""
+        """The requests that wait for room, and their nodes."""
         self._rollouts: dict[str, Counter[str]] = {}
         self._freed = asyncio.Event()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,20 +14,19 @@ from typing import Any
 
 import ray
 
-from .._errors import EndedError
+from .._errors import EndedError, ProtocolError
 from .._models import ChatModel
 from .._rollouts import Process, running
 from .._tools import Tool
-from ._context import Packed, Unpacker, document
+from ._context import Packed, Unpacker
 from ._functions import attached
 
 _COUNT_INTERVAL = 0.25
 """Seconds between messages about what was spent."""
 
-_EVENT = b'"event":"'
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
-_HEAD_BYTES = 400
-"""The event of a line is among its first bytes: before it are an id and a time."""
+_HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
+"""How a line begins."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,6 @@ class _Node:
     async def start(self) -> None:
         """Raises StartError if a setting is wrong, or something is missing on this node."""
         job = self._job
-        routes = {"ledger": self._reserve_or_settle} if job.has_budget else None
         process = running(
             job.arguments,
             None,
@@ -67,7 +66,7 @@ class _Node:
             sub_model=job.sub_model,
             tools=[*job.tools, *attached(job.driver_tools, self._hub)],
             settings=job.settings,
-            routes=routes,
+            ledger=self._reserve_or_settle if job.has_budget else None,
         )
         self._process: Process = await self._stack.enter_async_context(process)
         self._contexts = Unpacker(self._process.directory)
@@ -77,13 +76,14 @@ class _Node:
         self, rollout: str, question: Mapping[str, Any], number: int, context: Packed | list[str] | None
     ) -> bytes:
         """Runs an attempt, and returns the line of its result. Raises what ended `rlm`, if that did."""
-        paths = await self._contexts.paths(context) if isinstance(context, Packed) else context
-        line = json.dumps(document(question, number, paths), allow_nan=False)
+        line = {**question, "attempt": number}
+        if context is not None:
+            line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
         if self._reading.done():
             raise self._reading.exception() or EndedError("rlm run has ended")
         result: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._running[rollout] = result
-        self._process.feed(line.encode() + b"\n")
+        self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
         try:
             return await result
         finally:
@@ -96,22 +96,25 @@ class _Node:
             await self._hub.count.remote(self._spent)
 
     async def _read(self) -> None:
-        error: BaseException | None = None
         try:
             async for line in self._process.lines:
                 self._take(line)
-            error = await self._process.error("while rollouts were running")
-            raise error
-        finally:
+            raise await self._process.error("while rollouts were running")
+        except BaseException as error:
+            ended = error if isinstance(error, Exception) else EndedError("the node was closed")
             for result in self._running.values():
                 if not result.done():
-                    result.set_exception(error or EndedError("the node was closed"))
+                    result.set_exception(ended)
+            raise
 
     def _take(self, line: bytes) -> None:
-        at = line.find(_EVENT, 0, _HEAD_BYTES) + len(_EVENT)
-        event = line[at : line.index(b'"', at)]
+        head = _HEAD.match(line)
+        if head is None:
+            raise ProtocolError(f"rlm run printed something other than an event: {line[:200]!r}")
+        event = head["event"]
         if event == b"result":
-            result = self._running.get(json.loads(line)["rollout"])
+            # The driver reads the rest.
+            result = self._running.get(head["rollout"].decode())
             if result is not None and not result.done():
                 result.set_result(line)
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:

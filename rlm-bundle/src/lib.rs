@@ -51,7 +51,7 @@ impl Bundle {
     /// Hands over each entry of the archive, from its beginning, and checks that it is undamaged.
     ///
     /// # Errors
-    /// It cannot be read, is damaged, or `take` fails.
+    /// It is damaged or cannot be read (`InvalidData`), or `take` fails.
     pub fn entries(
         &mut self,
         mut take: impl FnMut(PathBuf, &mut tar::Entry<'_, Box<dyn Read + '_>>) -> io::Result<()>,
@@ -60,18 +60,32 @@ impl Bundle {
         self.file.seek(SeekFrom::Start(begin))?;
         let mut decoder = zstd::Decoder::new((&mut self.file).take(bytes))?;
         decoder.window_log_max(WINDOW_LOG)?;
-        let mut archive = tar::Archive::new(Box::new(decoder) as Box<dyn Read + '_>);
+        let mut archive = tar::Archive::new(Box::new(Archive(decoder)) as Box<dyn Read + '_>);
         for entry in archive.entries()? {
-            let mut entry = entry?;
-            let name = entry.path()?.into_owned();
+            let mut entry = entry.map_err(damaged)?;
+            let name = entry.path().map_err(damaged)?.into_owned();
             if !name.components().all(|part| matches!(part, Component::Normal(_))) {
-                return Err(io::Error::other(format!("{} leads out of the directory", name.display())));
+                return Err(damaged(format!("{} leads out of the directory", name.display())));
             }
             take(name, &mut entry)?;
         }
         // The sum of all is behind the last entry.
         io::copy(&mut archive.into_inner(), &mut io::sink()).map(drop)
     }
+}
+
+/// The archive of a bundle, whose errors are told apart from those of the files that it is copied to.
+struct Archive<R>(R);
+
+impl<R: Read> Read for Archive<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(damaged)
+    }
+}
+
+fn damaged(cause: impl std::fmt::Display) -> io::Error {
+    let words = format!("this file is damaged: copy or download it again ({cause})");
+    io::Error::new(io::ErrorKind::InvalidData, words)
 }
 
 /// Writes a bundle: the program that unpacks, and all below a directory. The same content gives the same bytes.

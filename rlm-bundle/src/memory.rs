@@ -4,20 +4,26 @@
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::geteuid;
 use rlm_bundle::Bundle;
+use tempfile::TempDir;
 
-use crate::unpack::check_own;
+use crate::cache::{check_private, hold, lock};
 
 /// Directories in which links can be made though programs cannot be started from them.
 const PLACES: [&str; 2] = ["/dev/shm", "/tmp"];
+
+/// How the name of a directory of links begins.
+const LINKS: &str = "links-";
 
 /// Unpacks the programs. Returns the directory of the links.
 pub(crate) fn unpack(bundle: &mut Bundle) -> io::Result<PathBuf> {
@@ -36,24 +42,29 @@ pub(crate) fn unpack(bundle: &mut Bundle) -> io::Result<PathBuf> {
         let file: OwnedFd = memfd_create(title.as_c_str(), MFdFlags::empty())?;
         let mut file = File::from(file);
         io::copy(entry, &mut file)?;
-        symlink(format!("/proc/{}/fd/{}", process::id(), file.into_raw_fd()), directory.join(&name))
+        symlink(format!("/proc/{}/fd/{}", process::id(), file.into_raw_fd()), directory.path().join(&name))
     })?;
-    Ok(directory)
+    Ok(directory.keep())
 }
 
-/// A new directory for this process. Those of processes that are gone are removed.
-fn links_below(place: &Path) -> io::Result<PathBuf> {
+/// A new directory for this process. Those that no process holds any more are removed.
+fn links_below(place: &Path) -> io::Result<TempDir> {
     let base = place.join(format!("rlm-{}", geteuid()));
     DirBuilder::new().recursive(true).mode(0o700).create(&base)?;
-    check_own(&base)?;
+    check_private(&base)?;
+    // A new directory is not held at once.
+    let lock = lock(&base);
     for entry in fs::read_dir(&base)?.flatten() {
-        let pid =
-            entry.file_name().to_str().and_then(|name| name.strip_prefix("links-")?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| pid == process::id() || !Path::new("/proc").join(pid.to_string()).exists()) {
+        let is_of_links = entry.file_name().as_bytes().starts_with(LINKS.as_bytes());
+        if lock.is_some() && is_of_links && hold(&entry.path()).is_ok() {
             _ = fs::remove_dir_all(entry.path());
         }
     }
-    let directory = base.join(format!("links-{}", process::id()));
-    fs::create_dir(&directory)?;
+    let directory = TempDir::with_prefix_in(LINKS, &base)?;
+    if let Ok(held) = hold(directory.path()) {
+        // Held by the program that this process becomes, and by those that it starts.
+        fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        _ = ManuallyDrop::new(held);
+    }
     Ok(directory)
 }

@@ -18,13 +18,15 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// A name for the system and the place that it is fitted to. A home may be shared by several systems, and may be moved.
+/// What tells systems and places apart for which it is fitted differently: a home may be shared by several, and moved. `base` is the
+/// directory of the cache.
 pub(crate) fn system(base: &Path) -> String {
-    let loader = fs::metadata(LOADER).map(|loader| format!("{} {}", loader.len(), loader.mtime()));
-    let fitted = format!("{} {} {}", loader.unwrap_or_default(), has_libgcc(), base.display());
-    format!("{:08x}", crc32fast::hash(fitted.as_bytes()))
+    let loader = fs::metadata(LOADER).map(|loader| (loader.len(), loader.mtime())).ok();
+    let facts = format!("{loader:?} {} {base:?}", has_libgcc());
+    format!("{:08x}", crc32fast::hash(facts.as_bytes()))
 }
 
+/// Reports whether the system has the library of the C compiler, so that its own is not needed.
 fn has_libgcc() -> bool {
     LIBRARIES.iter().any(|directory| Path::new(directory).join("libgcc_s.so.1").exists())
 }

@@ -24,7 +24,7 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(async {
         [
-            ("rlm", program()),
+            ("rlm", program(environment)),
             ("bash", session(ReplLanguage::Bash, &settings, environment).await),
             ("python", session(ReplLanguage::Python, &settings, environment).await),
             ("settings", Ok(file(&settings))),
@@ -44,16 +44,24 @@ pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow:
     Ok(ExitCode::from(if works { 0 } else { crate::ENVIRONMENT_ERROR }))
 }
 
-fn program() -> Found {
+fn program(environment: &Environment) -> Found {
+    let version = env!("CARGO_PKG_VERSION");
     let path = std::env::current_exe().map_err(|error| error.to_string())?;
-    Ok(format!("{} at {}", env!("CARGO_PKG_VERSION"), path.display()))
+    // Where no directory takes the programs, each is an anonymous file.
+    if path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:") {
+        let links = worker::programs(environment).map_err(|error| format!("{error:#}"))?;
+        return Ok(format!("{version} in memory, with links in {}", links.display()));
+    }
+    Ok(format!("{version} at {}", path.display()))
 }
 
 /// Starts a session, and ends it.
 async fn session(language: ReplLanguage, settings: &Settings, environment: &Environment) -> Found {
-    let worker = worker::find(language, environment).map_err(|error| format!("{error:#}"))?;
+    let python = settings.get(&PYTHON);
+    let worker =
+        worker::find(language, python.is_some(), environment).map_err(|error| format!("{error:#}"))?;
     let mut variables = environment.to_list();
-    for (name, value) in python_variable(settings.get(&PYTHON)) {
+    for (name, value) in python_variable(python) {
         rlm_core::env::set(&mut variables, name, value);
     }
     let config = SessionConfig { env: variables, ..SessionConfig::new(&worker, environment.temp_dir()) };

@@ -17,17 +17,22 @@ use crate::usage::Usage;
 
 /// Replaces this process by the worker of the language.
 pub(crate) fn run(options: &WorkerOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let program = find(options.language, environment)?;
+    let names_python = options.rest.iter().any(|option| option.as_encoded_bytes().starts_with(b"--python"));
+    let program = find(options.language, names_python, environment)?;
     let failed =
         Command::new(&program).arg("--control-dir").arg(&options.control_dir).args(&options.rest).exec();
     Err(failed).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// The worker program of a language: next to this one, or on `PATH`.
-pub(crate) fn find(language: ReplLanguage, environment: &Environment) -> anyhow::Result<PathBuf> {
+/// The worker program of a language: next to this one, or on `PATH`. `names_python`: an option or a setting names the Python of its sessions.
+pub(crate) fn find(
+    language: ReplLanguage,
+    names_python: bool,
+    environment: &Environment,
+) -> anyhow::Result<PathBuf> {
     let name = language.worker_name();
     let here = programs(environment)?;
-    if language == ReplLanguage::Python {
+    if language == ReplLanguage::Python && !names_python {
         tell_of_builtin(&here, environment);
     }
     let beside = here.join(name);
@@ -96,6 +101,6 @@ pub(crate) fn session_config(
         env: variables,
         exec_timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
-        ..SessionConfig::new(find(options.language(), environment)?, fs_root)
+        ..SessionConfig::new(find(options.language(), options.python().is_some(), environment)?, fs_root)
     })
 }

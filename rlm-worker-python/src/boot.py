@@ -12,7 +12,13 @@ def boot():
 
     version = "%d.%d.%d" % tuple(sys.version_info[:3])
     if sys.version_info < (3, 10):
-        refuse("CPython 3.10 or newer is needed, this is " + version)
+        reason = "CPython 3.10 or newer is needed, this is " + version
+        try:
+            posix.stat(sys.argv[1].rpartition("/")[0] + "/python/bin/python3")
+            reason += "; --python=builtin is a newer one"
+        except OSError:
+            pass
+        refuse(reason)
     if sys.implementation.name != "cpython":
         refuse("CPython is needed, this is %s %s" % (sys.implementation.name, version))
     if "t" in sys.abiflags:

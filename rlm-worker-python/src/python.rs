@@ -67,7 +67,10 @@ pub enum PythonError {
     #[error("no python3 on PATH: install CPython 3.10 or newer, or name one with --python or RLM_PYTHON")]
     None,
     /// The built-in one was named, and there is none.
-    #[error("{by} names the built-in Python, and there is none in {}: only an rlm of one file has it", dir.display())]
+    #[error(
+        "{by} names the built-in Python, and there is none in {}: it belongs to rlm as one file, which has one only where it can be unpacked",
+        dir.display()
+    )]
     NoBuiltin {
         /// Option or variable that names it.
         by: &'static str,
@@ -218,7 +221,8 @@ mod tests {
         );
         assert_eq!(
             message(Path::new("builtin"), &[]),
-            "--python names the built-in Python, and there is none in /no/programs: only an rlm of one file has it"
+            "--python names the built-in Python, and there is none in /no/programs: it belongs to rlm as one file, \
+             which has one only where it can be unpacked"
         );
         let broken = dir.path().join("broken");
         fs::create_dir_all(broken.join("bin")).unwrap();

@@ -78,7 +78,7 @@ async fn show_rollout(
     rollout.context = corpus.context();
     let server = Server::start().await.context("the scripted sub-LLM cannot listen on 127.0.0.1")?;
     let (root_llm, models) = models(rollout.language, &server)?;
-    let config: HostConfig = host(environment, rollout.language, root_llm, models)?;
+    let config: HostConfig = host(environment, &rollout, root_llm, models)?;
     let host = Host::start(config).await?;
     let (result, ended_by) = until_end(&host, rollout, requests).await;
     close(host).await;

@@ -126,7 +126,8 @@ fn servers(options: &McpOptions, environment: &Environment) -> anyhow::Result<Se
     let instructions = tools::instructions(&doc, &prompts)?;
     let files = Files::new(root.clone(), options.max_resource_bytes);
     let session = |language: ReplLanguage| {
-        let worker = worker::find(language, environment)?;
+        let names_python = options.python.iter().flatten().next().is_some();
+        let worker = worker::find(language, names_python, environment)?;
         anyhow::Ok(SessionConfig { env: env.clone(), ..SessionConfig::new(worker, &root) })
     };
     let limits = Limits {

@@ -50,6 +50,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     };
     // The worker resolves a relative path in another directory.
     let python = options.python.clone().flatten().or_else(|| settings.get(&PYTHON));
+    let names_python = python.is_some();
     let mut variables = environment.to_list();
     for (name, value) in python_variable(python.map(absolute_unless_name)) {
         rlm_core::env::set(&mut variables, name, value);
@@ -57,7 +58,7 @@ pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow:
     let (tools, recorder) = tools(options, &settings, environment)?;
     let mcp_servers = DeclaredServers::read(&settings, environment)?;
     let mut config = ReplayConfig {
-        worker: worker::find(past.language, environment)?,
+        worker: worker::find(past.language, names_python, environment)?,
         env: variables,
         dir: environment.temp_dir(),
         workdir,

@@ -94,12 +94,7 @@ impl Setup {
         let host = HostConfig {
             prices,
             prompts: Arc::new(prompts),
-            ..host(
-                environment,
-                rollout.language,
-                Arc::new(HttpModel::new(servers.root.clone())),
-                servers.sub,
-            )?
+            ..host(environment, &rollout, Arc::new(HttpModel::new(servers.root.clone())), servers.sub)?
         };
         let provenance = Provenance { model, sub_model, settings: digest(settings)? };
         let key = settings.key(environment)?;
@@ -151,14 +146,18 @@ impl Setup {
     }
 }
 
-/// A host with these models, for rollouts in one language.
+/// A host with these models, for rollouts in the language of this one.
 pub(crate) fn host(
     environment: &Environment,
-    language: ReplLanguage,
+    rollout: &RolloutConfig,
     root_model: Arc<dyn RootModel>,
     sub_models: Arc<Models>,
 ) -> anyhow::Result<HostConfig> {
-    let worker = worker::find(language, environment)?;
+    let worker = worker::find(
+        rollout.language,
+        rollout.env.iter().any(|(name, _)| name == rlm_core::env::PYTHON),
+        environment,
+    )?;
     Ok(HostConfig {
         env: environment.to_list(),
         dir: environment.temp_dir(),

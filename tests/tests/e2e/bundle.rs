@@ -2,20 +2,25 @@
 //!
 //! The programs in these bundles are shell scripts; dist/test runs the real ones.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
 use nix::unistd::{Uid, chown, geteuid};
-use rlm_tests::{Place, program, wait_until, write_program};
+use rlm_tests::{Place, default_python, program, wait_until, write_program};
 
 /// The program in the bundles: says where it is and what it was given.
-const RLM: &str =
-    "#!/bin/sh\nprintf '%s\\n' \"$0\" \"${RLM_BIN_DIR-}\" \"$@\"; [ \"$1\" != wait ] || cat; exit 7\n";
+const RLM: &str = "#!/bin/sh\nprintf '%s\\n' \"$0\" \"${RLM_BIN_DIR-}\" \"$@\"; [ \"$1\" != wait ] || cat\n\
+    [ \"$1\" != inherited ] || { umask; grep SigIgn /proc/self/status; }; exit 7\n";
 
 /// A bundle in `work`, with so many bytes that zstd cannot make fewer.
 fn bundle(place: &Place, bytes: usize) -> PathBuf {
@@ -29,6 +34,7 @@ fn bundle(place: &Place, bytes: usize) -> PathBuf {
     let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(bytes).collect();
     fs::write(content.join("lib/noise"), noise).unwrap();
     symlink("noise", content.join("lib/link")).unwrap();
+    fs::create_dir(content.join("empty")).unwrap();
     let bundle = place.file("rlm");
     let packed = place
         .at_work(program("rlm-pack"))
@@ -77,6 +83,12 @@ fn cache(place: &Place) -> PathBuf {
     place.path("home").join(".cache/rlm")
 }
 
+/// Visible when the output of a test is shown.
+#[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
+fn skipped(reason: &str) {
+    println!("skipped: {reason}");
+}
+
 /// A command in a mount namespace of its own, after some mounts. None, with a note, where there can be none.
 fn with_mounts(place: &Place, bundle: &Path, mounts: &str) -> Option<Output> {
     let run = |script: &str| {
@@ -85,11 +97,7 @@ fn with_mounts(place: &Place, bundle: &Path, mounts: &str) -> Option<Output> {
         command.output().unwrap()
     };
     if !run("mount -t tmpfs none /tmp").status.success() {
-        // Visible when the output of a test is shown.
-        #[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
-        {
-            println!("skipped: no mount namespace can be made");
-        }
+        skipped("no mount namespace can be made");
         return None;
     }
     Some(run(&format!("{mounts}; exec \"$0\" exec")))
@@ -164,19 +172,35 @@ fn files_that_a_loss_of_power_took_are_noticed_in_the_next_boot() {
     assert_eq!(fs::read_to_string(&used).unwrap(), of_this_boot);
     assert_eq!(fs::metadata(&noise).unwrap().modified().unwrap(), before);
     // Zeros in a file's place, and no file at all: it is unpacked again.
-    let damages: [&dyn Fn(); 4] = [
+    let link = unpacked.join("lib/link");
+    let lines: Vec<_> = of_another.split_inclusive('\n').collect();
+    let damages: [&dyn Fn(); 9] = [
         &|| fs::write(&noise, [0; 1000]).unwrap(),
         &|| fs::remove_file(&noise).unwrap(),
+        &|| fs::set_permissions(&noise, Permissions::from_mode(0o755)).unwrap(),
+        &|| fs::remove_file(&link).unwrap(),
+        &|| fs::remove_file(&link).and_then(|()| symlink("rlm", &link)).unwrap(),
+        &|| fs::remove_dir(unpacked.join("empty")).unwrap(),
         &|| fs::write(&used, "").unwrap(),
-        &|| fs::write(&used, of_this_boot.split_once('\n').unwrap().0).unwrap(),
+        &|| fs::write(&used, lines[0]).unwrap(),
+        // Its end is lost, with that of which it tells.
+        &|| fs::write(&used, lines[..3].concat()).and_then(|()| fs::remove_file(&noise)).unwrap(),
     ];
     for damage in damages {
         fs::write(&used, &of_another).unwrap();
         damage();
         assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
         assert!(fs::read(&noise).unwrap().iter().any(|byte| *byte != 0));
+        assert_eq!(fs::metadata(&noise).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("noise"));
+        assert!(unpacked.join("empty").is_dir());
         assert_eq!(names(&cache(&place)).len(), 1);
     }
+    // A time to come would keep it for ever.
+    let in_a_year = SystemTime::now() + Duration::from_secs(365 * 24 * 3600);
+    File::options().append(true).open(&used).unwrap().set_modified(in_a_year).unwrap();
+    directory(&start(&place, &bundle).output().unwrap());
+    assert!(fs::metadata(&used).unwrap().modified().unwrap() <= SystemTime::now());
     place.assert_nothing_left();
 }
 
@@ -237,56 +261,156 @@ fn the_place_is_the_first_that_takes_it() {
         check(&mut start(&place, &bundle), &in_tmp);
     }
     fs::remove_dir_all(place.path("home").join(".cache")).unwrap_or_default();
-    // One in which others could put programs is passed over, and stays as it is.
-    for mode in [0o777, 0o1777, 0o775] {
-        fs::create_dir_all(cache(&place)).unwrap();
-        fs::set_permissions(cache(&place), Permissions::from_mode(mode)).unwrap();
-        check(&mut start(&place, &bundle), &in_tmp);
-        let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", cache(&place)).output().unwrap());
-        assert!(words.contains(&format!("other users can write to it (mode {mode:04o})")), "{words}");
-        assert_eq!(fs::metadata(cache(&place)).unwrap().permissions().mode() & 0o7777, mode);
-    }
-    // One that they can look into is as good as any.
-    fs::set_permissions(cache(&place), Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(directory(&start(&place, &bundle).output().unwrap()).parent(), Some(&*cache(&place)));
-    assert_eq!(fs::metadata(cache(&place)).unwrap().permissions().mode() & 0o7777, 0o755);
+    // Python takes no other path.
+    let home = place.path("home").join(OsStr::from_bytes(b"\xff"));
+    check(start(&place, &bundle).env("HOME", home), &in_tmp);
+    // A link leads to where it leads, by one path.
+    fs::create_dir(place.file("target")).unwrap();
+    symlink(place.file("target"), place.file("link")).unwrap();
+    check(start(&place, &bundle).env("RLM_CACHE_DIR", place.file("link")), &place.file("target"));
     place.assert_nothing_left();
 }
 
 #[test]
-fn a_place_by_another_name_is_the_same_and_one_that_was_moved_is_unpacked_again() {
+fn a_place_where_others_can_put_programs_is_passed_over_and_stays_as_it_is() {
     let place = Place::new();
     let bundle = bundle(&place, 1000);
-    let given =
-        |given: &Path| directory(&start(&place, &bundle).env("RLM_CACHE_DIR", given).output().unwrap());
-    let here = given(Path::new("given"));
-    assert_eq!(here.parent(), Some(&*place.file("given")), "the path is whole");
-    symlink(place.file("given"), place.file("link")).unwrap();
-    assert_eq!(given(&place.file("link")), here);
-    // A Python in it may hold its path.
-    fs::rename(place.file("given"), place.file("moved")).unwrap();
-    let moved = given(&place.file("moved"));
-    assert_ne!(moved.file_name(), here.file_name());
-    assert_eq!(given(&place.file("moved")), moved);
-    place.assert_nothing_left();
-}
-
-#[test]
-fn one_that_still_unpacks_is_left_alone() {
-    let place = Place::new();
-    let bundle = bundle(&place, 1000);
+    let in_tmp = place.path("tmp").join(format!("rlm-{}", geteuid()));
+    let (base, mode) =
+        (cache(&place), |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777);
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let unpacked = directory(&start(&place, &bundle).output().unwrap());
-    let name = unpacked.file_name().unwrap().to_str().unwrap();
-    fs::remove_dir_all(&unpacked).unwrap();
-    // One of a process that did not wait for the lock, and one of a process that was killed.
-    let [alive, dead] = ["1-1", "2-2"].map(|left| cache(&place).join(format!(".{name}-{left}")));
-    for left in [&alive, &dead] {
-        fs::create_dir(left).unwrap();
+    let planted = "#!/bin/sh\necho planted; exit 7\n";
+    write_program(&unpacked.join("rlm"), planted);
+    for bits in [0o777, 0o1777, 0o775] {
+        set_mode(&base, bits);
+        assert_eq!(directory(&start(&place, &bundle).output().unwrap()).parent(), Some(&*in_tmp));
+        let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", &base).output().unwrap());
+        assert!(words.contains(&format!("others can write to it (mode {bits:o})")), "{words}");
+        assert_eq!(mode(&base), bits);
     }
-    let in_work = Flock::lock(File::open(&alive).unwrap(), FlockArg::LockExclusive).unwrap();
+    fs::remove_dir_all(&in_tmp).unwrap();
+    // One that others can look into is as good as any, if the programs in it are ours alone.
+    set_mode(&base, 0o755);
+    set_mode(&unpacked, 0o777);
     assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
-    assert!(alive.exists() && !dead.exists());
+    assert_eq!((mode(&base), mode(&unpacked)), (0o755, 0o700));
+    if geteuid().is_root() {
+        let other = Some(Uid::from_raw(65534));
+        chown(&unpacked, other, None).unwrap();
+        assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
+        assert_eq!(fs::metadata(&unpacked).unwrap().uid(), 0);
+        // Another user's link, though to a directory of ours.
+        symlink(&base, place.file("link")).unwrap();
+        lchown(place.file("link"), Some(65534), None).unwrap();
+        let link = place.file("link");
+        let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", link).output().unwrap());
+        assert!(words.contains("it belongs to another user"), "{words}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
+fn programs_that_were_moved_are_unpacked_again() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let given = |cache: &str| start(&place, &bundle).env("RLM_CACHE_DIR", cache).output().unwrap();
+    let first = directory(&given("given"));
+    assert_eq!(first.parent(), Some(&*place.file("given")), "the path is absolute");
+    assert_eq!(directory(&given("./given/../given")), first);
+    fs::rename(place.file("given"), place.file("moved")).unwrap();
+    // A Python there has its old path inside.
+    assert_ne!(directory(&given("moved")).file_name(), first.file_name());
+    place.assert_nothing_left();
+}
+
+#[test]
+fn without_a_lock_none_harms_another() {
+    let place = Place::new();
+    let bundle = bundle(&place, 4 << 20);
+    fs::create_dir_all(cache(&place).join(".lock")).unwrap();
+    fs::set_permissions(cache(&place), Permissions::from_mode(0o700)).unwrap();
+    let of_another = cache(&place).join(".half-of-another");
+    fs::create_dir(&of_another).unwrap();
+    let starting: Vec<_> = (0..8).map(|_| start(&place, &bundle).spawn().unwrap()).collect();
+    let mut directories: Vec<_> =
+        starting.into_iter().map(|child| directory(&child.wait_with_output().unwrap())).collect();
+    directories.dedup();
+    assert_eq!(directories.len(), 1);
+    assert_eq!(names(&cache(&place)).len(), 2);
+    fs::remove_dir(cache(&place).join(".lock")).unwrap();
+    fs::remove_dir_all(&directories[0]).unwrap();
+    // One of a process that did not wait for the lock, and still unpacks.
+    let alive = cache(&place).join(".half-alive");
+    fs::create_dir(&alive).unwrap();
+    let in_work = Flock::lock(File::open(&alive).unwrap(), FlockArg::LockExclusive).unwrap();
+    directory(&start(&place, &bundle).output().unwrap());
+    assert!(!of_another.exists(), "it is left over, as nobody works in it");
+    assert!(alive.exists(), "it is in work");
     drop(in_work);
+    place.assert_nothing_left();
+}
+
+#[test]
+fn programs_that_cannot_be_started_are_unpacked_again_or_passed_over() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1000);
+    let in_tmp = place.path("tmp").join(format!("rlm-{}", geteuid()));
+    let unpacked = directory(&start(&place, &bundle).output().unwrap());
+    let (program, worker) = (unpacked.join("rlm"), unpacked.join("rlm-worker-bash"));
+    let damages: [&dyn Fn(); 4] = [
+        &|| fs::remove_file(&program).unwrap(),
+        &|| fs::write(&worker, "").unwrap(),
+        &|| fs::set_permissions(&worker, Permissions::from_mode(0o644)).unwrap(),
+        &|| fs::remove_dir_all(&unpacked).unwrap(),
+    ];
+    for damage in damages {
+        damage();
+        assert_eq!(directory(&start(&place, &bundle).output().unwrap()), unpacked);
+        assert!(fs::metadata(&worker).unwrap().len() > 0);
+        assert_eq!(fs::metadata(&worker).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+    // The system refuses a program that looks whole.
+    let bytes = fs::metadata(&program).unwrap().len();
+    fs::write(&program, "#!/dev/null\n").unwrap();
+    File::options().append(true).open(&program).unwrap().set_len(bytes).unwrap();
+    assert_eq!(directory(&start(&place, &bundle).output().unwrap()).parent(), Some(&*in_tmp));
+    let words = fails(&start(&place, &bundle).env("RLM_CACHE_DIR", cache(&place)).output().unwrap());
+    assert!(words.contains("Permission denied"), "{words}");
+    fs::remove_dir_all(&in_tmp).unwrap();
+    let mounts = "mount -t tmpfs -o mode=755 none \"$1/home\"; \"$0\" exec >/dev/null || [ $? = 7 ]; \
+                  mount -o remount,noexec \"$1/home\"";
+    let Some(output) = with_mounts(&place, &bundle, mounts) else { return };
+    assert_eq!(directory(&output).parent(), Some(&*in_tmp));
+    fs::remove_dir_all(&in_tmp).unwrap();
+    place.assert_nothing_left();
+}
+
+#[test]
+fn what_the_caller_has_set_is_for_the_programs_alone() {
+    let place = Place::new();
+    let bundle = bundle(&place, 1 << 20);
+    let run = |script: &str, argument: &str| {
+        let mut command = place.at_work("sh");
+        command.args(["-ec", script]).args([bundle.as_os_str(), argument.as_ref()]).output().unwrap()
+    };
+    for mask in ["0777", "0277", "0000"] {
+        let output = run(&format!("umask {mask}; exec \"$0\" \"$1\""), "inherited");
+        let told = String::from_utf8_lossy(&output.stdout);
+        let lines: Vec<_> = told.lines().collect();
+        assert_eq!((output.status.code(), lines[3]), (Some(7), mask), "{output:?}");
+        let ignored = u64::from_str_radix(lines[4].strip_prefix("SigIgn:\t").unwrap(), 16).unwrap();
+        assert_eq!(ignored & (1 << (Signal::SIGXFSZ as u64 - 1)), 0, "{told}");
+        let unpacked = Path::new(lines[0]).parent().unwrap();
+        let modes = [cache(&place), unpacked.join("lib"), unpacked.join("lib/noise"), unpacked.join(".used")]
+            .map(|path| fs::metadata(path).unwrap().permissions().mode() & 0o777);
+        assert_eq!(modes, [0o700, 0o700, 0o644, 0o600], "{mask}");
+        fs::remove_dir_all(cache(&place)).unwrap();
+    }
+    let output = run("ulimit -f 64; export RLM_CACHE_DIR=given; exec \"$0\" \"$1\"", "exec");
+    let words = fails(&output);
+    assert!(words.contains("File too large"), "{words}");
+    assert_eq!(names(&place.file("given")), [""; 0]);
     place.assert_nothing_left();
 }
 
@@ -317,7 +441,8 @@ fn where_no_directory_takes_programs_they_are_in_memory() {
     let place = Place::new();
     let bundle = bundle(&place, 1000);
     let mounts = "mount -t tmpfs -o ro none \"$1/home\"; mount -t tmpfs -o noexec none \"$1/tmp\"; \
-                  mount -t tmpfs -o noexec none /dev/shm; \"$0\" other >/dev/null || [ $? = 7 ]; ls /dev/shm/rlm-*";
+                  mount -t tmpfs -o noexec none /dev/shm; \"$0\" other >/dev/null 2>&1 || [ $? = 7 ]; ls /dev/shm/rlm-*; \
+                  (cd /dev/shm/rlm-* && mkdir links-1)";
     let Some(output) = with_mounts(&place, &bundle, mounts) else { return };
     let told = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<_> = told.lines().collect();
@@ -325,6 +450,24 @@ fn where_no_directory_takes_programs_they_are_in_memory() {
     let links = Path::new(lines[1]).parent().unwrap();
     assert!(links.starts_with("/dev/shm") && links.file_name() != Some(lines[0].as_ref()), "{told}");
     assert_eq!((lines[2], lines[3]), (links.to_str().unwrap(), "exec"), "it is told its directory");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        words.contains("so they are in memory, without Python: ") && words.contains("(noexec)"),
+        "{words}"
+    );
+    // What somebody still holds stays, whatever its process is called here; all else goes.
+    let mounts = "mount -t tmpfs -o ro none \"$1/home\"; mount -t tmpfs -o noexec none \"$1/tmp\"; \
+                  mount -t tmpfs -o noexec none /dev/shm; mkfifo \"/dev/shm/fifo\"; \
+                  { \"$0\" wait 2>/dev/null </dev/shm/fifo | { read -r first; echo \"$first\" >/dev/shm/first; cat; } >/dev/null & }; \
+                  exec 3>/dev/shm/fifo; while [ ! -s /dev/shm/first ]; do sleep 0.01; done; (cd /dev/shm/rlm-* && mkdir links-1); \
+                  unshare --pid --fork --mount-proc \"$0\" exec >/dev/null 2>&1 || [ $? = 7 ]; cat /dev/shm/first; ls -d /dev/shm/rlm-*/*; \
+                  exec 3>&-; wait; exit 0";
+    let output = with_mounts(&place, &bundle, mounts).unwrap_or_else(|| unreachable!());
+    let told = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = told.lines().collect();
+    let held = Path::new(lines[0]).parent().unwrap();
+    assert!(lines[1..].contains(&held.to_str().unwrap()), "{output:?}");
+    assert!(lines.len() == 3 && !told.contains("links-1\n"), "{told}");
     // The bundle itself is below /tmp.
     let mounts = "exec 3<\"$0\"; for directory in \"$1/home\" \"$1/tmp\" /dev/shm /tmp; do mount -t tmpfs -o ro none $directory; done; \
                   exec /proc/self/fd/3 exec";
@@ -347,7 +490,8 @@ fn a_bundle_that_is_cut_off_or_damaged_says_so() {
     let middle = whole.len() - 50_000;
     damaged[middle] ^= 1;
     write_bytes(&bundle, &damaged);
-    fails(&start(&place, &bundle).env("RLM_CACHE_DIR", cache(&place)).output().unwrap());
+    let words = fails(&start(&place, &bundle).output().unwrap());
+    assert!(words.contains("this file is damaged: copy or download it again"), "{words}");
     assert_eq!(names(&cache(&place)), [""; 0]);
     place.assert_nothing_left();
 }
@@ -357,4 +501,80 @@ fn write_bytes(bundle: &Path, bytes: &[u8]) {
     let mut file = File::create(bundle).unwrap();
     file.write_all(bytes).unwrap();
     file.set_permissions(Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The variable `RLM_BIN_DIR`, for a directory with the programs and a built-in Python, in `work`.
+fn with_builtin(place: &Place) -> (&'static str, PathBuf) {
+    let programs = place.file("programs");
+    fs::create_dir_all(programs.join("python/bin")).unwrap();
+    for name in ["rlm", "rlm-worker-python", "librlm_cell_engine.so"] {
+        symlink(program(name), programs.join(name)).unwrap();
+    }
+    symlink(default_python(), programs.join("python/bin/python3")).unwrap();
+    ("RLM_BIN_DIR", programs)
+}
+
+#[test]
+fn a_session_on_the_built_in_python_keeps_the_protocol() {
+    let place = Place::new();
+    let (name, programs) = with_builtin(&place);
+    let worker = program("rlm-worker-python");
+    let output = place
+        .rlm(&["conformance", "--filter", "info/fields", "--", worker.to_str().unwrap()])
+        .args(["--control-dir", "{dir}", "--python", "builtin"])
+        .env(name, programs)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    place.assert_nothing_left();
+}
+
+#[test]
+fn the_built_in_python_is_told_of_where_nobody_has_named_one() {
+    let place = Place::new();
+    let (name, programs) = with_builtin(&place);
+    let words = |arguments: &[&str]| {
+        let mut command = place.rlm(arguments);
+        command.env(name, &programs).env("PATH", "/nowhere").env_remove("RLM_PYTHON");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = "rlm: no CPython 3.10 or newer on PATH: the built-in one is used unless one is named\n";
+    assert_eq!(words(&["exec", "--python", "1"]), told);
+    assert_eq!(words(&["exec", "--python=builtin", "1"]), "");
+    // One whose age only it can tell.
+    let home = std::env::home_dir().unwrap().join(".pyenv/versions");
+    let old = fs::read_dir(home).into_iter().flatten().flatten().map(|entry| entry.path());
+    let Some(old) = old.into_iter().find(|path| path.file_name().unwrap().as_bytes().starts_with(b"3.9."))
+    else {
+        return skipped("no CPython 3.9 under ~/.pyenv/versions");
+    };
+    let old = format!("--python={}", old.join("bin/python3").display());
+    let output = place.rlm(&["exec", &old, "1"]).env(name, &programs).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        words.contains("is needed, this is 3.9.") && words.contains("; --python=builtin is a newer one"),
+        "{words}"
+    );
+    place.assert_nothing_left();
+}
+
+#[test]
+fn a_program_in_memory_says_so() {
+    let place = Place::new();
+    let mut file = File::from(memfd_create("rlm", MFdFlags::empty()).unwrap());
+    std::io::copy(&mut File::open(program("rlm")).unwrap(), &mut file).unwrap();
+    let output = place
+        .at_work(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .arg("doctor")
+        .env("RLM_BIN_DIR", place.file("links"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        told.contains(&format!(" in memory, with links in {}\n", place.file("links").display())),
+        "{output:?}"
+    );
+    place.assert_nothing_left();
 }

@@ -154,7 +154,7 @@ fn set_depth_limit(stand: &Stand<'_>) -> Check {
 fn info_fields(stand: &Stand<'_>) -> Check {
     let mut worker = stand.start()?;
     let info = info(&mut worker)?;
-    let expected = [
+    let mut expected = vec![
         "language",
         "version",
         "worker_version",
@@ -168,13 +168,13 @@ fn info_fields(stand: &Stand<'_>) -> Check {
         "limits",
         "usage",
     ];
-    let mut fields_found = info.clone();
-    // Only Python sessions have it.
-    fields_found.as_object_mut().map(|found| found.remove("builtin"));
-    names("fields of `info`", &expected, &fields_found)?;
+    // Only the built-in Python has it.
+    expected.extend(info.get("builtin").map(|_| "builtin"));
+    names("fields of `info`", &expected, &info)?;
     fields(&json!({"protocol": 1, "calls": 0, "answer_ready": false}), &info)?;
     let is_well_typed = ["language", "version", "worker_version"].iter().all(|name| info[name].is_string())
         && info["uptime"].as_f64().is_some_and(|seconds| seconds >= 0.0)
+        && info.get("builtin").is_none_or(|is_builtin| is_builtin == true)
         && info["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0)
         && (info["cwd"].is_string() || info["cwd"].is_null())
         && (info["pid"].as_i64().is_some_and(|pid| pid > 0) || info["pid"].is_null());

@@ -164,8 +164,34 @@ impl Display {
     }
 }
 
+impl Display {
+    /// Begin and end of a rollout that code has started.
+    fn child(&self, entry: &Entry) {
+        let margin = "  ".repeat(usize::try_from(entry.depth).unwrap_or(1).min(8));
+        match &entry.event {
+            Event::RolloutStarted(started) => {
+                self.line(
+                    Style::Faint,
+                    format_args!("{margin}{} asks: {}", entry.rollout, one_line(&started.question)),
+                );
+            }
+            Event::RolloutEnded(ended) => {
+                let (style, words) = match &ended.answer {
+                    Some(answer) if ended.answer_ready => (Style::Faint, one_line(answer)),
+                    _ => (Style::Bad, format!("no final answer: {:?}", ended.stop_reason)),
+                };
+                self.line(style, format_args!("{margin}{} answers: {words}", entry.rollout));
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Sink for Display {
     fn entry(&self, entry: &Entry) {
+        if entry.depth > 0 {
+            return self.child(entry);
+        }
         match &entry.event {
             Event::RolloutStarted(started) => {
                 let (model, sub_model) = (&started.model, started.sub_model.as_deref().unwrap_or("none"));

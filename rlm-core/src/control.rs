@@ -8,6 +8,7 @@
 //! | `rlm_ready` | `ready`, once a call can be taken; removed at the worker's end | worker |
 //! | `rlm_answer.json` | the latest answer, replaced atomically; before the start, the answer to begin with | worker, host |
 //! | `rlm_history.jsonl` | one line for each executed call, appended | worker |
+//! | `rlm_clock` | how long the clock of the running call has stood still; only where it has | host |
 //! | `rlm_worker.log` | what the worker has to say to people | worker |
 
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::jsonl;
-use crate::protocol::{Answer, Context, HistoryEntry};
+use crate::protocol::{Answer, CallClock, Context, HistoryEntry};
 
 /// Open flags for our own files: never block on or follow something that the session planted there.
 const OWN_FILE_FLAGS: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW;
@@ -179,6 +180,29 @@ impl ControlDir {
         parsed.map_err(|error| at("cannot understand the answer file", &path, io::Error::from(error)))
     }
 
+    /// The clock of the running call.
+    #[must_use]
+    pub fn clock_file(&self) -> PathBuf {
+        self.dir.join("rlm_clock")
+    }
+
+    /// Says how long the clock of the running call has stood still; None for a call whose clock has not.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn write_clock(&self, clock: Option<&CallClock>) -> Result<()> {
+        match clock {
+            Some(clock) => self.replace(&self.clock_file(), clock),
+            None => remove(&self.clock_file()),
+        }
+    }
+
+    /// Reads what the host has said of the clock; None if that is nothing, or cannot be understood.
+    #[must_use]
+    pub fn read_clock(&self) -> Option<CallClock> {
+        serde_json::from_slice(&read(&self.clock_file()).ok()?).ok()
+    }
+
     /// Makes the directory usable again for a new worker, whatever a session has done to it: it exists, belongs to us,
     /// and holds at our paths only files of the right kind. Directories at those paths are moved aside. The answer is
     /// removed, so that the new session begins with an empty one.
@@ -189,7 +213,8 @@ impl ControlDir {
         let cannot = |error| at("cannot repair the control directory", &self.dir, error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(cannot)?;
         fs::set_permissions(&self.dir, Permissions::from_mode(0o700)).map_err(cannot)?;
-        let files = [self.ready_flag(), self.context_file(), self.history_file(), self.log_file()];
+        let files =
+            [self.ready_flag(), self.context_file(), self.history_file(), self.log_file(), self.clock_file()];
         for path in &files {
             clear_unless(path, |kind| kind.is_file() || kind.is_symlink())?;
             clear_unless(&temporary(path), |kind| kind.is_file())?;

@@ -2,13 +2,14 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::PollTimeout;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getppid};
 
 /// A descriptor that polls readable once the process is dead.
@@ -61,6 +62,12 @@ pub fn timeout_until(deadline: Option<Instant>) -> PollTimeout {
     let left = deadline.saturating_duration_since(Instant::now());
     let milliseconds = left.as_millis() + u128::from(left.subsec_nanos() % 1_000_000 != 0);
     PollTimeout::try_from(i32::try_from(milliseconds).unwrap_or(i32::MAX)).unwrap_or(PollTimeout::MAX)
+}
+
+/// The time of `CLOCK_MONOTONIC`, which all processes of the machine share.
+#[must_use]
+pub fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]

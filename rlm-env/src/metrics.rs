@@ -58,8 +58,45 @@ pub struct Metrics {
     pub malformed_call_count: u64,
     /// Wall-clock time of the rollout.
     pub total_time_seconds: f64,
-    /// Cost of all models in USD; None if a model without a known price was called.
+    /// The rollouts below this one, which its code has started, by their depth. The fields above are those of this one alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub depths: BTreeMap<u32, DepthMetrics>,
+    /// Cost of all models in USD, with those of the rollouts below; None if a model without a known price was called.
     pub cost_usd: Option<f64>,
     /// True if some token counts are estimates.
     pub usage_estimated: bool,
+}
+
+/// Sums over the rollouts of one depth below a rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DepthMetrics {
+    /// Rollouts that were started.
+    pub rollouts: u64,
+    /// Those that gave a final answer.
+    pub answered: u64,
+    /// Replies of the models that lead them.
+    pub turns: u64,
+    /// Requests to sub-LLMs that were sent.
+    pub sub_llm_calls: u64,
+    /// Prompt tokens of all their models.
+    pub prompt_tokens: u64,
+    /// Completion tokens of all their models.
+    pub completion_tokens: u64,
+    /// Cost in USD; None if a model without a known price was called.
+    pub cost_usd: Option<f64>,
+}
+
+impl Default for DepthMetrics {
+    fn default() -> Self {
+        Self {
+            rollouts: 0,
+            answered: 0,
+            turns: 0,
+            sub_llm_calls: 0,
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            cost_usd: Some(0.0),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! One call of a root tool, from its arguments to its result. Calls over HTTP and calls from this process both come here.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rlm_core::root_tool::{Call, Reply, ToolResult};
 use tokio::sync::OwnedSemaphorePermit;
@@ -10,7 +10,8 @@ use tokio::time::timeout_at;
 use crate::error::CallError;
 use crate::metrics::{Metrics, Outcome};
 use crate::offload::value_bytes;
-use crate::rollout::{Rollout, RolloutTool};
+use crate::paid::Receipt;
+use crate::rollout::{MAX_TOOL_TIME_LIMIT, Rollout, RolloutTool};
 use crate::rootd::{Rootd, Shared};
 use crate::signature::shortened;
 
@@ -20,17 +21,18 @@ const LARGE_RESULT_BYTES: usize = 1 << 20;
 impl Rootd {
     /// Calls a tool of a rollout from this process, as code in its session would over HTTP: it waits for a place among the
     /// rollout's calls, the arguments are checked, the call is counted, and it ends at the time limit or with the rollout.
-    /// Dropping the future cancels the call.
+    /// Dropping the future cancels the call. Results that are paid for have a receipt, to be signed once the code has them.
     ///
     /// # Errors
     /// [`CallError`], in the words that code in the session would get.
-    pub async fn call(&self, id: &str, call: Call) -> Result<Reply, CallError> {
+    pub async fn call(&self, id: &str, call: Call) -> Result<(Reply, Option<Receipt>), CallError> {
         let rollout = self.0.rollout(id).ok_or(CallError::NoRollout)?;
         let tool = rollout.tool(&call.tool)?;
         let _place = rollout.place().await?;
         // Nothing is decoded or encoded here.
         let checked = async { tool.tool.check(&call).map(|()| call).map_err(CallError::Arguments) };
-        rollout.call(&self.0, tool, checked, Ok).await.map(|(reply, _large)| reply)
+        let called = rollout.call(&self.0, tool, checked, Ok).await?;
+        Ok((called.reply, called.receipt))
     }
 }
 
@@ -45,26 +47,26 @@ impl Rollout {
     }
 
     /// Decodes and checks a call, runs the tool and encodes the reply. The call is counted, and ends at the time limit or with
-    /// the rollout. The caller holds a [place](Self::place), and keeps the permit of a large result as long as the result.
+    /// the rollout. The caller holds a [place](Self::place).
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         shared: &Shared,
         entry: &RolloutTool,
         decode_and_check: impl Future<Output = Result<Call, CallError>>,
         encode: impl FnOnce(Reply) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<(T, Option<OwnedSemaphorePermit>), CallError> {
+    ) -> Result<Called<T>, CallError> {
         let count = CallCount::begin(self, entry, &shared.metrics);
-        let deadline = Instant::now() + self.tool_time_limit;
+        let deadline = Instant::now() + self.time_limit(entry);
         let steps = async {
-            let reply = self.run(entry, decode_and_check.await?, deadline).await?;
+            let (reply, receipt) = self.run(entry, decode_and_check.await?, deadline).await?;
             let bytes = reply_bytes(&reply);
             let mut large = None;
             if bytes > LARGE_RESULT_BYTES {
                 large = self.large_results.clone().acquire_owned().await.ok();
             }
-            let encoded =
+            let reply =
                 shared.large_work.run_in_turn(&self.large_turn, bytes, move || encode(reply)).await??;
-            Ok((encoded, large))
+            Ok(Called { reply, receipt, large })
         };
         let result = tokio::select! {
             biased;
@@ -75,8 +77,17 @@ impl Rollout {
         result
     }
 
+    fn time_limit(&self, entry: &RolloutTool) -> Duration {
+        entry.tool.time_limit().map_or(self.tool_time_limit, |limit| limit.min(MAX_TOOL_TIME_LIMIT))
+    }
+
     /// Runs a tool with arguments that are checked, until the deadline.
-    async fn run(&self, entry: &RolloutTool, call: Call, deadline: Instant) -> Result<Reply, CallError> {
+    async fn run(
+        &self,
+        entry: &RolloutTool,
+        call: Call,
+        deadline: Instant,
+    ) -> Result<(Reply, Option<Receipt>), CallError> {
         let tool = entry.tool.name();
         match timeout_at(deadline.into(), entry.tool.call(call, deadline)).await {
             Ok(Ok(reply)) => Ok(reply),
@@ -88,10 +99,19 @@ impl Rollout {
             }
             Err(_late) => Err(CallError::TimedOut {
                 tool: tool.to_owned(),
-                seconds: self.tool_time_limit.as_secs_f64().to_string(),
+                seconds: self.time_limit(entry).as_secs_f64().to_string(),
             }),
         }
     }
+}
+
+/// A call that has a reply.
+pub(crate) struct Called<T> {
+    pub(crate) reply: T,
+    /// For results that are paid for.
+    pub(crate) receipt: Option<Receipt>,
+    /// The permit of a large result, to be kept as long as the result.
+    pub(crate) large: Option<OwnedSemaphorePermit>,
 }
 
 /// Approximate bytes of a reply, counted up to those of a large result.

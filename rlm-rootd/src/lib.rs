@@ -25,6 +25,7 @@ mod memory;
 mod metrics;
 pub mod nav;
 mod offload;
+mod paid;
 mod program;
 mod rollout;
 mod rootd;
@@ -37,25 +38,27 @@ mod tools_file;
 pub use error::CallError;
 pub use host_process::{BadHostPid, HostProcess};
 pub use ledger::{
-    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, RemoteLedger, Resource, Unpriced,
-    Usage,
+    Amounts, Budget, Estimate, Exhausted, Ledger, LedgerSnapshot, Left, RemoteLedger, Resource, Share,
+    Unpriced, Usage, Whose,
 };
 pub use listener::Listener;
 pub use llm::{
     BudgetTool, ChatError, ChatReply, ChatRequest, ChatTools, Completion, HttpModel, Key, LEAST_COMPLETION,
-    LlmBatch, ModelError, ModelErrorKind, ModelFuture, ModelLimits, Models, ModelsConfig, ModelsError, Price,
-    Prices, PricesError, Proxy, Recorder, Retries, RetryObserver, RootModel, SubCallError, SubCallRecord,
-    SubLlm, SubLlmError, SubLlmOptions, call_arguments, check_sampling, message_text,
+    LlmBatch, LlmQuery, ModelError, ModelErrorKind, ModelFuture, ModelLimits, Models, ModelsConfig,
+    ModelsError, Price, Prices, PricesError, Proxy, Recorder, Retries, RetryObserver, RootModel,
+    SubCallError, SubCallRecord, SubLlm, SubLlmError, SubLlmOptions, call_arguments, check_sampling,
+    message_text,
 };
 pub use log_lines::{LogLines, LogWriter};
 pub use mcp::{McpError, McpFileError, McpServer, McpServers, McpTransport, load_mcp_servers};
 pub use memory::free_large_values_at_once;
 pub use metrics::CallCounts;
+pub use paid::{OnTheWay, Paid, Receipt};
 pub use program::{Program, ProgramError, ProgramOutput};
 pub use rollout::{
     MAX_TOOL_TIME_LIMIT, RegisterError, Registration, RolloutConfig, RolloutMetrics, TOOL_TIME_LIMIT,
 };
 pub use rootd::{Rootd, RootdConfig};
 pub use secret::Secret;
-pub use tool::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
+pub use tool::{DefinitionError, PaidToolFuture, RootTool, Tool, ToolError, ToolFuture, delivered};
 pub use tools_file::{ToolsFileError, load_tools};

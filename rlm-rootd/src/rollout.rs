@@ -42,7 +42,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// The tools and limits of a rollout.
 #[derive(Clone, Debug)]
 pub struct RolloutConfig {
-    /// Its own tools. The endpoint adds `llm_batch` and `budget` where it has models.
+    /// Its own tools. The endpoint adds `llm_batch`, `llm_query` and `budget` where it has models.
     pub tools: Vec<Tool>,
     /// Time limit of a call; [`TOOL_TIME_LIMIT`] by default, [`MAX_TOOL_TIME_LIMIT`] at most.
     pub tool_time_limit: Duration,
@@ -198,7 +198,10 @@ impl Rollout {
         let mut sub_llm = None;
         if let Some(models) = models {
             let own = Arc::new(SubLlm::new(models.clone(), ledger.clone(), config.sub_llm)?);
-            tools.push(Tool::new(LlmBatch::new(own.clone())).expect("it is well formed"));
+            let batch = LlmBatch::new(own.clone());
+            let one = batch.one();
+            tools.push(Tool::new(batch).expect("it is well formed"));
+            tools.push(Tool::new(one).expect("it is well formed"));
             tools.push(Tool::new(BudgetTool::new(ledger.clone())).expect("it is well formed"));
             sub_llm = Some(own);
         }

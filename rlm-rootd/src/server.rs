@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::http::Service;
 use crate::listener::{Kind, Listener, SocketFile};
+use crate::paid::Receipt;
 use crate::rootd::{Rootd, RootdConfig, Shared};
 
 /// Largest head of a request, in bytes.
@@ -122,19 +123,36 @@ async fn serve(
 ) -> Result<(), hyper::Error> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(config.write_time_limit));
+    // Of the last response: the caller has read it where it sends another request, or ends the connection without an error.
+    let receipt = Mutex::new(None::<Receipt>);
+    let sign = || {
+        if let Some(receipt) = receipt.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            receipt.sign();
+        }
+    };
     let answer = service_fn(|request: Request<Incoming>| {
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+        sign();
+        let (service, receipt) = (service.clone(), &receipt);
+        async move {
+            let mut response = service.answer(request).await;
+            *receipt.lock().unwrap_or_else(PoisonError::into_inner) = response.extensions_mut().remove();
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(config.head_time_limit).max_header_size(HEAD_BYTES);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(Box::pin(stream)), answer));
-    tokio::select! {
-        ended = serving.as_mut() => return ended,
-        () = closing.cancelled() => {}
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = closing.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if ended.is_ok() {
+        sign();
     }
-    serving.as_mut().graceful_shutdown();
-    serving.await
+    ended
 }
 
 type Stream = Either<TcpStream, UnixStream>;

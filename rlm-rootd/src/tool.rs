@@ -4,16 +4,21 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rlm_core::ids::is_identifier;
 use rlm_core::root_tool::{Call, Reply};
 use serde_json::Value as Json;
 
+use crate::paid::Receipt;
 use crate::signature::Signature;
 
 /// A running call. Dropping the future cancels the call: when its caller goes away or its time is over.
 pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Reply, ToolError>> + Send + 'a>>;
+
+/// The same, of a call whose results are paid for.
+pub type PaidToolFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<(Reply, Option<Receipt>), ToolError>> + Send + 'a>>;
 
 /// A function on the host that code in a session calls by name. [`Tool::from_fn`] makes one from a closure.
 pub trait RootTool: fmt::Debug + Send + Sync {
@@ -32,8 +37,31 @@ pub trait RootTool: fmt::Debug + Send + Sync {
         false
     }
 
+    /// The time limit of a call; by default that of the rollout's calls.
+    fn time_limit(&self) -> Option<Duration> {
+        None
+    }
+
     /// Runs the tool. The arguments are checked against [`Self::parameters`] already, unless it does so itself.
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_>;
+
+    /// The same, with a receipt for results that are not to be paid for twice. It is signed once the reply has reached the code.
+    fn call_with_receipt(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
+        let calling = self.call(call, deadline);
+        Box::pin(async move { Ok((calling.await?, None)) })
+    }
+}
+
+/// A call whose caller is at hand: it gets the reply for sure.
+#[must_use]
+pub fn delivered(calling: PaidToolFuture<'_>) -> ToolFuture<'_> {
+    Box::pin(async move {
+        let (reply, receipt) = calling.await?;
+        if let Some(receipt) = receipt {
+            receipt.sign();
+        }
+        Ok(reply)
+    })
 }
 
 impl<T: RootTool + ?Sized> RootTool for Arc<T> {
@@ -53,8 +81,16 @@ impl<T: RootTool + ?Sized> RootTool for Arc<T> {
         (**self).checks_arguments()
     }
 
+    fn time_limit(&self) -> Option<Duration> {
+        (**self).time_limit()
+    }
+
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
         (**self).call(call, deadline)
+    }
+
+    fn call_with_receipt(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
+        (**self).call_with_receipt(call, deadline)
     }
 }
 
@@ -204,7 +240,7 @@ impl Tool {
     /// [`ToolError`]; `Arguments` where they do not fit the schema.
     pub async fn run(&self, call: Call, deadline: Instant) -> Result<Reply, ToolError> {
         self.check(&call).map_err(ToolError::Arguments)?;
-        self.call(call, deadline).await
+        self.0.tool.call(call, deadline).await
     }
 
     /// Checks arguments against the schema, unless the tool does so itself.
@@ -212,9 +248,14 @@ impl Tool {
         if self.0.tool.checks_arguments() { Ok(()) } else { self.0.signature.check(call) }
     }
 
+    /// The time limit of a call, if it has one of its own.
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        self.0.tool.time_limit()
+    }
+
     /// Runs the tool with arguments that are checked.
-    pub(crate) fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
-        self.0.tool.call(call, deadline)
+    pub(crate) fn call(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
+        self.0.tool.call_with_receipt(call, deadline)
     }
 }
 

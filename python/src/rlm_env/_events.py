@@ -65,6 +65,11 @@ class RolloutStarted:
     final_functions: bool = False
     context_left_out: tuple[LeftOut, ...] = ()
     """What the copy of the context left out, by reason."""
+    parent: str | None = None
+    """The rollout whose code has started this one."""
+    parent_call_id: str | None = None
+    depth: int = 0
+    """Number of rollouts above it."""
 
 
 @dataclass(frozen=True)

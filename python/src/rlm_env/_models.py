@@ -43,7 +43,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Models:
-    """The models of a session: its code has `llm_batch` and `budget`.
+    """The models of a session: its code has `llm_batch`, `llm_query` and `budget`.
 
     Models("small-model", base_url="https://host/v1", budget=Budget(cost_usd=0.5), prices="prices.toml")
     Models(ask)  # a function of this program

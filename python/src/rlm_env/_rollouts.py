@@ -64,6 +64,10 @@ class Settings(TypedDict, total=False):
     max_context_bytes: int | str
     gitignore: bool
     exclude: Sequence[str]
+    max_depth: int
+    depth_models: Sequence[str]
+    child_tools: Sequence[str]
+    max_children: int
     sub_parallelism: int
     server_parallelism: int
     stream: bool

@@ -67,7 +67,11 @@ impl Sink for Edges {
         match &entry.event {
             Event::ModelCall(call) => {
                 let Some(id) = &call.request_id else { return };
-                seen.root(id, call.is_summary);
+                match (entry.depth, seen.root.clone()) {
+                    (0, _) => seen.root(id, call.is_summary),
+                    (_, Some(root)) => seen.add(&root, id, "subagent_call"),
+                    (_, None) => {}
+                }
             }
             Event::Message(message) if message.kind == MessageKind::Summary => seen.is_accepted = true,
             Event::SubCall(call) if call.reply.is_some() && call.error.is_none() => {

@@ -207,6 +207,9 @@ impl Updates {
 
 impl Sink for Updates {
     fn entry(&self, entry: &Entry) {
+        if entry.depth > 0 {
+            return;
+        }
         match &entry.event {
             Event::Message(message) if message.kind == MessageKind::Reply => {
                 let text = message_text(&message.message).unwrap_or_default();

@@ -259,6 +259,12 @@ pub(super) fn patterns(text: &str) -> Result<Vec<String>, String> {
     Ok(patterns)
 }
 
+/// Names, one a line.
+pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> = text.lines().map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) { Err("expected names".to_owned()) } else { Ok(names) }
+}
+
 /// A JSON object.
 pub(super) fn fields(text: &str) -> Result<Fields, String> {
     serde_json::from_str(text)

@@ -9,7 +9,7 @@ use rlm_env::rollout::{Callbacks, Verbosity};
 use super::contents;
 use super::setting::{
     AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
-    headers, language, path, patterns, seconds, some_text, usd, verbosity, whole,
+    headers, language, names, path, patterns, seconds, some_text, usd, verbosity, whole,
 };
 
 /// A setting with a name, a form, an effect and a parser, and nothing else.
@@ -255,6 +255,40 @@ pub(crate) static SERVER_PARALLELISM: Setting<usize> = Setting {
     ..setting("server_parallelism", Form::Number, Effect::Nothing, count)
 };
 
+/// Levels of rollouts that code may start.
+pub(crate) static MAX_DEPTH: Setting<u32> = Setting {
+    value_name: "N",
+    help: "Levels of rollouts that code in the REPL may start by `rlm_query`, its children: with 1, they have none of \
+           their own; 0: none",
+    default: Some("1"),
+    ..setting("max_depth", Form::Number, Effect::Value, whole)
+};
+
+/// Models of children.
+pub(crate) static DEPTH_MODELS: Setting<Vec<String>> = Setting {
+    value_name: "NAME",
+    help: "The models that lead children, of the same server, the first for the first level; where there are fewer, \
+           the last one goes on; by default the root model",
+    example: "[\"small-model\"]",
+    ..setting("depth_models", Form::List, Effect::Value, names)
+};
+
+/// Tools of children.
+pub(crate) static CHILD_TOOLS: Setting<Vec<String>> = Setting {
+    value_name: "NAME",
+    help: "The tools of `tools` and `mcp` that children have; all by default",
+    example: "[\"search\"]",
+    ..setting("child_tools", Form::List, Effect::Value, names)
+};
+
+/// Children at once.
+pub(crate) static MAX_CHILDREN: Setting<usize> = Setting {
+    value_name: "N",
+    help: "Children of a rollout, and theirs, that run at once; one that waits for its own does not count",
+    default: Some("8"),
+    ..setting("max_children", Form::Number, Effect::Nothing, count)
+};
+
 /// The verbosity of the system prompt.
 pub(crate) static VERBOSITY: Setting<Verbosity> = Setting {
     value_name: "LEVEL",
@@ -404,7 +438,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 44] = [
+pub(crate) static ALL: [&dyn AnySetting; 48] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -425,6 +459,10 @@ pub(crate) static ALL: [&dyn AnySetting; 44] = [
     &TOOLS,
     &MCP,
     &PRICES,
+    &MAX_DEPTH,
+    &DEPTH_MODELS,
+    &CHILD_TOOLS,
+    &MAX_CHILDREN,
     &MAX_TURNS,
     &TIMEOUT,
     &CALL_TIMEOUT,
@@ -479,6 +517,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use rlm_env::Limits;
+    use rlm_env::rollout::Recursion;
 
     use super::*;
 
@@ -516,6 +555,7 @@ mod tests {
         assert_eq!(text(&LANGUAGE), ReplLanguage::default().to_string());
         assert_eq!(text(&CALLBACKS), Callbacks::default().to_string());
         assert_eq!(text(&VERBOSITY), Verbosity::default().to_string());
+        assert_eq!(text(&MAX_CHILDREN), Recursion::new(1).max_running.to_string());
         assert_eq!(text(&SUB_PARALLELISM), rlm_rootd::SubLlmOptions::default().parallelism.to_string());
         assert_eq!(text(&SERVER_PARALLELISM), rlm_rootd::ModelsConfig::new("", "").parallelism.to_string());
     }

@@ -25,6 +25,10 @@ impl LeftOutNotices {
 impl Sink for LeftOutNotices {
     fn entry(&self, entry: &Entry) {
         let Event::RolloutStarted(started) = &entry.event else { return };
+        if entry.depth > 0 {
+            // Code has chosen what it gets.
+            return;
+        }
         let Some(words) = words(&started.context_left_out, "--gitignore false") else { return };
         if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(words.clone()) {
             self.warnings.say(format_args!("rlm: {words}"));

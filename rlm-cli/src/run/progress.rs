@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rlm_core::text::counted;
+use rlm_core::text::{counted, grouped};
 use rlm_env::rollout::LeftOut;
 use rlm_env::trajectory::{Entry, Event, ModelRetry, OutputPiece, Sink};
 use rlm_env::{ReplLanguage, StopReason};
@@ -35,6 +35,8 @@ pub(crate) struct Tally {
     pub(crate) turns: u64,
     pub(crate) calls: u64,
     pub(crate) sub_calls: u64,
+    /// Rollouts that code has started.
+    pub(crate) children: u64,
     pub(crate) tokens: u64,
     /// Cost in USD of the calls whose price is known.
     cost_usd: f64,
@@ -45,11 +47,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn count(&mut self, event: &Event) {
-        match event {
+    pub(crate) fn count(&mut self, entry: &Entry) {
+        let is_child = entry.depth > 0;
+        match &entry.event {
+            Event::RolloutStarted(_) if is_child => self.children += 1,
             Event::RolloutStarted(started) => self.left_out.clone_from(&started.context_left_out),
             Event::ModelCall(call) => {
-                self.turns += u64::from(call.error.is_none() && !call.is_summary);
+                self.turns += u64::from(call.error.is_none() && !call.is_summary && !is_child);
                 self.add(
                     &call.model,
                     call.prompt_tokens.saturating_add(call.completion_tokens),
@@ -64,7 +68,7 @@ impl Tally {
                     call.cost_usd,
                 );
             }
-            Event::CallEnded(_) => self.calls += 1,
+            Event::CallEnded(_) => self.calls += u64::from(!is_child),
             _ => {}
         }
     }
@@ -96,8 +100,13 @@ impl Tally {
 
     fn of_models(&self) -> String {
         let cost = self.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(" · {}", money(cost)));
+        let children = match self.children {
+            0 => String::new(),
+            1 => "1 child · ".to_owned(),
+            count => format!("{} children · ", grouped(count)),
+        };
         format!(
-            "{} · {} · {}{}",
+            "{} · {children}{} · {}{}",
             counted(self.calls, "call"),
             counted(self.sub_calls, "sub-call"),
             counted(self.tokens, "token"),
@@ -213,7 +222,7 @@ impl Progress {
 impl Sink for Progress {
     fn entry(&self, entry: &Entry) {
         let mut state = self.state();
-        state.take(&entry.event);
+        state.take(entry);
         self.bar.set_prefix(format!(
             "turn {} of {} · {} · {}",
             state.tally.turns,
@@ -225,7 +234,7 @@ impl Sink for Progress {
             Some(display) => display.entry(entry),
             None => self.bar.set_message(state.code.join("\n")),
         }
-        if self.display.is_some() && matches!(entry.event, Event::CallEnded(_)) {
+        if self.display.is_some() && entry.depth == 0 && matches!(entry.event, Event::CallEnded(_)) {
             self.bar.set_message("");
         }
     }
@@ -245,9 +254,10 @@ impl Sink for Progress {
 }
 
 impl State {
-    fn take(&mut self, event: &Event) {
-        self.tally.count(event);
-        match event {
+    fn take(&mut self, entry: &Entry) {
+        self.tally.count(entry);
+        match &entry.event {
+            _ if entry.depth > 0 => {}
             Event::CallStarted(call) => {
                 "running".clone_into(&mut self.doing);
                 self.code = call.code.as_deref().map(last_lines).unwrap_or_default();
@@ -379,7 +389,7 @@ impl BatchProgress {
 impl Sink for BatchProgress {
     fn entry(&self, entry: &Entry) {
         let mut counts = self.counts();
-        counts.tally.count(&entry.event);
+        counts.tally.count(entry);
         if let Some(bar) = &self.bar {
             bar.set_prefix(counts.words());
         }
@@ -392,14 +402,16 @@ mod tests {
 
     use super::*;
 
-    fn model_call(tokens: u64, cost_usd: Option<f64>) -> Event {
+    fn model_call(tokens: u64, cost_usd: Option<f64>) -> Entry {
         event(json!({
             "event": "model_call", "turn": 1, "model": "m", "prompt_tokens": tokens, "completion_tokens": 1,
             "is_summary": false, "usage_estimated": false, "cost_usd": cost_usd, "attempts": 1, "seconds": 0.1,
         }))
     }
 
-    fn event(json: Value) -> Event {
+    fn event(mut json: Value) -> Entry {
+        json["rollout"] = "r".into();
+        json["time"] = 1.0.into();
         serde_json::from_value(json).unwrap()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
-use rlm_env::rollout::{AnswerSchema, Prompts};
+use rlm_env::rollout::{AnswerSchema, Level, Prompts, Recursion};
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
 use rlm_env::unstable::SubLlmPrompt;
@@ -17,11 +17,12 @@ use rlm_rootd::{
 use serde_json::Value as Json;
 
 use crate::config::table::{
-    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CONTEXT_TOKENS, EXCLUDE,
-    FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES,
-    MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS, MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS,
-    PYTHON, REQUEST_TIMEOUT, SAMPLING, SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL,
-    SUB_PARALLELISM, SUB_SAMPLING, SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
+    ANSWER_SCHEMA, BASE_URL, BUDGET_TOKENS, BUDGET_USD, CALL_TIMEOUT, CALLBACKS, CHILD_TOOLS, CONTEXT_TOKENS,
+    DEPTH_MODELS, EXCLUDE, FINAL_FUNCTIONS, GITIGNORE, HEADERS, KEEP, LANGUAGE, MAX_CHILDREN,
+    MAX_COMPLETION_TOKENS, MAX_CONTEXT_BYTES, MAX_DEPTH, MAX_OUTPUT_CHARS, MAX_RETRIES, MAX_TURNS,
+    MESSAGES_IN_CONTEXT, MODEL, NAVIGATION, PRICES, PROMPTS, PYTHON, REQUEST_TIMEOUT, SAMPLING,
+    SERVER_PARALLELISM, STREAM, SUB_BASE_URL, SUB_HEADERS, SUB_MODEL, SUB_PARALLELISM, SUB_SAMPLING,
+    SUMMARIZE_TURNS, TIMEOUT, TOOL_CALLS, TOOLS, TRAJECTORY, VERBOSITY,
 };
 use crate::config::{Fields, KeySource, Setting, Settings, digest, without_credentials};
 use crate::environment::Environment;
@@ -31,7 +32,8 @@ use crate::usage::Usage;
 use crate::{tell, worker};
 
 /// Tools that every rollout has.
-pub(crate) const BUILT_IN_TOOLS: [&str; 2] = ["llm_batch", "budget"];
+pub(crate) const BUILT_IN_TOOLS: [&str; 6] =
+    ["llm_batch", "llm_query", "budget", "rlm_query", "rlm_query_batch", "rlm_query_batched"];
 
 /// The configuration of a host and of its rollouts. Id, question and context of the rollout are not set yet.
 #[derive(Debug)]
@@ -51,7 +53,10 @@ impl Setup {
     pub(crate) fn new(settings: &Settings, environment: &Environment) -> anyhow::Result<Self> {
         let (prices, prompts) = (prices(settings)?, prompts(settings)?);
         let servers = Servers::new(settings, environment)?;
-        let budget = budget(settings, &prices, [servers.root.model(), &servers.sub_model])?;
+        let depth_models = settings.get(&DEPTH_MODELS).unwrap_or_default();
+        let models = [servers.root.model(), &servers.sub_model];
+        let models = models.into_iter().chain(depth_models.iter().map(String::as_str));
+        let budget = budget(settings, &prices, models)?;
         for setting in [&SAMPLING, &SUB_SAMPLING] {
             let fields = settings.get(setting).unwrap_or_default();
             check_sampling(&fields, &budget)
@@ -85,6 +90,7 @@ impl Setup {
                 ..SubLlmOptions::default()
             },
             sampling: settings.get(&SAMPLING).unwrap_or_default(),
+            recursion: Some(recursion(settings, &servers.root, depth_models)),
             tool_calls: settings.value(&TOOL_CALLS),
             summarize_turns: settings.get(&SUMMARIZE_TURNS),
             messages_in_context: settings.value(&MESSAGES_IN_CONTEXT),
@@ -282,7 +288,7 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
         return Ok(tools);
     };
     let prices = prices(settings)?;
-    let budget = budget(settings, &prices, [&model, &model])?;
+    let budget = budget(settings, &prices, [model.as_str()])?;
     let models = models(settings, environment, &base_url, &model, Of::Sub)?;
     let ledger = Arc::new(Ledger::new(budget, prices));
     let prompt = SubLlmPrompt { boxed: false, has_tools: false }.render(&prompts(settings)?);
@@ -295,7 +301,9 @@ pub(crate) fn live_tools(settings: &Settings, environment: &Environment) -> anyh
     };
     let sub_llm = SubLlm::new(models, ledger.clone(), options)
         .map_err(|error| Usage::new(format!("{}: {}", settings.place(&SUB_SAMPLING), with_causes(&error))))?;
-    tools.push(Tool::new(LlmBatch::new(Arc::new(sub_llm)))?);
+    let batch = LlmBatch::new(Arc::new(sub_llm));
+    let one = Tool::new(batch.one())?;
+    tools.extend([Tool::new(batch)?, one]);
     tools.push(Tool::new(BudgetTool::new(ledger))?);
     Ok(tools)
 }
@@ -368,7 +376,25 @@ fn prices(settings: &Settings) -> anyhow::Result<Prices> {
     Ok(Prices::built_in().with(&own))
 }
 
-fn budget(settings: &Settings, prices: &Prices, models: [&str; 2]) -> Result<Budget, Usage> {
+/// How far code may start rollouts of its own.
+fn recursion(settings: &Settings, servers: &Arc<Models>, models: Vec<String>) -> Recursion {
+    let root_tools = settings.get(&CHILD_TOOLS);
+    let level = |model: Option<String>| Level {
+        model: model.map(|name| Arc::new(HttpModel::named(servers.clone(), name)) as Arc<dyn RootModel>),
+        root_tools: root_tools.clone(),
+    };
+    let levels: Vec<_> = models.into_iter().map(|model| level(Some(model))).collect();
+    let mut recursion = Recursion::new(settings.value(&MAX_DEPTH));
+    recursion.max_running = settings.value(&MAX_CHILDREN);
+    recursion.levels = if levels.is_empty() && root_tools.is_some() { vec![level(None)] } else { levels };
+    recursion
+}
+
+fn budget<'a>(
+    settings: &Settings,
+    prices: &Prices,
+    models: impl IntoIterator<Item = &'a str>,
+) -> Result<Budget, Usage> {
     let cost_usd = settings.get(&BUDGET_USD);
     if cost_usd.is_some()
         && let Some(model) = models.into_iter().find(|model| prices.get(model).is_none())

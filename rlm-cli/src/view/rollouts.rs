@@ -37,6 +37,9 @@ pub(super) struct Rollouts {
 #[derive(Debug)]
 pub(super) struct Rollout {
     pub(super) id: String,
+    /// The number of rollouts above it, and the one that has started it.
+    pub(super) depth: usize,
+    pub(super) parent: Option<String>,
     /// Times of its first and last entry, in seconds since the epoch.
     pub(super) began: f64,
     pub(super) last: f64,
@@ -179,10 +182,37 @@ impl Rollouts {
     }
 }
 
+impl Rollouts {
+    /// The rollouts in the order of a tree: those that a rollout has started follow it.
+    pub(super) fn in_tree_order(&self) -> Vec<&Rollout> {
+        let mut of_parent: HashMap<&str, Vec<&Rollout>> = HashMap::new();
+        let mut roots = Vec::new();
+        for rollout in &self.list {
+            let parent = rollout.parent.as_deref().filter(|parent| self.places.contains_key(*parent));
+            match parent {
+                Some(parent) => of_parent.entry(parent).or_default().push(rollout),
+                None => roots.push(rollout),
+            }
+        }
+        let mut ordered = Vec::with_capacity(self.list.len());
+        let mut left: Vec<_> = roots.into_iter().rev().collect();
+        while let Some(rollout) = left.pop() {
+            ordered.push(rollout);
+            left.extend(of_parent.remove(rollout.id.as_str()).into_iter().flatten().rev());
+        }
+        ordered
+    }
+}
+
 impl Rollout {
     fn new(entry: &Entry) -> Self {
         Self {
             id: word(&entry.rollout),
+            depth: entry.depth as usize,
+            parent: match &entry.event {
+                Event::RolloutStarted(started) => started.parent.as_deref().map(word),
+                _ => None,
+            },
             began: entry.time,
             last: entry.time,
             start: None,

@@ -36,16 +36,19 @@ pub(super) struct TreeStyle {
     pub(super) is_full: bool,
 }
 
-/// Prints rollouts. Several are first listed in a line each.
+/// Prints rollouts. Several are first listed in a line each, as the tree that they are. Those that code has started are whole only if
+/// nothing is to be left out.
 pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write) -> io::Result<()> {
     let mut tree = Tree { look, output };
     if rollouts.list.len() > 1 {
-        for rollout in &rollouts.list {
+        for rollout in rollouts.in_tree_order() {
             tree.listed(rollout)?;
         }
         tree.line("", PLAIN, "")?;
     }
-    for (at, rollout) in rollouts.list.iter().enumerate() {
+    let is_alone = rollouts.list.len() == 1;
+    let whole = rollouts.list.iter().filter(|rollout| is_alone || look.is_full || rollout.depth == 0);
+    for (at, rollout) in whole.enumerate() {
         if at > 0 {
             tree.line("", PLAIN, "")?;
         }
@@ -63,12 +66,17 @@ impl Tree<'_> {
     fn listed(&mut self, rollout: &Rollout) -> io::Result<()> {
         let question =
             rollout.start.as_ref().map_or("", |start| start.question.head.lines().next().unwrap_or(""));
-        let line = format!("{} · {} · {question}", rollout.id, facts::of_rollout(rollout).join(" · "));
+        let answer = rollout.end.as_ref().and_then(|end| end.answer.as_ref()).filter(|_| rollout.depth > 0);
+        let answer =
+            answer.map_or(String::new(), |answer| format!(" → {}", answer.head.lines().next().unwrap_or("")));
+        let line =
+            format!("{} · {} · {question}{answer}", rollout.id, facts::of_rollout(rollout).join(" · "));
         let line = without_tabs(&line);
-        let rows = wrap(&line, self.width("").saturating_sub(1));
+        let guide = "  ".repeat(rollout.depth);
+        let rows = wrap(&line, self.width(&guide).saturating_sub(1));
         let more = if rows.len() > 1 { "…" } else { "" };
         self.line(
-            "",
+            &guide,
             if facts::has_answer(rollout) { GOOD } else { BAD },
             &format!("{}{more}", rows[0].trim_end()),
         )

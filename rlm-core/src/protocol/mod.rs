@@ -10,6 +10,7 @@
 mod request;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,6 +26,25 @@ pub const PROTOCOL_VERSION: u32 = 1;
 
 /// The `seq` of a response to a request whose own `seq` could not be read.
 pub const UNKNOWN_SEQ: i64 = -1;
+
+/// How long the clock of the running call has stood still, since the call began. It stands still while the host works for the
+/// call within a limit of its own, so that the call's limit is for its own work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallClock {
+    /// Seconds until `since`.
+    pub stood_still: f64,
+    /// It stands still since then, in seconds of `CLOCK_MONOTONIC`. None: it runs.
+    pub since: Option<f64>,
+}
+
+impl CallClock {
+    /// The time that it has stood still, if it is now so late on `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn until(&self, now: Duration) -> Duration {
+        let now = self.since.map_or(0.0, |since| (now.as_secs_f64() - since).max(0.0));
+        Duration::try_from_secs_f64(self.stood_still + now).unwrap_or_default()
+    }
+}
 
 /// The result of a call: one document on the response FIFO. Every field is always present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

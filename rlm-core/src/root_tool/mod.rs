@@ -26,6 +26,27 @@ pub const MAX_BODY_BYTES: usize = 64 << 20;
 /// Name of the root tool that calls sub-LLMs.
 pub const LLM_BATCH: &str = "llm_batch";
 
+/// Name of the root tool that calls a sub-LLM once.
+pub const LLM_QUERY: &str = "llm_query";
+
+/// Name of the root tool by which code starts a rollout of its own.
+pub const RLM_QUERY: &str = "rlm_query";
+
+/// Name of the root tool by which it starts several.
+pub const RLM_QUERY_BATCH: &str = "rlm_query_batch";
+
+/// Another name of the same.
+pub const RLM_QUERY_BATCHED: &str = "rlm_query_batched";
+
+/// Beginning of the text that stands for the answer of such a rollout that has none.
+pub const QUERY_ERROR: &str = "Error in rlm_query: ";
+
+/// True of the tools that ask models: their arguments are text, and their answers are printed line by line.
+#[must_use]
+pub fn asks(tool: &str) -> bool {
+    [LLM_BATCH, LLM_QUERY, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED].contains(&tool)
+}
+
 /// Encoding of arguments and results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,15 +1,18 @@
 //! Results of root tools as a shell prints them.
 
-use super::{LLM_BATCH, MAX_BODY_BYTES, Reply, ToolResult};
+use super::{MAX_BODY_BYTES, QUERY_ERROR, Reply, ToolResult, asks};
 use crate::pickle::{Value, WriteError};
 
 /// Output format of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// A string as is, anything else as JSON or as its repr.
+    #[default]
     Text,
     /// JSON, if JSON can hold the result.
     Json,
+    /// As [`Self::Text`], but each reply of a list ends with a NUL.
+    Nul,
 }
 
 /// Everything that a call prints in a shell.
@@ -18,25 +21,40 @@ pub enum Output {
 /// A sentence: the result is too large.
 pub fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, String> {
     let mut text = String::new();
-    if tool != LLM_BATCH && output == Output::Text {
+    if !asks(tool) && output == Output::Text {
         for line in &reply.print_lines {
             push_line(&mut text, line);
         }
     }
     match (&reply.result, output) {
         (ToolResult::Repr(repr), _) => push_line(&mut text, repr),
-        (ToolResult::Value(Value::Str(line)), Output::Text) => push_line(&mut text, line),
-        (ToolResult::Value(Value::List(replies)), Output::Text) if tool == LLM_BATCH => {
+        (ToolResult::Value(Value::Str(line)), Output::Text | Output::Nul) => push_line(&mut text, line),
+        (ToolResult::Value(Value::List(replies)), Output::Text | Output::Nul) if asks(tool) => {
             for reply in replies.iter() {
-                match reply {
-                    Value::Str(reply) => push_line(&mut text, reply),
-                    other => push_line(&mut text, &json_or_repr(other)?),
+                let reply = match reply {
+                    Value::Str(reply) => reply.to_string(),
+                    other => json_or_repr(other)?,
+                };
+                match output {
+                    Output::Nul => text.extend([&reply, "\0"]),
+                    _ => push_line(&mut text, &reply),
                 }
             }
         }
         (ToolResult::Value(value), _) => push_line(&mut text, &json_or_repr(value)?),
     }
     Ok(text.into_bytes())
+}
+
+/// True if a text stands for an answer that a rollout of the code's own did not give.
+#[must_use]
+pub fn lacks_answer(reply: &Reply) -> bool {
+    let is_error = |value: &Value| matches!(value, Value::Str(text) if text.starts_with(QUERY_ERROR));
+    match &reply.result {
+        ToolResult::Value(Value::List(replies)) => replies.iter().any(is_error),
+        ToolResult::Value(value) => is_error(value),
+        ToolResult::Repr(_) => false,
+    }
 }
 
 fn push_line(text: &mut String, line: &str) {

@@ -1,7 +1,7 @@
 //! The words of a root tool's command in a shell. `rlm-root-tool` runs such a command, and interception reads one from
 //! code; both interpret the words here.
 
-use super::{Call, LLM_BATCH};
+use super::{Call, LLM_BATCH, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, asks};
 use crate::pickle::{Dict, Limits, Value};
 
 /// Meaning of a word after the tool's name and before any `--`.
@@ -21,7 +21,7 @@ impl<'a> Word<'a> {
     pub fn of(tool: &str, word: &'a [u8]) -> Self {
         match word {
             _ if is_option(word) => Self::Option,
-            [b'@', path @ ..] if tool != LLM_BATCH && !path.is_empty() => Self::File(path),
+            [b'@', path @ ..] if !asks(tool) && !path.is_empty() => Self::File(path),
             _ => Self::Argument,
         }
     }
@@ -42,7 +42,7 @@ fn is_option(word: &[u8]) -> bool {
 /// The value of an argument: decoded if the text is JSON, otherwise the text. A prompt is always text.
 #[must_use]
 pub fn value(tool: &str, text: &str) -> Value {
-    if tool == LLM_BATCH {
+    if asks(tool) {
         return text.into();
     }
     Value::from_json_text(text.as_bytes(), &limits()).unwrap_or_else(|_not_json| text.into())
@@ -54,10 +54,17 @@ pub fn limits() -> Limits {
     Limits { expanded_values: usize::MAX, ..Limits::default() }
 }
 
-/// The call with these arguments. All prompts together are one argument.
+/// The call with these arguments. All prompts together are one argument, and so are the files behind a question.
 #[must_use]
-pub fn call(tool: &str, values: Vec<Value>) -> Call {
-    let args = if tool == LLM_BATCH { vec![Value::list(values)] } else { values };
+pub fn call(tool: &str, mut values: Vec<Value>) -> Call {
+    let args = match tool {
+        LLM_BATCH | RLM_QUERY_BATCH | RLM_QUERY_BATCHED => vec![Value::list(values)],
+        RLM_QUERY if values.len() > 1 => {
+            let files = Value::list(values.drain(1..));
+            values.into_iter().chain([files]).collect()
+        }
+        _ => values,
+    };
     Call { tool: tool.to_owned(), args, kwargs: Dict::default() }
 }
 

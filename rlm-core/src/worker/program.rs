@@ -205,7 +205,8 @@ fn start_and_serve<P: Program>(
     let confinement = confine(settings.limits, environment, log)?;
     let answer = answer.unwrap_or_default();
     let config = program.configure(environment, settings, context, answer, confinement.clone())?;
-    let started = Supervisor::<P::Interpreter>::start(config, confinement.clone(), exec_timeout, &events);
+    let started =
+        Supervisor::<P::Interpreter>::start(config, confinement.clone(), exec_timeout, control, &events);
     let mut session = started.inspect_err(|_exit| {
         descendants::end_all();
     })?;

@@ -8,10 +8,15 @@ use super::interpreter::Progress;
 use super::ladder::Ladder;
 use crate::protocol::Outcome;
 
+/// Shortest time between two looks at a clock that stands still.
+const LEAST_WAIT: Duration = Duration::from_millis(10);
+
 /// The deadlines of a request.
 #[derive(Debug)]
 pub(super) struct Schedule<R: 'static> {
     limit: Option<Duration>,
+    /// Time at which the request began, or its code.
+    began: Instant,
     /// Time at which the time limit is reached.
     time_is_up: Option<Instant>,
     /// Until then the interpreter is still reporting.
@@ -35,6 +40,7 @@ impl<R: Copy> Schedule<R> {
     ) -> Self {
         Self {
             limit,
+            began: now,
             time_is_up: limit.and_then(|limit| now.checked_add(limit)),
             reporting_until: None,
             is_interrupted: false,
@@ -50,7 +56,10 @@ impl<R: Copy> Schedule<R> {
         self.reporting_until = None;
         match progress {
             Progress::Running | Progress::Done(_) => {}
-            Progress::CodeBegins => self.time_is_up = self.limit.and_then(|limit| now.checked_add(limit)),
+            Progress::CodeBegins => {
+                self.began = now;
+                self.time_is_up = self.limit.and_then(|limit| now.checked_add(limit));
+            }
             // A deadline that has passed would wake the worker again and again.
             Progress::Reporting { until } => self.reporting_until = Some(*until).filter(|until| now < *until),
         }
@@ -59,6 +68,20 @@ impl<R: Copy> Schedule<R> {
     /// The host interrupts the request. A report that is on its way may still come first.
     pub(super) fn interrupt(&mut self) {
         self.is_interrupted = true;
+    }
+
+    /// True if the time limit is reached now, and nothing has stopped the request before.
+    pub(super) fn is_time_up(&self, now: Instant) -> bool {
+        self.ladder.is_none() && self.time_is_up.is_some_and(|time| now >= time)
+    }
+
+    /// The request's clock has stood still for so long since it began.
+    pub(super) fn stood_still(&mut self, time: Duration, now: Instant) {
+        let limit = self.limit.and_then(|limit| limit.checked_add(time));
+        let time_is_up = limit.and_then(|limit| self.began.checked_add(limit));
+        // While it stands still, the end is as far away as the request's own time: one that is near must not wake the worker all
+        // the time.
+        self.time_is_up = time_is_up.map(|time| if time > now { time.max(now + LEAST_WAIT) } else { time });
     }
 
     /// The rung to take now. Starts to stop a request that was interrupted or whose time limit has passed. A rung is due
@@ -200,6 +223,19 @@ mod tests {
         assert_eq!(schedule.due_rung(now), None);
         schedule.note(&Progress::Reporting { until }, until);
         assert_eq!((schedule.due_rung(until), schedule.cause()), (Some(0), Some(Outcome::Interrupted)));
+    }
+
+    #[test]
+    fn the_time_that_the_clock_stood_still_is_added_to_the_limit() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(&RUNGS, Some(LIMIT), UPKEEP, start);
+        let up = start + LIMIT;
+        assert!(!schedule.is_time_up(up - UPKEEP) && schedule.is_time_up(up));
+        schedule.stood_still(UPKEEP, up);
+        assert_eq!((schedule.is_time_up(up), schedule.due_rung(up)), (false, None));
+        schedule.stood_still(UPKEEP, up + UPKEEP);
+        assert_eq!(schedule.due_rung(up + UPKEEP), Some(0));
+        assert!(!schedule.is_time_up(up + UPKEEP), "it is being stopped");
     }
 
     #[test]

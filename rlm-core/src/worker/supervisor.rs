@@ -16,10 +16,12 @@ use super::interpreter::{CallReport, Death, Description, Interpreter, Progress};
 use super::output::HeadTail;
 use super::resources::Confinement;
 use super::schedule::Schedule;
+use crate::control::ControlDir;
 use crate::error::with_causes;
 use crate::json::JsonText;
 use crate::limits::{COMPLETE_LIMIT, SET_LIMIT, START_LIMIT};
 use crate::protocol::{Answer, Execute, Outcome, State};
+use crate::sys::monotonic;
 
 /// Longest quote, in an error, of the output of an interpreter that could not be started, in bytes.
 const QUOTED_OUTPUT_BYTES: usize = 2048;
@@ -35,6 +37,8 @@ pub struct Supervisor<I> {
     confinement: Confinement,
     /// Time limit of a call without one of its own.
     exec_timeout: Option<Duration>,
+    /// Where the host says how long the clock of a call has stood still.
+    control: ControlDir,
     /// True after a reset that could not start a new interpreter.
     reset_failed: bool,
 }
@@ -49,10 +53,12 @@ impl<I: Interpreter> Supervisor<I> {
         config: I::Config,
         confinement: Confinement,
         exec_timeout: Option<Duration>,
+        control: &ControlDir,
         events: &Events,
     ) -> Result<Self, Exit> {
         let interpreter = I::start(config, events)?;
-        Ok(Self { interpreter, confinement, exec_timeout, reset_failed: false })
+        let control = control.clone();
+        Ok(Self { interpreter, confinement, exec_timeout, control, reset_failed: false })
     }
 
     /// Runs the code of the session's `number`-th call. `meanwhile` is called while it runs, when this worker has nothing to do.
@@ -252,6 +258,12 @@ impl<I: Interpreter> Supervisor<I> {
             // The host can only interrupt code.
             if arrival.interrupt && matches!(request, Request::Code { .. }) {
                 schedule.interrupt();
+            }
+            if matches!(request, Request::Code { .. })
+                && schedule.is_time_up(Instant::now())
+                && let Some(clock) = self.control.read_clock()
+            {
+                schedule.stood_still(clock.until(monotonic()), Instant::now());
             }
             if let Some(rung) = schedule.due_rung(Instant::now()) {
                 self.interpreter.climb(rung)?;

@@ -8,7 +8,7 @@ use rlm_core::json::JsonText;
 use rlm_core::limits::MAX_HISTORY_VARIABLES_BYTES;
 use rlm_core::protocol::{Exception, Outcome, Response};
 use rlm_core::root_tool::Reply;
-use rlm_rootd::{CallError, Rootd};
+use rlm_rootd::{CallError, Receipt, Rootd};
 use tokio::time::timeout_at;
 
 use super::value::Variable;
@@ -84,6 +84,8 @@ struct CallResults {
     printed: String,
     /// Calls whose results were cut to their beginning.
     cut: Vec<String>,
+    /// For results that are paid for, until the session has them.
+    receipts: Vec<Receipt>,
 }
 
 impl Interceptor {
@@ -107,6 +109,7 @@ impl Interceptor {
         stop: impl Future<Output = ()>,
     ) -> Result<Response, InterceptorError> {
         let (call, started) = (call.into(), Instant::now());
+        session.begin_clock();
         let mut stop = pin!(stop);
         if self.config.language == ReplLanguage::Python && self.python.is_none() {
             self.python = python_version(session).await?;
@@ -121,11 +124,10 @@ impl Interceptor {
             Plan::Rejected(rejections) => return self.rejected(session, &rejections),
             Plan::Intercepted { calls, code } => (calls, code),
         };
-        let deadline = call.timeout.map(|limit| started + limit);
         let results = tokio::select! {
             biased;
             () = stop.as_mut() => Err(Response { outcome: Outcome::Interrupted, ..session.unsent() }),
-            results = self.make_calls(session, &calls, call.timeout, deadline) => results?,
+            results = self.make_calls(session, &calls, call.timeout, started) => results?,
         };
         let results = match results {
             Ok(results) => results,
@@ -134,7 +136,8 @@ impl Interceptor {
             }
         };
         let limit = call.timeout;
-        let timeout = limit.map(|limit| limit.saturating_sub(started.elapsed()).max(MIN_TIMEOUT));
+        let taken = started.elapsed().saturating_sub(session.stood_still());
+        let timeout = limit.map(|limit| limit.saturating_sub(taken).max(MIN_TIMEOUT));
         let call = Call { source: Some(call.code), code, timeout, ..call };
         let mut response = self.run(session, call, results, started, stop).await?;
         if let (Some(limit), Some(timeout), Some(hint)) = (limit, timeout, &mut response.hint) {
@@ -150,14 +153,18 @@ impl Interceptor {
         session: &Session,
         calls: &[InterceptedCall],
         limit: Option<Duration>,
-        deadline: Option<Instant>,
+        started: Instant,
     ) -> Result<Result<CallResults, Response>, InterceptorError> {
         let mut results = CallResults::default();
         for (at, call) in calls.iter().enumerate() {
-            let replied = match self.reply(call, deadline).await {
-                Ok(reply) => Variable::of(&call.call.tool, &reply, self.config.language)
-                    .map(|variable| (reply, variable))
-                    .map_err(NoReply::Failed),
+            let end = || limit.map(|limit| started + limit + session.stood_still());
+            let replied = match self.reply(call, end).await {
+                Ok((reply, receipt)) => {
+                    results.receipts.extend(receipt);
+                    Variable::of(&call.call.tool, &reply, self.config.language)
+                        .map(|variable| (reply, variable))
+                        .map_err(NoReply::Failed)
+                }
                 Err(none) => Err(none),
             };
             let (reply, variable) = match replied {
@@ -180,14 +187,20 @@ impl Interceptor {
         Ok(Ok(results))
     }
 
-    async fn reply(&self, call: &InterceptedCall, deadline: Option<Instant>) -> Result<Reply, NoReply> {
-        let calling = self.config.rootd.call(&self.config.rollout, call.call.clone());
-        let replied = match deadline {
-            None => calling.await,
-            Some(deadline) => match timeout_at(deadline.into(), calling).await {
-                Ok(replied) => replied,
+    /// Makes a call, until `end`, which is later where the clock has stood still meanwhile.
+    async fn reply(
+        &self,
+        call: &InterceptedCall,
+        end: impl Fn() -> Option<Instant>,
+    ) -> Result<(Reply, Option<Receipt>), NoReply> {
+        let mut calling = pin!(self.config.rootd.call(&self.config.rollout, call.call.clone()));
+        let replied = loop {
+            let Some(until) = end() else { break calling.await };
+            match timeout_at(until.into(), calling.as_mut()).await {
+                Ok(replied) => break replied,
+                Err(_late) if end().is_some_and(|end| end > Instant::now()) => {}
                 Err(_late) => return Err(NoReply::Late),
-            },
+            }
         };
         replied.map_err(|error: CallError| NoReply::Failed(error.to_string()))
     }
@@ -207,6 +220,7 @@ impl Interceptor {
                 return Ok(response);
             }
         }
+        results.receipts.iter().for_each(Receipt::sign);
         let mut response = session.execute_until(call, stop).await?;
         response.stdout.insert_str(0, &results.printed);
         response.execution_time = started.elapsed().as_secs_f64();

@@ -102,6 +102,7 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
         has_budget: true,
         has_final_functions: false,
         answer_schema: None,
+        is_child: false,
         plain_answers: false,
         limits: &limits,
         files: FILES,
@@ -132,6 +133,11 @@ fn systems(prompts: &Prompts, language: ReplLanguage, texts: &mut Texts) -> Resu
     texts.push((format!("{language}_system_schema_bare"), with_schema.render(prompts)?));
     let with_plain_answers = SystemPrompt { plain_answers: true, ..bare };
     texts.push((format!("{language}_system_plain_answers_bare"), with_plain_answers.render(prompts)?));
+    let recursive = [ToolDoc { name: "rlm_query", description: "", parameters: &NOTHING }];
+    let child = SystemPrompt { root_tools: &recursive, is_child: true, ..bare };
+    texts.push((format!("{language}_system_child_with_children_bare"), child.render(prompts)?));
+    let child = SystemPrompt { callbacks: Callbacks::Intercept, ..child };
+    texts.push((format!("{language}_system_child_intercepted_bare"), child.render(prompts)?));
     let navigation = [ToolDoc { name: "nav_info", description: "Counts files.", parameters: &NOTHING }];
     let alone = SystemPrompt {
         root_tools: &navigation,

@@ -33,6 +33,8 @@ pub(crate) struct SystemPrompt<'a> {
     pub has_final_functions: bool,
     /// The JSON schema of the answer, as text, if it has one.
     pub answer_schema: Option<&'a str>,
+    /// True if the code of another rollout has asked the question.
+    pub is_child: bool,
     /// True if a reply without code is an answer.
     pub plain_answers: bool,
     /// The limits that the prompt mentions.
@@ -63,6 +65,7 @@ impl SystemPrompt<'_> {
             limits => limits(self.limits, prompts)?,
             files => self.files.trim_end(),
             answer_schema => self.answer_schema,
+            is_child => self.is_child,
             plain_answers => self.plain_answers,
         };
         let variables = match self.language {

@@ -191,6 +191,7 @@ fn the_light_prompt_is_short() {
             has_budget: false,
             has_final_functions: false,
             answer_schema: None,
+            is_child: false,
             plain_answers: false,
             limits: &Limits::default(),
             files: "",

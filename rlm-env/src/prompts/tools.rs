@@ -2,7 +2,7 @@
 
 use minijinja::context;
 use minijinja::value::Value;
-use rlm_core::root_tool::LLM_BATCH;
+use rlm_core::root_tool::{LLM_BATCH, RLM_QUERY, asks};
 use rlm_rootd::Tool;
 use serde_json::Value as Json;
 
@@ -54,14 +54,16 @@ impl RootToolsDoc<'_> {
     /// # Errors
     /// [`PromptError`].
     pub(crate) fn render(&self, prompts: &Prompts) -> Result<String, PromptError> {
-        let others = self.tools.iter().filter(|tool| ![LLM_BATCH, BUDGET].contains(&tool.name));
+        let has_rlm_query = self.tools.iter().any(|tool| tool.name == RLM_QUERY);
+        let others = self.tools.iter().filter(|tool| !has_own_passage(tool.name));
         let tools = others.map(|tool| tool.render(prompts, self.language)).collect::<Result<Vec<_>, _>>()?;
-        if tools.is_empty() && self.sub_llm_parallelism.is_none() && !self.has_budget {
+        if tools.is_empty() && self.sub_llm_parallelism.is_none() && !has_rlm_query && !self.has_budget {
             return Ok(String::new());
         }
         let variables = context! {
             has_llm_batch => self.sub_llm_parallelism.is_some(),
             parallelism => self.sub_llm_parallelism.unwrap_or_default(),
+            has_rlm_query,
             has_budget => self.has_budget,
             tools => tools.join("\n\n"),
         };
@@ -79,11 +81,16 @@ impl RootToolsDoc<'_> {
 impl<'a> RootToolsDoc<'a> {
     /// The names of all tools; those with a passage of their own come last.
     fn names(&self) -> Vec<&'a str> {
-        let own = [self.sub_llm_parallelism.map(|_| LLM_BATCH), self.has_budget.then_some(BUDGET)];
-        let others =
-            self.tools.iter().map(|tool| tool.name).filter(|name| ![LLM_BATCH, BUDGET].contains(name));
+        let rlm_query = self.tools.iter().any(|tool| tool.name == RLM_QUERY).then_some(RLM_QUERY);
+        let own = [self.sub_llm_parallelism.map(|_| LLM_BATCH), rlm_query, self.has_budget.then_some(BUDGET)];
+        let others = self.tools.iter().map(|tool| tool.name).filter(|name| !has_own_passage(name));
         others.chain(own.into_iter().flatten()).collect()
     }
+}
+
+/// True of a tool that the templates describe themselves.
+fn has_own_passage(name: &str) -> bool {
+    asks(name) || name == BUDGET
 }
 
 impl ToolDoc<'_> {

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rlm_rootd::{Ledger, SubLlmOptions, Tool};
+use rlm_rootd::{Ledger, RootModel, SubLlmOptions, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio_util::sync::CancellationToken;
 
 use super::answer_schema::AnswerSchema;
+use super::recursion::Recursion;
 use crate::metrics::Metrics;
 use crate::terms::{Callbacks, Limits, ReplLanguage, StopReason, Verbosity};
 use crate::trajectory::Sink;
@@ -51,6 +52,10 @@ pub struct RolloutConfig {
     pub append_to_system_prompt: Option<String>,
     /// True to give Python sessions `FINAL(value)` and `FINAL_VAR("name")`, which set the answer; false by default.
     pub final_functions: bool,
+    /// The model that leads the rollout. None, the default: the host's.
+    pub model: Option<Arc<dyn RootModel>>,
+    /// How far code in the session may start rollouts of its own, by `rlm_query`. None, the default: not at all.
+    pub recursion: Option<Recursion>,
     /// The schema that a final answer must fit. One that does not is given back to the model. None, the default: any text.
     pub answer_schema: Option<AnswerSchema>,
     /// Tools that the root model calls directly, besides the REPL.
@@ -127,6 +132,8 @@ impl RolloutConfig {
             plain_answers: false,
             append_to_system_prompt: None,
             final_functions: false,
+            model: None,
+            recursion: None,
             answer_schema: None,
             standard_tools: Vec::new(),
             sub_llm: SubLlmOptions::default(),
@@ -166,6 +173,11 @@ impl Control {
     pub fn cancel(&self) {
         self.stop.cancel();
         self.cancel.cancel();
+    }
+
+    /// A control that ends with this one, and can end before it.
+    pub(crate) fn child(&self) -> Self {
+        Self { stop: self.stop.child_token(), cancel: self.cancel.child_token() }
     }
 
     pub(crate) fn stopping(&self) -> CancellationToken {

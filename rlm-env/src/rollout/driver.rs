@@ -25,6 +25,7 @@ use super::config::{Compaction, Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::log::Log;
 use super::registration::RegisteredRollout;
+use super::under_way::UnderWay;
 use crate::callbacks::{Interceptor, InterceptorError};
 use crate::prompts::{
     AnswerEmpty, AnswerUnfit, CallFault, ContextLow, LastTurn, MalformedCall, NoToolCall, PromptError,
@@ -169,6 +170,7 @@ pub(super) struct RolloutDriver<'a> {
     pub(super) conversation: Conversation,
     pub(super) workspace: Workspace,
     pub(super) clock: Clock,
+    pub(super) under_way: Arc<UnderWay>,
     pub(super) callable: CallableTools,
     pub(super) tools: ChatTools,
     /// The tools of the model, in OpenAI's form.
@@ -226,6 +228,7 @@ impl RolloutDriver<'_> {
     /// Runs turns until the question is answered, or a limit or the control ends it.
     pub(super) async fn answer(&mut self, control: &Control) -> End {
         self.control = control.clone();
+        self.under_way.works_until(control, self.clock.end());
         let Err(Stop { reason, error }) = self.turns().await;
         self.registered.ledger.set_reserve(None);
         let Answer { ready, content } = std::mem::take(&mut self.progress.answer);
@@ -344,6 +347,7 @@ impl RolloutDriver<'_> {
                 return Err(reason.into());
             }
             self.clock.begin_last_turn();
+            self.under_way.works_until(&self.control, self.clock.end());
             self.registered.ledger.set_reserve(None);
             if reason == StopReason::ContextFull || self.check_turn(self.expected_tokens()).is_err() {
                 self.conversation.shorten(TURNS_AT_THE_END);

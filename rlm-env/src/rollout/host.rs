@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rlm_rootd::{Models, Prices, RootModel, RootdConfig};
+use rlm_rootd::{Models, Prices, RootModel, Rootd, RootdConfig};
 
 use crate::endpoint::Endpoint;
 use crate::files::HostDir;
@@ -69,8 +69,16 @@ pub enum HostError {
 /// theirs. Dropping it, or [`Host::close`], removes both.
 #[derive(Debug)]
 pub struct Host {
-    pub(super) config: HostConfig,
-    pub(super) endpoint: Endpoint,
+    pub(super) parts: Parts,
+    endpoint: Endpoint,
+}
+
+/// What a rollout needs of its host. Clones are the same host.
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    pub(super) config: Arc<HostConfig>,
+    pub(super) rootd: Rootd,
+    pub(super) base_url: Arc<str>,
     pub(super) dir: HostDir,
 }
 
@@ -87,7 +95,9 @@ impl Host {
             prices: config.prices.clone(),
             ..RootdConfig::default()
         });
-        Ok(Self { config, endpoint: endpoint.map_err(HostError::Listen)?, dir })
+        let endpoint = endpoint.map_err(HostError::Listen)?;
+        let (rootd, base_url) = (endpoint.rootd.clone(), endpoint.base_url.as_str().into());
+        Ok(Self { parts: Parts { config: Arc::new(config), rootd, base_url, dir }, endpoint })
     }
 
     /// Ends the endpoint and removes the host's directory.
@@ -95,11 +105,13 @@ impl Host {
     /// # Errors
     /// The directory cannot be removed.
     pub async fn close(self) -> std::io::Result<()> {
-        let Self { dir, endpoint, .. } = self;
+        let Self { parts, endpoint } = self;
         endpoint.close().await;
-        tokio::task::spawn_blocking(move || dir.remove()).await?
+        tokio::task::spawn_blocking(move || parts.dir.remove()).await?
     }
+}
 
+impl Parts {
     /// The worker program of a language.
     pub(super) fn worker(&self, language: ReplLanguage) -> PathBuf {
         self.config.programs.join(language.worker_name())

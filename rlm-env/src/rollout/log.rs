@@ -12,6 +12,7 @@ use rlm_rootd::{Prices, Recorder, RolloutMetrics, SubCallRecord};
 
 use crate::metrics::Metrics;
 use crate::session::{OutputObserver, OutputStream};
+use crate::terms::StopReason;
 use crate::trajectory::{Entry, Event, MessageKind, OutputPiece, Sink, SubCall};
 
 /// The log of a rollout.
@@ -21,6 +22,10 @@ pub(super) struct Log {
     sinks: Vec<Arc<dyn Sink>>,
     prices: Prices,
     began: Instant,
+    /// The rollout's depth in its tree.
+    depth: u32,
+    /// The log of the rollout that has started it, which counts for all below.
+    parent: Option<Arc<Self>>,
     state: Mutex<LogState>,
 }
 
@@ -39,8 +44,25 @@ struct LogState {
 
 impl Log {
     pub(super) fn new(rollout: &str, sinks: Vec<Arc<dyn Sink>>, prices: Prices) -> Self {
-        let began = Instant::now();
-        Self { rollout: rollout.to_owned(), sinks, prices, began, state: Mutex::default() }
+        Self {
+            rollout: rollout.to_owned(),
+            sinks,
+            prices,
+            began: Instant::now(),
+            depth: 0,
+            parent: None,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The log of a rollout at this depth, which another one has started.
+    pub(super) fn below(self, parent: Option<Arc<Self>>, depth: u32) -> Self {
+        Self { depth, parent, ..self }
+    }
+
+    /// Id of the running call.
+    pub(super) fn call_id(&self) -> Option<String> {
+        self.state().call_id.clone()
     }
 
     /// Adds an event.
@@ -51,8 +73,17 @@ impl Log {
             return;
         }
         state.count(&event);
+        let above = std::iter::successors(self.parent.as_deref(), |log| log.parent.as_deref());
+        for log in above {
+            log.state().count_below(self.depth, &event);
+        }
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let entry = Entry { rollout: self.rollout.clone(), time: since_epoch.as_secs_f64(), event };
+        let entry = Entry {
+            rollout: self.rollout.clone(),
+            time: since_epoch.as_secs_f64(),
+            event,
+            depth: self.depth,
+        };
         // Under the lock, so that all sinks see the same order.
         for sink in &self.sinks {
             sink.entry(&entry);
@@ -157,6 +188,48 @@ impl LogState {
                 self.spend(tokens, call.cost_usd, call.usage_estimated);
             }
         }
+    }
+
+    /// Counts an event of a rollout below.
+    fn count_below(&mut self, depth: u32, event: &Event) {
+        let counts = self.metrics.depths.entry(depth).or_default();
+        let (tokens, cost_usd, is_estimated) = match event {
+            Event::RolloutStarted(_) => {
+                counts.rollouts += 1;
+                return;
+            }
+            Event::RolloutEnded(ended) => {
+                counts.answered += u64::from(ended.stop_reason == StopReason::Answered);
+                return;
+            }
+            Event::ModelCall(call) => {
+                counts.turns += u64::from(call.error.is_none() && !call.is_summary);
+                saturate(&mut counts.prompt_tokens, call.prompt_tokens);
+                saturate(&mut counts.completion_tokens, call.completion_tokens);
+                (
+                    call.prompt_tokens.saturating_add(call.completion_tokens),
+                    call.cost_usd,
+                    call.usage_estimated,
+                )
+            }
+            Event::SubCall(call) => {
+                counts.sub_llm_calls += u64::from(call.attempts > 0);
+                saturate(&mut counts.prompt_tokens, call.prompt_tokens);
+                saturate(&mut counts.completion_tokens, call.completion_tokens);
+                (
+                    call.prompt_tokens.saturating_add(call.completion_tokens),
+                    call.cost_usd,
+                    call.usage_estimated,
+                )
+            }
+            _ => return,
+        };
+        match cost_usd {
+            Some(cost) => counts.cost_usd = counts.cost_usd.map(|sum| sum + cost),
+            None if tokens > 0 => counts.cost_usd = None,
+            None => {}
+        }
+        self.spend(tokens, cost_usd, is_estimated);
     }
 
     fn spend(&mut self, tokens: u64, cost_usd: Option<f64>, is_estimated: bool) {

@@ -8,19 +8,23 @@
 
 mod answer_schema;
 mod calls;
+mod child;
 mod clock;
 mod config;
 mod conversation;
 mod driver;
 mod host;
 mod log;
+mod recursion;
 mod registration;
 mod run;
 mod setup;
+mod under_way;
 
 pub use self::answer_schema::{AnswerSchema, InvalidAnswerSchema};
 pub use self::config::{CallGate, Compaction, Control, RolloutConfig, RolloutResult};
 pub use self::host::{Host, HostConfig, HostError};
+pub use self::recursion::{Level, Recursion};
 pub use self::run::Rollout;
 pub use crate::metrics::Metrics;
 pub use crate::prompts::{PromptError, Prompts};

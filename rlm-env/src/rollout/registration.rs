@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use rlm_rootd::{Ledger, Registration, RolloutMetrics, Rootd};
 
-use crate::endpoint::Endpoint;
-
 /// A rollout registered at the endpoint. Dropping it removes the registration.
 #[derive(Debug)]
 pub(super) struct RegisteredRollout {
@@ -22,16 +20,15 @@ impl RegisteredRollout {
     /// # Errors
     /// A sentence: its tools conflict, or its id is taken.
     pub(super) fn new(
-        endpoint: &Endpoint,
+        rootd: Rootd,
+        base_url: &str,
         id: &str,
         config: rlm_rootd::RolloutConfig,
     ) -> Result<Self, String> {
-        let rootd = endpoint.rootd.clone();
         let registration =
             rootd.register(id, config).map_err(|error| rlm_core::error::with_causes(&error))?;
         let ledger = rootd.ledger(id).ok_or("the rollout was removed from its endpoint")?;
-        let (tools_url, chat_url) =
-            (registration.tools_url(&endpoint.base_url), registration.chat_url(&endpoint.base_url));
+        let (tools_url, chat_url) = (registration.tools_url(base_url), registration.chat_url(base_url));
         Ok(Self { rootd, registration, ledger, tools_url, chat_url })
     }
 

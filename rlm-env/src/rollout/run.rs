@@ -1,11 +1,13 @@
 //! A rollout from its beginning to its end.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use super::child::Runner;
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::driver::{End, RolloutDriver};
-use super::host::Host;
+use super::host::{Host, Parts};
 use super::log::Log;
 use super::setup::Setup;
 use crate::terms::StopReason;
@@ -16,13 +18,7 @@ impl Host {
     ///
     /// Dropping the future ends the rollout at once and removes what it made.
     pub async fn run(&self, config: RolloutConfig, control: &Control) -> RolloutResult {
-        match self.begin(&config, control).await {
-            Ok(mut rollout) => {
-                rollout.last = rollout.driver.answer(control).await;
-                rollout.end().await
-            }
-            Err(result) => *result,
-        }
+        self.parts.run(&config, control).await
     }
 
     /// Begins a rollout that can take further questions, with the question of its configuration. `control` ends the beginning.
@@ -34,8 +30,32 @@ impl Host {
         config: &'a RolloutConfig,
         control: &Control,
     ) -> Result<Rollout<'a>, Box<RolloutResult>> {
-        let log = Arc::new(Log::new(&config.id, config.sinks.clone(), self.config.prices.clone()));
-        let setup = Setup { host: self, config, control, log: &log };
+        self.parts.begin(config, control).await
+    }
+}
+
+impl Parts {
+    async fn run(&self, config: &RolloutConfig, control: &Control) -> RolloutResult {
+        match self.begin(config, control).await {
+            Ok(mut rollout) => {
+                rollout.last = rollout.driver.answer(control).await;
+                rollout.end().await
+            }
+            Err(result) => *result,
+        }
+    }
+
+    async fn begin<'a>(
+        &'a self,
+        config: &'a RolloutConfig,
+        control: &Control,
+    ) -> Result<Rollout<'a>, Box<RolloutResult>> {
+        let log = Log::new(&config.id, config.sinks.clone(), self.config.prices.clone());
+        let log = Arc::new(match &config.recursion {
+            Some(recursion) => log.below(recursion.parent_log(), recursion.origin().0),
+            None => log,
+        });
+        let setup = Setup { host: self, runner: Arc::new(self.clone()), config, control, log: &log };
         match setup.prepare().await {
             Ok(driver) => Ok(Rollout { driver, last: End::from(StopReason::Stopped) }),
             Err(end) => {
@@ -43,6 +63,16 @@ impl Host {
                 Err(Box::new(ended(config, &log, end)))
             }
         }
+    }
+}
+
+impl Runner for Parts {
+    fn run(
+        &self,
+        config: RolloutConfig,
+        control: Control,
+    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + '_>> {
+        Box::pin(async move { self.run(&config, &control).await })
     }
 }
 

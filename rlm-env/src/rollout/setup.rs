@@ -3,37 +3,43 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use rlm_core::env;
 use rlm_core::error::with_causes;
 use rlm_rootd::nav::Navigation;
-use rlm_rootd::{ChatTools, MAX_TOOL_TIME_LIMIT, SubLlmOptions, Tool};
+use rlm_rootd::{ChatTools, MAX_TOOL_TIME_LIMIT, Paid, RootModel, SubLlmOptions, Tool};
 use serde_json::Value as Json;
 
 use super::answer_schema::AnswerSchema;
 use super::calls::CallableTools;
+use super::child::{Children, Runner};
 use super::clock::Clock;
 use super::config::{Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::driver::{End, Progress, RolloutDriver, remove_directory};
-use super::host::Host;
+use super::host::Parts;
 use super::log::Log;
+use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
+use super::under_way::UnderWay;
 use crate::callbacks::{Interceptor, InterceptorConfig};
 use crate::endpoint::{host_variables, tool_variables};
 use crate::prompts::{PromptError, ReplTool, SubLlmPrompt, SystemPrompt, ToolDoc, WorkingDir};
-use crate::session::{OutputObserver, Session, SessionConfig};
+use crate::session::{CallClock, OutputObserver, Session, SessionConfig};
 use crate::terms::{CallForm, Callbacks, Limits, StopReason};
 use crate::trajectory::{self, Event, MessageKind, RolloutStarted};
-use crate::workspace::{CopyLimits, Summary, Transcript, Workspace};
+use crate::workspace::{Context, CopyLimits, Summary, Transcript, Workspace};
 
 /// The fraction of a call's time that root tools may take, so that a slow batch can still return what it has.
 const TOOL_TIME_PART: f64 = 0.95;
 
 /// The inputs of the setup.
 pub(super) struct Setup<'a, 's> {
-    pub(super) host: &'a Host,
+    pub(super) host: &'a Parts,
+    /// Runs children.
+    pub(super) runner: Arc<dyn Runner>,
     pub(super) config: &'a RolloutConfig,
     pub(super) control: &'s Control,
     pub(super) log: &'s Arc<Log>,
@@ -78,13 +84,17 @@ impl<'a> Setup<'a, '_> {
     pub(super) fn started(&self, root_tools: Vec<String>, files: Option<&Summary>) -> RolloutStarted {
         let config = self.config;
         let callable = CallableTools::new(config.language, &config.standard_tools);
+        let (parent, parent_call_id) =
+            config.recursion.as_ref().and_then(|recursion| recursion.origin().1).unzip();
         RolloutStarted {
             version: trajectory::VERSION,
             question: config.question.clone(),
+            parent,
+            parent_call_id: parent_call_id.flatten(),
             language: config.language.to_string(),
             callbacks: config.callbacks,
             final_functions: config.final_functions,
-            model: self.host.config.root_model.name().to_owned(),
+            model: self.model().name().to_owned(),
             sub_model: self.sub_model().map(str::to_owned),
             root_tools,
             tools: callable.names().into_iter().map(str::to_owned).collect(),
@@ -138,10 +148,15 @@ impl<'a> Setup<'a, '_> {
     async fn equip(&self, tools: ChatTools, directory: Directory) -> Result<RolloutDriver<'a>, String> {
         let (host, config) = (self.host, self.config);
         let Directory { workspace, files, transcript } = &directory;
-        let root_tools = self.root_tools(workspace)?;
+        let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
+        let clock = Clock::start(config.limits.timeout);
+        under_way.works_until(self.control, clock.end());
+        let root_tools = self.root_tools(workspace, &under_way, &call_clock)?;
         let registered = self.register(root_tools.clone())?;
-        host.config.root_model.check(&config.sampling, &registered.ledger)?;
-        let takes_tools = config.tool_calls && host.config.root_model.takes_tools();
+        under_way.has_ledger(&registered.ledger);
+        let model = self.model();
+        model.check(&config.sampling, &registered.ledger)?;
+        let takes_tools = config.tool_calls && model.takes_tools();
         let call_form = if takes_tools { CallForm::Tool } else { CallForm::Fenced };
         let definitions = self.definitions(&tools, call_form).map_err(|error| error.to_string())?;
         let system_prompt = |form| {
@@ -157,6 +172,7 @@ impl<'a> Setup<'a, '_> {
             allowed_paths: vec![workspace.fs_path().to_owned(), transcript.path().to_owned()],
             exec_timeout: Some(config.limits.call_timeout),
             output: self.observer(),
+            clock: call_clock,
             ..SessionConfig::new(host.worker(config.language), self.working_dir(workspace))
         };
         let session = Session::start(session).await.map_err(|error| with_causes(&error))?;
@@ -174,13 +190,14 @@ impl<'a> Setup<'a, '_> {
             turns_before: 0,
             log: self.log.clone(),
             prompts: &host.config.prompts,
-            model: &*host.config.root_model,
+            model: &**model,
             session,
             interceptor,
             registered,
             conversation,
             workspace,
             clock: Clock::start(config.limits.timeout),
+            under_way,
             callable: CallableTools::new(config.language, &config.standard_tools),
             tools,
             definitions,
@@ -197,13 +214,39 @@ impl<'a> Setup<'a, '_> {
     /// Watches the output of calls, if a sink wants it as it comes. The lines that intercepted calls print come before the code's,
     /// and are known when the call has ended.
     fn observer(&self) -> Option<Arc<dyn OutputObserver>> {
-        let is_watched = self.log.wants_output() && self.config.callbacks == Callbacks::Network;
+        let is_root = self.config.recursion.as_ref().is_none_or(|recursion| recursion.origin().0 == 0);
+        let is_watched = is_root && self.log.wants_output() && self.config.callbacks == Callbacks::Network;
         is_watched.then(|| self.log.clone() as Arc<dyn OutputObserver>)
     }
 
-    /// The root tools of the session besides `llm_batch` and `budget`.
-    fn root_tools(&self, workspace: &Workspace) -> Result<Vec<Tool>, String> {
+    /// The model that leads the rollout.
+    fn model(&self) -> &'a Arc<dyn RootModel> {
+        self.config.model.as_ref().unwrap_or(&self.host.config.root_model)
+    }
+
+    /// The root tools of the session besides `llm_batch`, `llm_query` and `budget`.
+    fn root_tools(
+        &self,
+        workspace: &Workspace,
+        under_way: &Arc<UnderWay>,
+        clock: &CallClock,
+    ) -> Result<Vec<Tool>, String> {
         let mut tools = self.config.root_tools.clone();
+        if let Some(recursion) = self.recursion() {
+            let children = Children {
+                runner: self.runner.clone(),
+                parent: RolloutConfig { context: Context::default(), ..self.config.clone() },
+                model: self.model().clone(),
+                node: recursion.node(),
+                directories: vec![self.working_dir(workspace).to_owned(), workspace.fs_path().to_owned()],
+                under_way: under_way.clone(),
+                clock: clock.clone(),
+                log: self.log.clone(),
+                count: AtomicU64::new(0),
+                paid: Paid::default(),
+            };
+            tools.extend(Arc::new(children).tools());
+        }
         if self.config.navigation.unwrap_or(self.config.callbacks == Callbacks::Intercept) {
             let navigation =
                 Navigation::new(self.working_dir(workspace)).map_err(|error| with_causes(&error))?;
@@ -227,7 +270,12 @@ impl<'a> Setup<'a, '_> {
             sub_llm,
             ..rlm_rootd::RolloutConfig::default()
         };
-        RegisteredRollout::new(&self.host.endpoint, &self.config.id, config)
+        RegisteredRollout::new(self.host.rootd.clone(), &self.host.base_url, &self.config.id, config)
+    }
+
+    /// How children are started, if this rollout may have some.
+    fn recursion(&self) -> Option<&'a Recursion> {
+        self.config.recursion.as_ref().filter(|recursion| recursion.origin().0 < recursion.max_depth)
     }
 
     fn tool_time_limit(&self) -> Duration {
@@ -270,7 +318,9 @@ impl<'a> Setup<'a, '_> {
     fn endpoint_variables(&self, registered: &RegisteredRollout) -> Vec<(OsString, OsString)> {
         let mut variables = tool_variables(&registered.registration, &registered.tools_url).to_vec();
         let mut set = |name: &str, value: &str| variables.push((name.into(), value.into()));
-        set(env::SUB_LLM_TIMEOUT, &self.tool_time_limit().as_secs_f64().to_string());
+        // Children have limits of their own.
+        let longest = self.recursion().map_or(self.tool_time_limit(), |_| MAX_TOOL_TIME_LIMIT);
+        set(env::SUB_LLM_TIMEOUT, &longest.as_secs_f64().to_string());
         if let Some(model) = self.sub_model() {
             set(env::INTERCEPTION_URL, &registered.chat_url);
             set(env::SUB_MODEL, model);
@@ -339,6 +389,7 @@ impl<'a> Setup<'a, '_> {
             has_budget: has_models,
             has_final_functions: config.final_functions,
             answer_schema: answer_schema.as_deref(),
+            is_child: config.recursion.as_ref().is_some_and(|recursion| recursion.origin().0 > 0),
             plain_answers: config.plain_answers,
             limits: &config.limits,
             files: &text,

@@ -8,6 +8,7 @@
 //! waits for it, for little more than [`rlm_core::limits::SHUTDOWN_LIMIT`]; [`Session::close`] does the same without
 //! blocking and returns how it went.
 
+mod clock;
 mod error;
 mod live;
 mod process;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rlm_core::control::ControlDir;
 use rlm_core::env;
@@ -29,8 +30,9 @@ use rlm_core::limits::OPERATION_LIMIT;
 use rlm_core::protocol::Context;
 #[doc(inline)]
 pub use rlm_core::protocol::{Answer, Completions, Exception, Info, Outcome, Response, State, Truncated};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
+pub use self::clock::{CallClock, StandStill};
 pub use self::error::SessionError;
 use self::error::io_error;
 use self::live::Live;
@@ -70,6 +72,8 @@ pub struct SessionConfig {
     pub margin: Duration,
     /// Watches the output of calls as it comes; nobody by default.
     pub output: Option<Arc<dyn OutputObserver>>,
+    /// The clock of the calls.
+    pub clock: CallClock,
     /// Time limit of the worker's start. Default 60 s, for machines that start hundreds at once.
     pub start_limit: Duration,
 }
@@ -90,6 +94,7 @@ impl SessionConfig {
             allowed_paths: Vec::new(),
             margin: Duration::from_secs(5),
             output: None,
+            clock: CallClock::default(),
             start_limit: Duration::from_secs(60),
         }
     }
@@ -148,6 +153,7 @@ impl Session {
             .or(config.control_dir.as_deref())
             .unwrap_or(Path::new("."));
         let control = ControlDir::new(dir);
+        config.clock.attach(&control);
         let live = live(&config, &control)?;
         let (process, wire) = start_worker(&config, &control).await?;
         Ok(Self {
@@ -187,6 +193,7 @@ impl Session {
         if let Some(bytes) = call.max_output_bytes {
             request["max_output_bytes"] = bytes.into();
         }
+        self.config.clock.begin();
         self.wire.queue(request.to_string().as_bytes());
         let limit = call.timeout.or(self.config.exec_timeout).map(|limit| limit + self.config.margin);
         self.response_within(limit).await
@@ -259,20 +266,24 @@ impl Session {
 
     /// Waits for the response to the latest request; a worker that does not answer in time is replaced.
     async fn response_within(&mut self, limit: Option<Duration>) -> Result<Response, SessionError> {
-        let answered = match limit {
-            Some(limit) => timeout(limit, self.response()).await,
-            None => Ok(self.response().await),
-        };
-        match answered {
-            Ok(result) => {
-                if let Ok(response) = &result {
-                    self.last_answer = response.answer.clone();
-                    self.executions = response.execution_count;
-                }
-                result
+        let Some(limit) = limit else { return self.taken().await };
+        let began = Instant::now();
+        loop {
+            let until = began + limit + self.config.clock.stood_still();
+            match timeout_at(until.into(), self.taken()).await {
+                Ok(result) => return result,
+                Err(_elapsed) if began + limit + self.config.clock.stood_still() > Instant::now() => {}
+                Err(_elapsed) => return self.replace_mute_worker(limit).await,
             }
-            Err(_elapsed) => self.replace_mute_worker(limit.unwrap_or_default()).await,
         }
+    }
+
+    /// The response to the latest request, after which the session is as it says.
+    async fn taken(&mut self) -> Result<Response, SessionError> {
+        let response = self.response().await?;
+        self.last_answer = response.answer.clone();
+        self.executions = response.execution_count;
+        Ok(response)
     }
 
     /// Runs one call, and interrupts it when `stop` completes. The interrupt is repeated until the response comes,
@@ -412,6 +423,16 @@ impl Session {
     #[must_use]
     pub fn stale_responses(&self) -> &[i64] {
         &self.stale
+    }
+
+    /// A call begins, though its code does not yet.
+    pub(crate) fn begin_clock(&self) {
+        self.config.clock.begin();
+    }
+
+    /// The time that the clock of the running call has stood still.
+    pub(crate) fn stood_still(&self) -> Duration {
+        self.config.clock.stood_still()
     }
 
     /// Number of times the worker did not answer and was replaced.

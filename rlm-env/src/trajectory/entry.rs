@@ -23,6 +23,14 @@ pub struct Entry {
     /// The event.
     #[serde(flatten)]
     pub event: Event,
+    /// Number of rollouts above this one; left out if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(depth: &u32) -> bool {
+    *depth == 0
 }
 
 /// An event; the field `event` names its kind.
@@ -58,6 +66,12 @@ pub struct RolloutStarted {
     pub version: u32,
     /// The question.
     pub question: String,
+    /// The rollout whose code has started this one; none for one that a host has started.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// The call whose code has.
+    #[serde(default)]
+    pub parent_call_id: Option<String>,
     /// `bash` or `python`.
     pub language: String,
     /// How code calls root tools. Trajectories of older versions do not have this field; it was always over the

@@ -128,7 +128,12 @@ fn understand(line: jsonl::Line<'_>) -> Result<Line, ReadError> {
         "rollout_ended" => Event::RolloutEnded(parse_owned(line)?),
         _ => return Ok(Line::Unknown { line: line.number, event: head.event.into_owned() }),
     };
-    Ok(Line::Entry(Box::new(Entry { rollout: head.rollout.into_owned(), time: head.time, event })))
+    Ok(Line::Entry(Box::new(Entry {
+        rollout: head.rollout.into_owned(),
+        time: head.time,
+        event,
+        depth: head.depth,
+    })))
 }
 
 fn parse_owned<T: DeserializeOwned>(line: jsonl::Line<'_>) -> Result<T, ReadError> {
@@ -148,6 +153,8 @@ struct Head<'a> {
     time: f64,
     #[serde(borrow)]
     event: Cow<'a, str>,
+    #[serde(default)]
+    depth: u32,
 }
 
 #[derive(Deserialize)]
@@ -180,7 +187,7 @@ mod tests {
     fn message(text: &str) -> Entry {
         let message =
             Message { turn: 1, kind: MessageKind::Notice, message: json!({"role": "user", "content": text}) };
-        Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message) }
+        Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message), depth: 0 }
     }
 
     #[test]

@@ -147,7 +147,7 @@ mod tests {
 
     fn entry(text: &str) -> Entry {
         let message = Message { turn: 1, kind: MessageKind::Notice, message: json!({ "content": text }) };
-        Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message) }
+        Entry { rollout: "r".to_owned(), time: 1.5, event: Event::Message(message), depth: 0 }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use rlm_core::root_tool::{Envelope, Reply, Serialization};
 use super::admission::{Admission, admit, json_value_bytes};
 use super::context::{Context, Id, open};
 use super::error::{HttpError, holding, json_bytes};
+use crate::call::Called;
 use crate::error::CallError;
 use crate::metrics::Route;
 use crate::offload::value_bytes;
@@ -58,6 +59,10 @@ pub(super) async fn call(
         let failed = |error| CallError::Failed(format!("Tool '{name}': {error}"));
         reply.to_body(serialization).map_err(failed)
     };
-    let (body, large) = rollout.call(shared, entry, decode, encode).await?;
-    Ok(json_bytes(StatusCode::OK, holding(body, (permits, large))))
+    let Called { reply: body, receipt, large } = rollout.call(shared, entry, decode, encode).await?;
+    let mut response = json_bytes(StatusCode::OK, holding(body, (permits, large)));
+    if let Some(receipt) = receipt {
+        response.extensions_mut().insert(receipt);
+    }
+    Ok(response)
 }

@@ -17,8 +17,8 @@ pub enum Exhausted {
         reserved: u64,
         /// The budget.
         limit: u64,
-        /// True if it is the budget of several rollouts together.
-        is_shared: bool,
+        /// Whose budget it is.
+        whose: Whose,
     },
     /// The budget is in USD, and the model has no price.
     Unpriced(Unpriced),
@@ -27,6 +27,17 @@ pub enum Exhausted {
         /// What it said.
         reason: String,
     },
+}
+
+/// Whose budget does not allow a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// That of the rollout itself.
+    Own,
+    /// That of a rollout above it, whose code has started it.
+    Parent,
+    /// That of several rollouts together.
+    All,
 }
 
 /// A resource that a budget limits.
@@ -54,16 +65,17 @@ impl std::error::Error for Exhausted {}
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (resource, needed, left, reserved, limit) = match self {
+        let (resource, needed, left, reserved, limit, whose) = match self {
             Self::Unpriced(unpriced) => return unpriced.fmt(formatter),
             Self::Refused { reason } => return formatter.write_str(reason),
-            Self::Short { resource, needed, left, reserved, limit, .. } => {
-                (*resource, *needed, *left, *reserved, *limit)
+            Self::Short { resource, needed, left, reserved, limit, whose } => {
+                (*resource, *needed, *left, *reserved, *limit, *whose)
             }
         };
-        formatter.write_str(match self.is_shared() {
-            true => "the budget of all rollouts together is exhausted: ",
-            false => "budget exhausted: ",
+        formatter.write_str(match whose {
+            Whose::All => "the budget of all rollouts together is exhausted: ",
+            Whose::Parent => "the budget of the rollouts above is exhausted: ",
+            Whose::Own => "budget exhausted: ",
         })?;
         let amount = |amount| if resource == Resource::Cost { usd(amount) } else { amount.to_string() };
         let [needed, left, held, limit] = [needed, left, reserved, limit].map(amount);
@@ -90,13 +102,14 @@ impl Exhausted {
     /// True if it is the budget of several rollouts together that does not allow it.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::Short { is_shared: true, .. } | Self::Refused { .. })
+        matches!(self, Self::Short { whose: Whose::All, .. } | Self::Refused { .. })
     }
 
-    pub(super) fn of_shared(self) -> Self {
+    /// The same, of a budget that was found to be that of somebody else.
+    pub(super) fn of(self, outer: Whose) -> Self {
         match self {
-            Self::Short { resource, needed, left, reserved, limit, .. } => {
-                Self::Short { resource, needed, left, reserved, limit, is_shared: true }
+            Self::Short { resource, needed, left, reserved, limit, whose: Whose::Own } => {
+                Self::Short { resource, needed, left, reserved, limit, whose: outer }
             }
             other => other,
         }

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use self::amounts::Sum;
 pub use self::amounts::{Amounts, Budget, Estimate, LedgerSnapshot, Left, Usage};
-pub use self::exhausted::{Exhausted, Resource, Unpriced};
+pub use self::exhausted::{Exhausted, Resource, Unpriced, Whose};
 pub use self::remote::RemoteLedger;
 use self::remote::RemoteReservation;
 use self::stage::Stage;
@@ -52,8 +52,10 @@ pub struct Ledger {
 struct State {
     used: Sum,
     reserved: Sum,
-    /// Reserved for one later request of each rollout.
+    /// Reserved for one later request of each rollout, and for shares.
     reserve: Sum,
+    /// The part of it that is for this ledger's own request.
+    own_reserve: Sum,
     is_estimated: bool,
 }
 
@@ -145,7 +147,7 @@ impl Ledger {
     /// The amounts that are used, reserved and left.
     #[must_use]
     pub fn snapshot(&self) -> LedgerSnapshot {
-        let State { used, reserved, reserve, is_estimated } = *self.state();
+        let State { used, reserved, reserve, is_estimated, .. } = *self.state();
         let spoken_for = used.plus(&reserved).plus(&reserve);
         let left = |limit: Option<u64>, taken: u64| limit.map(|limit| limit.saturating_sub(taken));
         let left = Left {
@@ -166,11 +168,42 @@ impl Ledger {
     /// Reserves this much for one later request, replacing the previous amount. None releases it.
     pub fn set_reserve(&self, estimate: Option<&Estimate>) {
         let new = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
-        let old = self.state().reserve;
+        let old = std::mem::replace(&mut self.state().own_reserve, new);
+        self.change(|state| state.reserve = state.reserve.minus(&old).plus(&new));
+    }
+
+    /// Takes a part of what is left, from 0 to 1, for a rollout below this one: until the share is dropped, nobody else can spend it.
+    pub fn share(self: &Arc<Self>, part: f64, rollout: &str) -> Share {
+        let left = self.snapshot().left;
+        let part_of = |left: Option<u64>| left.map(|left| (left as f64 * part) as u64);
+        let budget = Budget {
+            calls: part_of(left.calls),
+            tokens: part_of(left.tokens),
+            completion_tokens: part_of(left.completion_tokens),
+            cost_usd: left.cost_usd.map(|left| left * part),
+        };
+        let ledger = Self::new(budget, self.prices.clone()).of_rollout(rollout);
+        let ledger = match self.remote() {
+            Some(remote) => ledger.within_remote(remote.clone()),
+            None => ledger,
+        };
+        let tokens = budget.tokens.unwrap_or_default();
+        let completion_tokens = budget.completion_tokens.unwrap_or_default();
+        let held = Sum {
+            calls: budget.calls.unwrap_or_default(),
+            prompt_tokens: tokens.saturating_sub(completion_tokens),
+            completion_tokens,
+            cost: ledger.cost_limit.unwrap_or_default(),
+            unpriced: 0,
+        };
+        self.change(|state| state.reserve = state.reserve.plus(&held));
+        Share { ledger: Arc::new(ledger), lender: self.clone(), held }
+    }
+
+    /// Changes this ledger and those around it.
+    fn change(&self, change: impl Fn(&mut State)) {
         for ledger in self.all() {
-            let mut state = ledger.state();
-            state.reserve = state.reserve.minus(&old).plus(&new);
-            drop(state);
+            change(&mut ledger.state());
             ledger.freed.notify_waiters();
         }
     }
@@ -188,7 +221,13 @@ impl Ledger {
     pub fn check(&self, estimate: &Estimate) -> Result<(), Exhausted> {
         self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
         self.check_sum(&self.state(), &self.sum(estimate))?;
-        self.shared.as_ref().map_or(Ok(()), |shared| shared.check(estimate).map_err(Exhausted::of_shared))
+        let Some(shared) = &self.shared else { return Ok(()) };
+        shared.check(estimate).map_err(|exhausted| exhausted.of(shared.whose()))
+    }
+
+    /// Whose it is, for the rollouts that spend from it, too.
+    fn whose(&self) -> Whose {
+        if self.rollout.is_empty() { Whose::All } else { Whose::Parent }
     }
 
     /// As [`Self::check`], but waits where other rollouts of the shared ledger may give back what is missing.
@@ -200,13 +239,17 @@ impl Ledger {
             // Created before the check, so that a notification after the check is not missed.
             let freed = self.freed();
             match self.check(estimate) {
-                Err(exhausted) if exhausted.is_shared() && self.all().skip(1).any(Self::may_give_back) => {
+                // The other rollouts of a parent may wait for this one: only their requests end for sure.
+                Err(exhausted)
+                    if exhausted.may_pass()
+                        || exhausted.is_shared() && self.all().skip(1).any(Self::may_give_back) =>
+                {
                     drop(freed.await);
                 }
                 checked => {
                     checked?;
                     // It is given back at once.
-                    return self.reserve_remotely(estimate, 0).await.map(drop);
+                    return self.reserve_remotely(estimate, estimate.completion_tokens).await.map(drop);
                 }
             }
         }
@@ -258,7 +301,7 @@ impl Ledger {
             if needed <= left {
                 continue;
             }
-            let exhausted = Exhausted::Short { resource, needed, left, reserved, limit, is_shared: false };
+            let exhausted = Exhausted::Short { resource, needed, left, reserved, limit, whose: Whose::Own };
             if !exhausted.may_pass() {
                 return Err(exhausted);
             }
@@ -276,8 +319,9 @@ impl Ledger {
         let (price, held) = (self.prices.get(&estimate.model), self.sum(estimate));
         let mut state = self.state();
         self.check_sum(&state, &held)?;
-        let shared = self.shared.as_ref().map(|shared| shared.reserve(estimate)).transpose();
-        let shared = shared.map_err(Exhausted::of_shared)?.map(Box::new);
+        let reserve =
+            |shared: &Arc<Self>| shared.reserve(estimate).map_err(|exhausted| exhausted.of(shared.whose()));
+        let shared = self.shared.as_ref().map(reserve).transpose()?.map(Box::new);
         state.reserved = state.reserved.plus(&held);
         drop(state);
         Ok(Reservation { ledger: Arc::clone(self), shared, remote: None, price, held, stage: Stage::Held })
@@ -425,6 +469,35 @@ impl Reservation {
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.set_reserve(None);
+    }
+}
+
+/// A part of a ledger for a rollout below it. What is not used comes back when it is dropped, after all requests that spend from it.
+#[derive(Debug)]
+#[must_use = "a share that is dropped is given back"]
+pub struct Share {
+    ledger: Arc<Ledger>,
+    lender: Arc<Ledger>,
+    held: Sum,
+}
+
+impl Share {
+    /// The ledger that has this part alone.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let State { used, reserved, is_estimated, .. } = *self.ledger.state();
+        self.lender.change(|state| {
+            state.reserve = state.reserve.minus(&self.held);
+            // A request that still runs may cost all that it has reserved.
+            state.used = state.used.plus(&used).plus(&reserved);
+            state.is_estimated |= is_estimated || reserved.calls > 0;
+        });
     }
 }
 
@@ -656,5 +729,42 @@ mod tests {
         let snapshot = ledger.snapshot();
         assert_eq!((snapshot.reserved.calls, snapshot.reserved.tokens), (0, 0));
         assert!(snapshot.used.tokens <= 100_000 && snapshot.used.tokens > 99_000, "{snapshot:?}");
+    }
+
+    #[test]
+    fn a_share_is_held_until_it_is_given_back() {
+        let all = ledger(Budget { tokens: Some(10_000), ..Budget::default() });
+        let parent = Arc::new(
+            Ledger::new(Budget { calls: Some(9), ..Budget::default() }, Prices::default())
+                .within(all.clone()),
+        );
+        let parent =
+            Arc::new(Ledger::new(Budget::default(), Prices::default()).of_rollout("p").within(parent));
+        parent.set_reserve(Some(&estimate(900, 100)));
+        let left = || (parent.snapshot().left.calls, parent.snapshot().left.tokens);
+        assert_eq!(left(), (Some(8), Some(9000)));
+        let share = parent.share(0.5, "p.1");
+        assert_eq!((share.ledger().budget().calls, share.ledger().budget().tokens), (Some(4), Some(4500)));
+        assert_eq!((left(), all.snapshot().left.tokens), ((Some(4), Some(4500)), Some(4500)));
+        let child = Arc::new(
+            Ledger::new(Budget::default(), Prices::default())
+                .of_rollout("p.1")
+                .within(share.ledger().clone()),
+        );
+        let error = child.reserve(&estimate(4000, 501)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the budget of the rollouts above is exhausted: the call may need 4501 tokens, 4500 of 4500 are left"
+        );
+        child.reserve(&estimate(100, 100)).unwrap().settle(&usage(100, 50));
+        child.set_reserve(Some(&estimate(1, 1)));
+        assert_eq!(left(), (Some(4), Some(4500)), "the share is spent, not the rest");
+        // The parent's own reserve is its own.
+        parent.set_reserve(None);
+        assert_eq!(left(), (Some(5), Some(5500)));
+        drop(child);
+        drop(share);
+        assert_eq!(left(), (Some(8), Some(9850)));
+        assert_eq!((state(&all)[0], all.snapshot().used.calls), ((1, 150), 1));
     }
 }

@@ -1,14 +1,15 @@
-//! The root tool `llm_batch`.
+//! The root tools `llm_batch` and `llm_query`.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rlm_core::pickle::Value;
-use rlm_core::root_tool::{Call, LLM_BATCH, Reply, ToolResult};
+use rlm_core::root_tool::{Call, LLM_BATCH, LLM_QUERY, Reply, ToolResult};
 use serde_json::{Value as Json, json};
 
-use super::sub_llm::SubLlm;
-use crate::tool::{RootTool, ToolError, ToolFuture};
+use super::sub_llm::{Completion, SubLlm};
+use crate::paid::{Paid, Receipt};
+use crate::tool::{PaidToolFuture, RootTool, ToolError, ToolFuture, delivered};
 
 /// Beginning of the text that stands for a missing answer.
 const ERROR: &str = "Error in sub-LLM call: ";
@@ -23,39 +24,60 @@ static PARAMETERS: LazyLock<Json> = LazyLock::new(|| {
     })
 });
 
-/// `llm_batch(prompts: list[str]) -> list[str]`: asks the rollout's sub-LLM each prompt. The answer to a prompt that fails is
-/// a text that gives the error.
-#[derive(Debug)]
-pub struct LlmBatch {
+static PROMPT: LazyLock<Json> = LazyLock::new(|| {
+    json!({
+        "type": "object",
+        "properties": {"prompt": {"type": "string", "description": "The prompt."}},
+        "required": ["prompt"],
+        "additionalProperties": false,
+    })
+});
+
+/// Asks the sub-LLM of a rollout, for [`LlmBatch`] and [`LlmQuery`].
+#[derive(Clone, Debug)]
+struct Asker {
     sub_llm: Arc<SubLlm>,
+    /// Answers that have not reached the code, by their prompts.
+    paid: Paid<Completion>,
 }
 
-impl LlmBatch {
-    /// The tool of a rollout.
-    #[must_use]
-    pub fn new(sub_llm: Arc<SubLlm>) -> Self {
-        Self { sub_llm }
-    }
-
-    async fn ask(&self, prompts: Vec<Value>, deadline: Instant) -> Reply {
+impl Asker {
+    /// The answers in the order of the prompts, a line on how it went, and the receipt.
+    async fn ask(
+        &self,
+        tool: &str,
+        prompts: Vec<Value>,
+        deadline: Instant,
+    ) -> (Vec<String>, String, Receipt) {
         let started = Instant::now();
-        let mut answers = Vec::with_capacity(prompts.len());
-        let mut texts = Vec::with_capacity(prompts.len());
+        let mut way = self.paid.on_the_way();
+        let (mut answers, mut texts, mut before) = (Vec::with_capacity(prompts.len()), Vec::new(), 0);
         for (index, prompt) in prompts.into_iter().enumerate() {
             answers.push(match prompt {
                 Value::Str(text) => {
-                    texts.push((index, text));
-                    None
+                    let kept = self.paid.take(&text);
+                    before += usize::from(kept.is_some());
+                    match kept {
+                        Some(completion) => {
+                            way.add(&*text, completion.clone());
+                            Some(completion.text)
+                        }
+                        None => {
+                            texts.push((index, text));
+                            None
+                        }
+                    }
                 }
                 other => Some(format!("{ERROR}prompt {index} is {}, expected str", other.type_name())),
             });
         }
-        let places: Vec<_> = texts.iter().map(|(index, _)| *index).collect();
+        let asked = texts.clone();
+        let mut failed = answers.iter().flatten().count() - before;
         let count = answers.len();
-        let mut failed = count - places.len();
-        let results = self.sub_llm.batch_of(texts, deadline - margin(deadline, started)).await;
-        for (place, result) in places.into_iter().zip(results) {
-            answers[place] = Some(match result {
+        let answered = |at: usize, completion: &Completion| way.add(&*asked[at].1, completion.clone());
+        let results = self.sub_llm.batch_of(texts, deadline - margin(deadline, started), answered).await;
+        for ((place, _), result) in asked.iter().zip(results) {
+            answers[*place] = Some(match result {
                 Ok(completion) => completion.text,
                 Err(error) => {
                     failed += 1;
@@ -63,10 +85,28 @@ impl LlmBatch {
                 }
             });
         }
-        let answers =
-            answers.into_iter().map(|answer| Value::from(answer.expect("each place has been filled")));
-        let summary = summary(count, failed, started.elapsed());
-        Reply { result: ToolResult::Value(Value::list(answers)), print_lines: vec![summary] }
+        let answers = answers.into_iter().map(|answer| answer.expect("each place has been filled")).collect();
+        let summary = summary(tool, [count, failed, before], started.elapsed());
+        (answers, summary, way.into_receipt())
+    }
+}
+
+/// `llm_batch(prompts: list[str]) -> list[str]`: asks the rollout's sub-LLM each prompt. The answer to a prompt that fails is
+/// a text that gives the error.
+#[derive(Debug)]
+pub struct LlmBatch(Asker);
+
+impl LlmBatch {
+    /// The tool of a rollout.
+    #[must_use]
+    pub fn new(sub_llm: Arc<SubLlm>) -> Self {
+        Self(Asker { sub_llm, paid: Paid::default() })
+    }
+
+    /// The tool for one prompt. Both know what was paid for and lost.
+    #[must_use]
+    pub fn one(&self) -> LlmQuery {
+        LlmQuery(self.0.clone())
     }
 }
 
@@ -84,7 +124,46 @@ impl RootTool for LlmBatch {
     }
 
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
-        Box::pin(async move { Ok(self.ask(prompts(call)?, deadline).await) })
+        delivered(self.call_with_receipt(call, deadline))
+    }
+
+    fn call_with_receipt(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
+        Box::pin(async move {
+            let (answers, summary, receipt) = self.0.ask(LLM_BATCH, prompts(call)?, deadline).await;
+            let result = ToolResult::Value(Value::list(answers.into_iter().map(Value::from)));
+            Ok((Reply { result, print_lines: vec![summary] }, Some(receipt)))
+        })
+    }
+}
+
+/// `llm_query(prompt: str) -> str`: the same for one prompt.
+#[derive(Debug)]
+pub struct LlmQuery(Asker);
+
+impl RootTool for LlmQuery {
+    fn name(&self) -> &str {
+        LLM_QUERY
+    }
+
+    fn description(&self) -> &str {
+        "Asks a smaller model one prompt, and returns its answer."
+    }
+
+    fn parameters(&self) -> &Json {
+        &PROMPT
+    }
+
+    fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
+        delivered(self.call_with_receipt(call, deadline))
+    }
+
+    fn call_with_receipt(&self, call: Call, deadline: Instant) -> PaidToolFuture<'_> {
+        Box::pin(async move {
+            let prompt = call.argument(0, "prompt").cloned().into_iter().collect();
+            let (mut answers, summary, receipt) = self.0.ask(LLM_QUERY, prompt, deadline).await;
+            let result = ToolResult::Value(answers.pop().unwrap_or_default().into());
+            Ok((Reply { result, print_lines: vec![summary] }, Some(receipt)))
+        })
     }
 }
 
@@ -114,8 +193,9 @@ fn margin(deadline: Instant, now: Instant) -> Duration {
     (deadline.saturating_duration_since(now) / 20).min(Duration::from_secs(1))
 }
 
-fn summary(count: usize, failed: usize, time: Duration) -> String {
+fn summary(tool: &str, [count, failed, before]: [usize; 3], time: Duration) -> String {
     let calls = if count == 1 { "call" } else { "calls" };
     let failed = if failed == 0 { String::new() } else { format!(", {failed} failed") };
-    format!("{LLM_BATCH}: {count} {calls} in {:.2}s{failed}", time.as_secs_f64())
+    let before = if before == 0 { String::new() } else { format!(", {before} paid for before") };
+    format!("{tool}: {count} {calls} in {:.2}s{failed}{before}", time.as_secs_f64())
 }

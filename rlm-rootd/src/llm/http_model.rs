@@ -33,6 +33,8 @@ const NEARLY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct HttpModel {
     models: Arc<Models>,
+    /// The name of another model of the same server than its own.
+    name: Option<String>,
     /// True once the server has refused tools.
     refused_tools: Arc<AtomicBool>,
 }
@@ -41,12 +43,22 @@ impl HttpModel {
     /// The model of a server.
     #[must_use]
     pub fn new(models: Arc<Models>) -> Self {
-        Self { models, refused_tools: Arc::default() }
+        Self { models, name: None, refused_tools: Arc::default() }
+    }
+
+    /// Another model of that server.
+    #[must_use]
+    pub fn named(models: Arc<Models>, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..Self::new(models) }
     }
 
     /// A sender for the requests of a rollout.
     fn sender(&self, sampling: &Map<String, Json>, ledger: &Arc<Ledger>) -> Result<SubLlm, SubLlmError> {
-        let options = SubLlmOptions { sampling: sampling.clone(), ..SubLlmOptions::default() };
+        let options = SubLlmOptions {
+            model: self.name.clone(),
+            sampling: sampling.clone(),
+            ..SubLlmOptions::default()
+        };
         SubLlm::new(self.models.clone(), ledger.clone(), options)
     }
 
@@ -91,7 +103,7 @@ impl HttpModel {
 
 impl RootModel for HttpModel {
     fn name(&self) -> &str {
-        self.models.model()
+        self.name.as_deref().unwrap_or(self.models.model())
     }
 
     fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a> {

@@ -36,7 +36,7 @@ mod root_model;
 mod sub_llm;
 mod tool_loop;
 
-pub use batch_tool::LlmBatch;
+pub use batch_tool::{LlmBatch, LlmQuery};
 pub use budget_tool::BudgetTool;
 pub use chat::ChatError;
 pub use error::{SubCallError, SubLlmError};

@@ -145,14 +145,16 @@ impl SubLlm {
         prompts: Vec<String>,
         deadline: Instant,
     ) -> Vec<Result<Completion, SubCallError>> {
-        self.batch_of(prompts.into_iter().enumerate().collect(), deadline).await
+        self.batch_of(prompts.into_iter().enumerate().collect(), deadline, |_, _| {}).await
     }
 
-    /// As [`Self::batch`], of prompts with their places in the batch.
+    /// As [`Self::batch`], of prompts with their places in the batch. `answered` gets each answer at once, with its number among
+    /// these prompts.
     pub(super) async fn batch_of(
         &self,
         prompts: Vec<(usize, impl AsRef<str>)>,
         deadline: Instant,
+        mut answered: impl FnMut(usize, &Completion) + Send,
     ) -> Vec<Result<Completion, SubCallError>> {
         let batch_id = new_id();
         let mut results: Vec<_> = prompts.iter().map(|_| Err(SubCallError::NotSent)).collect();
@@ -163,6 +165,9 @@ impl SubLlm {
         // One task polls all of them, so that dropping this future stops them all.
         let mut ended = stream::iter(items).buffer_unordered(self.options.parallelism);
         while let Some((at, result)) = ended.next().await {
+            if let Ok(completion) = &result {
+                answered(at, completion);
+            }
             results[at] = result;
         }
         results

@@ -10,6 +10,11 @@ use serde_json::json;
 
 use crate::support::{Endpoint, Event, Gate, fn_tool, soon};
 
+/// The reply alone.
+async fn reply(rootd: &Rootd, id: &str, call: Call) -> Result<Reply, CallError> {
+    rootd.call(id, call).await.map(|(reply, _receipt)| reply)
+}
+
 fn call(tool: &str, args: &[i64]) -> Call {
     let args = args.iter().copied().map(Value::from).collect();
     Call { tool: tool.to_owned(), args, kwargs: Dict::default() }
@@ -25,16 +30,16 @@ async fn they_come_to_the_same_as_over_http_and_are_counted_with_them() {
             }
         });
     let (endpoint, r) = Endpoint::with_tools(vec![tool]);
-    assert_eq!(endpoint.rootd.call("r", call("t", &[1])).await, Ok(Reply::of("fine")));
+    assert_eq!(reply(&endpoint.rootd, "r", call("t", &[1])).await, Ok(Reply::of("fine")));
     assert_eq!(endpoint.call(&r, "t", json!([1])).await.result(), json!("fine"));
     for (tool, args) in [("t", &[0][..]), ("t", &[]), ("t", &[1, 2]), ("none", &[])] {
         let (_, over_http) = endpoint.call(&r, tool, json!(args)).await.error();
-        let here = endpoint.rootd.call("r", call(tool, args)).await.unwrap_err();
+        let here = reply(&endpoint.rootd, "r", call(tool, args)).await.unwrap_err();
         assert_eq!(here.to_string(), over_http);
     }
     let counts = endpoint.rootd.rollout_metrics("r").unwrap().tools["t"];
     assert_eq!((counts.ok, counts.arguments, counts.failed), (2, 4, 2));
-    assert_eq!(endpoint.rootd.call("q", call("t", &[1])).await, Err(CallError::NoRollout));
+    assert_eq!(reply(&endpoint.rootd, "q", call("t", &[1])).await, Err(CallError::NoRollout));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,12 +53,12 @@ async fn they_end_at_the_time_limit_with_the_rollout_and_when_nobody_waits() {
     };
     register("short", tool_time_limit);
     register("long", Duration::from_secs(300));
-    let late = rootd.call("short", call("gate", &[])).await.unwrap_err();
+    let late = reply(&rootd, "short", call("gate", &[])).await.unwrap_err();
     assert_eq!(late.to_string(), "Tool 'gate' timed out after 0.25 s");
     keeper.began().await;
     assert_eq!(keeper.next().await, Event::Dropped);
 
-    let mut waiting = Box::pin(rootd.call("long", call("gate", &[])));
+    let mut waiting = Box::pin(reply(&rootd, "long", call("gate", &[])));
     tokio::select! {
         _ = &mut waiting => panic!("the gate is shut"),
         _ = keeper.began() => {}
@@ -65,7 +70,7 @@ async fn they_end_at_the_time_limit_with_the_rollout_and_when_nobody_waits() {
 
     let calling = tokio::spawn({
         let rootd = rootd.clone();
-        async move { rootd.call("long", call("gate", &[])).await }
+        async move { reply(&rootd, "long", call("gate", &[])).await }
     });
     keeper.began().await;
     rootd.unregister("long").unwrap();
@@ -82,10 +87,10 @@ async fn they_wait_for_a_place_and_not_in_a_queue_that_is_full() {
     rootd.register("r", config).unwrap();
     let calling = tokio::spawn({
         let rootd = rootd.clone();
-        async move { rootd.call("r", call("gate", &[])).await }
+        async move { reply(&rootd, "r", call("gate", &[])).await }
     });
     keeper.began().await;
-    assert_eq!(rootd.call("r", call("gate", &[])).await, Err(CallError::Busy));
+    assert_eq!(reply(&rootd, "r", call("gate", &[])).await, Err(CallError::Busy));
     keeper.open();
     assert_eq!(soon(calling).await.unwrap(), Ok(Reply::of("through")));
 }

@@ -40,7 +40,7 @@ async fn a_session_asks_through_the_proxy_and_in_batches_and_the_endpoint_counts
     ]);
     let endpoint = endpoint(&model);
     let r = endpoint.register("r", vec![]);
-    assert_eq!(r.tools, ["llm_batch", "budget"]);
+    assert_eq!(r.tools, ["llm_batch", "llm_query", "budget"]);
     let answer = chat(&endpoint, &r, ask("one")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.json()["choices"][0]["message"]["content"], "1");

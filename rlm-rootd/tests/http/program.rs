@@ -150,7 +150,7 @@ fn it_prints_one_line_serves_and_shows_no_secret_anywhere() {
     let url = line["url"].as_str().unwrap();
     assert_eq!(line["rollouts"]["one"]["tools_url"], format!("{url}/rollout/one/v1/rlm/tools"));
     assert_eq!(line["rollouts"]["one"]["chat_url"], format!("{url}/rollout/one/v1/chat/completions"));
-    assert_eq!(line["rollouts"]["one"]["tools"], json!(["llm_batch", "budget", "good", "bad"]));
+    assert_eq!(line["rollouts"]["one"]["tools"], json!(["llm_batch", "llm_query", "budget", "good", "bad"]));
 
     let (one, two) = (program.registration("one"), program.registration("two"));
     let admin_token = line["admin_token"].as_str().unwrap().to_owned();

@@ -27,6 +27,7 @@ async fn the_symbols_of_this_project_are_right() {
         "inner",
         "run",
         "check",
+        "time_limit",
         "call",
     ];
     assert_eq!(field(&listed, "name"), names);

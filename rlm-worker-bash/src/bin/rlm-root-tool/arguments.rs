@@ -138,7 +138,7 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Parsed, Usag
 }
 
 /// Reads arguments from a file, each ended by NUL.
-fn read_arguments(path: &str) -> Result<Vec<OsString>, UsageError> {
+pub(crate) fn read_arguments(path: &str) -> Result<Vec<OsString>, UsageError> {
     let bytes = std::fs::read(path).map_err(|error| UsageError(format!("cannot read {path}: {error}")))?;
     let arguments = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
     Ok(arguments.map(|argument| OsStr::from_bytes(argument).to_owned()).collect())
@@ -260,7 +260,7 @@ fn read_standard_input() -> Result<String, String> {
 }
 
 /// Bytes that are not UTF-8 become replacement characters: a prompt from a damaged file is better than none.
-fn text_of(bytes: Vec<u8>) -> String {
+pub(crate) fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 

@@ -2,12 +2,15 @@
 
 mod arguments;
 mod call;
+mod query;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
+use rlm_core::root_tool::Call;
+use rlm_core::root_tool::print::Output;
 use rlm_core::worker::settings::Environment;
 
 use self::arguments::{Parsed, UsageError};
@@ -29,7 +32,7 @@ fn main() -> ExitCode {
         return ExitCode::from(USAGE_ERROR);
     };
     match run(&tool, arguments.collect()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(Failure::Usage(usage)) => {
             print_error(&format!("{tool}: {}", usage.0));
             ExitCode::from(USAGE_ERROR)
@@ -46,23 +49,38 @@ enum Failure {
     Call(String),
 }
 
-fn run(tool: &str, arguments: Vec<OsString>) -> Result<(), Failure> {
-    let parsed = arguments::parse(tool, arguments).map_err(Failure::Usage)?;
-    let (request, output) = match parsed {
-        Parsed::Help => {
-            let text = arguments::usage(tool);
-            return io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::Call(error.to_string()));
-        }
-        Parsed::Call(request, output) => (request, output),
+fn run(tool: &str, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let Some((call, output)) = read(tool, arguments)? else {
+        let text = if query::is_query(tool) { query::usage(tool) } else { arguments::usage(tool) };
+        print(text.as_bytes()).map_err(|error| Failure::Call(error.to_string()))?;
+        return Ok(ExitCode::SUCCESS);
     };
-    let call = request.into_call(tool).map_err(Failure::Call)?;
     #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = std::env::vars_os().collect::<Environment>();
     let reply = call::send(&call, &environment).map_err(Failure::Call)?;
     let text = rlm_core::root_tool::print::reply(tool, &reply, output).map_err(Failure::Call)?;
+    print(&text).map_err(|error| Failure::Call(format!("cannot write the result: {error}")))?;
+    let lacks_answer = query::is_query(tool) && rlm_core::root_tool::print::lacks_answer(&reply);
+    Ok(if lacks_answer { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// The call that a command line asks for; None: help is wanted.
+fn read(tool: &str, arguments: Vec<OsString>) -> Result<Option<(Call, Output)>, Failure> {
+    if query::is_query(tool) {
+        return query::parse(tool, arguments).map_err(Failure::Usage);
+    }
+    match arguments::parse(tool, arguments).map_err(Failure::Usage)? {
+        Parsed::Help => Ok(None),
+        Parsed::Call(request, output) => {
+            let call = request.into_call(tool).map_err(Failure::Call)?;
+            Ok(Some((call, output)))
+        }
+    }
+}
+
+fn print(text: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(&text).and_then(|()| stdout.flush());
-    written.map_err(|error| Failure::Call(format!("cannot write the result: {error}")))
+    stdout.write_all(text).and_then(|()| stdout.flush())
 }
 
 /// Prints a message on standard error.

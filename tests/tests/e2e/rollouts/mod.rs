@@ -7,6 +7,7 @@ mod intercept;
 mod limits;
 mod many;
 mod questions;
+mod recursion;
 mod servers;
 mod turns;
 

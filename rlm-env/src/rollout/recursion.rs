@@ -1,0 +1,139 @@
+//! Recursion: how far rollouts may start others, and the tree that they are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use rlm_rootd::RootModel;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use super::log::Log;
+
+/// Children of a tree that run at once by default.
+const MAX_RUNNING: usize = 8;
+
+/// Lets code in a session start rollouts of its own, *children*, by `rlm_query` and `rlm_query_batch`.
+#[derive(Clone, Debug)]
+pub struct Recursion {
+    /// How deep the tree may become: with 1, children have no children.
+    pub max_depth: u32,
+    /// The levels below the rollout, the first for its children. Where there are fewer, the last one goes on. None by default:
+    /// children are as their parents.
+    pub levels: Vec<Level>,
+    /// Children of the whole tree that run at once; 8 by default. One that waits for its own does not count.
+    pub max_running: usize,
+    /// The rollout in its tree. None: it is the root.
+    node: Option<Node>,
+}
+
+/// What children at one depth have.
+#[derive(Clone, Debug, Default)]
+pub struct Level {
+    /// The model that leads them. None: that of their parents.
+    pub model: Option<Arc<dyn RootModel>>,
+    /// The names of their root tools, of those that their parents have. None: all.
+    pub root_tools: Option<Vec<String>>,
+}
+
+/// A rollout in its tree.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// Levels above it.
+    pub(super) depth: u32,
+    /// The rollout that has started it, and the call whose code has.
+    pub(super) parent: Option<(String, Option<String>)>,
+    /// The log of that rollout, which counts for its children, too.
+    pub(super) parent_log: Option<Arc<Log>>,
+    /// One permit for each child that may run.
+    pub(super) places: Arc<Semaphore>,
+    /// Its own place. None for the root.
+    pub(super) place: Option<Arc<Place>>,
+}
+
+impl Recursion {
+    /// So many levels of children.
+    #[must_use]
+    pub fn new(max_depth: u32) -> Self {
+        Self { max_depth, levels: Vec::new(), max_running: MAX_RUNNING, node: None }
+    }
+
+    /// The rollout in its tree: the root of a new one, unless it was started by another rollout.
+    pub(super) fn node(&self) -> Node {
+        self.node.clone().unwrap_or_else(|| Node {
+            depth: 0,
+            parent: None,
+            parent_log: None,
+            places: Arc::new(Semaphore::new(self.max_running.clamp(1, Semaphore::MAX_PERMITS))),
+            place: None,
+        })
+    }
+
+    /// The depth of the rollout, and who has started it.
+    pub(super) fn origin(&self) -> (u32, Option<(String, Option<String>)>) {
+        self.node.as_ref().map_or((0, None), |node| (node.depth, node.parent.clone()))
+    }
+
+    /// The log of the rollout that has started this one.
+    pub(super) fn parent_log(&self) -> Option<Arc<Log>> {
+        self.node.as_ref()?.parent_log.clone()
+    }
+
+    /// The same for a child, which is this node.
+    pub(super) fn of_child(&self, node: Node) -> Self {
+        Self { node: Some(node), ..self.clone() }
+    }
+
+    /// What children at this depth have.
+    pub(super) fn level(&self, depth: u32) -> Option<&Level> {
+        let at = usize::try_from(depth).unwrap_or(usize::MAX).saturating_sub(1);
+        self.levels.get(at).or(self.levels.last())
+    }
+}
+
+/// A child's place among those that run. While the child waits for children of its own, they have it: otherwise all places could
+/// be held by rollouts that wait for one.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Semaphore>,
+    /// Calls that wait for children.
+    waiting: AtomicUsize,
+    /// Locked by the one call that waits to have it again.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Place {
+    /// Waits for a place.
+    pub(super) async fn take(places: &Arc<Semaphore>) -> Arc<Self> {
+        let permit = places.clone().acquire_owned().await.ok();
+        Arc::new(Self { places: places.clone(), waiting: AtomicUsize::new(0), permit: Mutex::new(permit) })
+    }
+
+    /// Gives the place away until [`Given::take_back`]. A call that is given up does not take it back.
+    pub(super) async fn give(self: &Arc<Self>) -> Given {
+        self.waiting.fetch_add(1, SeqCst);
+        let given = Given(self.clone());
+        drop(self.permit.lock().await.take());
+        given
+    }
+}
+
+/// A place that was given away.
+#[derive(Debug)]
+pub(super) struct Given(Arc<Place>);
+
+impl Given {
+    /// Waits for a place again, unless other calls of the rollout still wait for children.
+    pub(super) async fn take_back(self) {
+        let place = self.0.clone();
+        drop(self);
+        let mut permit = place.permit.lock().await;
+        if permit.is_none() && place.waiting.load(SeqCst) == 0 {
+            *permit = place.places.clone().acquire_owned().await.ok();
+        }
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, SeqCst);
+    }
+}

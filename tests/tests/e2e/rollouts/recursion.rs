@@ -1,0 +1,425 @@
+//! Rollouts that code in a session starts: `rlm_query`, `rlm_query_batch`.
+
+use std::time::{Duration, Instant};
+
+use rlm_env::rollout::{Level, Recursion};
+use rlm_env::trajectory::{Event, RolloutStarted};
+use rlm_env::{Control, ReplLanguage, RolloutConfig, StopReason};
+use rlm_rootd::Budget;
+use rlm_tests::scripted_model::{Gate, Rule};
+use rlm_tests::until;
+
+use super::*;
+
+const LANGUAGES: [ReplLanguage; 2] = [ReplLanguage::Bash, ReplLanguage::Python];
+
+/// The same for both languages.
+fn in_each(bash: &str, python: &str) -> [(ReplLanguage, String); 2] {
+    [(ReplLanguage::Bash, bash.to_owned()), (ReplLanguage::Python, python.to_owned())]
+}
+
+/// Code that makes this the answer: a command, or an expression.
+fn answering(language: ReplLanguage, value: &str) -> String {
+    match language {
+        ReplLanguage::Bash => format!("RLM_CONTENT=\"$({value})\"; RLM_READY=1"),
+        ReplLanguage::Python => format!("answer[\"content\"] = str({value}); answer[\"ready\"] = True"),
+    }
+}
+
+/// Whoever is asked this runs this code.
+fn asked(prompt: &str, language: ReplLanguage, code: &str) -> Rule {
+    Rule::on(prompt).message(calling(language, code))
+}
+
+/// A rollout with children.
+fn recursive(stage: &Stage, id: &str, language: ReplLanguage, depth: u32) -> (RolloutConfig, Arc<Seen>) {
+    let (config, seen) = stage.rollout(id);
+    let config = RolloutConfig { language, recursion: Some(Recursion::new(depth)), ..config };
+    (config, seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_have_children_within_any_bound_and_nothing_is_left() {
+    for language in LANGUAGES {
+        for max_running in [8, 1] {
+            let batch = |level: u32| {
+                let questions: Vec<_> =
+                    (1..=4).map(|number| format!("'level {level} number {number}'")).collect();
+                answering(
+                    language,
+                    &match language {
+                        ReplLanguage::Bash => format!("rlm_query_batch {} | paste -sd,", questions.join(" ")),
+                        ReplLanguage::Python => {
+                            format!("','.join(rlm_query_batch([{}]))", questions.join(","))
+                        }
+                    },
+                )
+            };
+            let leaf = |number: u32| match language {
+                ReplLanguage::Bash => answering(language, &format!("echo leaf {number}")),
+                ReplLanguage::Python => answering(language, &format!("'leaf {number}'")),
+            };
+            let mut rules = vec![
+                asked("How many?", language, &batch(1)),
+                asked("level 1", language, &batch(2)),
+                asked("level 2", language, &batch(3)),
+            ];
+            rules.extend(
+                (1..=4).map(|number| asked(&format!("level 3 number {number}"), language, &leaf(number))),
+            );
+            let stage = Stage::new(rules).await;
+            let (mut config, seen) = recursive(&stage, "root", language, 3);
+            config.recursion.as_mut().unwrap().max_running = max_running;
+            let result = stage.run(config).await;
+            let leaves = "leaf 1,leaf 2,leaf 3,leaf 4";
+            assert_eq!(result.answer, Some([leaves; 16].join(",")), "{result:?}");
+            let depths: Vec<_> = result
+                .metrics
+                .depths
+                .iter()
+                .map(|(depth, of)| (*depth, of.rollouts, of.answered, of.turns))
+                .collect();
+            assert_eq!(depths, [(1, 4, 4, 4), (2, 16, 16, 16), (3, 64, 64, 64)]);
+            assert!(result.metrics.cost_usd.unwrap() > 84.0 * 10.0 * 10.0 / 1e6);
+            assert!(stage.model.most_at_once() <= max_running);
+            let entries = seen.0.lock().unwrap().clone();
+            let started: Vec<_> = entries
+                .iter()
+                .filter_map(|entry| match &entry.event {
+                    Event::RolloutStarted(RolloutStarted { parent, parent_call_id, .. }) => {
+                        Some((entry.depth, parent.as_deref(), parent_call_id.is_some()))
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert_eq!((started.len(), started[0]), (85, (0, None, false)));
+            assert_eq!(started.iter().filter(|start| **start == (1, Some("root"), true)).count(), 4);
+            stage.end().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_as_many_levels_have_the_tools_as_are_allowed_and_prompts_say_so() {
+    for (language, code) in in_each("rlm_query 'level 1' | cat", "rlm_query('level 1')") {
+        let leaf = match language {
+            ReplLanguage::Bash => answering(language, "type -t rlm_query || echo none"),
+            ReplLanguage::Python => answering(language, "'rlm_query' in globals()"),
+        };
+        let stage = Stage::new([
+            asked("How many?", language, &answering(language, &code)),
+            asked("level 1", language, &leaf),
+            Rule::any().message(calling(language, &leaf)),
+        ])
+        .await;
+        let (config, _) = recursive(&stage, "a", language, 1);
+        let answer = stage.run(config).await.answer;
+        assert_eq!(answer.as_deref(), Some(if language == ReplLanguage::Bash { "none" } else { "False" }));
+        let systems: Vec<_> = stage
+            .root_requests()
+            .iter()
+            .map(|body| body["messages"][0]["content"].as_str().unwrap().to_owned())
+            .collect();
+        assert!(
+            systems[0].contains("## rlm_query")
+                && !systems[0].contains("The code of another agent has asked you")
+        );
+        assert!(
+            !systems[1].contains("rlm_query")
+                && systems[1].contains("The code of another agent has asked you")
+        );
+        // Without recursion nobody speaks of it.
+        let (config, _) = stage.rollout("b");
+        let result = stage.run(RolloutConfig { language, ..config }).await;
+        assert_eq!(result.answer, answer);
+        assert!(!stage.root_requests().last().unwrap()["messages"][0].to_string().contains("rlm_query"));
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_gets_copies_of_files_texts_and_values_and_nothing_from_outside() {
+    let bash = "mkdir sub; echo inner > sub/file; echo top > $'new\\nline'; ln -s /etc/passwd out; cd sub
+        a=$(rlm_query 'show' file); b=$(rlm_query 'show' .); c=$(echo piped | rlm_query 'show' -); d=$(rlm_query show --data '[1]' --text t ../$'new\\nline')
+        e=$(rlm_query show ../missing 2>&1); f=$(rlm_query show /etc/passwd 2>&1); g=$(rlm_query show ../out 2>&1); h=$?
+        RLM_CONTENT=\"$a;$b;$c;$d;$e;$f;$g;$h\" RLM_READY=1";
+    let python = "import os; os.mkdir('sub'); open('sub/file', 'w').write('inner'); open('new\\nline', 'w').write('top'); os.symlink('/etc/passwd', 'out')
+def ask(*args, **kwargs):
+    try: return rlm_query('show', *args, **kwargs)
+    except RuntimeError as error: return f'Error: {error}'
+parts = [ask(['sub/file']), ask('sub'), ask(text='piped'), ask(['new\\nline'], data=[1], text='t'), ask('missing'), ask('/etc/passwd'), ask('out'), 1]
+answer['content'] = ';'.join(map(str, parts)); answer['ready'] = True";
+    for (language, code) in in_each(bash, python) {
+        let show = match language {
+            ReplLanguage::Bash => answering(language, "find . -type f | sort | tr '\\n' ' '"),
+            ReplLanguage::Python => answering(language, "' '.join(sorted(os.path.join(d, f) for d, _, fs in __import__('os').walk('.') for f in fs)) + ' '").replace("answer[", "import os; answer["),
+        };
+        let stage = Stage::new([asked("How many?", language, &code), asked("show", language, &show)]).await;
+        let (config, _) = recursive(&stage, "a", language, 1);
+        let answer = stage.run(config).await.answer.unwrap();
+        let parts: Vec<_> = answer.split(';').collect();
+        assert_eq!(parts[0], "./file ", "{answer}");
+        assert_eq!(parts[1], "./file ");
+        assert_eq!(parts[2], "./context.txt ");
+        assert!(parts[3].contains("./context.json ./context.txt ./new"), "{answer}");
+        assert!(
+            parts[4].contains("cannot give the file") && parts[4].contains("No such file or directory"),
+            "{answer}"
+        );
+        for outside in [5, 6] {
+            assert!(parts[outside].ends_with("it is not in the session's directory"), "{answer}");
+        }
+        assert_eq!(parts[7], "1", "the exit status");
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_without_an_answer_gives_the_reason_and_the_others_theirs() {
+    let bash = "rlm_query_batch 'crash' 'fine' 'idle' > out; status=$?; rlm_query --json idle > json; rlm_query_batch -0 fine fine > nul
+        RLM_CONTENT=\"$(cat out; echo $status; grep -o '\"stop_reason\": \"[a-z_]*\"' json; tr '\\0' '|' < nul)\" RLM_READY=1";
+    let python = "out = rlm_query_batch(['crash', 'fine', 'idle']); result = rlm_query('idle', json=True)
+answer['content'] = '\\n'.join([*out, '1', '\"stop_reason\": \"' + result['stop_reason'] + '\"', '|'.join(rlm_query_batch(['fine', {'question': 'fine'}])) + '|'])
+answer['ready'] = True";
+    for (language, code) in in_each(bash, python) {
+        let crash = if language == ReplLanguage::Bash {
+            "kill -9 $PPID"
+        } else {
+            "import os; os.kill(os.getppid(), 9)"
+        };
+        let fine = answering(language, if language == ReplLanguage::Bash { "echo fine" } else { "'fine'" });
+        let stage = Stage::new([
+            asked("How many?", language, &code),
+            asked("fine", language, &fine),
+            asked("crash", language, crash),
+            asked("was replaced", language, crash),
+            Rule::on("idle").reply("I do not know."),
+            Rule::any().reply("I still do not know."),
+        ])
+        .await;
+        let (mut config, _) = recursive(&stage, "a", language, 1);
+        config.limits.max_restarts = 0;
+        let answer = stage.run(config).await.answer.unwrap();
+        let lines: Vec<_> = answer.lines().collect();
+        assert!(lines[0].starts_with("Error in rlm_query: no final answer (worker_failed): "), "{answer}");
+        assert_eq!(lines[1..3], ["fine", "I still do not know."], "a draft is an answer");
+        assert_eq!(lines[3..], ["1", "\"stop_reason\": \"no_tool_call\"", "fine|fine|"]);
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_a_call_stands_still_while_it_waits_for_a_child_only() {
+    for (language, code) in
+        in_each("rlm_query slow; sleep 0.2", "print(rlm_query('slow')); import time; time.sleep(0.2)")
+    {
+        let compute = if language == ReplLanguage::Bash { "while :; do :; done" } else { "while True: pass" };
+        let fine = answering(language, if language == ReplLanguage::Bash { "echo fine" } else { "'fine'" });
+        let stage = Stage::new([
+            asked("How many?", language, &code).once(),
+            asked("slow", language, &fine).delay(Duration::from_secs(2)),
+            asked("fine", language, compute).once(),
+            asked("time limit", language, &fine),
+        ])
+        .await;
+        let (mut config, seen) = recursive(&stage, "a", language, 1);
+        config.limits.call_timeout = Duration::from_secs(1);
+        let result = stage.run(config).await;
+        assert_eq!(
+            (result.stop_reason, result.metrics.repl_timeout_count),
+            (StopReason::Answered, 1),
+            "{result:?}"
+        );
+        let outputs = seen.outputs();
+        assert!(outputs[1].contains("fine") || outputs[0].contains("fine"), "{outputs:?}");
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_parent_is_that_of_its_children() {
+    for (language, code) in in_each("rlm_query_batch slow slow slow", "rlm_query_batch(['slow'] * 3)") {
+        for ends in [Control::cancel, Control::stop] {
+            let gate = Gate::shut();
+            let stage =
+                Stage::new([asked("How many?", language, &code), asked("slow", language, "1").after(&gate)])
+                    .await;
+            let (config, seen) = recursive(&stage, "a", language, 1);
+            let control = Control::new();
+            let running = stage.run_with(config, &control);
+            let end = async {
+                until("the children ask", || stage.root_requests().len() == 4).await;
+                ends(&control);
+            };
+            let began = Instant::now();
+            let (result, ()) = tokio::join!(running, end);
+            assert!(matches!(result.stop_reason, StopReason::Cancelled | StopReason::Stopped), "{result:?}");
+            assert!(began.elapsed() < Duration::from_secs(20));
+            let ended = seen.events().iter().filter(|event| matches!(event, Event::RolloutEnded(_))).count();
+            assert!(ended >= 1);
+            gate.open();
+            stage.end().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_has_one_budget_and_a_share_is_given_back() {
+    let bash = "rlm_query --share 0.5 'spend' > a; budget | grep -o '\"left\": {[^}]*}' > left; RLM_CONTENT=\"$(cat a left)\" RLM_READY=1";
+    let python = "a = rlm_query('spend', share=0.5); answer['content'] = a + '\\n\"left\": ' + __import__('json').dumps(budget()['left']); answer['ready'] = True";
+    for (language, code) in in_each(bash, python) {
+        let spend = match language {
+            ReplLanguage::Bash => {
+                "n=0; while llm_batch x | grep -q ^reply; do n=$((n+1)); done; RLM_CONTENT=\"$n $(llm_batch x)\" RLM_READY=1"
+            }
+            ReplLanguage::Python => {
+                "n = 0\nwhile llm_query('x').startswith('reply'): n += 1\nanswer['content'] = f\"{n} {llm_query('x')}\"; answer['ready'] = True"
+            }
+        };
+        let stage = Stage::new([
+            asked("How many?", language, &code),
+            asked("spend", language, spend),
+            Rule::on("x").reply("reply"),
+        ])
+        .await;
+        let (mut config, _) = recursive(&stage, "a", language, 1);
+        config.limits.budget = Budget { calls: Some(21), ..Budget::default() };
+        let result = stage.run(config).await;
+        // One turn of the parent, whose last one is reserved: 19 are left, and 9 are the share. One is the child's turn, and one
+        // its last.
+        let answer = result.answer.unwrap();
+        assert!(
+            answer.starts_with("7 Error in sub-LLM call: budget exhausted: 0 of 9 calls are left"),
+            "{answer}"
+        );
+        assert!(
+            answer.ends_with(
+                "\"left\": {\"calls\": 11, \"tokens\": null, \"completion_tokens\": null, \"cost_usd\": null}"
+            ),
+            "{answer}"
+        );
+        assert_eq!(stage.root_requests().len() + stage.sub_requests().len(), 1 + 1 + 7);
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_without_a_share_never_exceed_the_parents_budget() {
+    for (language, code) in
+        in_each("rlm_query_batch spend spend spend spend", "rlm_query_batch(['spend'] * 4)")
+    {
+        let spend = if language == ReplLanguage::Bash {
+            "while llm_batch x | grep -q ^reply; do :; done"
+        } else {
+            "while llm_query('x').startswith('reply'): pass"
+        };
+        let stage = Stage::new([
+            asked("How many?", language, &code).once(),
+            asked("spend", language, spend),
+            Rule::on("x").reply("reply"),
+            Rule::any().reply("no more"),
+        ])
+        .await;
+        let (mut config, _) = recursive(&stage, "a", language, 1);
+        config.limits.budget = Budget { calls: Some(30), ..Budget::default() };
+        let result = stage.run(config).await;
+        assert_eq!(result.stop_reason, StopReason::BudgetExhausted, "{result:?}");
+        assert!(stage.root_requests().len() + stage.sub_requests().len() <= 30);
+        assert_eq!(result.metrics.depths[&1].rollouts, 4);
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_paid_for_and_lost_is_not_paid_again() {
+    let prompts: Vec<_> = (0..20).map(|number| format!("prompt {number}.")).collect();
+    let quoted = prompts.iter().map(|prompt| format!("'{prompt}'")).collect::<Vec<_>>();
+    for (language, code) in in_each(
+        &format!("sleep 1; llm_batch {}", quoted.join(" ")),
+        &format!("import time; time.sleep(1); print('\\n'.join(llm_batch([{}])))", quoted.join(",")),
+    ) {
+        let gate = Gate::shut();
+        let done = answering(language, if language == ReplLanguage::Bash { "echo done" } else { "'done'" });
+        let of_root = [
+            asked("How many?", language, &code).once(),
+            asked("time limit", language, &code).once(),
+            asked("early", language, &code).once(),
+            asked("late", language, &done),
+        ];
+        let early = (0..12).map(|number| Rule::on(format!("prompt {number}.")).reply("early").once());
+        let late = Rule::on("prompt").reply("late").after(&gate);
+        let stage = Stage::new(of_root.into_iter().chain(early).chain([late])).await;
+        let (mut config, seen) = stage.rollout("a");
+        config.language = language;
+        config.sub_llm.parallelism = 20;
+        config.limits.call_timeout = Duration::from_secs(2);
+        let opens = async {
+            until("it is asked again", || stage.root_requests().len() == 2).await;
+            until("the rest is asked again", || stage.sub_requests().len() == 28).await;
+            gate.open();
+        };
+        let (result, ()) = tokio::join!(stage.run(config), opens);
+        assert_eq!(result.answer.as_deref(), Some("done"), "{result:?} {:?}", seen.outputs());
+        let outputs = seen.outputs();
+        let count = |text: &str, word: &str| text.matches(word).count();
+        assert_eq!((count(&outputs[1], "early"), count(&outputs[1], "late")), (12, 8), "{outputs:?}");
+        // Those reached the code: asked for a third time, they are paid for again.
+        assert_eq!(stage.sub_requests().len(), 48);
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn levels_have_models_and_tools_of_their_own() {
+    let language = ReplLanguage::Bash;
+    let stage = Stage::new([
+        asked("How many?", language, &answering(language, "rlm_query one; rlm_query --model other one 2>&1")),
+        asked("one", language, &answering(language, "type -t first second")),
+    ])
+    .await;
+    let (mut config, _) = recursive(&stage, "a", language, 2);
+    let tool = |name: &str| {
+        rlm_rootd::Tool::from_fn(name, "Nothing.", json!({"type": "object", "properties": {}}), |_| Ok(""))
+            .unwrap()
+    };
+    config.root_tools = vec![tool("first"), tool("second")];
+    let sub = Arc::new(Models::new(ModelsConfig::new(stage.model.base_url(), "sub")).unwrap());
+    config.recursion.as_mut().unwrap().levels = vec![Level {
+        model: Some(Arc::new(HttpModel::new(sub))),
+        root_tools: Some(vec!["second".to_owned()]),
+    }];
+    let result = stage.run(config).await;
+    let answer = result.answer.unwrap();
+    assert!(
+        answer.starts_with("function\nError: there is no model other: the models are root, sub"),
+        "{answer}"
+    );
+    assert_eq!((stage.root_requests().len(), stage.sub_requests().len()), (1, 1));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn intercepted_calls_start_children_too() {
+    for (language, code) in in_each(
+        "a=$(rlm_query 'slow' numbers.txt)\nRLM_CONTENT=$a RLM_READY=1",
+        "a = rlm_query('slow', files=['numbers.txt'])\nanswer['content'] = a; answer['ready'] = True",
+    ) {
+        let show = answering(
+            language,
+            if language == ReplLanguage::Bash { "ls" } else { "__import__('os').listdir()" },
+        );
+        let stage = Stage::new([
+            asked("How many?", language, &code),
+            asked("slow", language, &show).delay(Duration::from_secs(2)),
+        ])
+        .await;
+        let (mut config, _) = recursive(&stage, "a", language, 1);
+        config.callbacks = rlm_env::rollout::Callbacks::Intercept;
+        config.limits.call_timeout = Duration::from_secs(1);
+        let files = tempfile::tempdir().unwrap();
+        config.context = a_file(files.path());
+        let result = stage.run(config).await;
+        assert!(result.answer.as_deref().is_some_and(|answer| answer.contains("numbers.txt")), "{result:?}");
+        stage.end().await;
+    }
+}

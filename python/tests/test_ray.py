@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,7 +18,18 @@ from typing import Any
 
 import pytest
 
-from rlm_env import Budget, EndedError, Question, StartError, tool
+from conftest import json_server
+from rlm_env import (
+    AsyncSession,
+    Budget,
+    EndedError,
+    Models,
+    Question,
+    SessionConfig,
+    StartError,
+    UsageError,
+    tool,
+)
 from rlm_env._files import PrivateDirectory
 
 try:
@@ -25,7 +38,7 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, run_batch
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -42,6 +55,7 @@ def cluster() -> Iterator[Any]:
     """A cluster of three nodes. When it is gone, nothing of ours is left."""
     with tempfile.TemporaryDirectory(prefix="rlm-ray-") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", directory)
+        patch.setattr("tempfile.tempdir", directory)
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         # A dead node is noticed within seconds.
@@ -57,7 +71,6 @@ def cluster() -> Iterator[Any]:
         nodes.shutdown()
         wait_until(lambda: not rlm_processes(directory), "the end of our processes")
         # Of actors that were killed: the next program that starts removes them.
-        patch.setattr("tempfile.tempdir", directory)
         PrivateDirectory().remove()
         left = [path for path in Path(directory).iterdir() if path.name.startswith("rlm-host-")]
         assert left == [], "a directory is left"
@@ -114,10 +127,10 @@ def test_every_attempt_has_one_result_and_no_node_runs_more_than_it_may(
 ) -> None:
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
-    questions = [f"question {number}" for number in range(25)]
+    questions = [f"question {number}" for number in range(125)]
     batch = run_batch(
         questions,
-        attempts=4,
+        attempts=2,
         model=scripted,
         context=tmp_path,
         language=language,
@@ -130,10 +143,10 @@ def test_every_attempt_has_one_result_and_no_node_runs_more_than_it_may(
         ids.append(result.id)
         nodes.add(result.node)
         assert all(count <= CONCURRENCY for count in batch.progress.running.values())
-    assert sorted(ids) == sorted(f"{question}-{attempt}" for question in range(1, 26) for attempt in range(1, 5))
+    assert sorted(ids) == sorted(f"{question}-{attempt}" for question in range(1, 126) for attempt in range(1, 3))
     assert len(nodes) == 3
-    assert (batch.progress.done, batch.progress.failed, batch.progress.waiting) == (100, 0, 0)
-    assert batch.progress.spent.calls == 200
+    assert (batch.progress.done, batch.progress.failed, batch.progress.waiting) == (250, 0, 0)
+    assert batch.progress.spent.calls == 500
     lines = tmp_path.with_suffix(".jsonl").read_text().splitlines()
     assert sorted(json.loads(line)["id"] for line in lines) == sorted(ids)
 
@@ -187,6 +200,45 @@ def test_an_attempt_that_is_lost_with_its_node_is_begun_again(cluster: Any, tmp_
     lost = [result for result in found if result.metrics.get("losses")]
     assert len(lost) == batch.progress.losses > 0
     assert all(result.metrics["lost_calls"] == 1 for result in lost)
+
+
+def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    asked = []
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        time.sleep(0.02)
+        message = scripted(body["messages"], body.get("tools", []))
+        message = {"role": "assistant", **(message if isinstance(message, dict) else {"content": message})}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+    ids = []
+    with json_server(reply) as url:
+        batch = run_batch(
+            "?",
+            attempts=120,
+            concurrency_per_node=CONCURRENCY,
+            budget=Budget(calls=400),
+            model="m",
+            base_url=f"{url}/v1",
+            stream=False,
+        )
+        for result in batch:
+            ids.append(result.id)
+            if len(ids) == 20:
+                cluster.remove_node(node, allow_graceful=False)
+            assert result.answer == "a sub-call: 0", result
+    assert sorted(ids) == sorted(f"1-{number}" for number in range(1, 121))
+    # Of each rollout that was lost, one request may have been under way, which counts as sent.
+    in_flight = batch.progress.losses
+    assert abs(batch.progress.spent.calls - len(asked)) <= in_flight, (batch.progress, len(asked))
+    assert len(asked) >= 240
+    directory = tempfile.gettempdir()
+    wait_until(lambda: not rlm_processes(directory), "the end of our processes")
+    assert [path for path in Path(directory).iterdir() if path.name.startswith("rlm-host-")] == []
 
 
 def test_a_budget_is_for_all_rollouts_together(cluster: Any) -> None:
@@ -250,3 +302,124 @@ def test_a_loop_that_is_left_ends_the_rollouts(cluster: Any) -> None:
             break
     with pytest.raises(RuntimeError, match="come once"):
         list(batch)
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) -> None:
+    def beside(word: str) -> str:
+        """Runs beside the session."""
+        return f"{word} {os.getpid() != driver}"
+
+    def here(word: str) -> str:
+        """Runs with the driver."""
+        return f"{word} {os.getpid() == driver}"
+
+    driver = os.getpid()
+    code = {
+        "bash": "pwd; echo $(beside a), $(here b)",
+        "python": "import os; print(os.getcwd()); beside('a'), here('b')",
+    }
+    slow = {"bash": "echo began; sleep 100", "python": "print('began', flush=True); import time; time.sleep(100)"}
+
+    async def use() -> None:
+        config = SessionConfig(language=language)
+        async with SessionActor(config, tools=[beside], driver_tools=[here]) as session:
+            response = await session.execute(code[language])
+            directory = response.stdout.splitlines()[0]
+            assert "a True" in response.stdout + (response.result or ""), response
+            assert "b True" in response.stdout + (response.result or ""), response
+            assert os.path.isdir(directory)
+            assert (await session.set({"x": 42})).outcome == "ok"
+            again = pickle.loads(pickle.dumps(session))
+            shown = await again.execute({"bash": "echo $x", "python": "print(x)"}[language])
+            assert shown.stdout.strip() == "42"
+            assert (await session.info()).language == language
+            running = asyncio.ensure_future(session.execute(slow[language]))
+            await asyncio.sleep(1)
+            session.interrupt()
+            assert (await running).outcome == "interrupted"
+            await session.restart()
+            lost = await session.execute({"bash": "echo ${x-lost}", "python": "print('x' in globals())"}[language])
+            assert lost.stdout.strip() in ("lost", "False")
+        assert not os.path.exists(directory)
+        with pytest.raises(UsageError, match="has not been started"):
+            await SessionActor().execute("ls")
+        with pytest.raises(StartError, match=r"/not/there"):
+            await SessionActor("/not/there").start()
+
+    asyncio.run(use())
+
+
+def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
+    async def use() -> None:
+        async with SessionPool(max_sessions=2, num_cpus=0.01) as pool:
+            one, same, other = await asyncio.gather(pool.get("a"), pool.get("a"), pool.get("b"))
+            assert one is same and one is not other
+            await one.execute("x=1")
+            waiting = asyncio.ensure_future(pool.get("c"))
+            await asyncio.sleep(0.2)
+            assert not waiting.done(), "there is no place"
+            await pool.release("b")
+            third = await waiting
+            assert (await third.execute("echo $x")).stdout == "\n"
+            # Its worker and its actor die: one call says so, and the key gets a new session.
+            ray.kill(one.actor)
+            with pytest.raises(EndedError, match=r"the session on the node .* has ended, and its state is lost"):
+                await (await pool.get("a")).execute("echo $x")
+            assert (await (await pool.get("a")).execute("echo $x")).stdout == "\n"
+        assert len(pool) == 0
+        async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
+            busy, _idle = await asyncio.gather(pool.get("busy"), pool.get("idle"))
+            running = asyncio.ensure_future(busy.execute("sleep 1000"))
+            while len(pool) > 1:
+                await asyncio.sleep(0.05)
+            assert not running.done(), "one that runs is in use"
+            busy.interrupt()
+            assert (await running).outcome == "interrupted"
+        with pytest.raises(ValueError, match="max_sessions"):
+            SessionPool(max_sessions=0)
+
+    asyncio.run(use())
+
+
+def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
+    pytest.importorskip("pyarrow", reason="Ray Data is not here: pip install 'ray[data]'")
+    rows = [{"text": f"question {number}", "number": number} for number in range(6)]
+    answered = ray.data.from_items(rows).map_batches(
+        Rollouts,
+        fn_constructor_kwargs={"question": "text", "context_text": "text", "model": scripted, "parallel": 2},
+        concurrency=1,
+        batch_size=3,
+        num_cpus=0.1,
+    )
+    found = sorted(answered.take_all(), key=lambda row: row["number"])
+    assert [row["text"] for row in found] == [row["text"] for row in rows]
+    assert {(row["answer"], row["stop_reason"], row["turns"]) for row in found} == {("a sub-call: 1", "answered", 1)}
+    with pytest.raises(TypeError, match="there is no setting max_turn:"):
+        Rollouts(max_turn=1)  # type: ignore[call-arg]
+
+
+def test_the_example_of_grpo_runs(cluster: Any) -> None:
+    example = Path(__file__).parents[2] / "examples/ray_grpo.py"
+    ran = subprocess.run(
+        [sys.executable, str(example)],
+        env={**os.environ, "RAY_ADDRESS": cluster.address},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert ran.returncode == 0, ran.stderr
+    groups = [line for line in ran.stdout.splitlines() if line.startswith("How many letters")]
+    assert len(groups) == 4, ran.stdout
+
+
+def test_configurations_pickle_and_a_session_does_not() -> None:
+    for one in (SessionConfig("/tmp", language="python"), Budget(calls=1), Question("?", id="a", metadata=[1])):
+        assert pickle.loads(pickle.dumps(one)) == one
+    models = Models("m", base_url="http://127.0.0.1:1/v1", budget=Budget(calls=2))
+    assert pickle.loads(pickle.dumps(models)) == models
+    with pytest.raises(TypeError, match=r"an? AsyncSession cannot be pickled.*pickle session\.config"):
+        pickle.dumps(AsyncSession())
+    error = pickle.loads(pickle.dumps(EndedError("gone", "killed", "a tail")))
+    assert (str(error), error.status, error.log_tail) == ("gone", "killed", "a tail")

@@ -8,10 +8,14 @@
         print(result.id, result.answer)
 
 Placement, the object store and the death of nodes are Ray's; a node has one actor of ours, which runs its rollouts.
+`SessionActor` is a session on a node, and `SessionPool` has one for each key, for programs that drive sessions.
+`Rollouts` answers the questions of a dataset of Ray Data.
 """
 
 from __future__ import annotations
 
 from ._batch import Batch, Progress, run_batch
+from ._data import Rollouts
+from ._session import SessionActor, SessionPool
 
-__all__ = ["Batch", "Progress", "run_batch"]
+__all__ = ["Batch", "Progress", "Rollouts", "SessionActor", "SessionPool", "run_batch"]

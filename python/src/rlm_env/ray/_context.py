@@ -29,18 +29,21 @@ class Packer:
 
     def __init__(self, *, with_git: bool) -> None:
         self._with_git = with_git
-        self._packed: dict[tuple[str, ...], Packed] = {}
+        self._packed: dict[tuple[str, ...], asyncio.Task[Packed]] = {}
 
-    def pack(self, paths: Sequence[str]) -> Packed:
+    async def pack(self, paths: Sequence[str]) -> Packed:
         """Raises StartError if a path cannot be read."""
         key = tuple(paths)
         if key not in self._packed:
-            try:
-                archive, names = _archive(key, with_git=self._with_git)
-            except OSError as error:
-                raise StartError(f"a context cannot be read: {error}") from error
-            self._packed[key] = Packed(ray.put(archive), names)
-        return self._packed[key]
+            self._packed[key] = asyncio.create_task(asyncio.to_thread(self._pack, key))
+        return await asyncio.shield(self._packed[key])
+
+    def _pack(self, paths: tuple[str, ...]) -> Packed:
+        try:
+            archive, names = _archive(paths, with_git=self._with_git)
+        except OSError as error:
+            raise StartError(f"a context cannot be read: {error}") from error
+        return Packed(ray.put(archive), names)
 
 
 def _archive(paths: Sequence[str], *, with_git: bool) -> tuple[bytes, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._errors import EndedError, StartError
 from .._events import RolloutResult, read_result
+from .._files import PrivateDirectory
 from .._models import Budget, Spending
 from .._rollouts import Question, absolute_paths
 from .._tools import Tool
@@ -94,6 +96,8 @@ class _Place:
 
     node: str
     address: str
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Of its actor: another one of the same node has another."""
     actor: Any = None
     is_ready: bool = False
 
@@ -152,6 +156,9 @@ class Driver:
             self._state.spent = await self._hub.spent.remote()
         for actor in [*actors, self._hub]:
             ray.kill(actor)
+        if self._state.losses:
+            # What lost actors have left, where they ran on this machine.
+            await asyncio.to_thread(lambda: PrivateDirectory().remove())
         if self._plan.shows:
             sys.stderr.write(f"\r\x1b[K{self._words()}\n")
 
@@ -190,7 +197,7 @@ class Driver:
                 num_cpus=self._plan.num_cpus * self._plan.concurrency,
                 max_concurrency=self._plan.concurrency + 100,
                 scheduling_strategy=where,
-            ).remote(self._plan.job, self._hub, place.node)
+            ).remote(self._plan.job, self._hub, place.key)
             await place.actor.start.remote()
         except RayTaskError as error:
             raise StartError(f"the node {place.address} cannot run rollouts: {error.cause}") from error
@@ -229,7 +236,8 @@ class Driver:
         running = self._state.running[place.address]
         try:
             question = attempt.question
-            arguments = (attempt.id, self._documents[question.id], attempt.number, self._context(question))
+            context = await self._context(question)
+            arguments = (attempt.id, self._documents[question.id], attempt.number, context)
             line = await place.actor.attempt.remote(*arguments)
             await self._take(place, attempt, json.loads(line)["result"])
         except RayError as error:
@@ -254,7 +262,7 @@ class Driver:
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
-        lost: Spending = await self._hub.lose.remote(place.node, attempt.id)
+        lost: Spending = await self._hub.lose.remote(place.key, attempt.id)
         attempt.losses += 1
         attempt.lost = _sum(attempt.lost, lost)
         self._state.losses += 1
@@ -284,14 +292,14 @@ class Driver:
         self._state.count(result)
         await self._came.put(result)
 
-    def _context(self, question: Question) -> Packed | list[str] | None:
+    async def _context(self, question: Question) -> Packed | list[str] | None:
         if question.context is not None:
             paths = absolute_paths(question.context)
         elif self._plan.context is None or question.context_text is not None or question.context_json is not None:
             return None
         else:
             paths = self._plan.context
-        return paths if self._plan.shared_storage else self._packer.pack(paths)
+        return paths if self._plan.shared_storage else await self._packer.pack(paths)
 
     async def _count(self) -> None:
         """Learns what was spent, and shows the progress."""

@@ -34,10 +34,10 @@ class _Hub:
         self._ledger = Ledger(budget or Budget())
         self._post = _Post()
 
-    async def reserve(self, node: str, request: Mapping[str, Any]) -> int | str:
+    async def reserve(self, actor: str, request: Mapping[str, Any]) -> int | str:
         """The bound on the completion, or why there is no room."""
         try:
-            return await self._ledger.reserve(node, request)
+            return await self._ledger.reserve(actor, request)
         except Exhausted as error:
             return str(error)
 
@@ -48,9 +48,9 @@ class _Hub:
         for rollout, settled in spent:
             self._ledger.count(rollout, settled)
 
-    async def lose(self, node: str, rollout: str) -> Spending:
+    async def lose(self, actor: str, rollout: str) -> Spending:
         """What a rollout had spent on a node that died."""
-        self._ledger.lose(node)
+        self._ledger.lose(actor)
         return self._ledger.take(rollout)
 
     async def spent(self) -> Spending:

@@ -20,7 +20,7 @@ class Exhausted(Exception):
 
 @dataclass
 class _Held:
-    node: str
+    actor: str
     rollout: str
     most: Counter[str]
 
@@ -43,11 +43,11 @@ class Ledger:
         self._reserved: Counter[str] = Counter()
         self._held: dict[str, _Held] = {}
         self._waiting: dict[str, str] = {}
-        """The requests that wait for room, and their nodes."""
+        """The requests that wait for room, and the actors that ask."""
         self._rollouts: dict[str, Counter[str]] = {}
         self._freed = asyncio.Event()
 
-    async def reserve(self, node: str, request: Mapping[str, Any]) -> int:
+    async def reserve(self, actor: str, request: Mapping[str, Any]) -> int:
         """Reserves the most that a request may cost; waits while others may give it back.
 
         Returns the bound on its completion, which is smaller where there is not enough. Raises Exhausted.
@@ -55,7 +55,7 @@ class Ledger:
         key, model = request["id"], request["model"]
         if "cost" in self._limits and request["cost_usd"] is None:
             raise Exhausted(f"the budget is in USD and the model {model!r} has no price: give `prices`")
-        self._waiting[key] = node
+        self._waiting[key] = actor
         try:
             while (tokens := self._room(request)) is None:
                 await self._freed.wait()
@@ -64,7 +64,7 @@ class Ledger:
         finally:
             self._waiting.pop(key, None)
         most = _amounts(request, tokens)
-        self._held[key] = _Held(node, request["rollout"], most)
+        self._held[key] = _Held(actor, request["rollout"], most)
         self._reserved += most
         return tokens
 
@@ -76,12 +76,12 @@ class Ledger:
         if held is not None:
             self._end(settled["id"], held, _spent(settled))
 
-    def lose(self, node: str) -> None:
-        """Ends the reservations of a node that died at the most that its requests may have cost."""
+    def lose(self, actor: str) -> None:
+        """Ends the reservations of an actor that died at the most that its requests may have cost."""
         for key, held in list(self._held.items()):
-            if held.node == node:
+            if held.actor == actor:
                 self._end(key, held, held.most)
-        self._waiting = {key: of for key, of in self._waiting.items() if of != node}
+        self._waiting = {key: of for key, of in self._waiting.items() if of != actor}
         self._notify()
 
     def count(self, rollout: str, settled: Mapping[str, Any]) -> None:

@@ -47,10 +47,10 @@ class Job:
 class _Node:
     """Attempts on one node. It ends with its owner; `rlm` ends with it, and sessions with that."""
 
-    def __init__(self, job: Job, hub: Any, node: str) -> None:
+    def __init__(self, job: Job, hub: Any, key: str) -> None:
         self._job = job
         self._hub = hub
-        self._node = node
+        self._key = key
         self._stack = AsyncExitStack()
         self._running: dict[str, asyncio.Future[bytes]] = {}
         self._spent: list[tuple[str, Mapping[str, Any]]] = []
@@ -135,7 +135,7 @@ class _Node:
         if "settle" in request:
             await self._hub.settle.remote(request["settle"])
             return 200, {}
-        room = await self._hub.reserve.remote(self._node, request["reserve"])
+        room = await self._hub.reserve.remote(self._key, request["reserve"])
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
 

@@ -1,0 +1,354 @@
+"""Persistent sessions on the nodes of a cluster, for programs that drive them themselves."""
+
+# pyright: reportAttributeAccessIssue=false, reportMissingImports=false
+# Ray need not be here.
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from .._asyncio import AsyncSession
+from .._config import SessionConfig, check_count
+from .._documents import Info, Response
+from .._errors import EndedError, UsageError
+from .._files import PrivateDirectory
+from .._tools import Tool, tools_of
+from ._functions import Functions, attached, declared
+from ._hub import Hub
+
+if TYPE_CHECKING:
+    from .._models import ChatModel, Models, Spending
+
+AnyTool = Tool[..., Any] | Callable[..., Any]
+
+_CONCURRENCY = 1000
+"""Calls of an actor that are under way at once: one that interrupts must get through."""
+
+
+class _Session:
+    """The session in its actor, which ends with its owner; the worker ends with the actor."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        tools: list[Any],
+        driver_tools: list[Tool[..., Any]],
+        models: Models | ChatModel | None,
+        hub: Any,
+    ) -> None:
+        self._directory = PrivateDirectory() if os.fspath(config.fs_root) == "." else None
+        if self._directory is not None:
+            config = dataclasses.replace(config, fs_root=self._directory.path)
+        self._session = AsyncSession(config, tools=[*tools, *attached(driver_tools, hub)], models=models)
+
+    async def start(self) -> str:
+        """Returns the address of the node."""
+        try:
+            await self._session.start()
+        except BaseException:
+            self._remove()
+            raise
+        return str(ray.util.get_node_ip_address())
+
+    async def execute(self, code: str, **options: Any) -> Response:
+        return await self._session.execute(code, **options)
+
+    async def set(self, variables: Mapping[str, Any]) -> Response:
+        return await self._session.set(variables)
+
+    async def reset(self) -> Response:
+        return await self._session.reset()
+
+    async def info(self) -> Info:
+        return await self._session.info()
+
+    async def spent(self) -> Spending:
+        return await self._session.spent()
+
+    async def interrupt(self) -> None:
+        self._session.interrupt()
+
+    async def restart(self) -> None:
+        await self._session.restart()
+
+    async def close(self) -> None:
+        await self._session.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._directory is not None:
+            self._directory.remove()
+            self._directory = None
+
+
+_Actor: Any = ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=_CONCURRENCY)(_Session)
+
+
+class SessionActor:
+    """A persistent bash or Python session on a node of a Ray cluster: `AsyncSession`, elsewhere.
+
+        async with SessionActor() as session:
+            response = await session.execute("ls")
+
+    Without a directory in `config`, or with ".", the session has a new one on its node, which is removed with it; any
+    other is one of that node. `tools` run beside the session, pickled by cloudpickle; `driver_tools` here, as long as
+    this event loop runs. `options` are those of Ray's actors: `num_cpus` (0.1 by default), `scheduling_strategy`, …
+
+    It pickles, as Ray's handles do: whoever gets it calls the same session. `actor` is Ray's handle, for
+    `ray.get(session.actor.execute.remote("ls"))` in synchronous code. The session ends with the program that has
+    started it, and with its node: then EndedError names that, and its state is lost.
+    """
+
+    def __init__(
+        self,
+        config: SessionConfig | str | os.PathLike[str] = ".",
+        *,
+        tools: Iterable[AnyTool] = (),
+        driver_tools: Iterable[AnyTool] = (),
+        models: Models | ChatModel | None = None,
+        **options: Any,
+    ) -> None:
+        config = config if isinstance(config, SessionConfig) else SessionConfig(config)
+        beside, with_driver = tools_of(tools), tools_of(driver_tools)
+        if twice := beside.keys() & with_driver.keys():
+            raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
+        self.node = ""
+        """The address of its node, once it runs."""
+        self.actor: Any = None
+        self._arguments = (config, list(beside.values()), declared(with_driver.values()), models)
+        self._driver_tools = list(with_driver.values())
+        self._options = {"num_cpus": 0.1, **options}
+        self._hub: Any = None
+        self._functions: Functions | None = None
+        self._has_ended = False
+        self._running = 0
+        self._used = time.monotonic()
+
+    def __reduce__(self) -> Any:
+        if self.actor is None:
+            raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
+        return _handle, (self.actor, self.node)
+
+    async def start(self) -> SessionActor:
+        """Starts it where the cluster has room, and waits until it is ready. Raises StartError if it cannot be."""
+        if self.actor is not None:
+            return self
+        if self._driver_tools:
+            self._hub = Hub.remote(None)
+            self._functions = Functions(self._driver_tools, self._hub)
+        self.actor = _Actor.options(**self._options).remote(*self._arguments, self._hub)
+        try:
+            self.node = await self._ask("start")
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def execute(self, code: str, **options: Any) -> Response:
+        """Runs code, and returns how that went. The options are those of `AsyncSession.execute`.
+
+        A call whose `await` is cancelled is interrupted.
+        """
+        try:
+            response: Response = await self._ask("execute", code, **options)
+        except asyncio.CancelledError:
+            self.interrupt()
+            raise
+        return response
+
+    async def set(self, variables: Mapping[str, Any]) -> Response:
+        """Sets variables from values that JSON can hold."""
+        response: Response = await self._ask("set", variables)
+        return response
+
+    async def reset(self) -> Response:
+        """Ends everything that the session started, and gives it a new interpreter and an empty answer."""
+        response: Response = await self._ask("reset")
+        return response
+
+    async def info(self) -> Info:
+        """Describes the session."""
+        info: Info = await self._ask("info")
+        return info
+
+    async def spent(self) -> Spending:
+        """What the session has spent on models."""
+        spending: Spending = await self._ask("spent")
+        return spending
+
+    def interrupt(self) -> None:
+        """Interrupts the running call: it returns with outcome `interrupted` and its output so far."""
+        if self.actor is not None:
+            self.actor.interrupt.remote()
+
+    async def restart(self) -> None:
+        """Ends the worker, dead or alive, and starts another in the same directories. The state is lost."""
+        await self._ask("restart")
+
+    async def close(self) -> None:
+        """Ends the session and everything it started. Safe to repeat."""
+        if self.actor is None:
+            return
+        actor, self._has_ended = self.actor, True
+        with suppress(RayError):
+            await actor.close.remote()
+        ray.kill(actor)
+        if self._functions is not None:
+            await self._functions.close()
+            self._functions = None
+        if self._hub is not None:
+            ray.kill(self._hub)
+            self._hub = None
+
+    async def __aenter__(self) -> SessionActor:
+        return await self.start()
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        if self.actor is None:
+            raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
+        self._running += 1
+        try:
+            return await getattr(self.actor, method).remote(*args, **kwargs)
+        except RayTaskError as error:
+            raise error.cause from None
+        except RayError as error:
+            self._has_ended = True
+            place = f"on the node {self.node}" if self.node else "that was to start"
+            raise EndedError(
+                f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
+            ) from error
+        finally:
+            self._running -= 1
+            self._used = time.monotonic()
+
+
+def _handle(actor: Any, node: str) -> SessionActor:
+    """The same session, in another process."""
+    session = SessionActor()
+    session.actor, session.node = actor, node
+    return session
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class SessionPool:
+    """Sessions by key: for the agent loops of trainers, which have an id for each request.
+
+        async with SessionPool(tools=[search], max_sessions=256) as pool:
+            session = await pool.get(request_id)
+            response = await session.execute(code)
+
+    A key has one session, also where several ask for it at once. One whose node has died gives EndedError to the call
+    that finds that out; `get` then gives the key a new one. A session that nobody has used for `idle_timeout` seconds
+    is closed; so is one that is released. With `max_sessions` of them, `get` waits until one is closed: none is lost.
+
+    `config`, the tools, `models` and `options` are those of `SessionActor`. It belongs to the event loop that uses it.
+    """
+
+    def __init__(
+        self,
+        config: SessionConfig | str | os.PathLike[str] = ".",
+        *,
+        tools: Iterable[AnyTool] = (),
+        driver_tools: Iterable[AnyTool] = (),
+        models: Models | ChatModel | None = None,
+        max_sessions: int = 64,
+        idle_timeout: float = 600.0,
+        **options: Any,
+    ) -> None:
+        check_count("max_sessions", max_sessions)
+        if not idle_timeout > 0:
+            raise ValueError(f"idle_timeout must be a number of seconds above 0, not {idle_timeout!r}")
+        tools, driver_tools = list(tools), list(driver_tools)
+
+        def make() -> SessionActor:
+            return SessionActor(config, tools=tools, driver_tools=driver_tools, models=models, **options)
+
+        make()  # what is wrong is said here
+        self._make = make
+        self._idle_timeout = idle_timeout
+        self._sessions: dict[str, asyncio.Task[SessionActor]] = {}
+        self._places = asyncio.Semaphore(max_sessions)
+        self._closing: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    async def get(self, key: str) -> SessionActor:
+        """The session of this key, which is started at the first use. Raises StartError if it cannot be."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close_idle())
+        found = self._sessions.get(key)
+        if found is not None and found.done() and not found.cancelled() and found.exception() is None:
+            if not found.result()._has_ended:
+                found.result()._used = time.monotonic()
+                return found.result()
+            await self.release(key)
+            found = self._sessions.get(key)
+        if found is None:
+            found = self._sessions[key] = asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            if found.done() and self._sessions.get(key) is found:
+                del self._sessions[key]
+            raise
+
+    async def release(self, key: str) -> None:
+        """Closes the session of this key, if there is one."""
+        task = self._sessions.pop(key, None)
+        if task is None:
+            return
+        try:
+            session = await task
+        except Exception:
+            return  # whoever asked for it knows
+        try:
+            await session.close()
+        finally:
+            self._places.release()
+
+    async def close(self) -> None:
+        """Closes all of them."""
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        await asyncio.gather(*(self.release(key) for key in list(self._sessions)))
+
+    async def __aenter__(self) -> SessionPool:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.close()
+
+    async def _start(self) -> SessionActor:
+        await self._places.acquire()
+        try:
+            return await self._make().start()
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._idle_timeout / 4, 10.0))
+            now = time.monotonic()
+            for key, task in list(self._sessions.items()):
+                if not task.done() or task.cancelled() or task.exception() is not None:
+                    continue
+                session = task.result()
+                if session._running == 0 and now - session._used > self._idle_timeout:
+                    await self.release(key)

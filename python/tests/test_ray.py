@@ -399,6 +399,38 @@ def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
         Rollouts(max_turn=1)  # type: ignore[call-arg]
 
 
+def test_a_tool_that_a_busy_driver_does_not_answer_fails_in_time(cluster: Any) -> None:
+    async def block() -> None:
+        """Holds the driver's event loop."""
+        time.sleep(6)
+
+    @tool(timeout=1)
+    async def quick() -> str:
+        """Is quick, where it gets its turn."""
+        return "quick"
+
+    code = 'block & sleep 0.5; RLM_CONTENT="$(quick 2>&1)"; wait; RLM_CONTENT="$RLM_CONTENT, $(quick)" RLM_READY=1'
+
+    async def use() -> list[Any]:
+        return [result async for result in run_batch("?", model=running(code), driver_tools=[block, quick])]
+
+    [result] = asyncio.run(use())
+    assert result.answer == "Error: TimeoutError: the tool quick took longer than its limit of 1 s, quick"
+
+
+def test_a_node_with_another_version_is_named_before_anything_runs(cluster: Any, tmp_path: Path) -> None:
+    program = tmp_path / "rlm"
+    program.write_text("#!/bin/sh\necho rlm 9.9.9\n")
+    program.chmod(0o755)
+    node = cluster.add_node(num_cpus=1, env_vars={"RLM_BIN_DIR": str(tmp_path)})
+    try:
+        cluster.wait_for_nodes()
+        with pytest.raises(StartError, match=r"the node .* has version 9\.9\.9 of its command rlm, and the driver 0\."):
+            list(run_batch("?", attempts=50, model=scripted))
+    finally:
+        cluster.remove_node(node, allow_graceful=False)
+
+
 def test_the_example_of_grpo_runs(cluster: Any) -> None:
     example = Path(__file__).parents[2] / "examples/ray_grpo.py"
     ran = subprocess.run(

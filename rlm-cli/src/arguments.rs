@@ -412,6 +412,9 @@ impl BatchOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoOptions {
+    /// Divide the work: code starts rollouts of its own, by `rlm_query`, two levels deep.
+    #[arg(long)]
+    pub(crate) recursive: bool,
     /// Use a Python session instead of bash. PATH is the Python to use.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub(crate) python: Option<Option<PathBuf>>,

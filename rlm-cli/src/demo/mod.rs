@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rlm_core::text::grouped;
+use rlm_env::rollout::Recursion;
 use rlm_env::{Control, Host, HostConfig, Limits, ReplLanguage, RolloutConfig, RolloutResult, RootModel};
 use rlm_rootd::{Models, ModelsConfig};
 
@@ -36,6 +37,9 @@ const WRONG: u8 = 1;
 /// Limit of turns, above those that the script needs.
 const MAX_TURNS: u32 = 12;
 
+/// Levels of children of the recursive one.
+const DEPTH: u32 = 2;
+
 /// Time limit of a call; the longest takes 0.1 s.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -55,6 +59,7 @@ pub(crate) fn run(options: &DemoOptions, environment: &Environment) -> anyhow::R
         env: python_variable(options.python.clone().flatten()),
         keep,
         sinks: others,
+        recursion: options.recursive.then(|| Recursion::new(DEPTH)),
         ..RolloutConfig::new(new_id(), QUESTION)
     };
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
@@ -74,10 +79,11 @@ async fn show_rollout(
     requests: Requests,
 ) -> anyhow::Result<ExitCode> {
     let corpus = Corpus::new();
-    introduce(display, &corpus, rollout.language);
+    let is_recursive = rollout.recursion.is_some();
+    introduce(display, &corpus, rollout.language, is_recursive);
     rollout.context = corpus.context();
     let server = Server::start().await.context("the scripted sub-LLM cannot listen on 127.0.0.1")?;
-    let (root_llm, models) = models(rollout.language, &server)?;
+    let (root_llm, models) = models(rollout.language, is_recursive, &server)?;
     let config: HostConfig = host(environment, &rollout, root_llm, models)?;
     let host = Host::start(config).await?;
     let (result, ended_by) = until_end(&host, rollout, requests).await;
@@ -112,12 +118,16 @@ async fn until_end(
     }
 }
 
-fn models(language: ReplLanguage, server: &Server) -> anyhow::Result<(Arc<dyn RootModel>, Arc<Models>)> {
+fn models(
+    language: ReplLanguage,
+    is_recursive: bool,
+    server: &Server,
+) -> anyhow::Result<(Arc<dyn RootModel>, Arc<Models>)> {
     let models = Models::new(ModelsConfig::new(server.base_url(), server::MODEL))?;
-    Ok((Arc::new(Script::new(language)), Arc::new(models)))
+    Ok((Arc::new(Script::new(language, is_recursive)), Arc::new(models)))
 }
 
-fn introduce(display: &Display, corpus: &Corpus, language: ReplLanguage) {
+fn introduce(display: &Display, corpus: &Corpus, language: ReplLanguage, is_recursive: bool) {
     display.line(Style::Strong, format_args!("A rollout in {language}, with scripted models"));
     display.line(
         Style::Plain,
@@ -128,6 +138,12 @@ fn introduce(display: &Display, corpus: &Corpus, language: ReplLanguage) {
             grouped(corpus.bytes() as u64)
         ),
     );
+    if is_recursive {
+        display.line(
+            Style::Plain,
+            format_args!("Its code starts rollouts of its own, and theirs do, {DEPTH} levels deep: each has a session of its own."),
+        );
+    }
 }
 
 fn is_right(result: &RolloutResult, corpus: &Corpus) -> bool {

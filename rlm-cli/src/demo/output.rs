@@ -32,8 +32,13 @@ pub(super) fn metrics(metrics: &Metrics) -> String {
     let requests = counted(metrics.sub_llm_call_count, "request");
     let batches = counted(metrics.sub_llm_batch_count, "call");
     let tokens = counted(metrics.sub_llm_prompt_tokens + metrics.sub_llm_completion_tokens, "token");
+    let children: u64 = metrics.depths.values().map(|of_depth| of_depth.rollouts).sum();
+    let children = match metrics.depths.len() {
+        0 => String::new(),
+        levels => format!("rollouts below it        {children}, {levels} levels deep\n"),
+    };
     format!(
-        "turns of the root model  {}\n\
+        "{children}turns of the root model  {}\n\
          calls of the session     {}, {:.1} ms each on average\n\
          sub-LLM                  {requests} by {batches} of llm_batch, {tokens}\n\
          the whole rollout        {:.2} s",

@@ -18,7 +18,8 @@ const TOKEN_CHARS: u64 = 4;
 /// A root model that follows a script.
 #[derive(Debug)]
 pub(super) struct Script {
-    steps: Vec<Step>,
+    /// The steps by the beginning of the question.
+    parts: Vec<(&'static str, Vec<Step>)>,
 }
 
 /// One reply.
@@ -31,12 +32,31 @@ struct Step {
 }
 
 impl Script {
-    pub(super) fn new(language: ReplLanguage) -> Self {
-        let file = match language {
-            ReplLanguage::Bash => include_str!("../../demo/bash.md"),
-            ReplLanguage::Python => include_str!("../../demo/python.md"),
+    /// `is_recursive`: it divides the work among children.
+    pub(super) fn new(language: ReplLanguage, is_recursive: bool) -> Self {
+        let steps = |text: &'static str| text.split("\n## ").skip(1).map(Step::parse).collect();
+        let file = match (language, is_recursive) {
+            (ReplLanguage::Bash, false) => include_str!("../../demo/bash.md"),
+            (ReplLanguage::Python, false) => include_str!("../../demo/python.md"),
+            (ReplLanguage::Bash, true) => include_str!("../../demo/bash_recursive.md"),
+            (ReplLanguage::Python, true) => include_str!("../../demo/python_recursive.md"),
         };
-        Self { steps: file.split("\n## ").skip(1).map(Step::parse).collect() }
+        let parts = match is_recursive {
+            false => vec![("", steps(file))],
+            true => file
+                .split("\n# ")
+                .skip(1)
+                .map(|part| (part.split_once('\n').map_or(part, |(question, _)| question), steps(part)))
+                .collect(),
+        };
+        Self { parts }
+    }
+
+    /// The steps for the question of a conversation.
+    fn steps(&self, messages: &[Json]) -> &[Step] {
+        let question = messages.iter().find(|message| message["role"] == "user").and_then(content);
+        let question = question.unwrap_or_default();
+        self.parts.iter().find(|(begins, _)| question.starts_with(begins)).map_or(&[], |(_, steps)| steps)
     }
 
     /// The next reply in a conversation.
@@ -44,7 +64,7 @@ impl Script {
         let outputs = messages.iter().filter(|message| message["role"] == "tool").filter_map(content);
         let outputs: Vec<&str> = outputs.collect();
         let done = messages.iter().rfind(|message| message["role"] == "assistant");
-        let Some(step) = self.next(done, outputs.last().copied().unwrap_or_default()) else {
+        let Some(step) = next(self.steps(messages), done, outputs.last().copied().unwrap_or_default()) else {
             return json!({"role": "assistant", "content": "My script ends here."});
         };
         let text = step.text(&numbers(&outputs));
@@ -53,17 +73,17 @@ impl Script {
         let call = json!({"id": format!("call_{}", step.name.replace(' ', "_")), "type": "function", "function": function});
         json!({"role": "assistant", "content": text, "tool_calls": [call]})
     }
+}
 
-    /// The step after the last one. The correction is skipped if the session did not report the mistake.
-    fn next(&self, last_reply: Option<&Json>, last_output: &str) -> Option<&Step> {
-        let Some(reply) = last_reply else { return self.steps.first() };
-        let arguments = reply["tool_calls"][0]["function"]["arguments"].as_str()?;
-        let arguments: Json = serde_json::from_str(arguments).ok()?;
-        let at = self.steps.iter().position(|step| arguments["code"] == step.code)?;
-        let failed = COMPLAINTS.iter().any(|complaint| last_output.contains(complaint));
-        let skipped = usize::from(self.steps[at].name == MISTAKE && !failed);
-        self.steps.get(at + 1 + skipped)
-    }
+/// The step after the last one. The correction is skipped if the session did not report the mistake.
+fn next<'a>(steps: &'a [Step], last_reply: Option<&Json>, last_output: &str) -> Option<&'a Step> {
+    let Some(reply) = last_reply else { return steps.first() };
+    let arguments = reply["tool_calls"][0]["function"]["arguments"].as_str()?;
+    let arguments: Json = serde_json::from_str(arguments).ok()?;
+    let at = steps.iter().position(|step| arguments["code"] == step.code)?;
+    let failed = COMPLAINTS.iter().any(|complaint| last_output.contains(complaint));
+    let skipped = usize::from(steps[at].name == MISTAKE && !failed);
+    steps.get(at + 1 + skipped)
 }
 
 fn content(message: &Json) -> Option<&str> {
@@ -131,7 +151,7 @@ mod tests {
 
     /// The replies to these outputs, in order.
     fn run(language: ReplLanguage, outputs: &[&str]) -> Vec<Json> {
-        let script = Script::new(language);
+        let script = Script::new(language, false);
         let mut messages =
             vec![json!({"role": "system", "content": "s"}), json!({"role": "user", "content": "q"})];
         for text in outputs {

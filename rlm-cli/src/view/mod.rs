@@ -103,6 +103,10 @@ fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write)
             Ok(_) => return None,
             Err(error) => return Some(Err(error)),
         };
+        if entry.depth > 0 && asked_for.is_none() {
+            // Those that code has started are meant only by their names.
+            return None;
+        }
         let id = wanted.get_or_insert_with(|| entry.rollout.clone());
         if entry.rollout == *id {
             has_any = true;

@@ -25,11 +25,12 @@ pub(super) fn read(
         let line = line.map_err(|source| SourceError::Trajectory { path: path.to_owned(), source })?;
         match line {
             Line::Entry(entry) => {
-                if seen.insert(entry.rollout.clone()) {
+                // Those that code has started are meant only by their names.
+                let is_child = entry.depth > 0;
+                if seen.insert(entry.rollout.clone()) && (!is_child || options.rollout.is_some()) {
                     there.push(entry.rollout.clone());
                 }
-                let asked = options.rollout.as_ref().unwrap_or(&there[0]);
-                if entry.rollout == *asked {
+                if options.rollout.as_ref().or(there.first()).is_some_and(|asked| entry.rollout == *asked) {
                     rollout.add(entry.event);
                 }
             }

@@ -52,6 +52,30 @@ fn the_demo_answers_in_both_languages_and_says_that_its_models_are_scripted() {
 }
 
 #[test]
+fn the_recursive_demo_divides_its_work_two_levels_deep_and_the_view_shows_the_tree() {
+    let place = Place::new();
+    for args in [&["--recursive"][..], &["--recursive", "--python"]] {
+        let trajectory = place.file(if args.len() == 1 { "bash.jsonl" } else { "python.jsonl" });
+        let file = trajectory.to_str().unwrap();
+        let shown = demo(&place, &[args, &["--trajectory", file]].concat());
+        assert!(shown.contains("verified  "), "{shown}");
+        assert!(shown.contains("rollouts below it        14, 2 levels deep"), "{shown}");
+        assert_eq!(shown.matches(" answers: ").count(), 14);
+        let viewed = place.rlm(&["view", "--no-pager", file]).env("COLUMNS", "400").output().unwrap();
+        let viewed = String::from_utf8(viewed.stdout).unwrap();
+        let head: Vec<_> = viewed.lines().take_while(|line| !line.is_empty()).collect();
+        let depth = |line: &&str| line.len() - line.trim_start().len();
+        let depths: Vec<_> = head.iter().map(depth).collect();
+        assert_eq!(depths, [&[0, 2][..], &[4; 6], &[2], &[4; 6]].concat(), "{viewed}");
+        assert!(head.iter().any(|line| line.ends_with(" → 2024-10 13")), "{viewed}");
+        assert_eq!(viewed.matches("\nrollout ").count(), 1, "the others are folded");
+        let script = place.rlm(&["script", file]).output().unwrap();
+        assert!(script.status.success(), "{script:?}");
+    }
+    place.assert_nothing_left();
+}
+
+#[test]
 fn the_demo_has_colours_at_a_terminal_that_wants_them() {
     let place = Place::new();
     for (variable, has_colours) in

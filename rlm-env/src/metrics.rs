@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Metrics of a rollout. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,12 +60,20 @@ pub struct Metrics {
     /// Wall-clock time of the rollout.
     pub total_time_seconds: f64,
     /// The rollouts below this one, which its code has started, by their depth. The fields above are those of this one alone.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "by_depth")]
     pub depths: BTreeMap<u32, DepthMetrics>,
     /// Cost of all models in USD, with those of the rollouts below; None if a model without a known price was called.
     pub cost_usd: Option<f64>,
     /// True if some token counts are estimates.
     pub usage_estimated: bool,
+}
+
+/// Reads keys that are numbers from their texts. In a flattened or tagged value, serde does not do that itself.
+fn by_depth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u32, DepthMetrics>, D::Error> {
+    BTreeMap::<String, DepthMetrics>::deserialize(deserializer)?
+        .into_iter()
+        .map(|(depth, metrics)| Ok((depth.parse().map_err(D::Error::custom)?, metrics)))
+        .collect()
 }
 
 /// Sums over the rollouts of one depth below a rollout.

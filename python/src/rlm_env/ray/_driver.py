@@ -26,7 +26,7 @@ from .._rollouts import Question, absolute_paths
 from .._tools import Tool
 from ._context import Packed, Packer
 from ._functions import Functions
-from ._hub import Hub
+from ._hub import start_hub
 from ._node import Job, Node
 from ._results import Results
 from ._versions import check, probe
@@ -122,12 +122,12 @@ class Driver:
         self._exhausted: str | None = None
         self._probe = ray.remote(num_cpus=0)(probe())
         self._versions = probe()()
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        self._hub = Hub.options(scheduling_strategy=here).remote(plan.budget)
+        self._hub: Any = None
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait. Raises what ends the batch."""
         left = len(self._state.waiting)
+        self._hub = await start_hub(self._plan.budget)
         if self._plan.driver_tools:
             self._functions = Functions(self._plan.driver_tools, self._hub)
         for work in (self._look(), self._dispatch(), self._count()):
@@ -152,9 +152,11 @@ class Driver:
             _, late = await asyncio.wait(closing, timeout=_CLOSE_LIMIT)
             for one in late:
                 one.cancel()
-        with suppress(RayError):
-            self._state.spent = await self._hub.spent.remote()
-        for actor in [*actors, self._hub]:
+        if self._hub is not None:
+            with suppress(RayError):
+                self._state.spent = await self._hub.spent.remote()
+            actors.append(self._hub)
+        for actor in actors:
             ray.kill(actor)
         if self._state.losses:
             # What lost actors have left, where they ran on this machine.
@@ -170,6 +172,9 @@ class Driver:
                 await work
             except asyncio.CancelledError:
                 raise
+            except RayError as error:
+                words = f"the batch has lost its ledger: with results=, go on from them with resume=True ({error})"
+                await self._came.put(EndedError(words))
             except BaseException as error:
                 await self._came.put(error)
 

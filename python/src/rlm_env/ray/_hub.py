@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.exceptions import ActorUnschedulableError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._models import Budget, Spending
 from ._ledger import Exhausted, Ledger
@@ -89,5 +92,23 @@ class _Hub:
             future.set_result(outcome)
 
 
-Hub: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(_Hub)
+_Actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(_Hub)
 """Without a share of a CPU: it only waits."""
+
+_START_LIMIT = 30.0
+
+
+async def start_hub(budget: Budget | None) -> Any:
+    """Starts one on the node of this program, so that no other node's death can end it."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    deadline = time.monotonic() + _START_LIMIT
+    while True:
+        hub = _Actor.options(scheduling_strategy=here).remote(budget)
+        try:
+            await hub.spent.remote()
+            return hub
+        except ActorUnschedulableError:
+            # Ray lets any node place it, also one that has not heard of this node yet.
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)

@@ -120,9 +120,17 @@ class _Node:
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:
             self._count(json.loads(line))
 
+    def _attempt_of(self, rollout: str) -> str:
+        """The attempt that has this rollout in its tree: ids of children are those of their parents with a number."""
+        while rollout not in self._running and "." in rollout:
+            rollout = rollout.rpartition(".")[0]
+        return rollout
+
     def _count(self, call: Mapping[str, Any]) -> None:
         """Tells the hub, soon, what a request has cost, so that it is known where this node dies."""
-        self._spent.append((call["rollout"], {"calls": call["attempts"], **{name: call[name] for name in _COUNTED}}))
+        self._spent.append(
+            (self._attempt_of(call["rollout"]), {"calls": call["attempts"], **{name: call[name] for name in _COUNTED}})
+        )
         if self._counting is None:
             self._counting = asyncio.get_running_loop().call_later(_COUNT_INTERVAL, self._tell)
 
@@ -135,7 +143,8 @@ class _Node:
         if "settle" in request:
             await self._hub.settle.remote(request["settle"])
             return 200, {}
-        room = await self._hub.reserve.remote(self._key, request["reserve"])
+        reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
+        room = await self._hub.reserve.remote(self._key, reserve)
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
 

@@ -22,7 +22,7 @@ from .._errors import EndedError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
 from ._functions import Functions, attached, declared
-from ._hub import Hub
+from ._hub import start_hub
 
 if TYPE_CHECKING:
     from .._models import ChatModel, Models, Spending
@@ -142,7 +142,7 @@ class SessionActor:
         if self.actor is not None:
             return self
         if self._driver_tools:
-            self._hub = Hub.remote(None)
+            self._hub = await start_hub(None)
             self._functions = Functions(self._driver_tools, self._hub)
         self.actor = _Actor.options(**self._options).remote(*self._arguments, self._hub)
         try:

@@ -423,3 +423,97 @@ async fn intercepted_calls_start_children_too() {
         stage.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_a_child_has_no_size_limit() {
+    for (language, code) in in_each(
+        "RLM_CONTENT=\"$(rlm_query big | wc -c)\" RLM_READY=1",
+        "answer['content'] = str(len(rlm_query('big')) + 1); answer['ready'] = True",
+    ) {
+        let big = match language {
+            ReplLanguage::Bash => "head -c 10000000 /dev/zero | tr '\\0' x",
+            ReplLanguage::Python => "'x' * 10_000_000",
+        };
+        let stage = Stage::new([
+            asked("How many?", language, &code),
+            asked("big", language, &answering(language, big)),
+        ])
+        .await;
+        let (config, _) = recursive(&stage, "a", language, 1);
+        assert_eq!(stage.run(config).await.answer.as_deref(), Some("10000001"));
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_death_of_a_models_server_ends_the_child_and_the_parent_hears_of_it() {
+    for (language, code) in in_each(
+        "out=$(rlm_query dead); status=$?; RLM_CONTENT=\"$status $out\" RLM_READY=1",
+        "answer['content'] = '1 ' + rlm_query('dead'); answer['ready'] = True",
+    ) {
+        let stage =
+            Stage::new([asked("How many?", language, &code), Rule::on("dead").hang_up().times(100)]).await;
+        let (config, _) = recursive(&stage, "a", language, 1);
+        let answer = stage.run(config).await.answer.unwrap();
+        assert!(answer.starts_with("1 Error in rlm_query: no final answer (model_failed): "), "{answer}");
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_a_crash_has_lost_is_not_run_again() {
+    for (language, query) in
+        in_each("rlm_query_batch early late", "print('\\n'.join(rlm_query_batch(['early', 'late'])))")
+    {
+        let gate = Gate::shut();
+        let place = tempfile::tempdir().unwrap();
+        let flag = place.path().join("flag");
+        let crash = match language {
+            ReplLanguage::Bash => {
+                format!("( until [ -e {0} ]; do sleep 0.05; done; kill -9 $$ ) & {query}", flag.display())
+            }
+            ReplLanguage::Python => format!(
+                "import os, threading, time\ndef crash():\n    while not os.path.exists({:?}): time.sleep(0.05)\n    \
+                 os.kill(os.getpid(), 9)\nthreading.Thread(target=crash).start()\n{query}",
+                flag.display().to_string()
+            ),
+        };
+        let word = |word: &str| match language {
+            ReplLanguage::Bash => answering(language, &format!("echo {word}")),
+            ReplLanguage::Python => answering(language, &format!("'{word}'")),
+        };
+        let stage = Stage::new([
+            asked("How many?", language, &crash).once(),
+            asked("early", language, &word("first")),
+            asked("late", language, &word("second")).after(&gate),
+            asked("first", language, &word("done")),
+            Rule::any().message(calling(language, &query)).once(),
+        ])
+        .await;
+        let (config, seen) = recursive(&stage, "a", language, 1);
+        let crashes = async {
+            let is_ended = |event: &Event| matches!(event, Event::RolloutEnded(_));
+            until("the first child ends", || seen.events().iter().any(is_ended)).await;
+            std::fs::write(&flag, "").unwrap();
+            until("the second is asked again", || {
+                seen.outputs().len() == 1 + 1 && stage.model.requests().len() >= 5
+            })
+            .await;
+            gate.open();
+        };
+        let (result, ()) = tokio::join!(stage.run(config), crashes);
+        let outputs = seen.outputs();
+        assert_eq!(result.answer.as_deref(), Some("done"), "{result:?} {outputs:?}");
+        assert!(outputs.iter().any(|output| output.contains("first\nsecond")), "{outputs:?}");
+        let children = |depth| {
+            seen.0
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|entry| entry.depth == depth && matches!(entry.event, Event::RolloutStarted(_)))
+                .count()
+        };
+        assert_eq!(children(1), 3, "the first child has run once, the second twice");
+        stage.end().await;
+    }
+}

@@ -10,6 +10,7 @@ mod events;
 mod feed;
 mod progress;
 mod records;
+mod recursion;
 mod refusals;
 mod schemas;
 mod scores;

@@ -1,7 +1,7 @@
 """What the package costs, as ratios to a peer measured in the same run.
 
 cargo build --release --workspace
-RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/bench.py
+RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/benches/client.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,111 @@
+"""What a cluster costs, as ratios to a peer measured in the same run. Needs `pip install 'rlm-env[ray]'`.
+
+cargo build --release --workspace
+RLM_BIN_DIR=target/release PYTHONPATH=python/src python3 python/benches/cluster.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from model_server import model_server
+
+from rlm_env import Response, find_program
+from rlm_env.ray import SessionActor, run_batch
+
+ATTEMPTS = 200
+CONCURRENCY = 8
+ROUNDS = 3
+CALLS = 1000
+
+
+def batch(url: str, language: Any) -> tuple[float, float]:
+    """Seconds of a batch on the cluster, and those of the driver's CPU."""
+    began, cpu = time.perf_counter(), time.process_time()
+    ran = run_batch(
+        "?",
+        attempts=ATTEMPTS,
+        model="m",
+        base_url=url,
+        stream=False,
+        language=language,
+        concurrency_per_node=CONCURRENCY,
+        num_cpus=0,
+    )
+    answers = [result.answer for result in ran]
+    assert answers == ["a sub-call"] * ATTEMPTS, answers
+    return time.perf_counter() - began, time.process_time() - cpu
+
+
+def program(url: str, language: str, directory: str) -> float:
+    """Seconds of the same by `rlm run`."""
+    questions = Path(directory, "questions.jsonl")
+    questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
+    command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={ATTEMPTS}"]
+    command += [f"--jobs={CONCURRENCY}", "--model=m", f"--base-url={url}", "--stream=false", f"--language={language}"]
+    began = time.perf_counter()
+    printed = subprocess.run(command, capture_output=True, check=True).stdout
+    taken = time.perf_counter() - began
+    assert [json.loads(line)["answer"] for line in printed.splitlines()] == ["a sub-call"] * ATTEMPTS
+    return taken
+
+
+@ray.remote(num_cpus=0)
+class Bare:
+    """The floor of a call: an actor that returns a value."""
+
+    def __init__(self, value: Response) -> None:
+        self._value = value
+
+    async def call(self, code: str) -> Response:
+        return self._value
+
+
+async def calls() -> tuple[float, float]:
+    """Seconds of a bare actor's call, and of a session's that returns the same bytes."""
+
+    async def each(call: Any) -> float:
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            await call("echo x")
+        return (time.perf_counter() - began) / CALLS
+
+    async with SessionActor(num_cpus=0) as session:
+        bare = Bare.remote(await session.execute("echo x"))
+        await bare.call.remote("echo x")
+        rounds = [(await each(bare.call.remote), await each(session.execute)) for _ in range(ROUNDS)]
+    return statistics.median(one for one, _ in rounds), statistics.median(other for _, other in rounds)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
+        for language in ("bash", "python"):
+            for seconds in (0.0, 0.5):
+                with model_server(2, seconds) as url:
+                    batch(url, language)
+                    rounds = [(program(url, language, directory), *batch(url, language)) for _ in range(ROUNDS)]
+                peer, ours, cpu = (statistics.median(one[number] for one in rounds) for number in range(3))
+                print(
+                    f"{ATTEMPTS} attempts in {language}, completions of {seconds} s: {ours:.2f} s, by `rlm run` "
+                    f"{peer:.2f} s: {ours / peer:.2f}; the driver takes {cpu / ATTEMPTS * 1e3:.2f} ms of CPU for each"
+                )
+        bare, session = asyncio.run(calls())
+        print(f"a call: {session * 1e6:.0f} µs, of a bare actor {bare * 1e6:.0f} µs: {session / bare:.2f}")
+        print(f"the driver's peak is {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

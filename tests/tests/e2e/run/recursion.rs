@@ -1,0 +1,47 @@
+//! Rollouts of rollouts, by the command.
+
+use rlm_tests::scripted_model::Gate;
+use rlm_tests::wait_until;
+
+use super::*;
+
+#[test]
+fn a_host_that_is_killed_leaves_no_process_of_any_depth_and_resume_runs_the_whole_attempt_again() {
+    for python in [false, true] {
+        let place = Place::new();
+        place.write("q.jsonl", "{\"question\": \"one?\"}\n{\"question\": \"two?\"}\n");
+        let (tool, query, leaf) = if python {
+            let query = "answer['content'] = rlm_query('level'); answer['ready'] = True";
+            ("call_python_repl", query, "answer['content'] = 'leaf'; answer['ready'] = True")
+        } else {
+            let query = "RLM_CONTENT=$(rlm_query level) RLM_READY=1";
+            ("call_bash_repl", query, "RLM_CONTENT=leaf RLM_READY=1")
+        };
+        let asks = |prompt: &str, code: &str| Rule::on(prompt).message(calling(tool, code));
+        let deeper = query.replace("level", "deeper");
+        let language = format!("--language={}", if python { "python" } else { "bash" });
+        let args =
+            ["run", "--questions", "q.jsonl", "--results", "r.jsonl", "--jobs=1", "--max-depth=2", &language];
+        let rules = [asks("one?", query), asks("two?", query), asks("level", &deeper)];
+        let gate = Gate::shut();
+        let leaves = [asks("deeper", leaf).once(), asks("deeper", leaf).after(&gate)];
+        let model = ScriptedModel::start(rules.clone().into_iter().chain(leaves));
+        let mut killed = asking(&place, &model, &args).spawn().unwrap();
+        tokio::runtime::Runtime::new().unwrap().block_on(model.wait_for_requests(6));
+        assert!(place.processes().len() > 3, "the sessions of three levels: {:?}", place.processes());
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        gate.open();
+        wait_until("the processes end", || place.processes().is_empty());
+        assert_eq!(results(&place.read("r.jsonl")).len(), 1);
+
+        let model = ScriptedModel::start(rules.into_iter().chain([asks("deeper", leaf)]));
+        let output = asking(&place, &model, &[&args[..], &["--resume"]].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(model.finish().len(), 3, "one attempt, all of it");
+        let found = results(&place.read("r.jsonl"));
+        assert_eq!(found.len(), 2);
+        assert!(found.values().all(|(_, answer)| answer.as_deref() == Some("leaf")), "{found:?}");
+        place.assert_nothing_left();
+    }
+}

@@ -12,6 +12,7 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,26 +26,30 @@ from rlm_env.ray import SessionActor, run_batch
 
 ATTEMPTS = 200
 CONCURRENCY = 8
-ROUNDS = 3
+ROUNDS = 2
 CALLS = 1000
 
 
-def batch(url: str, language: Any) -> tuple[float, float]:
-    """Seconds of a batch on the cluster, and those of the driver's CPU."""
+def batch(url: str, language: Any) -> tuple[float, float, float]:
+    """Seconds of a batch on the cluster, those until its first result, and those of the driver's CPU."""
     began, cpu = time.perf_counter(), time.process_time()
+    first = 0.0
+    answers = []
     ran = run_batch(
         "?",
         attempts=ATTEMPTS,
         model="m",
         base_url=url,
         stream=False,
-        language=language,
+        **({"python": sys.executable} if language == "python" else {}),
         concurrency_per_node=CONCURRENCY,
         num_cpus=0,
     )
-    answers = [result.answer for result in ran]
+    for result in ran:
+        first = first or time.perf_counter() - began
+        answers.append(result.answer)
     assert answers == ["a sub-call"] * ATTEMPTS, answers
-    return time.perf_counter() - began, time.process_time() - cpu
+    return time.perf_counter() - began, first, time.process_time() - cpu
 
 
 def program(url: str, language: str, directory: str) -> float:
@@ -52,7 +57,8 @@ def program(url: str, language: str, directory: str) -> float:
     questions = Path(directory, "questions.jsonl")
     questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
     command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={ATTEMPTS}"]
-    command += [f"--jobs={CONCURRENCY}", "--model=m", f"--base-url={url}", "--stream=false", f"--language={language}"]
+    command += [f"--jobs={CONCURRENCY}", "--model=m", f"--base-url={url}", "--stream=false", "--no-record"]
+    command += ["--language=bash" if language == "bash" else f"--python={sys.executable}"]
     began = time.perf_counter()
     printed = subprocess.run(command, capture_output=True, check=True).stdout
     taken = time.perf_counter() - began
@@ -71,6 +77,12 @@ class Bare:
         return self._value
 
 
+def bare_start() -> float:
+    began = time.perf_counter()
+    ray.get(Bare.remote(None).call.remote(""))
+    return time.perf_counter() - began
+
+
 async def calls() -> tuple[float, float]:
     """Seconds of a bare actor's call, and of a session's that returns the same bytes."""
 
@@ -82,7 +94,9 @@ async def calls() -> tuple[float, float]:
 
     async with SessionActor(num_cpus=0) as session:
         bare = Bare.remote(await session.execute("echo x"))
-        await bare.call.remote("echo x")
+        cpu = time.process_time()
+        await each(bare.call.remote)
+        print(f"a bare actor's call takes {(time.process_time() - cpu) / CALLS * 1e3:.1f} ms of the driver's CPU")
         rounds = [(await each(bare.call.remote), await each(session.execute)) for _ in range(ROUNDS)]
     return statistics.median(one for one, _ in rounds), statistics.median(other for _, other in rounds)
 
@@ -91,16 +105,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
-        for language in ("bash", "python"):
-            for seconds in (0.0, 0.5):
-                with model_server(2, seconds) as url:
-                    batch(url, language)
-                    rounds = [(program(url, language, directory), *batch(url, language)) for _ in range(ROUNDS)]
-                peer, ours, cpu = (statistics.median(one[number] for one in rounds) for number in range(3))
-                print(
-                    f"{ATTEMPTS} attempts in {language}, completions of {seconds} s: {ours:.2f} s, by `rlm run` "
-                    f"{peer:.2f} s: {ours / peer:.2f}; the driver takes {cpu / ATTEMPTS * 1e3:.2f} ms of CPU for each"
-                )
+        for language, seconds in (("bash", 0.0), ("bash", 0.2), ("python", 0.2)):
+            with model_server(2, seconds) as url:
+                rounds = [(program(url, language, directory), *batch(url, language)) for _ in range(ROUNDS)]
+            peer, ours, first, cpu = (statistics.median(one[number] for one in rounds) for number in range(4))
+            print(
+                f"{ATTEMPTS} attempts in {language}, completions of {seconds} s: {ours:.1f} s, {first:.1f} s of which "
+                f"until the first result; by `rlm run` {peer:.1f} s: {ours / peer:.2f}, {(ours - first) / peer:.2f} "
+                f"after the start; the driver takes {cpu / ATTEMPTS * 1e3:.1f} ms of CPU for each"
+            )
+        print(f"a bare actor starts in {statistics.median(bare_start() for _ in range(3)):.1f} s")
         bare, session = asyncio.run(calls())
         print(f"a call: {session * 1e6:.0f} µs, of a bare actor {bare * 1e6:.0f} µs: {session / bare:.2f}")
         print(f"the driver's peak is {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")

@@ -63,6 +63,9 @@ class _Connection(asyncio.Protocol):
         if not end or len(rest) < length:
             return
         self._received = rest[length:]
+        if not head.startswith(b"POST"):
+            self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+            return
         body = _reply(rest[:length], self._turns)
         answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
             len(body),

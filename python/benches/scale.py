@@ -89,12 +89,12 @@ async def sessions(language: Any) -> None:
     print(f"{language}: {each / 1e6:.2f} MB a session ({1e9 / each:.0f} in a GB), {client / 1e3:.0f} kB of the client")
     print(f"{language}: {SESSIONS / taken:.0f} starts/s, {SESSIONS} at once, on {os.cpu_count()} cores")
 
-    async def run(session: AsyncSession) -> None:
+    async def calls_of(session: AsyncSession) -> None:
         for _ in range(50):
             await session.execute(code)
 
     began, cpu = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(run(session) for session in every))
+    await asyncio.gather(*(calls_of(session) for session in every))
     taken, cpu = time.perf_counter() - began, time.process_time() - cpu
     calls = 50 * SESSIONS
     print(
@@ -103,13 +103,19 @@ async def sessions(language: Any) -> None:
     await asyncio.gather(*(session.close() for session in every))
 
 
+def run(questions: Path, url: str, language: str, attempts: int, jobs: int) -> list[str | Path]:
+    """The command."""
+    command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={attempts}", f"--jobs={jobs}"]
+    command += ["--model=m", f"--base-url={url}", "--stream=false", "--no-record"]
+    return [*command, "--language=bash" if language == "bash" else f"--python={sys.executable}"]
+
+
 def rollouts(language: str, turns: int, attempts: int, jobs: int) -> tuple[float, float]:
     """Seconds, and those of CPU of `rlm` with its sessions, for rollouts of so many turns."""
     with tempfile.TemporaryDirectory() as directory, model_server(turns, 0) as url:
         questions = Path(directory, "questions.jsonl")
         questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
-        command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={attempts}", f"--jobs={jobs}"]
-        command += ["--model=m", f"--base-url={url}", "--stream=false", f"--language={language}", "--no-record"]
+        command = run(questions, url, language, attempts, jobs)
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(command, capture_output=True, check=True)
         taken, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -123,10 +129,10 @@ def memory_of_rollouts(language: str) -> None:
         questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
         found = {}
         for jobs in (1, SESSIONS):
-            command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={jobs}", f"--jobs={jobs}"]
-            command += ["--model=m", f"--base-url={url}", "--stream=false", f"--language={language}", "--no-record"]
+            command = run(questions, url, language, jobs, jobs)
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 while sum(1 for _ in children_of(process.pid)) < jobs:
+                    assert process.poll() is None, "it has ended"
                     time.sleep(0.05)
                 time.sleep(1)
                 found[jobs] = memory(iter([process.pid]))
@@ -156,6 +162,19 @@ def measure() -> None:
     results()
 
 
+def command_of(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def seconds_of(pid: int) -> float:
+    """CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def ledger() -> None:
     import ray
 
@@ -177,10 +196,13 @@ async def ledger() -> None:
 
     numbers = iter(range(4000))
     await once(-1)
-    began = time.perf_counter()
+    [pid] = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and command_of(pid).startswith("ray::_Hub")]
+    before, began = seconds_of(pid), time.perf_counter()
     await asyncio.gather(*(many(numbers) for _ in range(64)))
+    taken, own = time.perf_counter() - began, seconds_of(pid) - before
     print(
-        f"the ledger: {(time.perf_counter() - began) / 4000 * 1e6:.0f} µs for each request that is reserved and settled"
+        f"the ledger: {own / 4000 * 1e6:.0f} µs of its actor for each request that is reserved and settled, "
+        f"{taken / 4000 * 1e6:.0f} µs from one process that asks"
     )
     size = 64 << 20
     began = time.perf_counter()

@@ -11,11 +11,13 @@ const OLDEST_MINOR: u32 = 10;
 
 /// The directory of the programs: `given` (the value of [`BIN_DIR`](crate::env::BIN_DIR)), or that of the running one.
 ///
+/// It is absolute: sessions have directories of their own.
+///
 /// # Errors
-/// The path of the running program cannot be found.
+/// The path of the running program, or the current directory, cannot be found.
 pub fn directory(given: Option<&Path>) -> io::Result<PathBuf> {
     match given {
-        Some(given) => Ok(given.to_owned()),
+        Some(given) => std::path::absolute(given),
         None => Ok(std::env::current_exe()?.parent().unwrap_or(Path::new("/")).to_owned()),
     }
 }
@@ -48,6 +50,14 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn the_directory_is_absolute() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(directory(Some(Path::new("target/release"))).unwrap(), here.join("target/release"));
+        assert_eq!(directory(Some(Path::new("/opt"))).unwrap(), Path::new("/opt"));
+        assert!(directory(None).unwrap().is_absolute());
+    }
 
     #[test]
     fn the_builtin_python_stands_in_for_one_that_is_missing_or_too_old() {

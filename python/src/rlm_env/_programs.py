@@ -21,7 +21,7 @@ def find_program(name: str) -> Path:
     Raises FileNotFoundError if the package was installed without its programs.
     """
     given = os.environ.get(DIRECTORY)
-    directory = Path(given) if given else Path(__file__).with_name("_bin")
+    directory = Path(given).absolute() if given else Path(__file__).with_name("_bin")
     program = directory / name
     if not program.is_file():
         raise FileNotFoundError(

@@ -222,7 +222,10 @@ class Batch:
             try:
                 async with aclosing(self._results()) as results:
                     async for result in results:
-                        await asyncio.to_thread(came.put, result)
+                        try:
+                            came.put_nowait(result)
+                        except queue.Full:
+                            await asyncio.to_thread(came.put, result)
             except asyncio.CancelledError:
                 pass
             except BaseException as error:

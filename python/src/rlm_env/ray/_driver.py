@@ -29,7 +29,7 @@ from ._functions import Functions
 from ._hub import start_hub
 from ._node import Job, Node
 from ._results import Results
-from ._versions import check, probe
+from ._versions import check, versions
 
 _LOOK_INTERVAL = 1.0
 """Seconds between looks at the cluster's nodes, and between questions for what was spent."""
@@ -102,6 +102,9 @@ class _Place:
     is_ready: bool = False
 
 
+_probe: Any = ray.remote(num_cpus=0)(versions)
+
+
 class Driver:
     """A batch under way, on an event loop."""
 
@@ -120,17 +123,19 @@ class Driver:
         self._documents = {question.id: question.document() for question in plan.questions}
         self._functions: Functions | None = None
         self._exhausted: str | None = None
-        self._probe = ray.remote(num_cpus=0)(probe())
-        self._versions = probe()()
+        self._versions = versions()
         self._hub: Any = None
+        self._has_hub = asyncio.Event()
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait. Raises what ends the batch."""
         left = len(self._state.waiting)
+        self._begin(self._look())
         self._hub = await start_hub(self._plan.budget)
+        self._has_hub.set()
         if self._plan.driver_tools:
             self._functions = Functions(self._plan.driver_tools, self._hub)
-        for work in (self._look(), self._dispatch(), self._count()):
+        for work in (self._dispatch(), self._count()):
             self._begin(work)
         while left > 0:
             one = await self._came.get()
@@ -197,16 +202,23 @@ class Driver:
         """Starts the actor of a node."""
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         try:
-            check(place.address, await self._probe.options(scheduling_strategy=where).remote(), self._versions)
+            # Its process starts while that of the hub does.
             place.actor = Node.options(
                 num_cpus=self._plan.num_cpus * self._plan.concurrency,
                 max_concurrency=self._plan.concurrency + 100,
                 scheduling_strategy=where,
-            ).remote(self._plan.job, self._hub, place.key)
-            await place.actor.start.remote()
-        except RayTaskError as error:
-            raise StartError(f"the node {place.address} cannot run rollouts: {error.cause}") from error
-        except RayError:
+            ).remote(self._plan.job, place.key)
+            await self._has_hub.wait()
+            check(place.address, await place.actor.versions.remote(), self._versions)
+            await place.actor.start.remote(self._hub)
+        except RayError as error:
+            cause = error.cause if isinstance(error, RayTaskError) else None
+            if not isinstance(cause, StartError):
+                # The package may be another one there, or none: that travels as code.
+                with suppress(RayError):
+                    check(place.address, await _probe.options(scheduling_strategy=where).remote(), self._versions)
+            if cause is not None:
+                raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
             self._forget(place)
             return
         place.is_ready = True

@@ -20,6 +20,7 @@ from .._rollouts import Process, running
 from .._tools import Tool
 from ._context import Packed, Unpacker
 from ._functions import attached
+from ._versions import Versions, versions
 
 _COUNT_INTERVAL = 0.25
 """Seconds between messages about what was spent."""
@@ -47,18 +48,21 @@ class Job:
 class _Node:
     """Attempts on one node. It ends with its owner; `rlm` ends with it, and sessions with that."""
 
-    def __init__(self, job: Job, hub: Any, key: str) -> None:
+    def __init__(self, job: Job, key: str) -> None:
         self._job = job
-        self._hub = hub
+        self._hub: Any = None
         self._key = key
         self._stack = AsyncExitStack()
         self._running: dict[str, asyncio.Future[bytes]] = {}
         self._spent: list[tuple[str, Mapping[str, Any]]] = []
         self._counting: asyncio.TimerHandle | None = None
 
-    async def start(self) -> None:
+    async def versions(self) -> Versions:
+        return versions()
+
+    async def start(self, hub: Any) -> None:
         """Raises StartError if a setting is wrong, or something is missing on this node."""
-        job = self._job
+        job, self._hub = self._job, hub
         process = running(
             job.arguments,
             None,

@@ -10,7 +10,7 @@ Versions = tuple[str, str]
 """Of the package and of its command `rlm`, or why it has none."""
 
 
-def probe() -> Callable[[], Versions]:
+def _probe() -> Callable[[], Versions]:
     """A function that tells the versions where it runs. It travels as code, since modules there may be older."""
 
     def versions() -> tuple[str, str]:
@@ -29,6 +29,9 @@ def probe() -> Callable[[], Versions]:
         return package, told.stdout.split()[-1] if told.stdout.split() else f"none ({told.stderr.strip()})"
 
     return versions
+
+
+versions = _probe()
 
 
 def check(node: str, there: Versions, here: Versions) -> None:

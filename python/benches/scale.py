@@ -51,7 +51,7 @@ class Costs:
     """A line in the file of results."""
 
 
-COSTS = Costs(attempt=0.012, turn=0.002, driver=0.002, ledger=0.0015, result=0.00001)
+COSTS = Costs(attempt=0.022, turn=0.006, driver=0.003, ledger=0.0017, result=0.00004)
 
 
 # What one machine holds.
@@ -178,7 +178,7 @@ def seconds_of(pid: int) -> float:
 async def ledger() -> None:
     import ray
 
-    from rlm_env.ray._hub import start_hub
+    from rlm_env.ray._hub import News, start_hub
 
     ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
     hub = await start_hub(Budget(calls=10**9))
@@ -187,8 +187,8 @@ async def ledger() -> None:
     spent = {"calls": 1, "prompt_tokens": 100, "completion_tokens": 100, "cost_usd": None}
 
     async def once(number: int) -> None:
-        await hub.reserve.remote("node", {**request, "id": str(number)})
-        await hub.settle.remote({**spent, "id": str(number)})
+        news = News([{**spent, "id": str(number - 64)}])
+        await hub.reserve.remote("node", {**request, "id": str(number)}, news)
 
     async def many(numbers: Iterator[int]) -> None:
         for number in numbers:
@@ -312,7 +312,7 @@ def table() -> None:
     names = ["nodes", "rollouts at once", "budget", "models' limit", "attempts/s", "busiest"]
     parts = ["nodes", "driver", "ledger", "models"]
     print(f"| {' | '.join(names + parts)} |\n|{' --- |' * len(names + parts)}")
-    for nodes, has_budget, limit in itertools.product((10, 100, 1000), (False, True), (float("inf"), 200.0)):
+    for nodes, has_budget, limit in itertools.product((10, 100, 1000), (False, True), (float("inf"), 500.0)):
         cluster = Cluster(nodes, 8, 32, 8, 3.0, has_budget, limit)
         found = simulate(cluster, COSTS, min(nodes * 32 * 6, 100_000))
         rate = found.pop("rate")

@@ -22,6 +22,16 @@ Outcome = tuple[bool, Any]
 
 
 @dataclass
+class News:
+    """What a node has spent since it told that before."""
+
+    settled: list[Mapping[str, Any]] = field(default_factory=list)
+    """Ends of reservations."""
+    spent: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """Of requests for which nothing is reserved: ids of rollouts, and what."""
+
+
+@dataclass
 class _Post:
     """Calls of functions that wait for the driver."""
 
@@ -37,19 +47,20 @@ class _Hub:
         self._ledger = Ledger(budget or Budget())
         self._post = _Post()
 
-    async def reserve(self, actor: str, request: Mapping[str, Any]) -> int | str:
+    async def reserve(self, actor: str, request: Mapping[str, Any], news: News) -> int | str:
         """The bound on the completion, or why there is no room."""
+        await self.tell(news)
         try:
             return await self._ledger.reserve(actor, request)
         except Exhausted as error:
             return str(error)
 
-    async def settle(self, settled: Mapping[str, Any]) -> None:
-        self._ledger.settle(settled)
-
-    async def count(self, spent: list[tuple[str, Mapping[str, Any]]]) -> None:
-        for rollout, settled in spent:
-            self._ledger.count(rollout, settled)
+    async def tell(self, news: News) -> None:
+        """Takes in what a node has spent."""
+        for settled in news.settled:
+            self._ledger.settle(settled)
+        for rollout, spent in news.spent:
+            self._ledger.count(rollout, spent)
 
     async def lose(self, actor: str, rollout: str) -> Spending:
         """What a rollout had spent on a node that died."""

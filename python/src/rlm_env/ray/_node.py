@@ -20,10 +20,11 @@ from .._rollouts import Process, running
 from .._tools import Tool
 from ._context import Packed, Unpacker
 from ._functions import attached
+from ._hub import News
 from ._versions import Versions, versions
 
-_COUNT_INTERVAL = 0.25
-"""Seconds between messages about what was spent."""
+_TELL_INTERVAL = 0.25
+"""Seconds after which the hub is told what was spent, unless a reservation takes that along before."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
@@ -54,8 +55,8 @@ class _Node:
         self._key = key
         self._stack = AsyncExitStack()
         self._running: dict[str, asyncio.Future[bytes]] = {}
-        self._spent: list[tuple[str, Mapping[str, Any]]] = []
-        self._counting: asyncio.TimerHandle | None = None
+        self._news = News()
+        self._telling: asyncio.Task[None] | None = None
 
     async def versions(self) -> Versions:
         return versions()
@@ -63,6 +64,7 @@ class _Node:
     async def start(self, hub: Any) -> None:
         """Raises StartError if a setting is wrong, or something is missing on this node."""
         job, self._hub = self._job, hub
+        self._telling = asyncio.create_task(self._tell())
         process = running(
             job.arguments,
             None,
@@ -95,9 +97,9 @@ class _Node:
 
     async def close(self) -> None:
         await self._stack.aclose()
-        if self._counting is not None:
-            self._counting.cancel()
-            await self._hub.count.remote(self._spent)
+        if self._telling is not None:
+            self._telling.cancel()
+            await self._hub.tell.remote(self._take_news())
 
     async def _read(self) -> None:
         try:
@@ -131,25 +133,29 @@ class _Node:
         return rollout
 
     def _count(self, call: Mapping[str, Any]) -> None:
-        """Tells the hub, soon, what a request has cost, so that it is known where this node dies."""
-        self._spent.append(
-            (self._attempt_of(call["rollout"]), {"calls": call["attempts"], **{name: call[name] for name in _COUNTED}})
-        )
-        if self._counting is None:
-            self._counting = asyncio.get_running_loop().call_later(_COUNT_INTERVAL, self._tell)
-
-    def _tell(self) -> None:
-        self._hub.count.remote(self._spent)
-        self._spent, self._counting = [], None
+        """Notes what a request has cost, which the hub must know where this node dies."""
+        spent = {"calls": call["attempts"], **{name: call[name] for name in _COUNTED}}
+        self._news.spent.append((self._attempt_of(call["rollout"]), spent))
 
     async def _reserve_or_settle(self, body: bytes) -> tuple[int, Mapping[str, Any]]:
         request = json.loads(body)
         if "settle" in request:
-            await self._hub.settle.remote(request["settle"])
+            self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        room = await self._hub.reserve.remote(self._key, reserve)
+        room = await self._hub.reserve.remote(self._key, reserve, self._take_news())
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
+
+    async def _tell(self) -> None:
+        """Tells the hub what was spent: not before it has heard the last of it, so that it is never overrun."""
+        while True:
+            await asyncio.sleep(_TELL_INTERVAL)
+            if self._news.settled or self._news.spent:
+                await self._hub.tell.remote(self._take_news())
+
+    def _take_news(self) -> News:
+        news, self._news = self._news, News()
+        return news
 
 
 Node: Any = ray.remote(max_restarts=0, max_task_retries=0)(_Node)

@@ -1,5 +1,6 @@
 //! Rollouts as one page, `page.html`: no script, and nothing that is fetched from elsewhere.
 
+use std::collections::HashMap;
 use std::error::Error as _;
 use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
@@ -14,8 +15,9 @@ use rlm_core::text::{duration, grouped, size};
 use rlm_env::trajectory::MessageKind;
 
 use super::facts;
-use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
+use super::rollouts::{Batch, Call, Node, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::text::Text;
+use super::tree::MAX_INDENTS;
 
 /// Writes a page atomically: an existing file stays until the new one is complete. `-` is standard output.
 pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Result<()> {
@@ -40,11 +42,12 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
 pub(super) fn write(output: &mut dyn Write, title: &str, rollouts: Rollouts) -> io::Result<()> {
     let list: Vec<Value> = match &rollouts.list[..] {
         [_] => Vec::new(),
-        several => several.iter().map(row).collect(),
+        _ => overview(&rollouts.in_tree_order()),
     };
     // Each is rendered when it is written: a page may be larger than the free memory.
-    let rollouts =
-        Value::make_object_iterable(rollouts, |rollouts| Box::new(rollouts.list.iter().map(rollout)));
+    let rollouts = Value::make_object_iterable(rollouts, |rollouts| {
+        Box::new(rollouts.in_tree_order().into_iter().map(|node| rollout(node.rollout, node.level)))
+    });
     let style = include_str!("page.css");
     let page = environment();
     let page = page.get_template("page.html").expect("it was added");
@@ -71,17 +74,34 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-fn row(rollout: &Rollout) -> Value {
+/// A row for each rollout: in a tree, with when it ran and its part of the tree's cost.
+fn overview(nodes: &[Node]) -> Vec<Value> {
+    let mut costs: HashMap<&str, f64> = HashMap::new();
+    for node in nodes {
+        *costs.entry(&node.root.id).or_default() += node.rollout.usage.cost_usd;
+    }
+    let has_trees = nodes.iter().any(|node| node.level > 0);
+    nodes.iter().map(|node| row(node, has_trees.then(|| costs[node.root.id.as_str()]))).collect()
+}
+
+fn row(node: &Node, cost: Option<f64>) -> Value {
+    let (rollout, root) = (node.rollout, node.root);
     let question = rollout.start.as_ref().and_then(|start| start.question.head.lines().next());
+    let answer = rollout.end.as_ref().and_then(|end| end.answer.as_ref()?.head.lines().next());
+    let span = Span { began: root.began, whole: root.last - root.began };
     context! {
         id => rollout.id.as_str(),
         class => class(rollout),
+        level => node.level.min(MAX_INDENTS),
         facts => facts::of_rollout(rollout).join(" · "),
         question => question.unwrap_or_default(),
+        answer => answer.unwrap_or_default(),
+        time => cost.and_then(|_| span.part(rollout.began, rollout.last - rollout.began)),
+        money => cost.and_then(|cost| Span { began: 0.0, whole: cost }.part(0.0, rollout.usage.cost_usd)),
     }
 }
 
-fn rollout(rollout: &Rollout) -> Value {
+fn rollout(rollout: &Rollout, level: usize) -> Value {
     let start = rollout.start.as_ref();
     let end = rollout.end.as_ref().map(|end| {
         let metrics =
@@ -96,6 +116,7 @@ fn rollout(rollout: &Rollout) -> Value {
     context! {
         id => rollout.id.as_str(),
         class => class(rollout),
+        level => level.min(MAX_INDENTS),
         facts => facts::of_rollout(rollout).join(" · "),
         question => maybe(start.map(|start| &start.question)),
         start => start.map(|start| facts::of_start(start).join(" · ")),
@@ -192,15 +213,31 @@ fn text(text: &Text) -> Value {
     context! { head => text.head.as_str(), left_out, tail => text.tail.as_str() }
 }
 
+/// What bars are drawn on: times of a rollout, or money.
+#[derive(Clone, Copy)]
+struct Span {
+    began: f64,
+    whole: f64,
+}
+
+impl Span {
+    /// Where a part begins and how wide it is, in percent. None without a width of the whole.
+    fn part(self, began: f64, width: f64) -> Option<Value> {
+        (self.whole > 0.0).then(|| {
+            let start = ((began - self.began) / self.whole * 100.0).clamp(0.0, 100.0);
+            let width = (width / self.whole * 100.0).clamp(0.0, 100.0 - start);
+            let (start, width) = (format!("{start:.2}"), format!("{width:.2}"));
+            context! { start, width }
+        })
+    }
+}
+
 /// A bar for each request to the root model, each call and each batch, on the time line of the rollout. None if the rollout
 /// took no time.
 fn bars(rollout: &Rollout) -> Option<Value> {
-    let whole = rollout.last - rollout.began;
+    let span = Span { began: rollout.began, whole: rollout.last - rollout.began };
     let bar = |class: &str, label: String, began: f64, time: f64| {
-        let start = ((began - rollout.began) / whole * 100.0).clamp(0.0, 100.0);
-        let width = (time / whole * 100.0).clamp(0.0, 100.0 - start);
-        let (start, width) = (format!("{start:.2}"), format!("{width:.2}"));
-        context! { class, label, start, width, time => duration(time) }
+        context! { class, label, part => span.part(began, time), time => duration(time) }
     };
     let batch = |batch: &Batch| {
         let label = format!("llm_batch × {}", grouped(batch.prompts.len() as u64));
@@ -220,7 +257,7 @@ fn bars(rollout: &Rollout) -> Option<Value> {
         Step::Batch(made) => vec![batch(made)],
         Step::Message(..) => Vec::new(),
     });
-    (whole > 0.0).then(|| bars.collect())
+    (span.whole > 0.0).then(|| bars.collect())
 }
 
 /// Text escaped for use between tags and in quoted attributes.

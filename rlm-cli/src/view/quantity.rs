@@ -9,7 +9,7 @@ pub(super) struct Usage {
     pub(super) completion_tokens: u64,
     pub(super) is_estimated: bool,
     /// Cost of the requests with a known price.
-    cost_usd: f64,
+    pub(super) cost_usd: f64,
     /// True if a request has no known price.
     is_unpriced: bool,
 }

@@ -182,23 +182,32 @@ impl Rollouts {
     }
 }
 
+/// A rollout in its tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node<'a> {
+    pub(super) rollout: &'a Rollout,
+    /// The number of rollouts above it that are in the file.
+    pub(super) level: usize,
+    pub(super) root: &'a Rollout,
+}
+
 impl Rollouts {
     /// The rollouts in the order of a tree: those that a rollout has started follow it.
-    pub(super) fn in_tree_order(&self) -> Vec<&Rollout> {
+    pub(super) fn in_tree_order(&self) -> Vec<Node<'_>> {
         let mut of_parent: HashMap<&str, Vec<&Rollout>> = HashMap::new();
-        let mut roots = Vec::new();
-        for rollout in &self.list {
+        let mut left = Vec::new();
+        for rollout in self.list.iter().rev() {
             let parent = rollout.parent.as_deref().filter(|parent| self.places.contains_key(*parent));
             match parent {
                 Some(parent) => of_parent.entry(parent).or_default().push(rollout),
-                None => roots.push(rollout),
+                None => left.push(Node { rollout, level: 0, root: rollout }),
             }
         }
         let mut ordered = Vec::with_capacity(self.list.len());
-        let mut left: Vec<_> = roots.into_iter().rev().collect();
-        while let Some(rollout) = left.pop() {
-            ordered.push(rollout);
-            left.extend(of_parent.remove(rollout.id.as_str()).into_iter().flatten().rev());
+        while let Some(node) = left.pop() {
+            ordered.push(node);
+            let children = of_parent.remove(node.rollout.id.as_str()).into_iter().flatten();
+            left.extend(children.map(|rollout| Node { rollout, level: node.level + 1, root: node.root }));
         }
         ordered
     }

@@ -381,3 +381,53 @@ fn spoil(value: &mut Json) {
         _ => {}
     }
 }
+
+/// A rollout with children: when each ran, and what it cost.
+fn tree_of_rollouts() -> String {
+    let of = |event: &str, id: &str, parent: &str, time: f64| {
+        entry(event, |entry| {
+            (entry["rollout"], entry["time"]) = (id.into(), time.into());
+            if !parent.is_empty() {
+                // Whatever the depth is said to be.
+                (entry["depth"], entry["parent"]) = (u32::MAX.into(), parent.into());
+            }
+        })
+    };
+    let call = |id: &str, parent: &str, time: f64, cost: f64| {
+        let line = of("model_call", id, parent, time);
+        let mut entry: Json = serde_json::from_str(&line).unwrap();
+        entry["cost_usd"] = cost.into();
+        format!("{entry}\n")
+    };
+    [
+        of("rollout_started", "a", "", 100.0),
+        of("rollout_started", "a.2", "a", 105.0),
+        of("rollout_started", "a.1", "a", 102.0),
+        call("a.2", "a", 106.0, 3.0),
+        of("rollout_started", "b", "", 0.0),
+        of("rollout_started", "a.1.1", "a.1", 103.0),
+        call("a", "", 110.0, 1.0),
+        of("rollout_started", "c.1", "gone", 1.0),
+    ]
+    .concat()
+}
+
+#[test]
+fn children_follow_their_parents_with_their_parts_of_time_and_money() {
+    let input = tree_of_rollouts();
+    let page = page(&input, ON_A_PAGE);
+    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<tr><td style")).collect();
+    let order = [("a", 0), ("a.2", 1), ("a.1", 1), ("a.1.1", 2), ("b", 0), ("c.1", 0)];
+    for (at, (id, level)) in order.iter().enumerate() {
+        let row = format!("<tr><td style=\"padding-left:{level}em\"><a href=\"#r{at}\">{id}</a></td>");
+        assert!(rows[at].starts_with(&row), "{}", rows[at]);
+    }
+    let bars: Vec<_> = page.lines().filter(|line| line.starts_with("<span class=\"track\"")).collect();
+    assert!(bars[0].contains("margin-left:0.00%;width:100.00%"), "{}", bars[0]);
+    assert!(bars[1].contains("margin-left:0.00%;width:25.00%"), "its own cost: {}", bars[1]);
+    assert!(bars[2].contains("margin-left:50.00%;width:10.00%"), "{}", bars[2]);
+    assert!(bars[3].contains("width:75.00%"), "{}", bars[3]);
+    assert_eq!(page.matches("<details class=\"rollout\" style=\"margin-left:1em\">").count(), 2);
+    let tree = tree(&rollouts(&input, IN_TERMINAL), false, false);
+    assert!(tree.contains("\n  a.2 · ") && tree.contains("\n    a.1.1 · "), "{tree}");
+}

@@ -15,6 +15,9 @@ use super::text::{Text, without_tabs, wrap};
 /// Narrowest that text is wrapped to, in columns.
 const MIN_WIDTH: usize = 20;
 
+/// Levels of a tree that are seen as such.
+pub(super) const MAX_INDENTS: usize = 20;
+
 /// Prompts of a batch that are shown unless all are: this many from its beginning, and as many further ones that failed.
 const SHOWN_PROMPTS: usize = 3;
 
@@ -41,8 +44,8 @@ pub(super) struct TreeStyle {
 pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write) -> io::Result<()> {
     let mut tree = Tree { look, output };
     if rollouts.list.len() > 1 {
-        for rollout in rollouts.in_tree_order() {
-            tree.listed(rollout)?;
+        for node in rollouts.in_tree_order() {
+            tree.listed(node.rollout, node.level)?;
         }
         tree.line("", PLAIN, "")?;
     }
@@ -63,7 +66,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    fn listed(&mut self, rollout: &Rollout) -> io::Result<()> {
+    fn listed(&mut self, rollout: &Rollout, level: usize) -> io::Result<()> {
         let question =
             rollout.start.as_ref().map_or("", |start| start.question.head.lines().next().unwrap_or(""));
         let answer = rollout.end.as_ref().and_then(|end| end.answer.as_ref()).filter(|_| rollout.depth > 0);
@@ -72,7 +75,7 @@ impl Tree<'_> {
         let line =
             format!("{} · {} · {question}{answer}", rollout.id, facts::of_rollout(rollout).join(" · "));
         let line = without_tabs(&line);
-        let guide = "  ".repeat(rollout.depth);
+        let guide = "  ".repeat(level.min(MAX_INDENTS));
         let rows = wrap(&line, self.width(&guide).saturating_sub(1));
         let more = if rows.len() > 1 { "…" } else { "" };
         self.line(

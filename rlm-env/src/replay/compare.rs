@@ -12,8 +12,8 @@ const DIRECTORY: &str = "/…/rlm_fs";
 /// The last part of a rollout's working directory.
 const OF_A_ROLLOUT: &str = "/rlm_fs";
 
-/// The prefix of the line that `llm_batch` prints in Python, which contains a time.
-const BATCH_LINE: &str = "llm_batch: ";
+/// The prefixes of the lines that these tools print in Python, which contain a time.
+const TIMED_LINES: [&str; 4] = ["llm_batch: ", "rlm_query: ", "rlm_query_batch: ", "rlm_query_batched: "];
 
 /// A call, and how its rerun differs.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,7 @@ impl Directories {
         }
     }
 
-    /// A text without what varies from run to run: the session's directory, and times of `llm_batch`.
+    /// A text without what varies from run to run: the session's directory, and times that tools print.
     fn plain(&self, text: &str) -> String {
         let mut plain = text.replace(&self.now, DIRECTORY);
         if let Some(then) = &self.then {
@@ -196,10 +196,10 @@ fn without_rollouts(text: &str) -> String {
     plain
 }
 
-/// The text with each time in lines of `llm_batch` replaced by `…`.
+/// The text with each time in lines of tools replaced by `…`.
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
-        let time = line.strip_prefix(BATCH_LINE)?.split_once(" in ")?.1;
+        let time = TIMED_LINES.iter().find_map(|prefix| line.strip_prefix(prefix))?.split_once(" in ")?.1;
         let seconds = time.split_once('s')?.0;
         seconds.parse::<f64>().ok()?;
         Some(line.replacen(&format!(" in {seconds}s"), " in …s", 1))
@@ -219,6 +219,7 @@ mod tests {
         assert!(!differs("in '/tmp/rlm-1/run-2/rlm_fs/a'", "in '/tmp/new/a'"));
         assert!(!differs("llm_batch: 2 calls in 0.53s\nx", "llm_batch: 2 calls in 10.00s\nx"));
         assert!(differs("llm_batch: 2 calls in 0.53s\nx", "llm_batch: 3 calls in 0.53s\nx"));
+        assert!(!differs("rlm_query: 2 turns in 0.53s\n", "rlm_query: 2 turns in 0.00s\n"));
         assert!(differs("at é/rlm_fs", "at ö/rlm_fs"));
         assert!(differs("a", "b"));
     }

@@ -32,6 +32,7 @@ pub(super) fn read(
         fs_root: told.map(|told| PathBuf::from(&told.fs_root)),
         fs_metadata: None,
         callbacks: Callbacks::Network,
+        children: Vec::new(),
         root_tools: told.map(|told| told.root_tools.clone()).unwrap_or_default(),
         has_final_functions: told.map(|told| told.final_functions),
         calls: entries.into_iter().enumerate().map(|(at, entry)| call(at + 1, entry)).collect(),

@@ -7,6 +7,7 @@
 //! The input was written by untrusted code: files are opened without blocking, and links are not followed in
 //! directories that a session could write to. `docs/replay.md` lists the differences between a script and a session.
 
+mod children;
 mod compare;
 mod history;
 mod past;

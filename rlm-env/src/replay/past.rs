@@ -7,6 +7,7 @@ use rlm_core::json::JsonText;
 use rlm_core::protocol::{Answer, Outcome, Response};
 use serde_json::Value as Json;
 
+use crate::rollout::RolloutResult;
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
 
@@ -26,6 +27,8 @@ pub struct PastSession {
     pub callbacks: Callbacks,
     /// Names of its root tools, if known.
     pub root_tools: Vec<String>,
+    /// The results of the rollouts that its code has started, if known, in the order of their starts.
+    pub children: Vec<RolloutResult>,
     /// True if Python code had `FINAL` and `FINAL_VAR`; None if unknown.
     pub has_final_functions: Option<bool>,
     /// Its calls.

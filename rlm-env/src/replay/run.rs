@@ -12,6 +12,7 @@ use rlm_rootd::nav::{NAV_TOOLS, Navigation, NavigationError};
 use rlm_rootd::{DefinitionError, Tool};
 use tokio_util::sync::CancellationToken;
 
+use super::children;
 use super::compare::{self, ComparedCall, Difference, Directories};
 use super::past::{PastCall, PastSession, Task};
 use super::recording::{Answers, RecordedTool, Recorder, Recording, answering_tool, missing_tool};
@@ -284,7 +285,7 @@ impl Rerun {
 fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
     let mut there: Vec<Tool> = match tools {
         Tools::Live { tools, recorder } => {
-            let tools = tools.into_iter().chain(navigation(past, fs_root)?);
+            let tools = tools.into_iter().chain(navigation(past, fs_root)?).chain(children::tools(past));
             match recorder {
                 None => tools.collect(),
                 Some(recorder) => tools

@@ -8,8 +8,9 @@ use rlm_core::protocol::Response;
 
 use super::past::{End, KnownOutput, PastCall, PastSession, Task};
 use super::source_error::{SourceError, SourceOptions};
+use crate::rollout::RolloutResult;
 use crate::terms::ReplLanguage;
-use crate::trajectory::{self, Event, Line, RolloutStarted};
+use crate::trajectory::{self, Event, Line, RolloutEnded, RolloutStarted};
 
 /// Reads one rollout of a trajectory. An incomplete last line becomes a remark.
 pub(super) fn read(
@@ -18,6 +19,7 @@ pub(super) fn read(
     options: &SourceOptions,
 ) -> Result<PastSession, SourceError> {
     let mut rollout = Rollout::default();
+    let mut children = Children::default();
     let mut there: Vec<String> = Vec::new();
     let mut seen = HashSet::new();
     let mut remarks = Vec::new();
@@ -30,8 +32,10 @@ pub(super) fn read(
                 if seen.insert(entry.rollout.clone()) && (!is_child || options.rollout.is_some()) {
                     there.push(entry.rollout.clone());
                 }
-                if options.rollout.as_ref().or(there.first()).is_some_and(|asked| entry.rollout == *asked) {
-                    rollout.add(entry.event);
+                match options.rollout.as_ref().or(there.first()) {
+                    Some(asked) if entry.rollout == *asked => rollout.add(entry.event),
+                    Some(asked) => children.add(asked, entry.rollout, entry.event),
+                    None => {}
                 }
             }
             Line::Unknown { .. } => {}
@@ -66,6 +70,7 @@ pub(super) fn read(
         fs_metadata: None,
         callbacks: started.callbacks,
         root_tools: started.root_tools,
+        children: children.ended,
         has_final_functions: Some(started.final_functions),
         calls: rollout.calls,
         answer,
@@ -119,6 +124,44 @@ impl Rollout {
     fn is_repl(&self, tool: &str) -> bool {
         let language = self.started.as_ref().map(|started| started.language.parse::<ReplLanguage>());
         matches!(language, Some(Ok(language)) if language.tool_name() == tool)
+    }
+}
+
+/// The rollouts that the code of a rollout has started.
+#[derive(Default)]
+struct Children {
+    /// Their ids and questions, without those that have ended.
+    running: Vec<(String, String)>,
+    ended: Vec<RolloutResult>,
+}
+
+impl Children {
+    fn add(&mut self, parent: &str, id: String, event: Event) {
+        match event {
+            Event::RolloutStarted(started) if started.parent.as_deref() == Some(parent) => {
+                self.running.push((id, started.question));
+            }
+            Event::RolloutEnded(ended) => {
+                let Some(at) = self.running.iter().position(|(running, _)| *running == id) else { return };
+                let (_, question) = self.running.remove(at);
+                let RolloutEnded { stop_reason, answer, answer_ready, error, metrics } = ended;
+                let result = RolloutResult {
+                    id,
+                    question,
+                    answer,
+                    answer_ready,
+                    stop_reason,
+                    error,
+                    metrics,
+                    dir: None,
+                };
+                // In the order of their numbers.
+                let number = |id: &str| id.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
+                let at = self.ended.partition_point(|before| number(&before.id) <= number(&result.id));
+                self.ended.insert(at, result);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod conversation;
 mod driver;
 mod host;
 mod log;
+pub(crate) mod query;
 mod recursion;
 mod registration;
 mod run;

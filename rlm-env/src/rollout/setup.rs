@@ -21,6 +21,7 @@ use super::conversation::Conversation;
 use super::driver::{End, Progress, RolloutDriver, remove_directory};
 use super::host::Parts;
 use super::log::Log;
+use super::query::{Answering, query_tools};
 use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
 use super::under_way::UnderWay;
@@ -245,7 +246,8 @@ impl<'a> Setup<'a, '_> {
                 count: AtomicU64::new(0),
                 paid: Paid::default(),
             };
-            tools.extend(Arc::new(children).tools());
+            let children: Arc<dyn Answering> = Arc::new(children);
+            tools.extend(query_tools(&children));
         }
         if self.config.navigation.unwrap_or(self.config.callbacks == Callbacks::Intercept) {
             let navigation =

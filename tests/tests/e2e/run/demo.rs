@@ -1,6 +1,7 @@
 //! `rlm demo`: scripted models over bundled data.
 
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rlm_tests::{Place, program};
@@ -57,7 +58,8 @@ fn the_recursive_demo_divides_its_work_two_levels_deep_and_the_view_shows_the_tr
     for args in [&["--recursive"][..], &["--recursive", "--python"]] {
         let trajectory = place.file(if args.len() == 1 { "bash.jsonl" } else { "python.jsonl" });
         let file = trajectory.to_str().unwrap();
-        let shown = demo(&place, &[args, &["--trajectory", file]].concat());
+        let kept = place.path(if args.len() == 1 { "bash" } else { "python" });
+        let shown = demo(&place, &[args, &["--trajectory", file, "--keep", kept.to_str().unwrap()]].concat());
         assert!(shown.contains("verified  "), "{shown}");
         assert!(shown.contains("rollouts below it        14, 2 levels deep"), "{shown}");
         assert_eq!(shown.matches(" answers: ").count(), 14);
@@ -71,8 +73,24 @@ fn the_recursive_demo_divides_its_work_two_levels_deep_and_the_view_shows_the_tr
         assert_eq!(viewed.matches("\nrollout ").count(), 1, "the others are folded");
         let script = place.rlm(&["script", file]).output().unwrap();
         assert!(script.status.success(), "{script:?}");
+        // Its children answer as they did, without a model.
+        let files = rollout_with_the_shortest_id(&kept).join("rlm_fs");
+        let replayed = place.rlm(&["replay", file, "--context", files.to_str().unwrap()]).output().unwrap();
+        let shown = text(&replayed.stdout);
+        if args.len() == 1 {
+            // Numbers of processes differ, and the directory has what the code has written.
+            assert!(shown.ends_with("different: call 1, 2 of 3\n"), "{shown}");
+        } else {
+            assert_eq!(replayed.status.code(), Some(0), "{shown}");
+        }
     }
     place.assert_nothing_left();
+}
+
+/// The directory of the root among those that were kept.
+fn rollout_with_the_shortest_id(kept: &Path) -> PathBuf {
+    let paths = std::fs::read_dir(kept).unwrap().map(|entry| entry.unwrap().path());
+    paths.min_by_key(|path| path.as_os_str().len()).unwrap()
 }
 
 #[test]

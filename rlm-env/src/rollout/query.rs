@@ -1,0 +1,292 @@
+//! The tools `rlm_query` and `rlm_query_batch`: what code asks, and the forms in which it gets answers.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use rlm_core::pickle::Value;
+use rlm_core::root_tool::{
+    Call, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
+};
+use rlm_rootd::{PaidToolFuture, Receipt, RootTool, Tool, ToolError, ToolFuture, delivered};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::config::RolloutResult;
+use crate::terms::StopReason;
+
+/// Who answers the questions of code.
+pub(crate) trait Answering: std::fmt::Debug + Send + Sync {
+    /// Answers questions, several at once, in their order.
+    fn answer(
+        &self,
+        questions: Vec<Result<Question, String>>,
+    ) -> Pin<Box<dyn Future<Output = Answers> + Send + '_>>;
+
+    /// The most time that a call may take.
+    fn time_limit(&self) -> Duration;
+}
+
+/// The tools by which code asks.
+pub(crate) fn query_tools(answering: &Arc<dyn Answering>) -> Vec<Tool> {
+    let batch = |name| Tool::new(QueryBatch { answering: answering.clone(), name });
+    let tools =
+        [Tool::new(Query { answering: answering.clone() }), batch(RLM_QUERY_BATCH), batch(RLM_QUERY_BATCHED)];
+    tools.into_iter().map(|tool| tool.expect("it is well formed")).collect()
+}
+
+/// The answers to the questions of one call.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) results: Vec<Result<RolloutResult, String>>,
+    /// Those that were paid for in a call before, whose code did not get them.
+    pub(crate) before: usize,
+    pub(crate) receipt: Receipt,
+}
+
+/// A question for a child.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Question {
+    pub(crate) question: String,
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) text: Option<String>,
+    pub(crate) data: Option<Json>,
+    pub(crate) model: Option<String>,
+    pub(crate) language: Option<String>,
+    pub(crate) max_turns: Option<u32>,
+    pub(crate) timeout: Option<f64>,
+    pub(crate) share: Option<f64>,
+    /// True: the result is a dict. None: false.
+    pub(crate) json: Option<bool>,
+}
+
+/// A path, a list of paths, or null.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Paths {
+        One(PathBuf),
+        Many(Vec<PathBuf>),
+    }
+    Ok(match Option::deserialize(from)? {
+        None => Vec::new(),
+        Some(Paths::One(path)) => vec![path],
+        Some(Paths::Many(paths)) => paths,
+    })
+}
+
+/// The options that both tools take, as properties of their schemas.
+fn options() -> Map<String, Json> {
+    let options = json!({
+        "files": {"type": ["array", "string", "null"], "items": {"type": "string"},
+            "description": "files and directories of the session's directory, which are copied into the child's"},
+        "text": {"type": ["string", "null"], "description": "a text, the child's file context.txt"},
+        "data": {"description": "a value, the child's file context.json"},
+        "model": {"type": ["string", "null"], "description": "the model that leads the child"},
+        "language": {"enum": ["bash", "python", null], "description": "the language of the child's session"},
+        "max_turns": {"type": ["integer", "null"], "minimum": 1, "description": "the most turns"},
+        "timeout": {"type": ["number", "null"], "exclusiveMinimum": 0, "description": "the most time in seconds"},
+        "share": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1,
+            "description": "the part of what is left of the budget that is the child's alone"},
+        "json": {"type": ["boolean", "null"], "description": "true: a dict with answer, ready, stop_reason, error, turns, cost_usd"},
+    });
+    let Json::Object(options) = options else { unreachable!("it is an object") };
+    options
+}
+
+fn schema(first: &str, described: Json) -> Json {
+    let mut properties = Map::from_iter([(first.to_owned(), described)]);
+    properties.extend(options());
+    json!({"type": "object", "properties": properties, "required": [first], "additionalProperties": false})
+}
+
+static QUERY: LazyLock<Json> =
+    LazyLock::new(|| schema("question", json!({"type": "string", "description": "the question"})));
+
+static QUERY_BATCH: LazyLock<Json> = LazyLock::new(|| {
+    let one = json!({"type": ["string", "object"]});
+    schema(
+        "questions",
+        json!({"type": "array", "items": one,
+        "description": "the questions: texts, or objects with question and options of their own"}),
+    )
+});
+
+/// `rlm_query(question, …) -> str`: a child answers a question.
+#[derive(Debug)]
+struct Query {
+    answering: Arc<dyn Answering>,
+}
+
+impl RootTool for Query {
+    fn name(&self) -> &str {
+        RLM_QUERY
+    }
+
+    fn description(&self) -> &str {
+        "Lets another agent with a session of its own answer a question about files, and returns its answer."
+    }
+
+    fn parameters(&self) -> &Json {
+        &QUERY
+    }
+
+    fn time_limit(&self) -> Option<Duration> {
+        Some(self.answering.time_limit())
+    }
+
+    fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
+        delivered(self.call_with_receipt(call, deadline))
+    }
+
+    fn call_with_receipt(&self, call: Call, _deadline: Instant) -> PaidToolFuture<'_> {
+        Box::pin(async move {
+            let question = read(named(&call, &QUERY)?).map_err(ToolError::Arguments)?;
+            let (is_json, started) = (question.json == Some(true), Instant::now());
+            let answers = self.answering.answer(vec![Ok(question)]).await;
+            let print_lines = vec![summary(RLM_QUERY, &answers, started.elapsed())];
+            let Answers { mut results, receipt, .. } = answers;
+            let result = results.pop().unwrap_or_else(|| Err("there is no result".to_owned()));
+            let result = result.map_err(ToolError::Arguments)?;
+            let result = if is_json { document(&Ok(result))? } else { text(Ok(result)).into() };
+            Ok((Reply { result: ToolResult::Value(result), print_lines }, Some(receipt)))
+        })
+    }
+}
+
+/// `rlm_query_batch(questions, …) -> list[str]`: children answer questions, several at once.
+#[derive(Debug)]
+struct QueryBatch {
+    answering: Arc<dyn Answering>,
+    name: &'static str,
+}
+
+impl RootTool for QueryBatch {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn description(&self) -> &str {
+        "The same for a list of questions, several at once; returns the list of the answers in order."
+    }
+
+    fn parameters(&self) -> &Json {
+        &QUERY_BATCH
+    }
+
+    fn time_limit(&self) -> Option<Duration> {
+        Some(self.answering.time_limit())
+    }
+
+    fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
+        delivered(self.call_with_receipt(call, deadline))
+    }
+
+    fn call_with_receipt(&self, call: Call, _deadline: Instant) -> PaidToolFuture<'_> {
+        Box::pin(async move {
+            let started = Instant::now();
+            let mut given = named(&call, &QUERY_BATCH)?;
+            let questions = given.remove("questions").unwrap_or_default();
+            let is_json = given.remove("json") == Some(Json::Bool(true));
+            let questions = questions.as_array().into_iter().flatten().enumerate().map(|(at, one)| {
+                let mut question = given.clone();
+                match one {
+                    Json::Object(own) => question.extend(own.clone()),
+                    other => drop(question.insert("question".to_owned(), other.clone())),
+                }
+                read(question).map_err(|error| format!("question {at}: {error}"))
+            });
+            let answers = self.answering.answer(questions.collect()).await;
+            let print_lines = vec![summary(self.name, &answers, started.elapsed())];
+            let Answers { results, receipt, .. } = answers;
+            let values = results.into_iter().map(|result| match is_json {
+                true => document(&result),
+                false => Ok(text(result).into()),
+            });
+            let result = ToolResult::Value(Value::list(values.collect::<Result<Vec<_>, _>>()?));
+            Ok((Reply { result, print_lines }, Some(receipt)))
+        })
+    }
+}
+
+/// The arguments by their names, as JSON.
+fn named(call: &Call, schema: &Json) -> Result<Map<String, Json>, ToolError> {
+    let names = schema["properties"].as_object().into_iter().flat_map(Map::keys);
+    let of_kwargs = call.kwargs.iter().filter_map(|(name, value)| match name {
+        Value::Str(name) => Some((name.to_string(), value)),
+        _ => None,
+    });
+    let all = names.cloned().zip(&call.args).chain(of_kwargs);
+    let json = |(name, value): (String, &Value)| match value.to_json(usize::MAX) {
+        Ok(json) => Ok((name, json)),
+        Err(error) => Err(ToolError::Arguments(format!("{}: {name}: {error}", call.tool))),
+    };
+    all.map(json).collect()
+}
+
+fn read(given: Map<String, Json>) -> Result<Question, String> {
+    serde_json::from_value(Json::Object(given)).map_err(|error| error.to_string())
+}
+
+/// The answer as text, or what stands for it.
+fn text(result: Result<RolloutResult, String>) -> String {
+    match result {
+        Ok(RolloutResult { answer: Some(answer), .. }) => answer,
+        Ok(result) => format!("{QUERY_ERROR}{}", why(&result)),
+        Err(error) => format!("{QUERY_ERROR}{error}"),
+    }
+}
+
+/// Why a child has ended without a final answer.
+fn why(result: &RolloutResult) -> String {
+    let reason = reason(result.stop_reason);
+    match &result.error {
+        Some(error) => format!("no final answer ({reason}): {error}"),
+        None => format!("no final answer ({reason})"),
+    }
+}
+
+fn reason(reason: StopReason) -> String {
+    serde_json::to_value(reason).ok().and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
+}
+
+/// The result with everything that a parent's code may ask.
+fn document(result: &Result<RolloutResult, String>) -> Result<Value, ToolError> {
+    let document = match result {
+        Ok(result) => json!({
+            "answer": result.answer,
+            "ready": result.answer_ready,
+            "stop_reason": result.stop_reason,
+            "error": result.error,
+            "turns": result.metrics.root_llm_turns,
+            "cost_usd": result.metrics.cost_usd,
+            "seconds": result.metrics.total_time_seconds,
+            "id": result.id,
+        }),
+        Err(error) => json!({
+            "answer": null, "ready": false, "stop_reason": StopReason::SetupFailed, "error": error,
+            "turns": 0, "cost_usd": 0.0, "seconds": 0.0, "id": null,
+        }),
+    };
+    Value::from_json(&document).map_err(|error| ToolError::Failed(error.to_string()))
+}
+
+/// A line on how it went.
+fn summary(tool: &str, answers: &Answers, time: Duration) -> String {
+    let seconds = format!("{:.2}s", time.as_secs_f64());
+    let before = match answers.before {
+        0 => String::new(),
+        before => format!(", {before} paid for before"),
+    };
+    if let [Ok(result)] = &*answers.results {
+        let turns = result.metrics.root_llm_turns;
+        let turns = format!("{turns} {}", if turns == 1 { "turn" } else { "turns" });
+        let unfinished = if result.answer_ready { String::new() } else { format!(", {}", why(result)) };
+        return format!("{tool}: {turns} in {seconds}{before}{unfinished}");
+    }
+    let ready = answers.results.iter().flatten().filter(|result| result.answer_ready).count();
+    format!("{tool}: {ready} of {} answered in {seconds}{before}", answers.results.len())
+}

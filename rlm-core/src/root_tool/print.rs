@@ -46,10 +46,14 @@ pub fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, Strin
     Ok(text.into_bytes())
 }
 
-/// True if a text stands for an answer that a rollout of the code's own did not give.
+/// True if a rollout of the code's own gave no answer: a text stands for it, or its result says so.
 #[must_use]
 pub fn lacks_answer(reply: &Reply) -> bool {
-    let is_error = |value: &Value| matches!(value, Value::Str(text) if text.starts_with(QUERY_ERROR));
+    let is_error = |value: &Value| match value {
+        Value::Str(text) => text.starts_with(QUERY_ERROR),
+        Value::Dict(result) => result.get("answer") == Some(&Value::None),
+        _ => false,
+    };
     match &reply.result {
         ToolResult::Value(Value::List(replies)) => replies.iter().any(is_error),
         ToolResult::Value(value) => is_error(value),

@@ -9,12 +9,16 @@ use rlm_core::pickle::Value;
 use rlm_core::root_tool::{
     Call, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
 };
+use rlm_core::text::cut;
 use rlm_rootd::{PaidToolFuture, Receipt, RootTool, Tool, ToolError, ToolFuture, delivered};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::config::RolloutResult;
 use crate::terms::StopReason;
+
+/// Longest quotation of a value in an error, in characters.
+const SHOWN_CHARS: usize = 100;
 
 /// Who answers the questions of code.
 pub(crate) trait Answering: std::fmt::Debug + Send + Sync {
@@ -107,12 +111,9 @@ static QUERY: LazyLock<Json> =
     LazyLock::new(|| schema("question", json!({"type": "string", "description": "the question"})));
 
 static QUERY_BATCH: LazyLock<Json> = LazyLock::new(|| {
-    let one = json!({"type": ["string", "object"]});
-    schema(
-        "questions",
-        json!({"type": "array", "items": one,
-        "description": "the questions: texts, or objects with question and options of their own"}),
-    )
+    // Of a question that is wrong, only its own answer says so.
+    let description = "the questions: texts, or objects with question and options of their own";
+    schema("questions", json!({"type": "array", "description": description}))
 });
 
 /// `rlm_query(question, …) -> str`: a child answers a question.
@@ -227,7 +228,36 @@ fn named(call: &Call, schema: &Json) -> Result<Map<String, Json>, ToolError> {
     all.map(json).collect()
 }
 
-fn read(given: Map<String, Json>) -> Result<Question, String> {
+/// Reads what was asked.
+///
+/// # Errors
+/// A sentence with the field, what it is and what was expected. Schemas say the same, but not of the questions of a batch.
+fn read(mut given: Map<String, Json>) -> Result<Question, String> {
+    let expected = |name: &str, value: &Json, expected: &str| {
+        Err(format!("{name} is {}, expected {expected}", cut(&value.to_string(), SHOWN_CHARS)))
+    };
+    for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+        let number = value.as_f64();
+        match name.as_str() {
+            "question" if value.as_str().is_none_or(|question| question.trim().is_empty()) => {
+                return expected(name, value, "a text that is not empty");
+            }
+            "text" | "model" | "language" if !value.is_string() => return expected(name, value, "a text"),
+            "share" if number.is_none_or(|part| part <= 0.0 || part > 1.0) => {
+                return expected(name, value, "a number above 0, at most 1");
+            }
+            "timeout" if number.is_none_or(|seconds| seconds <= 0.0) => {
+                return expected(name, value, "a number of seconds above 0");
+            }
+            "max_turns" if value.as_u64().is_none_or(|turns| turns == 0) => {
+                return expected(name, value, "a whole number from 1");
+            }
+            _ => {}
+        }
+    }
+    if let Some(turns) = given.get_mut("max_turns").filter(|turns| turns.is_u64()) {
+        *turns = turns.as_u64().map(|turns| turns.min(u64::from(u32::MAX))).into();
+    }
     serde_json::from_value(Json::Object(given)).map_err(|error| error.to_string())
 }
 

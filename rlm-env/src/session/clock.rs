@@ -73,8 +73,10 @@ impl State {
         };
         let stands = (stands != protocol::CallClock::default()).then_some(stands);
         let Some(control) = &self.control else { return };
-        if let Err(error) = control.write_clock(stands.as_ref()) {
-            // The call may reach its limit too early, which its response says.
+        if let Err(error) = control.write_clock(stands.as_ref())
+            && control.path().exists()
+        {
+            // The call may reach its limit too early, which its response says. Without the directory the session has ended.
             tracing::warn!(%error, "the worker cannot be told that the clock of a call stands still");
         }
     }

@@ -517,3 +517,44 @@ async fn a_child_that_a_crash_has_lost_is_not_run_again() {
         stage.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_asked_is_said_and_costs_nothing() {
+    let bash = "rlm_query ''; echo $?; rlm_query --share 2 x; rlm_query --json idle >/dev/null; echo $?; rlm_query_batch fine ' ' 2>&1";
+    let python = "try: rlm_query('')
+except RuntimeError as error: print(error)
+for line in rlm_query_batch([{'question': 'x', 'share': 3}, {'question': 'x', 'timeout': -1}, {'question': 'x', 'max_turns': 0}, '', 5, 'fine']): print(line)";
+    for (language, code) in in_each(&format!("{{ {bash}; }} 2>&1; RLM_READY=1"), python) {
+        let fine = answering(language, if language == ReplLanguage::Bash { "echo fine" } else { "'fine'" });
+        let stage = Stage::new([
+            asked("How many?", language, &code).once(),
+            asked("fine", language, &fine),
+            Rule::on("idle").status(400, "no"),
+            Rule::any().message(calling(language, &answering(language, "1"))),
+        ])
+        .await;
+        let (config, seen) = recursive(&stage, "a", language, 1);
+        stage.run(config).await;
+        // Those of its children are there, too.
+        let output = seen.outputs().into_iter().find(|output| output.contains("not empty")).unwrap();
+        let expected: &[&str] = match language {
+            ReplLanguage::Bash => &[
+                "question is \"\", expected a text that is not empty\n1\n",
+                "share",
+                "\n1\nfine\nError in rlm_query: question 1: question is \" \", expected a text that is not empty",
+            ],
+            ReplLanguage::Python => &[
+                "question is \"\", expected a text that is not empty\n",
+                "question 0: share is 3, expected a number above 0, at most 1\n",
+                "question 1: timeout is -1, expected a number of seconds above 0\n",
+                "question 2: max_turns is 0, expected a whole number from 1\n",
+                "question 3: question is \"\", expected a text that is not empty\n",
+                "question 4: question is 5, expected a text that is not empty\nfine\n",
+            ],
+        };
+        for words in expected {
+            assert!(output.contains(words), "{words} in {output}");
+        }
+        stage.end().await;
+    }
+}

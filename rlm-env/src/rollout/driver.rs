@@ -278,9 +278,12 @@ impl RolloutDriver<'_> {
         if let Err(error) = self.session.close().await {
             tracing::debug!(rollout = self.config.id, %error, "the worker did not end well");
         }
+        let ledger = self.registered.ledger.clone();
         if let Some(seen) = self.registered.end().await {
             self.log.set_root_tools(&seen);
         }
+        // Nothing of the rollout sends a request any more.
+        self.log.settle(&ledger.snapshot());
         // It holds a file open in the directory.
         drop(self.conversation);
         remove_directory(&self.config.id, self.workspace).await;

@@ -1,19 +1,22 @@
 //! The log of a rollout: passes events to sinks as they happen, and counts them.
 //!
 //! Metrics are computed from the trajectory's entries, so the two cannot disagree. Only calls of root tools are counted
-//! by their endpoint.
+//! by their endpoint, and the ledger knows of requests that were cut off.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rlm_core::protocol::{Outcome, State};
-use rlm_rootd::{Prices, Recorder, RolloutMetrics, SubCallRecord};
+use rlm_rootd::{LedgerSnapshot, Prices, Recorder, RolloutMetrics, SubCallRecord};
 
 use crate::metrics::Metrics;
 use crate::session::{OutputObserver, OutputStream};
 use crate::terms::StopReason;
 use crate::trajectory::{Entry, Event, MessageKind, OutputPiece, Sink, SubCall};
+
+/// Costs that differ by less are the same, added in another order.
+const ROUNDING_USD: f64 = 1e-9;
 
 /// The log of a rollout.
 #[derive(Debug)]
@@ -113,6 +116,15 @@ impl Log {
             if all > 0 {
                 state.metrics.root_tool_calls.insert(name.clone(), all);
             }
+        }
+    }
+
+    /// Takes over what the ledger has charged, also for requests of children that were cut off: no event tells of those.
+    pub(super) fn settle(&self, charged: &LedgerSnapshot) {
+        let mut state = self.state();
+        if let Some(cost) = charged.used.cost_usd.filter(|cost| *cost > state.cost_usd + ROUNDING_USD) {
+            state.cost_usd = cost;
+            state.metrics.usage_estimated |= charged.usage_estimated;
         }
     }
 

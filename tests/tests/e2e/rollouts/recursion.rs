@@ -558,3 +558,33 @@ for line in rlm_query_batch([{'question': 'x', 'share': 3}, {'question': 'x', 't
         stage.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_request_of_a_child_that_was_cut_off_is_in_the_cost() {
+    for (language, code) in in_each(
+        "rlm_query slow & disown",
+        "import threading; threading.Thread(target=rlm_query, args=('slow',), daemon=True).start()",
+    ) {
+        let (gate, never) = (Gate::shut(), Gate::shut());
+        let fine = answering(language, if language == ReplLanguage::Bash { "echo 1" } else { "1" });
+        let stage = Stage::new([
+            asked("How many?", language, &code),
+            Rule::on("slow").reply("never").after(&never),
+            Rule::any().message(calling(language, &fine)).after(&gate),
+        ])
+        .await;
+        let (mut config, _) = recursive(&stage, "a", language, 1);
+        config.limits.budget = Budget { cost_usd: Some(5.0), ..Budget::default() };
+        let child_asks = async {
+            until("the child asks", || stage.root_requests().len() == 3).await;
+            // The parent's second turn is answered; the child's first one is cut off by that.
+            gate.open();
+        };
+        let (result, ()) = tokio::join!(stage.run(config), child_asks);
+        let own = 2.0 * (10.0 * 10.0 + 5.0 * 20.0) / 1e6;
+        let cost = result.metrics.cost_usd.unwrap();
+        assert!(cost > own + 1e-6 && result.metrics.usage_estimated, "{own} of {result:?}");
+        never.open();
+        stage.end().await;
+    }
+}

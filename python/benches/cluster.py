@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import ray
-from model_server import model_server
+from model_server import model_server, rlm_run
 
-from rlm_env import Response, find_program
+from rlm_env import Response
 from rlm_env.ray import SessionActor, run_batch
 
 ATTEMPTS = 200
@@ -54,11 +53,7 @@ def batch(url: str, language: Any) -> tuple[float, float, float]:
 
 def program(url: str, language: str, directory: str) -> float:
     """Seconds of the same by `rlm run`."""
-    questions = Path(directory, "questions.jsonl")
-    questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
-    command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={ATTEMPTS}"]
-    command += [f"--jobs={CONCURRENCY}", "--model=m", f"--base-url={url}", "--stream=false", "--no-record"]
-    command += ["--language=bash" if language == "bash" else f"--python={sys.executable}"]
+    command = rlm_run(directory, url, language, ATTEMPTS, CONCURRENCY)
     began = time.perf_counter()
     printed = subprocess.run(command, capture_output=True, check=True).stdout
     taken = time.perf_counter() - began

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rlm_env import find_program
+
 CODE = {
     "bash": ("ls | wc -l", 'RLM_CONTENT="$(llm_batch hello)" RLM_READY=1'),
     "python": (
@@ -31,6 +33,15 @@ def model_server(turns: int, seconds: float) -> Iterator[str]:
         assert server.stdin is not None and server.stdout is not None
         yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
         server.stdin.close()
+
+
+def rlm_run(directory: str, url: str, language: str, attempts: int, jobs: int) -> list[str | Path]:
+    """The command for so many attempts at a question, whose file is made in this directory."""
+    questions = Path(directory, "questions.jsonl")
+    questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
+    command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={attempts}", f"--jobs={jobs}"]
+    command += ["--model=m", f"--base-url={url}", "--stream=false", "--no-record"]
+    return [*command, "--language=bash" if language == "bash" else f"--python={sys.executable}"]
 
 
 def _reply(body: bytes, turns: int) -> bytes:

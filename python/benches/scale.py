@@ -15,7 +15,6 @@ import asyncio
 import dataclasses
 import heapq
 import itertools
-import json
 import os
 import random
 import resource
@@ -28,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_server import model_server
+from model_server import model_server, rlm_run
 
-from rlm_env import AsyncSession, Budget, SessionConfig, find_program
+from rlm_env import AsyncSession, Budget, SessionConfig
 
 SEED = 1
 SESSIONS = 100
@@ -54,7 +53,7 @@ class Costs:
 COSTS = Costs(attempt=0.022, turn=0.006, driver=0.003, ledger=0.0017, result=0.00004)
 
 
-# What one machine holds.
+# Measurements of one machine.
 
 
 def memory(pids: Iterator[int]) -> float:
@@ -69,11 +68,15 @@ def memory(pids: Iterator[int]) -> float:
     return total * 1024
 
 
-def descendants(pid: int) -> Iterator[int]:
+def children_of(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield int(child)
-            yield from descendants(int(child))
+        yield from map(int, (task / "children").read_text().split())
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for child in children_of(pid):
+        yield child
+        yield from descendants(child)
 
 
 async def sessions(language: Any) -> None:
@@ -103,19 +106,10 @@ async def sessions(language: Any) -> None:
     await asyncio.gather(*(session.close() for session in every))
 
 
-def run(questions: Path, url: str, language: str, attempts: int, jobs: int) -> list[str | Path]:
-    """The command."""
-    command = [find_program("rlm"), "run", f"--questions={questions}", f"--attempts={attempts}", f"--jobs={jobs}"]
-    command += ["--model=m", f"--base-url={url}", "--stream=false", "--no-record"]
-    return [*command, "--language=bash" if language == "bash" else f"--python={sys.executable}"]
-
-
 def rollouts(language: str, turns: int, attempts: int, jobs: int) -> tuple[float, float]:
     """Seconds, and those of CPU of `rlm` with its sessions, for rollouts of so many turns."""
     with tempfile.TemporaryDirectory() as directory, model_server(turns, 0) as url:
-        questions = Path(directory, "questions.jsonl")
-        questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
-        command = run(questions, url, language, attempts, jobs)
+        command = rlm_run(directory, url, language, attempts, jobs)
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(command, capture_output=True, check=True)
         taken, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -125,11 +119,9 @@ def rollouts(language: str, turns: int, attempts: int, jobs: int) -> tuple[float
 def memory_of_rollouts(language: str) -> None:
     """What `rlm` itself needs for rollouts that run, with its endpoints of root tools."""
     with tempfile.TemporaryDirectory() as directory, model_server(2, 60) as url:
-        questions = Path(directory, "questions.jsonl")
-        questions.write_text(json.dumps({"question": "?", "context_text": ""}) + "\n")
         found = {}
         for jobs in (1, SESSIONS):
-            command = run(questions, url, language, jobs, jobs)
+            command = rlm_run(directory, url, language, jobs, jobs)
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 while sum(1 for _ in children_of(process.pid)) < jobs:
                     assert process.poll() is None, "it has ended"
@@ -139,11 +131,6 @@ def memory_of_rollouts(language: str) -> None:
                 process.terminate()
     each = (found[SESSIONS] - found[1]) / (SESSIONS - 1)
     print(f"{language}: {each / 1e3:.0f} kB of `rlm` a rollout that runs, {found[1] / 1e6:.1f} MB with one")
-
-
-def children_of(pid: int) -> Iterator[str]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        yield from (task / "children").read_text().split()
 
 
 def measure() -> None:
@@ -228,7 +215,7 @@ def results() -> None:
         file.close()
 
 
-# What a cluster holds.
+# The model of a cluster.
 
 
 @dataclass(frozen=True)

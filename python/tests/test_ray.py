@@ -73,8 +73,7 @@ def cluster() -> Iterator[Any]:
         wait_until(lambda: not rlm_processes(directory), "the end of our processes")
         # Of actors that were killed: the next program that starts removes them.
         PrivateDirectory().remove()
-        left = [path for path in Path(directory).iterdir() if path.name.startswith("rlm-host-")]
-        assert left == [], "a directory is left"
+        assert host_directories(directory) == [], "a directory is left"
 
 
 def wait_until(condition: Any, what: str) -> None:
@@ -96,6 +95,11 @@ def rlm_processes(directory: str) -> list[str]:
         if name.startswith("rlm") and directory.encode() in variables:
             found.append(f"{pid} {name}")
     return found
+
+
+def host_directories(directory: str) -> list[Path]:
+    """Directories of ours for rollouts and sessions that are there."""
+    return [path for path in Path(directory).iterdir() if path.name.startswith("rlm-host-")]
 
 
 def command_of(pid: str) -> str:
@@ -251,7 +255,7 @@ def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(clust
     assert len(asked) >= 240
     directory = tempfile.gettempdir()
     wait_until(lambda: not rlm_processes(directory), "the end of our processes")
-    assert [path for path in Path(directory).iterdir() if path.name.startswith("rlm-host-")] == []
+    assert host_directories(directory) == []
 
 
 def test_a_batch_whose_ledger_dies_ends_and_is_resumed(cluster: Any, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
 from rlm_env._files import PrivateDirectory
-from test_ray import rlm_processes, wait_until
+from test_ray import host_directories, rlm_processes, wait_until
 
 NODES = ("head", "near", "far")
 HEAD = "10.77.0.1:6399"
@@ -171,4 +171,4 @@ def test_a_node_that_is_cut_off_and_comes_back(network: Network, directory: Path
     assert {result["stop_reason"] for result in results} == {"answered"}
     assert {result["node"].partition(":")[0] for result in results} == {"10.77.0.1", "10.77.0.2", "10.77.0.3"}
     PrivateDirectory().remove()
-    assert [path for path in directory.iterdir() if path.name.startswith("rlm-host-")] == [], "a directory is left"
+    assert host_directories(str(directory)) == [], "a directory is left"

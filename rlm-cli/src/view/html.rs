@@ -213,7 +213,7 @@ fn text(text: &Text) -> Value {
     context! { head => text.head.as_str(), left_out, tail => text.tail.as_str() }
 }
 
-/// What bars are drawn on: times of a rollout, or money.
+/// The scale of a bar: the time of a rollout, or its cost.
 #[derive(Clone, Copy)]
 struct Span {
     began: f64,

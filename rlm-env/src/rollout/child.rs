@@ -225,7 +225,7 @@ impl Answering for Children {
         Box::pin(self.answers(questions))
     }
 
-    /// What is left for the question.
+    /// The time that is left for the question.
     fn time_limit(&self) -> Duration {
         let end = self.under_way.question().1;
         end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))

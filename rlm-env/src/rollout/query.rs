@@ -34,9 +34,8 @@ pub(crate) trait Answering: std::fmt::Debug + Send + Sync {
 
 /// The tools by which code asks.
 pub(crate) fn query_tools(answering: &Arc<dyn Answering>) -> Vec<Tool> {
-    let batch = |name| Tool::new(QueryBatch { answering: answering.clone(), name });
-    let tools =
-        [Tool::new(Query { answering: answering.clone() }), batch(RLM_QUERY_BATCH), batch(RLM_QUERY_BATCHED)];
+    let tool = |name| Tool::new(QueryTool { answering: answering.clone(), name });
+    let tools = [RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED].map(tool);
     tools.into_iter().map(|tool| tool.expect("it is well formed")).collect()
 }
 
@@ -116,66 +115,73 @@ static QUERY_BATCH: LazyLock<Json> = LazyLock::new(|| {
     schema("questions", json!({"type": "array", "description": description}))
 });
 
-/// `rlm_query(question, …) -> str`: a child answers a question.
+/// `rlm_query(question, …) -> str`, in which a child answers a question, or `rlm_query_batch(questions, …) -> list[str]`, by its name.
 #[derive(Debug)]
-struct Query {
-    answering: Arc<dyn Answering>,
-}
-
-impl RootTool for Query {
-    fn name(&self) -> &str {
-        RLM_QUERY
-    }
-
-    fn description(&self) -> &str {
-        "Lets another agent with a session of its own answer a question about files, and returns its answer."
-    }
-
-    fn parameters(&self) -> &Json {
-        &QUERY
-    }
-
-    fn time_limit(&self) -> Option<Duration> {
-        Some(self.answering.time_limit())
-    }
-
-    fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
-        delivered(self.call_with_receipt(call, deadline))
-    }
-
-    fn call_with_receipt(&self, call: Call, _deadline: Instant) -> PaidToolFuture<'_> {
-        Box::pin(async move {
-            let question = read(named(&call, &QUERY)?).map_err(ToolError::Arguments)?;
-            let (is_json, started) = (question.json == Some(true), Instant::now());
-            let answers = self.answering.answer(vec![Ok(question)]).await;
-            let print_lines = vec![summary(RLM_QUERY, &answers, started.elapsed())];
-            let Answers { mut results, receipt, .. } = answers;
-            let result = results.pop().unwrap_or_else(|| Err("there is no result".to_owned()));
-            let result = result.map_err(ToolError::Arguments)?;
-            let result = if is_json { document(&Ok(result))? } else { text(Ok(result)).into() };
-            Ok((Reply { result: ToolResult::Value(result), print_lines }, Some(receipt)))
-        })
-    }
-}
-
-/// `rlm_query_batch(questions, …) -> list[str]`: children answer questions, several at once.
-#[derive(Debug)]
-struct QueryBatch {
+struct QueryTool {
     answering: Arc<dyn Answering>,
     name: &'static str,
 }
 
-impl RootTool for QueryBatch {
+impl QueryTool {
+    fn is_batch(&self) -> bool {
+        self.name != RLM_QUERY
+    }
+
+    async fn one(&self, call: &Call) -> Result<(Reply, Option<Receipt>), ToolError> {
+        let question = read(named(call, &QUERY)?).map_err(ToolError::Arguments)?;
+        let (is_json, started) = (question.json == Some(true), Instant::now());
+        let answers = self.answering.answer(vec![Ok(question)]).await;
+        let print_lines = vec![summary(RLM_QUERY, &answers, started.elapsed())];
+        let Answers { mut results, receipt, .. } = answers;
+        let result = results.pop().unwrap_or_else(|| Err("there is no result".to_owned()));
+        let result = result.map_err(ToolError::Arguments)?;
+        let result = if is_json { document(&Ok(result))? } else { text(Ok(result)).into() };
+        Ok((Reply { result: ToolResult::Value(result), print_lines }, Some(receipt)))
+    }
+
+    async fn several(&self, call: &Call) -> Result<(Reply, Option<Receipt>), ToolError> {
+        let started = Instant::now();
+        let mut given = named(call, &QUERY_BATCH)?;
+        let questions = given.remove("questions").unwrap_or_default();
+        let is_json = given.remove("json") == Some(Json::Bool(true));
+        let questions = questions.as_array().into_iter().flatten().enumerate().map(|(at, one)| {
+            let mut question = given.clone();
+            match one {
+                Json::Object(own) => question.extend(own.clone()),
+                other => drop(question.insert("question".to_owned(), other.clone())),
+            }
+            read(question).map_err(|error| format!("question {at}: {error}"))
+        });
+        let answers = self.answering.answer(questions.collect()).await;
+        let print_lines = vec![summary(self.name, &answers, started.elapsed())];
+        let Answers { results, receipt, .. } = answers;
+        let values = results.into_iter().map(|result| match is_json {
+            true => document(&result),
+            false => Ok(text(result).into()),
+        });
+        let result = ToolResult::Value(Value::list(values.collect::<Result<Vec<_>, _>>()?));
+        Ok((Reply { result, print_lines }, Some(receipt)))
+    }
+}
+
+impl RootTool for QueryTool {
     fn name(&self) -> &str {
         self.name
     }
 
     fn description(&self) -> &str {
-        "The same for a list of questions, several at once; returns the list of the answers in order."
+        match self.is_batch() {
+            false => {
+                "Lets another agent with a session of its own answer a question about files, and returns its answer."
+            }
+            true => {
+                "The same for a list of questions, several at once; returns the list of the answers in order."
+            }
+        }
     }
 
     fn parameters(&self) -> &Json {
-        &QUERY_BATCH
+        if self.is_batch() { &QUERY_BATCH } else { &QUERY }
     }
 
     fn time_limit(&self) -> Option<Duration> {
@@ -187,29 +193,9 @@ impl RootTool for QueryBatch {
     }
 
     fn call_with_receipt(&self, call: Call, _deadline: Instant) -> PaidToolFuture<'_> {
-        Box::pin(async move {
-            let started = Instant::now();
-            let mut given = named(&call, &QUERY_BATCH)?;
-            let questions = given.remove("questions").unwrap_or_default();
-            let is_json = given.remove("json") == Some(Json::Bool(true));
-            let questions = questions.as_array().into_iter().flatten().enumerate().map(|(at, one)| {
-                let mut question = given.clone();
-                match one {
-                    Json::Object(own) => question.extend(own.clone()),
-                    other => drop(question.insert("question".to_owned(), other.clone())),
-                }
-                read(question).map_err(|error| format!("question {at}: {error}"))
-            });
-            let answers = self.answering.answer(questions.collect()).await;
-            let print_lines = vec![summary(self.name, &answers, started.elapsed())];
-            let Answers { results, receipt, .. } = answers;
-            let values = results.into_iter().map(|result| match is_json {
-                true => document(&result),
-                false => Ok(text(result).into()),
-            });
-            let result = ToolResult::Value(Value::list(values.collect::<Result<Vec<_>, _>>()?));
-            Ok((Reply { result, print_lines }, Some(receipt)))
-        })
+        Box::pin(
+            async move { if self.is_batch() { self.several(&call).await } else { self.one(&call).await } },
+        )
     }
 }
 

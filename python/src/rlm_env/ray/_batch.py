@@ -160,8 +160,12 @@ class Batch:
     def progress(self) -> Progress:
         """How far it is."""
         state = self._state
-        running = {address: len(running) for address, running in state.running.items() if running}
-        return Progress(state.done, state.failed, len(state.waiting), running, state.losses, state.spent)
+        running, waiting = {}, len(state.waiting)
+        for place in state.places.values():
+            if place.given:
+                running[place.address] = min(len(place.given), self._plan.concurrency)
+                waiting += len(place.given) - running[place.address]
+        return Progress(state.done, state.failed, waiting, running, state.losses, state.spent)
 
     def __aiter__(self) -> AsyncIterator[RolloutResult]:
         return self._results()

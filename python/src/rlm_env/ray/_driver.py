@@ -27,7 +27,7 @@ from .._tools import Tool
 from ._context import Packed, Packer
 from ._functions import Functions
 from ._hub import start_hub
-from ._node import Job, Node
+from ._node import Given, Job, Node
 from ._results import Results
 from ._versions import check, versions
 
@@ -74,24 +74,7 @@ class Attempt:
 
 
 @dataclass
-class State:
-    """How far a batch is."""
-
-    waiting: deque[Attempt] = field(default_factory=deque)
-    running: dict[str, set[str]] = field(default_factory=dict)
-    """Ids of attempts by the address of their node."""
-    done: int = 0
-    failed: int = 0
-    losses: int = 0
-    spent: Spending = Spending()
-
-    def count(self, result: RolloutResult) -> None:
-        self.done += 1
-        self.failed += result.stop_reason != "answered"
-
-
-@dataclass
-class _Place:
+class Place:
     """A node of the cluster with an actor of ours."""
 
     node: str
@@ -100,6 +83,31 @@ class _Place:
     """Of its actor: another one of the same node has another."""
     actor: Any = None
     is_ready: bool = False
+    given: dict[str, Attempt] = field(default_factory=dict)
+    """Attempts that have not ended, by their ids: it runs as many as it may, the first ones first."""
+    unread: int = 0
+    """Results from it that the program has not taken."""
+    exchanges: int = 0
+    """Under way."""
+    in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held until an exchange is sent."""
+
+
+@dataclass
+class State:
+    """How far a batch is."""
+
+    waiting: deque[Attempt] = field(default_factory=deque)
+    places: dict[str, Place] = field(default_factory=dict)
+    """By the ids of their nodes."""
+    done: int = 0
+    failed: int = 0
+    losses: int = 0
+    spent: Spending = Spending()
+
+    def count(self, result: RolloutResult) -> None:
+        self.done += 1
+        self.failed += result.stop_reason != "answered"
 
 
 _probe: Any = ray.remote(num_cpus=0)(versions)
@@ -118,7 +126,6 @@ class Driver:
         self._changed = asyncio.Event()
         """Set when there may be something to begin, or nothing is left to wait for."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places: dict[str, _Place] = {}
         self._packer = Packer(with_git=plan.job.settings.get("gitignore") is False)
         self._documents = {question.id: question.document() for question in plan.questions}
         self._functions: Functions | None = None
@@ -130,6 +137,7 @@ class Driver:
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait. Raises what ends the batch."""
         left = len(self._state.waiting)
+        self._total = self._state.done + left
         self._begin(self._look())
         self._hub = await start_hub(self._plan.budget)
         self._has_hub.set()
@@ -149,9 +157,12 @@ class Driver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for place in self._state.places.values():
+            self._state.waiting.extend(place.given.values())
+            place.given.clear()
         if self._functions is not None:
             await self._functions.close()
-        actors = [place.actor for place in self._places.values() if place.actor is not None]
+        actors = [place.actor for place in self._state.places.values() if place.actor is not None]
         if actors:
             closing = [asyncio.ensure_future(_closed(actor)) for actor in actors]
             _, late = await asyncio.wait(closing, timeout=_CLOSE_LIMIT)
@@ -192,20 +203,19 @@ class Driver:
         while True:
             for node in await asyncio.to_thread(ray.nodes):
                 has_room = node["Resources"].get("CPU", 0) >= self._plan.num_cpus * self._plan.concurrency
-                if node["Alive"] and has_room and node["NodeID"] not in self._places:
+                if node["Alive"] and has_room and node["NodeID"] not in self._state.places:
                     address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
-                    place = self._places[node["NodeID"]] = _Place(node["NodeID"], address)
+                    place = self._state.places[node["NodeID"]] = Place(node["NodeID"], address)
                     self._begin(self._open(place))
             await asyncio.sleep(_LOOK_INTERVAL)
 
-    async def _open(self, place: _Place) -> None:
+    async def _open(self, place: Place) -> None:
         """Starts the actor of a node."""
         where = NodeAffinitySchedulingStrategy(place.node, soft=False)
         try:
             # Its process starts while that of the hub does.
             place.actor = Node.options(
                 num_cpus=self._plan.num_cpus * self._plan.concurrency,
-                max_concurrency=self._plan.concurrency + 100,
                 scheduling_strategy=where,
             ).remote(self._plan.job, place.key)
             await self._has_hub.wait()
@@ -224,47 +234,69 @@ class Driver:
         place.is_ready = True
         self._changed.set()
 
-    def _forget(self, place: _Place) -> None:
+    def _forget(self, place: Place) -> None:
         """Its actor has died. If the node has not, the next look finds it."""
-        if self._places.get(place.node) is place:
-            del self._places[place.node]
+        if self._state.places.get(place.node) is place:
+            del self._state.places[place.node]
             place.is_ready = False
             if place.actor is not None:
                 ray.kill(place.actor)
 
     async def _dispatch(self) -> None:
-        """Begins attempts where there is room."""
-        waiting = self._state.waiting
+        """Gives nodes the attempts for which they have room, and asks for results where attempts run."""
         while True:
             self._changed.clear()
-            for place in [place for place in self._places.values() if place.is_ready]:
-                running = self._state.running.setdefault(place.address, set())
-                while waiting and len(running) < self._plan.concurrency and self._exhausted is None:
-                    attempt = waiting.popleft()
-                    running.add(attempt.id)
-                    self._begin(self._run(place, attempt))
-            is_idle = not any(self._state.running.values())
-            if self._exhausted is not None and is_idle:
-                raise EndedError(f"{len(waiting)} attempts were not run: {self._exhausted}", "budget exhausted")
+            places = [place for place in self._state.places.values() if place.is_ready]
+            new = {place.key: self._give(place, self._plan.concurrency) for place in places}
+            # What a node has in advance starts without a message. No other is idle for that, also not one that starts.
+            if len(self._state.waiting) > self._plan.concurrency * len(self._state.places):
+                for place in places:
+                    new[place.key] += self._give(place, self._plan.concurrency * 2)
+            for place in places:
+                if new[place.key] or (place.given and place.exchanges == 0):
+                    place.exchanges += 1
+                    self._begin(self._exchange(place, new[place.key]))
+            if self._exhausted is not None and self._state.done + len(self._state.waiting) == self._total:
+                raise EndedError(
+                    f"{len(self._state.waiting)} attempts were not run: {self._exhausted}", "budget exhausted"
+                )
             await self._changed.wait()
 
-    async def _run(self, place: _Place, attempt: Attempt) -> None:
-        """Runs an attempt on a node, where it has a place until its result is taken. If it is lost, it waits again."""
-        running = self._state.running[place.address]
+    def _give(self, place: Place, limit: int) -> list[Attempt]:
+        """Takes attempts for a node until it has as many as this."""
+        new = []
+        while self._state.waiting and len(place.given) + place.unread < limit and self._exhausted is None:
+            attempt = self._state.waiting.popleft()
+            place.given[attempt.id] = attempt
+            new.append(attempt)
+        return new
+
+    async def _exchange(self, place: Place, new: list[Attempt]) -> None:
+        """Sends attempts to a node, and takes the results that it has. If it is lost, its attempts wait again."""
         try:
-            question = attempt.question
-            context = await self._context(question)
-            arguments = (attempt.id, self._documents[question.id], attempt.number, context)
-            line = await place.actor.attempt.remote(*arguments)
-            await self._take(place, attempt, json.loads(line)["result"])
+            async with place.in_order:
+                given = [await self._given(attempt) for attempt in new]
+                reply = place.actor.exchange.remote(given)
+            lines = await reply
         except RayError as error:
-            self._forget(place)
-            await self._lose(place, attempt, error)
+            await self._lose_all(place, error)
+        else:
+            results = [json.loads(line)["result"] for line in lines]
+            # At once: these are not lost any more.
+            ended = [(place.given.pop(document["id"]), document) for document in results]
+            place.unread += len(ended)
+            for attempt, document in ended:
+                await self._take(place, attempt, document)
+                place.unread -= 1
         finally:
-            running.discard(attempt.id)
+            place.exchanges -= 1
             self._changed.set()
 
-    async def _take(self, place: _Place, attempt: Attempt, document: dict[str, Any]) -> None:
+    async def _given(self, attempt: Attempt) -> Given:
+        question = attempt.question
+        return Given(attempt.id, self._documents[question.id], attempt.number, await self._context(question))
+
+    async def _take(self, place: Place, attempt: Attempt, document: dict[str, Any]) -> None:
         if document["stop_reason"] == "stopped" and self._plan.budget is not None:
             # The budget has no room for its first turn.
             self._exhausted = document["error"] or "the budget is exhausted"
@@ -275,10 +307,19 @@ class Driver:
             document["metrics"].update(_of_losses(attempt))
         await self._end(document)
 
-    async def _lose(self, place: _Place, attempt: Attempt, error: RayError) -> None:
+    async def _lose_all(self, place: Place, error: RayError) -> None:
+        """The node has lost what it was given: that waits again."""
+        self._forget(place)
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
+        lost, place.given = list(place.given.values()), {}
+        # The others had not begun.
+        self._state.waiting.extendleft(reversed(lost[self._plan.concurrency :]))
+        for attempt in lost[: self._plan.concurrency]:
+            await self._lose(place, attempt, cause)
+
+    async def _lose(self, place: Place, attempt: Attempt, cause: object) -> None:
         lost: Spending = await self._hub.lose.remote(place.key, attempt.id)
         attempt.losses += 1
         attempt.lost = _sum(attempt.lost, lost)

@@ -7,14 +7,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 
-from .._errors import EndedError, ProtocolError
+from .._errors import ProtocolError
 from .._models import ChatModel
 from .._rollouts import Process, running
 from .._tools import Tool
@@ -25,6 +25,9 @@ from ._versions import Versions, versions
 
 _TELL_INTERVAL = 0.25
 """Seconds after which the hub is told what was spent, unless a reservation takes that along before."""
+
+_GATHER_INTERVAL = 0.05
+"""Seconds for which a result waits for others, so that they cost the driver one message."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
@@ -46,6 +49,17 @@ class Job:
     has_budget: bool
 
 
+@dataclass(frozen=True)
+class Given:
+    """An attempt for a node."""
+
+    rollout: str
+    """Its id."""
+    question: Mapping[str, Any]
+    number: int
+    context: Packed | list[str] | None
+
+
 class _Node:
     """Attempts on one node. It ends with its owner; `rlm` ends with it, and sessions with that."""
 
@@ -54,7 +68,15 @@ class _Node:
         self._hub: Any = None
         self._key = key
         self._stack = AsyncExitStack()
-        self._running: dict[str, asyncio.Future[bytes]] = {}
+        self._working: list[asyncio.Task[None]] = []
+        self._given: asyncio.Queue[Given] = asyncio.Queue()
+        self._running: set[str] = set()
+        """Ids of attempts that it was given, and that have not ended."""
+        self._results: list[bytes] = []
+        self._error: Exception | None = None
+        """What ended `rlm`."""
+        self._came = asyncio.Event()
+        """Of the newest exchange: there are results, or an error, or a newer one."""
         self._news = News()
         self._telling: asyncio.Task[None] | None = None
 
@@ -76,42 +98,58 @@ class _Node:
         )
         self._process: Process = await self._stack.enter_async_context(process)
         self._contexts = Unpacker(self._process.directory)
-        self._reading = asyncio.create_task(self._read())
+        self._working = [asyncio.create_task(self._guarded(work)) for work in (self._feed(), self._read())]
 
-    async def attempt(
-        self, rollout: str, question: Mapping[str, Any], number: int, context: Packed | list[str] | None
-    ) -> bytes:
-        """Runs an attempt, and returns the line of its result. Raises what ended `rlm`, if that did."""
-        line = {**question, "attempt": number}
-        if context is not None:
-            line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
-        if self._reading.done():
-            raise self._reading.exception() or EndedError("rlm run has ended")
-        result: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._running[rollout] = result
-        self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
-        try:
-            return await result
-        finally:
-            del self._running[rollout]
+    async def exchange(self, attempts: list[Given]) -> list[bytes]:
+        """Takes attempts to run in this order, and returns the lines of results that have come since.
+
+        Waits until there are some; a newer exchange ends the wait of the one before, and takes the results.
+        Raises what ended `rlm`, if that did.
+        """
+        for attempt in attempts:
+            self._running.add(attempt.rollout)
+            self._given.put_nowait(attempt)
+        self._came.set()
+        came = self._came = asyncio.Event()
+        if not self._results and self._error is None:
+            await came.wait()
+        if self._running and self._error is None:
+            await asyncio.sleep(_GATHER_INTERVAL)
+        if came is not self._came:
+            return []
+        if self._error is not None:
+            raise self._error
+        results, self._results = self._results, []
+        return results
 
     async def close(self) -> None:
         await self._stack.aclose()
+        for task in self._working:
+            task.cancel()
         if self._telling is not None:
             self._telling.cancel()
             await self._hub.tell.remote(self._take_news())
 
-    async def _read(self) -> None:
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            async for line in self._process.lines:
-                self._take(line)
-            raise await self._process.error("while rollouts were running")
-        except BaseException as error:
-            ended = error if isinstance(error, Exception) else EndedError("the node was closed")
-            for result in self._running.values():
-                if not result.done():
-                    result.set_exception(ended)
-            raise
+            await work
+        except Exception as error:
+            self._error = self._error or error
+            self._came.set()
+
+    async def _feed(self) -> None:
+        """Gives `rlm` the attempts, each with its context."""
+        while True:
+            attempt = await self._given.get()
+            line, context = {**attempt.question, "attempt": attempt.number}, attempt.context
+            if context is not None:
+                line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
+            self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    async def _read(self) -> None:
+        async for line in self._process.lines:
+            self._take(line)
+        raise await self._process.error("while rollouts were running")
 
     def _take(self, line: bytes) -> None:
         head = _HEAD.match(line)
@@ -120,9 +158,9 @@ class _Node:
         event = head["event"]
         if event == b"result":
             # The driver reads the rest.
-            result = self._running.get(head["rollout"].decode())
-            if result is not None and not result.done():
-                result.set_result(line)
+            self._running.discard(head["rollout"].decode())
+            self._results.append(line)
+            self._came.set()
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:
             self._count(json.loads(line))
 

@@ -50,7 +50,7 @@ class Costs:
     """A line in the file of results."""
 
 
-COSTS = Costs(attempt=0.022, turn=0.006, driver=0.003, ledger=0.0017, result=0.00004)
+COSTS = Costs(attempt=0.022, turn=0.006, driver=0.002, ledger=0.0017, result=0.00004)
 
 
 # Measurements of one machine.

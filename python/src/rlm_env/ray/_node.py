@@ -26,7 +26,7 @@ from ._versions import Versions, versions
 _TELL_INTERVAL = 0.25
 """Seconds after which the hub is told what was spent, unless a reservation takes that along before."""
 
-_GATHER_INTERVAL = 0.05
+_GATHER_INTERVAL = 0.1
 """Seconds for which a result waits for others, so that they cost the driver one message."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")

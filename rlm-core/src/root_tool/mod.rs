@@ -41,10 +41,19 @@ pub const RLM_QUERY_BATCHED: &str = "rlm_query_batched";
 /// Beginning of the text that stands for the answer of such a rollout that has none.
 pub const QUERY_ERROR: &str = "Error in rlm_query: ";
 
+/// What a line says, after a number, of results that were paid for before.
+pub const PAID_BEFORE: &str = " paid for before";
+
+/// True of the tools by which code has others answer in sessions of their own.
+#[must_use]
+pub fn is_query(tool: &str) -> bool {
+    [RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED].contains(&tool)
+}
+
 /// True of the tools that ask models: their arguments are text, and their answers are printed line by line.
 #[must_use]
 pub fn asks(tool: &str) -> bool {
-    [LLM_BATCH, LLM_QUERY, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED].contains(&tool)
+    [LLM_BATCH, LLM_QUERY].contains(&tool) || is_query(tool)
 }
 
 /// Encoding of arguments and results.

@@ -16,8 +16,8 @@ use nix::libc;
 use rlm_core::error::with_causes;
 use rlm_core::ids::is_identifier;
 use rlm_core::jsonl::{self, Lines};
-use rlm_core::pickle::{Limits, Value};
-use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError};
+use rlm_core::pickle::{Dict, Limits, Value};
+use rlm_core::root_tool::{Call, Envelope, MAX_BODY_BYTES, Reply, Serialization, WireError, is_query};
 use rlm_core::text::cut;
 use rlm_rootd::{DefinitionError, RootTool, Tool, ToolError, ToolFuture};
 use serde::Deserialize;
@@ -217,6 +217,29 @@ impl Recorder {
     }
 }
 
+/// The call with its files relative to the session's directory, which is another one in a replay. A shell makes them absolute.
+fn portable(mut call: Call, root: &Path) -> Call {
+    if is_query(&call.tool)
+        && let Some(Value::List(files)) = call.kwargs.get("files")
+    {
+        let relative = |file: &Value| match file {
+            Value::Str(file) => Path::new(&**file)
+                .strip_prefix(root)
+                .ok()
+                .and_then(Path::to_str)
+                .map_or(file.as_ref().into(), Value::from),
+            other => other.clone(),
+        };
+        let files = Value::list(files.iter().map(relative).collect::<Vec<_>>());
+        let others = call.kwargs.iter().filter(|(name, _)| **name != Value::from("files"));
+        let all = others.map(|(name, value)| (name.clone(), value.clone())).chain([("files".into(), files)]);
+        if let Ok(kwargs) = Dict::from_pairs(all) {
+            call.kwargs = kwargs;
+        }
+    }
+    call
+}
+
 /// The lookup key of a call: tool and arguments, with keyword arguments in any order.
 pub(super) fn key(call: &Call) -> String {
     let repr = |value: &Value| value.repr(MAX_BODY_BYTES).unwrap_or_else(|_too_large| format!("{value:?}"));
@@ -234,6 +257,8 @@ static ANY_ARGUMENTS: LazyLock<Json> = LazyLock::new(|| json!({"type": "object"}
 pub(super) struct RecordedTool {
     pub(super) tool: Tool,
     pub(super) recorder: Arc<Recorder>,
+    /// The session's directory.
+    pub(super) root: Arc<Path>,
 }
 
 impl RootTool for RecordedTool {
@@ -254,6 +279,7 @@ impl RootTool for RecordedTool {
     fn call(&self, call: Call, deadline: Instant) -> ToolFuture<'_> {
         Box::pin(async move {
             let reply = self.tool.run(call.clone(), deadline).await;
+            let call = portable(call, &self.root);
             let recorded = RecordedCall { call, reply: reply.as_ref().map_err(ToString::to_string).cloned() };
             self.recorder.add(&recorded);
             reply
@@ -265,19 +291,21 @@ impl RootTool for RecordedTool {
 #[derive(Debug)]
 pub(super) struct Answers {
     left: Mutex<HashMap<String, VecDeque<Result<Reply, String>>>>,
+    /// The session's directory.
+    root: PathBuf,
 }
 
 impl Answers {
-    pub(super) fn new(recording: Recording) -> Self {
+    pub(super) fn new(recording: Recording, root: &Path) -> Self {
         let mut left: HashMap<String, VecDeque<_>> = HashMap::new();
         for RecordedCall { call, reply } in recording.calls {
             left.entry(key(&call)).or_default().push_back(reply);
         }
-        Self { left: Mutex::new(left) }
+        Self { left: Mutex::new(left), root: root.to_owned() }
     }
 
     fn take(&self, call: &Call) -> Result<Reply, ToolError> {
-        let key = key(call);
+        let key = key(&portable(call.clone(), &self.root));
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = match left.get_mut(&key).map(VecDeque::pop_front) {
             Some(Some(reply)) => return reply.map_err(ToolError::Failed),
@@ -303,8 +331,6 @@ pub(super) fn missing_tool(name: String) -> Result<Tool, DefinitionError> {
 
 #[cfg(test)]
 mod tests {
-    use rlm_core::pickle::Dict;
-
     use super::*;
 
     fn call(tool: &str, args: Vec<Value>, kwargs: &[(&str, Value)]) -> Call {
@@ -346,13 +372,16 @@ mod tests {
             call: call("search", args, &[]),
             reply: Ok(Reply::of(Value::from(reply))),
         };
-        let answers = Answers::new(Recording {
-            calls: vec![
-                recorded(vec!["x".into()], "1"),
-                recorded(vec!["y".into()], "2"),
-                recorded(vec!["x".into()], "3"),
-            ],
-        });
+        let answers = Answers::new(
+            Recording {
+                calls: vec![
+                    recorded(vec!["x".into()], "1"),
+                    recorded(vec!["y".into()], "2"),
+                    recorded(vec!["x".into()], "3"),
+                ],
+            },
+            Path::new("/x"),
+        );
         let take =
             |args: Vec<Value>| answers.take(&call("search", args, &[])).map_err(|error| error.to_string());
         assert_eq!(take(vec!["x".into()]).unwrap(), Reply::of(Value::from("1")));

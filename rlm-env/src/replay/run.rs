@@ -285,11 +285,14 @@ impl Rerun {
 fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, ReplayError> {
     let mut there: Vec<Tool> = match tools {
         Tools::Live { tools, recorder } => {
+            let root: Arc<Path> = PathBuf::from(real(fs_root)).into();
             let tools = tools.into_iter().chain(navigation(past, fs_root)?).chain(children::tools(past));
             match recorder {
                 None => tools.collect(),
                 Some(recorder) => tools
-                    .map(|tool| Tool::new(RecordedTool { tool, recorder: recorder.clone() }))
+                    .map(|tool| {
+                        Tool::new(RecordedTool { tool, recorder: recorder.clone(), root: root.clone() })
+                    })
                     .collect::<Result<_, _>>()?,
             }
         }
@@ -298,7 +301,7 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
             names.extend(
                 past.root_tools.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
             );
-            let answers = Arc::new(Answers::new(recording));
+            let answers = Arc::new(Answers::new(recording, Path::new(&real(fs_root))));
             names.into_iter().map(|name| answering_tool(name, answers.clone())).collect::<Result<_, _>>()?
         }
     };

@@ -24,16 +24,18 @@ use crate::workspace::Context;
 /// The part of the time that is left for the question that a child may take: the rest is for its parent.
 const TIME_PART: f64 = 0.95;
 
+/// With less time than this left for the question, no child is started.
+const LEAST_TIME: Duration = Duration::from_secs(1);
+
 /// Bytes of a parent's id that the id of a child begins with.
 const ID_PREFIX_BYTES: usize = 96;
 
+/// A rollout that runs.
+pub(super) type Running = Pin<Box<dyn Future<Output = RolloutResult> + Send>>;
+
 /// Runs a child from its beginning to its end.
 pub(super) trait Runner: std::fmt::Debug + Send + Sync {
-    fn run(
-        &self,
-        config: RolloutConfig,
-        control: Control,
-    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + '_>>;
+    fn run(self: Arc<Self>, config: RolloutConfig, control: Control) -> Running;
 }
 
 /// The children of a rollout.
@@ -103,7 +105,9 @@ impl Children {
     /// A sentence: what was asked for cannot be.
     async fn child(&self, question: Question) -> Result<RolloutResult, String> {
         let context = self.context(&question)?;
+        self.check_time()?;
         let place = Place::take(&self.node.places).await;
+        self.check_time()?;
         let id = self.id();
         let ledger = self.under_way.ledger().ok_or("the rollout has not begun")?;
         // Given back when the child has ended.
@@ -159,7 +163,25 @@ impl Children {
             recursion: recursion.map(|recursion| recursion.of_child(node)),
             ..parent.clone()
         };
-        Ok(self.runner.run(config, control.child()).await)
+        let (runner, control) = (self.runner.clone(), control.child());
+        let _ends_with_the_call = CancelledOnDrop(control.clone());
+        let child = self.under_way.run_child(async move {
+            let result = runner.run(config, control).await;
+            drop(share);
+            result
+        });
+        child.await.map_err(|_| "the child has failed".to_owned())
+    }
+
+    /// Fails where so little time is left that a child would only cost.
+    fn check_time(&self) -> Result<(), String> {
+        match self.time_limit() {
+            left if left < LEAST_TIME => Err(format!(
+                "there is no time for a child: the question's limit is reached in {:.2} s",
+                left.as_secs_f64()
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// A new id, which begins with that of the parent.
@@ -229,6 +251,15 @@ impl Answering for Children {
     fn time_limit(&self) -> Duration {
         let end = self.under_way.question().1;
         end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Cancels a rollout when it is dropped.
+struct CancelledOnDrop(Control);
+
+impl Drop for CancelledOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

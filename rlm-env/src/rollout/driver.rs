@@ -272,7 +272,7 @@ impl RolloutDriver<'_> {
         Ok(())
     }
 
-    /// Ends the worker, then the calls of root tools, then removes the directory.
+    /// Ends the worker, then the calls of root tools with the children that wait for them, then removes the directory.
     pub(super) async fn take_down(self) {
         // The worker's exit does not change the result.
         if let Err(error) = self.session.close().await {
@@ -282,6 +282,7 @@ impl RolloutDriver<'_> {
         if let Some(seen) = self.registered.end().await {
             self.log.set_root_tools(&seen);
         }
+        self.under_way.children_ended().await;
         // Nothing of the rollout sends a request any more.
         self.log.settle(&ledger.snapshot());
         // It holds a file open in the directory.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{
-    Call, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
+    Call, PAID_BEFORE, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
 };
 use rlm_core::text::cut;
 use rlm_rootd::{PaidToolFuture, Receipt, RootTool, Tool, ToolError, ToolFuture, delivered};
@@ -295,7 +295,7 @@ fn summary(tool: &str, answers: &Answers, time: Duration) -> String {
     let seconds = format!("{:.2}s", time.as_secs_f64());
     let before = match answers.before {
         0 => String::new(),
-        before => format!(", {before} paid for before"),
+        before => format!(", {before}{PAID_BEFORE}"),
     };
     if let [Ok(result)] = &*answers.results {
         let turns = result.metrics.root_llm_turns;

@@ -1,10 +1,9 @@
 //! A rollout from its beginning to its end.
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use super::child::Runner;
+use super::child::{Runner, Running};
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::driver::{End, RolloutDriver};
 use super::host::{Host, Parts};
@@ -67,12 +66,8 @@ impl Parts {
 }
 
 impl Runner for Parts {
-    fn run(
-        &self,
-        config: RolloutConfig,
-        control: Control,
-    ) -> Pin<Box<dyn Future<Output = RolloutResult> + Send + '_>> {
-        Box::pin(async move { self.run(&config, &control).await })
+    fn run(self: Arc<Self>, config: RolloutConfig, control: Control) -> Running {
+        Box::pin(async move { Self::run(&self, &config, &control).await })
     }
 }
 

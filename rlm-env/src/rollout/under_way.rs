@@ -4,14 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rlm_rootd::Ledger;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
-use super::config::Control;
+use super::config::{Control, RolloutResult};
 
-/// A rollout that is under way: its ledger, and the question that it works on.
+/// A rollout that is under way: its ledger, the question that it works on, and its children. Dropping it ends them at once.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     ledger: OnceLock<Arc<Ledger>>,
     question: Mutex<(Control, Option<Instant>)>,
+    children: Mutex<JoinSet<()>>,
 }
 
 impl UnderWay {
@@ -28,6 +31,27 @@ impl UnderWay {
     /// The ledger. None before the rollout's beginning, when nothing calls a tool.
     pub(super) fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.ledger.get()
+    }
+
+    /// Runs a child to its end, also when nobody waits for its result any more.
+    pub(super) fn run_child(
+        &self,
+        child: impl Future<Output = RolloutResult> + Send + 'static,
+    ) -> oneshot::Receiver<RolloutResult> {
+        let (sender, result) = oneshot::channel();
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        while children.try_join_next().is_some() {}
+        children.spawn(async move {
+            // It fails if nobody waits.
+            let _ = sender.send(child.await);
+        });
+        result
+    }
+
+    /// Waits for the ends of all children.
+    pub(super) async fn children_ended(&self) {
+        let children = std::mem::take(&mut *self.children.lock().unwrap_or_else(PoisonError::into_inner));
+        children.join_all().await;
     }
 
     /// The control of the running question, and its end.

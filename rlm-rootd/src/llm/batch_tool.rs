@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rlm_core::pickle::Value;
-use rlm_core::root_tool::{Call, LLM_BATCH, LLM_QUERY, Reply, ToolResult};
+use rlm_core::root_tool::{Call, LLM_BATCH, LLM_QUERY, PAID_BEFORE, Reply, ToolResult};
 use serde_json::{Value as Json, json};
 
 use super::sub_llm::{Completion, SubLlm};
@@ -196,6 +196,6 @@ fn margin(deadline: Instant, now: Instant) -> Duration {
 fn summary(tool: &str, [count, failed, before]: [usize; 3], time: Duration) -> String {
     let calls = if count == 1 { "call" } else { "calls" };
     let failed = if failed == 0 { String::new() } else { format!(", {failed} failed") };
-    let before = if before == 0 { String::new() } else { format!(", {before} paid for before") };
+    let before = if before == 0 { String::new() } else { format!(", {before}{PAID_BEFORE}") };
     format!("{tool}: {count} {calls} in {:.2}s{failed}{before}", time.as_secs_f64())
 }

@@ -414,7 +414,11 @@ impl Models {
     /// An error in words for people, who can do something about it. Code in a session gets the error alone, without the
     /// address.
     pub(super) fn explain(&self, error: &SubCallError, attempts: u32) -> String {
-        explain(error, self.url.clone(), attempts)
+        match error {
+            // The deadline was nearer than the limit of a request.
+            SubCallError::TimedOut { after, .. } if *after < self.config.timeout => error.to_string(),
+            _ => explain(error, self.url.clone(), attempts),
+        }
     }
 
     /// The text with the name of the proxy, which may be what failed.

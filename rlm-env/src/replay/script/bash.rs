@@ -9,7 +9,7 @@ use rlm_core::json::{JsonText, Part, Wtf8};
 use rlm_core::pickle::Value;
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_core::root_tool::print::{self, Output};
-use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES};
+use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED};
 use rlm_core::shell::quoted;
 
 use super::shell::{here_document, stands_alone};
@@ -254,6 +254,7 @@ fn keys(call: &Call) -> Vec<String> {
     let mut keys = Vec::new();
     let args: Vec<Value> = match (call.tool.as_str(), call.args.as_slice()) {
         // Each prompt is an argument.
+        (RLM_QUERY_BATCH | RLM_QUERY_BATCHED, [Value::List(questions)]) => questions.to_vec(),
         (LLM_BATCH, [Value::List(prompts)]) => {
             keys.extend(json(&call.args[0]).map(request));
             keys.extend(json(&call.args[0]).map(|list| request(format!("{{\"prompts\":{list}}}"))));
@@ -261,14 +262,21 @@ fn keys(call: &Call) -> Vec<String> {
         }
         (_, args) => args.to_vec(),
     };
-    if call.kwargs.is_empty() {
+    // Files are further words.
+    let files = match (call.tool.as_str(), call.kwargs.get("files")) {
+        (RLM_QUERY, Some(Value::List(files))) if call.kwargs.len() == 1 => Some(files.to_vec()),
+        _ => call.kwargs.is_empty().then(Vec::new),
+    };
+    if let Some(files) = files {
         let word = |value: &Value| match value {
             Value::Str(text) => Some(text.to_string()),
             other => json(other),
         };
-        if let Some(words) = args.iter().map(word).collect::<Option<Vec<_>>>() {
+        if let Some(words) = args.iter().chain(&files).map(word).collect::<Option<Vec<_>>>() {
             keys.push(words.iter().map(|word| format!("{word}{UNIT}")).collect());
         }
+    }
+    if call.kwargs.is_empty() {
         if call.tool != LLM_BATCH {
             keys.extend(json(&Value::list(call.args.clone())).map(request));
             match call.args.as_slice() {

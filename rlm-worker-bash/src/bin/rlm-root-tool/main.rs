@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
-use rlm_core::root_tool::Call;
 use rlm_core::root_tool::print::Output;
+use rlm_core::root_tool::{Call, is_query};
 use rlm_core::worker::settings::Environment;
 
 use self::arguments::{Parsed, UsageError};
@@ -51,7 +51,7 @@ enum Failure {
 
 fn run(tool: &str, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let Some((call, output)) = read(tool, arguments)? else {
-        let text = if query::is_query(tool) { query::usage(tool) } else { arguments::usage(tool) };
+        let text = if is_query(tool) { query::usage(tool) } else { arguments::usage(tool) };
         print(text.as_bytes()).map_err(|error| Failure::Call(error.to_string()))?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -60,13 +60,14 @@ fn run(tool: &str, arguments: Vec<OsString>) -> Result<ExitCode, Failure> {
     let reply = call::send(&call, &environment).map_err(Failure::Call)?;
     let text = rlm_core::root_tool::print::reply(tool, &reply, output).map_err(Failure::Call)?;
     print(&text).map_err(|error| Failure::Call(format!("cannot write the result: {error}")))?;
-    let lacks_answer = query::is_query(tool) && rlm_core::root_tool::print::lacks_answer(&reply);
+    rlm_core::root_tool::print::remarks(tool, &reply).for_each(print_error);
+    let lacks_answer = is_query(tool) && rlm_core::root_tool::print::lacks_answer(&reply);
     Ok(if lacks_answer { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// The call that a command line asks for; None: help is wanted.
 fn read(tool: &str, arguments: Vec<OsString>) -> Result<Option<(Call, Output)>, Failure> {
-    if query::is_query(tool) {
+    if is_query(tool) {
         return query::parse(tool, arguments).map_err(Failure::Usage);
     }
     match arguments::parse(tool, arguments).map_err(Failure::Usage)? {

@@ -6,14 +6,9 @@ use std::path::Path;
 
 use rlm_core::pickle::{Dict, Value};
 use rlm_core::root_tool::print::Output;
-use rlm_core::root_tool::{Call, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, words};
+use rlm_core::root_tool::{Call, RLM_QUERY, words};
 
 use crate::arguments::{UsageError, read_arguments, text_of};
-
-/// True for these tools.
-pub(crate) fn is_query(tool: &str) -> bool {
-    [RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED].contains(&tool)
-}
 
 pub(crate) fn usage(tool: &str) -> String {
     let (call, words, own) = match tool == RLM_QUERY {
@@ -69,17 +64,17 @@ pub(crate) fn parse(tool: &str, arguments: Vec<OsString>) -> Result<Option<(Call
             "--lines" if tool != RLM_QUERY => parsed.lines = true,
             "-0" | "--null" if tool != RLM_QUERY => parsed.output = Output::Nul,
             "--file" => parsed.files.push(value()?),
-            "--text" => parsed.set("text", value()?.into()),
+            "--text" => parsed.set("text", value()?.into())?,
             "--data" => {
                 let value = Value::from_json_text(value()?.as_bytes(), &words::limits());
-                parsed
-                    .set("data", value.map_err(|error| UsageError(format!("--data is not JSON: {error}")))?);
+                let value = value.map_err(|error| UsageError(format!("--data is not JSON: {error}")))?;
+                parsed.set("data", value)?;
             }
-            "--model" => parsed.set("model", value()?.into()),
-            "--language" => parsed.set("language", value()?.into()),
-            "--max-turns" => parsed.set("max_turns", number::<i64>(name, &value()?)?.into()),
-            "--timeout" => parsed.set("timeout", number::<f64>(name, &value()?)?.into()),
-            "--share" => parsed.set("share", number::<f64>(name, &value()?)?.into()),
+            "--model" => parsed.set("model", value()?.into())?,
+            "--language" => parsed.set("language", value()?.into())?,
+            "--max-turns" => parsed.set("max_turns", number::<i64>(name, &value()?)?)?,
+            "--timeout" => parsed.set("timeout", number::<f64>(name, &value()?)?)?,
+            "--share" => parsed.set("share", number::<f64>(name, &value()?)?)?,
             _ => {
                 return Err(UsageError(format!(
                     "unknown option {name}; put -- before an argument that begins with -; see {tool} --help"
@@ -102,11 +97,23 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn set(&mut self, name: &str, value: Value) {
+    /// Sets an option, once.
+    fn set(&mut self, name: &str, value: Value) -> Result<(), UsageError> {
+        if self.options.iter().any(|(there, _)| *there == Value::from(name)) {
+            let option = name.replace('_', "-");
+            return Err(UsageError(match name {
+                "text" => {
+                    "its context.txt is given twice: by --text or by standard input (-), once".to_owned()
+                }
+                _ => format!("--{option} is given twice"),
+            }));
+        }
         self.options.push((name.into(), value));
+        Ok(())
     }
 
     fn into_call(mut self, tool: &str) -> Result<(Call, Output), UsageError> {
+        let has_dash = self.words.iter().any(|word| word == "-");
         let mut words = std::mem::take(&mut self.words).into_iter();
         let first = if tool == RLM_QUERY {
             let question =
@@ -114,6 +121,9 @@ impl Parsed {
             self.files.extend(words);
             question.into()
         } else {
+            if has_dash {
+                return Err(UsageError(format!("- is no question: --lines reads them; see {tool} --help")));
+            }
             let mut questions: Vec<_> = words.map(Value::from).collect();
             if self.lines {
                 let text = read_standard_input()?;
@@ -126,7 +136,7 @@ impl Parsed {
         };
         if let Some(at) = self.files.iter().position(|file| file == "-") {
             self.files.remove(at);
-            self.set("text", read_standard_input()?.into());
+            self.set("text", read_standard_input()?.into())?;
         }
         if !self.files.is_empty() {
             // The host does not know where the shell is.
@@ -136,10 +146,10 @@ impl Parsed {
             };
             let files = std::mem::take(&mut self.files).into_iter().map(|file| Value::from(whole(file)));
             let files = Value::list(files);
-            self.set("files", files);
+            self.set("files", files)?;
         }
         if self.is_json {
-            self.set("json", true.into());
+            self.set("json", true.into())?;
         }
         let output = if self.is_json { Output::Json } else { self.output };
         let kwargs = Dict::from_pairs(self.options).map_err(|error| UsageError(error.to_string()))?;
@@ -147,8 +157,10 @@ impl Parsed {
     }
 }
 
-fn number<N: std::str::FromStr>(name: &str, text: &str) -> Result<N, UsageError> {
-    text.parse().map_err(|_| UsageError(format!("{name} is {text:?}, expected a number")))
+fn number<N: std::str::FromStr + Into<Value>>(name: &str, text: &str) -> Result<Value, UsageError> {
+    let is_finite = text.parse::<f64>().is_ok_and(f64::is_finite);
+    let number = text.parse::<N>().ok().filter(|_| is_finite);
+    number.map(Into::into).ok_or_else(|| UsageError(format!("{name} is {text:?}, expected a number")))
 }
 
 fn read_standard_input() -> Result<String, UsageError> {
@@ -195,6 +207,17 @@ mod tests {
         assert_eq!(repr("rlm_query_batch", &["--file", "x"]), "no question; see rlm_query_batch --help");
         assert_eq!(repr("rlm_query", &["a", "--text"]), "--text needs a value; see rlm_query --help");
         assert_eq!(repr("rlm_query", &["a", "--share", "x"]), "--share is \"x\", expected a number");
+        assert_eq!(repr("rlm_query", &["a", "--share", "0.1", "--share=1"]), "--share is given twice");
+        assert_eq!(repr("rlm_query", &["a", "--max-turns=1", "--max-turns=2"]), "--max-turns is given twice");
+        assert_eq!(
+            repr("rlm_query", &["a", "--text", "x", "--text", "y"]),
+            "its context.txt is given twice: by --text or by standard input (-), once"
+        );
+        assert_eq!(
+            repr("rlm_query_batch", &["a", "-"]),
+            "- is no question: --lines reads them; see rlm_query_batch --help"
+        );
+        assert_eq!(repr("rlm_query", &["a", "--timeout", "nan"]), "--timeout is \"nan\", expected a number");
         assert!(repr("rlm_query", &["a", "--lines"]).starts_with("unknown option --lines"));
         assert!(repr("rlm_query", &["a", "--data", "{"]).starts_with("--data is not JSON"));
     }

@@ -31,6 +31,14 @@ fn asked(prompt: &str, language: ReplLanguage, code: &str) -> Rule {
     Rule::on(prompt).message(calling(language, code))
 }
 
+/// How a rollout has ended.
+fn end_of(event: Event) -> Option<StopReason> {
+    match event {
+        Event::RolloutEnded(ended) => Some(ended.stop_reason),
+        _ => None,
+    }
+}
+
 /// A rollout with children.
 fn recursive(stage: &Stage, id: &str, language: ReplLanguage, depth: u32) -> (RolloutConfig, Arc<Seen>) {
     let (config, seen) = stage.rollout(id);
@@ -255,8 +263,17 @@ async fn the_end_of_a_parent_is_that_of_its_children() {
             let (result, ()) = tokio::join!(running, end);
             assert!(matches!(result.stop_reason, StopReason::Cancelled | StopReason::Stopped), "{result:?}");
             assert!(began.elapsed() < Duration::from_secs(20));
-            let ended = seen.events().iter().filter(|event| matches!(event, Event::RolloutEnded(_))).count();
-            assert!(ended >= 1);
+            // Each child says how it ended, before its parent does.
+            let ends: Vec<_> = seen.events().into_iter().filter_map(end_of).collect();
+            assert_eq!(ends.len(), 4, "{ends:?}");
+            assert!(
+                ends[..3]
+                    .iter()
+                    .all(|reason| *reason == StopReason::Cancelled || *reason == StopReason::Stopped)
+            );
+            assert_eq!(ends[3], result.stop_reason);
+            let below = &result.metrics.depths[&1];
+            assert_eq!((below.rollouts, below.answered), (3, 0), "{result:?}");
             gate.open();
             stage.end().await;
         }
@@ -363,6 +380,7 @@ async fn what_was_paid_for_and_lost_is_not_paid_again() {
         let outputs = seen.outputs();
         let count = |text: &str, word: &str| text.matches(word).count();
         assert_eq!((count(&outputs[1], "early"), count(&outputs[1], "late")), (12, 8), "{outputs:?}");
+        assert!(outputs[1].contains("12 paid for before"), "{outputs:?}");
         // Those reached the code: asked for a third time, they are paid for again.
         assert_eq!(stage.sub_requests().len(), 48);
         stage.end().await;
@@ -493,7 +511,10 @@ async fn a_child_that_a_crash_has_lost_is_not_run_again() {
         let (config, seen) = recursive(&stage, "a", language, 1);
         let crashes = async {
             let is_ended = |event: &Event| matches!(event, Event::RolloutEnded(_));
-            until("the first child ends", || seen.events().iter().any(is_ended)).await;
+            until("the first child ends, and the second asks", || {
+                seen.events().iter().any(is_ended) && stage.model.requests().len() == 3
+            })
+            .await;
             std::fs::write(&flag, "").unwrap();
             until("the second is asked again", || {
                 seen.outputs().len() == 1 + 1 && stage.model.requests().len() >= 5
@@ -573,7 +594,7 @@ async fn the_request_of_a_child_that_was_cut_off_is_in_the_cost() {
             Rule::any().message(calling(language, &fine)).after(&gate),
         ])
         .await;
-        let (mut config, _) = recursive(&stage, "a", language, 1);
+        let (mut config, seen) = recursive(&stage, "a", language, 1);
         config.limits.budget = Budget { cost_usd: Some(5.0), ..Budget::default() };
         let child_asks = async {
             until("the child asks", || stage.root_requests().len() == 3).await;
@@ -581,10 +602,79 @@ async fn the_request_of_a_child_that_was_cut_off_is_in_the_cost() {
             gate.open();
         };
         let (result, ()) = tokio::join!(stage.run(config), child_asks);
+        let ends: Vec<_> = seen.events().into_iter().filter_map(end_of).collect();
+        assert_eq!(ends, [StopReason::Cancelled, StopReason::Answered]);
         let own = 2.0 * (10.0 * 10.0 + 5.0 * 20.0) / 1e6;
         let cost = result.metrics.cost_usd.unwrap();
         assert!(cost > own + 1e-6 && result.metrics.usage_estimated, "{own} of {result:?}");
         never.open();
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_whose_call_is_given_up_ends_while_its_parent_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let asks = dir.path().join("asks");
+    let bash = format!(
+        "question=slow; rlm_query $question & until [ -e {asks:?} ]; do sleep 0.01; done; kill %1; wait"
+    );
+    let python = format!(
+        "import os, signal, threading, time
+def interrupt():
+    while not os.path.exists({asks:?}): time.sleep(0.01)
+    signal.raise_signal(signal.SIGINT)
+threading.Thread(target=interrupt).start()
+rlm_query('sl' + 'ow')"
+    );
+    for (language, code) in in_each(&bash, &python) {
+        let (never, ended) = (Gate::shut(), Gate::shut());
+        let fine = answering(language, if language == ReplLanguage::Bash { "echo 1" } else { "1" });
+        let stage = Stage::new([
+            asked("How many?", language, &code),
+            Rule::on("slow").reply("never").after(&never),
+            Rule::any().message(calling(language, &fine)).after(&ended),
+        ])
+        .await;
+        let (config, seen) = recursive(&stage, "a", language, 1);
+        let child_ends = async {
+            until("the child asks", || stage.root_requests().len() == 2).await;
+            std::fs::write(&asks, "").unwrap();
+            until("the child ends", || seen.events().into_iter().filter_map(end_of).count() == 1).await;
+            ended.open();
+        };
+        let (result, ()) = tokio::join!(stage.run(config), child_ends);
+        let ends: Vec<_> = seen.events().into_iter().filter_map(end_of).collect();
+        assert_eq!(ends, [StopReason::Cancelled, StopReason::Answered], "{result:?}");
+        std::fs::remove_file(&asks).unwrap();
+        never.open();
+        stage.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_time_no_child_is_started() {
+    for (language, code) in in_each(
+        "rlm_query fine 2>&1",
+        "try: rlm_query('fine')
+except RuntimeError as error: print(error)",
+    ) {
+        let fine = answering(language, if language == ReplLanguage::Bash { "echo 1" } else { "1" });
+        let stage = Stage::new([
+            asked("How many?", language, &code).once(),
+            Rule::any().message(calling(language, &fine)),
+        ])
+        .await;
+        let (mut config, seen) = recursive(&stage, "a", language, 1);
+        // Without the part for the last turn, less than a child gets at least.
+        config.limits.timeout = Some(Duration::from_millis(1500));
+        let result = stage.run(config).await;
+        assert_eq!(result.metrics.depths.get(&1), None, "{result:?}");
+        let output = &seen.outputs()[0];
+        assert!(
+            output.contains("there is no time for a child: the question's limit is reached in 0."),
+            "{output}"
+        );
         stage.end().await;
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import pickle
@@ -180,15 +181,21 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
         """Raises."""
         raise ValueError("no")
 
+    def lock() -> Any:
+        """Returns what no other process can have."""
+        return threading.Lock()
+
     def beside() -> str:
         """Runs beside the session."""
         return "elsewhere" if os.getppid() != driver else "here"
 
     driver = os.getpid()
-    code = 'RLM_CONTENT="$(here x), $(beside), $(fails 2>&1), $(hangs 2>&1)"; RLM_READY=1'
-    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails])
+    code = 'RLM_CONTENT="$(here x), $(beside), $(fails 2>&1), $(hangs 2>&1), $(lock 2>&1)"; RLM_READY=1'
+    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails, lock])
     limit = "Error: TimeoutError: the tool hangs took longer than its limit of 1 s"
-    assert result.answer == f"x of {os.getpid()}, elsewhere, Error: ValueError: no, {limit}"
+    start = f"x of {os.getpid()}, elsewhere, Error: ValueError: no, {limit}, Error: TypeError: the tool lock returned a"
+    assert result.answer is not None
+    assert result.answer.startswith(f"{start} value that cannot be pickled: "), result.answer
     assert calls == ["x"]
 
 
@@ -306,7 +313,9 @@ def test_resume_goes_on_after_the_death_of_the_driver(cluster: Any, tmp_path: Pa
     assert len(lines) == len(set(lines)) == 40
 
 
-def test_what_is_wrong_is_said_before_anything_runs(cluster: Any, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_anything_runs(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StartError, match=r"cannot run rollouts: .*max-turns"):
         list(run_batch("?", model=scripted, max_turns=-1))
     with pytest.raises(TypeError, match="there is no setting max_turn:"):
@@ -315,6 +324,29 @@ def test_what_is_wrong_is_said_before_anything_runs(cluster: Any, tmp_path: Path
         run_batch([Question("?", id="a"), Question("!", id="a")], model=scripted)
     with pytest.raises(StartError, match="a context cannot be read"):
         list(run_batch("?", model=scripted, context=tmp_path / "missing"))
+    for wrong, error, words in (
+        ({"questions": None}, TypeError, "questions must be a str, a Question or several of them, not None"),
+        (
+            {"questions": Question("?", metadata=float("nan"), id="a")},
+            ValueError,
+            "the question a cannot be sent: Out of",
+        ),
+        ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 126 of a-z"),
+        ({"model": 5}, TypeError, "model must be a name or a function, not 5"),
+        ({"context": 5}, TypeError, "a context must be a path or several of them, not 5"),
+        ({"context": [None]}, TypeError, "a context must be a path or several of them"),
+        ({"results": 5}, TypeError, "results must be a path, not 5"),
+    ):
+        with pytest.raises(error, match=words):
+            run_batch(**{"questions": "?", "model": scripted, **wrong})
+    monkeypatch.setattr("rlm_env.ray._driver._ROOM_LIMIT", 0.0)
+    with pytest.raises(StartError, match=r"no node has room: 200 rollouts .* need 20 CPUs, the largest node has 1"):
+        list(run_batch("?", model=scripted, concurrency_per_node=200))
+    monkeypatch.setattr("rlm_env.ray._driver._ROOM_LIMIT", 60.0)
+    (tmp_path / "only_here.py").write_text("def model(messages, tools, **sampling): return 'hi'")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(StartError, match=r"cannot load the model or the tools: .*No module named 'only_here'"):
+        list(run_batch("?", model=importlib.import_module("only_here").model))
     file = tmp_path / "r.jsonl"
     assert len(list(run_batch("?", model=scripted, results=file))) == 1
     with pytest.raises(StartError, match="has results already"):
@@ -324,6 +356,47 @@ def test_what_is_wrong_is_said_before_anything_runs(cluster: Any, tmp_path: Path
     file.write_text("not a result\n")
     with pytest.raises(StartError, match="r.jsonl:1 is no result"):
         list(run_batch("?", model=scripted, results=file, resume=True))
+
+
+def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        waits = f"until [ -e {gate} ]; do sleep 0.05; done; " if messages[-1]["content"] == "long" else ""
+        return running(f"{waits}RLM_CONTENT=ok RLM_READY=1")(messages, tools)
+
+    ids = []
+    for result in run_batch(["long", *map(str, range(20))], model=model, concurrency_per_node=1):
+        ids.append(result.id)
+        if len(ids) == 20:
+            gate.touch()
+    assert ids[-1] == "1-1"
+    assert sorted(ids) == sorted(f"{number}-1" for number in range(1, 22))
+
+
+def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster: Any, tmp_path: Path) -> None:
+    begun, pids = tmp_path / "begun", tmp_path / "pids"
+    begun.mkdir()
+    code = f": > $(mktemp -p {begun}); until [ -e {tmp_path}/gate ]; do sleep 0.05; done; echo"
+
+    def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        if messages[-1]["content"] == "quick":
+            wait_until(lambda: len(list(begun.iterdir())) == 2, "the others")
+            pids.write_text(str(os.getpid()))
+        elif messages[-1]["role"] != "tool":
+            return running(code)(messages, tools)
+        return running("RLM_CONTENT=ok RLM_READY=1")(messages, tools)
+
+    # One has no room for its second request, and ends if nothing stays reserved for what is gone.
+    batch = run_batch(["quick", "slow", "slow"], model=model, concurrency_per_node=1, budget=Budget(calls=4))
+    reasons = []
+    for result in batch:
+        reasons.append((result.id, result.stop_reason))
+        if result.id == "1-1":
+            os.kill(int(pids.read_text()), signal.SIGKILL)
+            (tmp_path / "gate").touch()
+    assert sorted(reason for _, reason in reasons) == ["answered", "answered", "budget_exhausted"]
+    assert (batch.progress.losses, batch.progress.spent.calls) == (0, 4)
 
 
 def test_a_loop_that_is_left_ends_the_rollouts(cluster: Any) -> None:
@@ -369,13 +442,21 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             session.interrupt()
             assert (await running).outcome == "interrupted"
             await session.restart()
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(session.execute(slow[language]), 1)
+            assert (await session.execute({"bash": "echo next", "python": "'next'"}[language])).outcome == "ok"
+            assert await session.start() is session
             lost = await session.execute({"bash": "echo ${x-lost}", "python": "print('x' in globals())"}[language])
             assert lost.stdout.strip() in ("lost", "False")
         assert not os.path.exists(directory)
         with pytest.raises(UsageError, match="has not been started"):
             await SessionActor().execute("ls")
-        with pytest.raises(StartError, match=r"/not/there"):
-            await SessionActor("/not/there").start()
+        with pytest.raises(UsageError, match="the session has ended: start another"):
+            await session.start()
+        nowhere = SessionActor("/not/there")
+        for _ in range(2):
+            with pytest.raises(StartError, match=r"/not/there"):
+                await nowhere.start()
 
     asyncio.run(use())
 
@@ -398,6 +479,26 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
                 await (await pool.get("a")).execute("echo $x")
             assert (await (await pool.get("a")).execute("echo $x")).stdout == "\n"
         assert len(pool) == 0
+        async with SessionPool(max_sessions=1, num_cpus=0.01) as pool:
+            one, other = (asyncio.ensure_future(pool.get("a")) for _ in range(2))
+            one.add_done_callback(lambda _: other.cancel())
+            first = await one
+            assert await pool.get("a") is first, "whoever gave up has not taken it along"
+            # Who waits for a place is told; one that gives up leaves none taken.
+            waiting, given_up = asyncio.ensure_future(pool.get("b")), asyncio.ensure_future(pool.get("c"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            await pool.release("b")
+            with pytest.raises(UsageError, match="the session of 'b' was released before it had started"):
+                await waiting
+            await pool.release("a")
+            await pool.get("d")
+            waiting = asyncio.ensure_future(pool.get("e"))
+            await asyncio.sleep(0)
+            await pool.close()
+            with pytest.raises(UsageError, match="was released"):
+                await waiting
         async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
             busy = await pool.get("busy")
             running = asyncio.ensure_future(busy.execute("sleep 1000"))

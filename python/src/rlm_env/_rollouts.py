@@ -318,6 +318,8 @@ def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) ->
 
 def questions_of(given: str | Question | Iterable[str | Question]) -> list[Question]:
     questions = []
+    if not isinstance(given, (str, Question)) and not isinstance(given, Iterable):
+        raise TypeError(f"questions must be a str, a Question or several of them, not {given!r}")
     for one in [given] if isinstance(given, (str, Question)) else given:
         question = Question(one) if isinstance(one, str) else one
         if not isinstance(question, Question):
@@ -327,7 +329,9 @@ def questions_of(given: str | Question | Iterable[str | Question]) -> list[Quest
 
 
 def absolute_paths(paths: Path | Iterable[Path]) -> list[str]:
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    given = [paths] if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable) else list(paths)
+    if not all(isinstance(path, (str, os.PathLike)) for path in given):
+        raise TypeError(f"a context must be a path or several of them, not {paths!r}")
     return [os.path.abspath(path) for path in given]
 
 

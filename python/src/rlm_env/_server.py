@@ -435,11 +435,16 @@ def _encode(result: object, serialization: str) -> dict[str, Any]:
     return {"result": value}
 
 
-def _words(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Its message, also where that fails."""
     try:
-        message = str(error).encode(errors="replace").decode()
+        return str(error).encode(errors="replace").decode()
     except BaseException:
-        message = "<its message cannot be shown>"
+        return "<its message cannot be shown>"
+
+
+def _words(error: BaseException) -> str:
+    message = message_of(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

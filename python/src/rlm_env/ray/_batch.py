@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import sys
 import threading
 from collections import Counter
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from .._rollouts import Settings
 
 AnyTool = Tool[..., Any] | Callable[..., Any]
+
+_MAX_ID = 128
+"""Longest id of a rollout, which is that of its question and the number of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,24 @@ def run_batch(
         raise TypeError(f"budget must be a Budget, not {budget!r}")
     if resume and results is None:
         raise ValueError("resume=True goes on from a file: give it as results=")
+    for name, given in (("model", model), ("sub_model", sub_model)):
+        if given is not None and not isinstance(given, str) and not callable(given):
+            raise TypeError(f"{name} must be a name or a function, not {given!r}")
+    if results is not None and not isinstance(results, (str, os.PathLike)):
+        raise TypeError(f"results must be a path, not {results!r}")
     check_settings(settings)
     beside, with_driver = tools_of(tools), tools_of(driver_tools)
     if twice := beside.keys() & with_driver.keys():
         raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
     asked = [replace(one, id=one.id or str(number)) for number, one in enumerate(questions_of(questions), 1)]
+    longest = _MAX_ID - len(f"-{attempts}")
+    for one in asked:
+        if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{longest}}}", one.id or ""):
+            raise ValueError(f"the id {one.id!r} of a question must be 1 to {longest} of a-z A-Z 0-9 _ - .")
+        try:
+            one.line()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the question {one.id} cannot be sent: {error}") from error
     for repeated, count in Counter(one.id for one in asked).items():
         if count > 1:
             raise ValueError(f"there are {count} questions with the id {repeated}")
@@ -125,6 +142,7 @@ def run_batch(
         driver_tools=declared(with_driver.values()),
         settings=settings,
         has_budget=budget is not None,
+        concurrency=concurrency_per_node,
     )
     plan = Plan(
         questions=asked,
@@ -161,7 +179,7 @@ class Batch:
         """How far it is."""
         state = self._state
         running, waiting = {}, len(state.waiting)
-        for place in state.places.values():
+        for place in list(state.places.values()):
             if place.given:
                 running[place.address] = min(len(place.given), self._plan.concurrency)
                 waiting += len(place.given) - running[place.address]

@@ -85,4 +85,4 @@ class Rollouts:
 
 def _plain(value: Any) -> Any:
     """A value of a column as Python has it: numpy's are of types of their own."""
-    return value.item() if hasattr(value, "item") else value
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 import uuid
+import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -33,6 +35,9 @@ from ._versions import check, versions
 
 _LOOK_INTERVAL = 1.0
 """Seconds between looks at the cluster's nodes, and between questions for what was spent."""
+
+_ROOM_LIMIT = 60.0
+"""Seconds for which a batch waits for its first node with room: of a cluster that starts, some are still to come."""
 
 MAX_UNREAD = 1000
 """Results that wait for the program; with more of them, no attempt is begun."""
@@ -67,6 +72,8 @@ class Attempt:
     """How often its node died."""
     lost: Spending = Spending()
     """What was spent before that."""
+    is_sent: bool = False
+    """Whether the node that has it knows of it."""
 
     @property
     def id(self) -> str:
@@ -88,7 +95,8 @@ class Place:
     unread: int = 0
     """Results from it that the program has not taken."""
     exchanges: int = 0
-    """Under way."""
+    """Under way: always one, so that the death of the node is noticed."""
+    is_asked_back: bool = False
     in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held until an exchange is sent."""
 
@@ -174,9 +182,8 @@ class Driver:
             actors.append(self._hub)
         for actor in actors:
             ray.kill(actor)
-        if self._state.losses:
-            # What lost actors have left, where they ran on this machine.
-            await asyncio.to_thread(lambda: PrivateDirectory().remove())
+        # What lost actors have left, where they ran on this machine.
+        await asyncio.to_thread(lambda: PrivateDirectory().remove())
         if self._plan.shows:
             sys.stderr.write(f"\r\x1b[K{self._words()}\n")
 
@@ -200,10 +207,27 @@ class Driver:
 
     async def _look(self) -> None:
         """Takes in the nodes that come, also back from an accident, as long as the batch runs."""
+        deadline: float | None = time.monotonic() + _ROOM_LIMIT
+        is_said = False
         while True:
-            for node in await asyncio.to_thread(ray.nodes):
-                has_room = node["Resources"].get("CPU", 0) >= self._plan.num_cpus * self._plan.concurrency
-                if node["Alive"] and has_room and node["NodeID"] not in self._state.places:
+            nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
+            needed = self._plan.num_cpus * self._plan.concurrency
+            most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
+            if most >= needed:
+                deadline = None
+            elif deadline is not None:
+                words = (
+                    f"no node has room: {self._plan.concurrency} rollouts (concurrency_per_node) of "
+                    f"{self._plan.num_cpus:g} CPUs (num_cpus) need {needed:g} CPUs, the largest node has {most:g}"
+                )
+                if time.monotonic() > deadline:
+                    raise StartError(words)
+                if not is_said:
+                    warnings.warn(f"{words}: waiting {_ROOM_LIMIT:g} s for another", stacklevel=2)
+                    is_said = True
+            for node in nodes:
+                has_room = node["Resources"].get("CPU", 0) >= needed
+                if has_room and node["NodeID"] not in self._state.places:
                     address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
                     place = self._state.places[node["NodeID"]] = Place(node["NodeID"], address)
                     self._begin(self._open(place))
@@ -227,6 +251,9 @@ class Driver:
                 # The package may be another one there, or none: that travels as code.
                 with suppress(RayError):
                     check(place.address, await _probe.options(scheduling_strategy=where).remote(), self._versions)
+            if getattr(error, "actor_init_failed", False):
+                last = str(error).strip().splitlines()[-1]
+                raise StartError(f"the node {place.address} cannot load the model or the tools: {last}") from error
             if cause is not None:
                 raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
             self._forget(place)
@@ -253,9 +280,11 @@ class Driver:
                 for place in places:
                     new[place.key] += self._give(place, self._plan.concurrency * 2)
             for place in places:
-                if new[place.key] or (place.given and place.exchanges == 0):
+                if new[place.key] or place.exchanges == 0:
                     place.exchanges += 1
                     self._begin(self._exchange(place, new[place.key]))
+            if not self._state.waiting:
+                self._even_out(places)
             if self._exhausted is not None and self._state.done + len(self._state.waiting) == self._total:
                 raise EndedError(
                     f"{len(self._state.waiting)} attempts were not run: {self._exhausted}", "budget exhausted"
@@ -267,6 +296,7 @@ class Driver:
         new = []
         while self._state.waiting and len(place.given) + place.unread < limit and self._exhausted is None:
             attempt = self._state.waiting.popleft()
+            attempt.is_sent = False
             place.given[attempt.id] = attempt
             new.append(attempt)
         return new
@@ -277,19 +307,44 @@ class Driver:
             async with place.in_order:
                 given = [await self._given(attempt) for attempt in new]
                 reply = place.actor.exchange.remote(given)
+                for attempt in new:
+                    attempt.is_sent = True
             lines = await reply
         except RayError as error:
             await self._lose_all(place, error)
         else:
             results = [json.loads(line)["result"] for line in lines]
             # At once: these are not lost any more.
-            ended = [(place.given.pop(document["id"]), document) for document in results]
+            ended = [(place.given.pop(document["id"], None), document) for document in results]
             place.unread += len(ended)
             for attempt, document in ended:
-                await self._take(place, attempt, document)
+                if attempt is not None:
+                    await self._take(place, attempt, document)
                 place.unread -= 1
         finally:
             place.exchanges -= 1
+            self._changed.set()
+
+    def _even_out(self, places: list[Place]) -> None:
+        """Takes back what nodes have in advance, for others that have room."""
+        most = self._plan.concurrency
+        room = sum(max(most - len(place.given) - place.unread, 0) for place in places)
+        for place in places:
+            spare = min(len(place.given) - most, room)
+            if spare > 0 and not place.is_asked_back:
+                place.is_asked_back = True
+                room -= spare
+                self._begin(self._take_back(place, spare))
+
+    async def _take_back(self, place: Place, most: int) -> None:
+        try:
+            for rollout in await place.actor.take_back.remote(most):
+                if (attempt := place.given.pop(rollout, None)) is not None:
+                    self._state.waiting.append(attempt)
+        except RayError:
+            pass  # its exchange says so
+        finally:
+            place.is_asked_back = False
             self._changed.set()
 
     async def _given(self, attempt: Attempt) -> Given:
@@ -313,14 +368,14 @@ class Driver:
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
-        lost, place.given = list(place.given.values()), {}
-        # The others had not begun.
-        self._state.waiting.extendleft(reversed(lost[self._plan.concurrency :]))
-        for attempt in lost[: self._plan.concurrency]:
-            await self._lose(place, attempt, cause)
+        given, place.given = list(place.given.values()), {}
+        begun = [attempt for attempt in given[: self._plan.concurrency] if attempt.is_sent]
+        self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt not in begun)
+        spent = await self._hub.lose.remote(place.key, [attempt.id for attempt in begun])
+        for attempt, lost in zip(begun, spent, strict=True):
+            await self._lose(place, attempt, lost, cause)
 
-    async def _lose(self, place: Place, attempt: Attempt, cause: object) -> None:
-        lost: Spending = await self._hub.lose.remote(place.key, attempt.id)
+    async def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:
         attempt.losses += 1
         attempt.lost = _sum(attempt.lost, lost)
         self._state.losses += 1

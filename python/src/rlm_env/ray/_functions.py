@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
-from .._server import Raised, Threads
+from ray import cloudpickle
+
+from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
-from ._hub import Outcome
 
 LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
@@ -33,7 +34,7 @@ def attached(tools: Iterable[Tool[..., Any]], hub: Any) -> list[Tool[..., Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             key = uuid.uuid4().hex
             try:
-                is_result, value = await hub.call.remote(key, name, args, kwargs)
+                is_result, value = cloudpickle.loads(await hub.call.remote(key, name, args, kwargs))
             except asyncio.CancelledError:
                 hub.cancel.remote(key)
                 raise
@@ -68,11 +69,17 @@ class Functions:
 
     async def _call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
-            self._hub.answer.remote(key, await self._outcome(self._tools[name], args, kwargs))
+            outcome = await self._outcome(self._tools[name], args, kwargs)
+            try:
+                pickled = cloudpickle.dumps(outcome)
+            except Exception as error:
+                words = f"the tool {name} returned a value that cannot be pickled: {message_of(error)}"
+                pickled = cloudpickle.dumps((False, (type(error).__name__, words)))
+            self._hub.answer.remote(key, pickled)
         finally:
             self._running.pop(key, None)
 
-    async def _outcome(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+    async def _outcome(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         try:
             if tool.is_async:
                 return True, await tool.function(*args, **kwargs)
@@ -80,9 +87,9 @@ class Functions:
         except asyncio.CancelledError:
             raise
         except Raised as raised:
-            return False, (type(raised.error).__name__, str(raised.error))
+            return False, (type(raised.error).__name__, message_of(raised.error))
         except BaseException as error:
-            return False, (type(error).__name__, str(error))
+            return False, (type(error).__name__, message_of(error))
 
     async def close(self) -> None:
         """Cancels what runs. A plain function that never returns keeps its thread."""

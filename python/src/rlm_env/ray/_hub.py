@@ -17,8 +17,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from .._models import Budget, Spending
 from ._ledger import Exhausted, Ledger
 
-Outcome = tuple[bool, Any]
-"""True and a result, or False and the type and message of an error."""
+Outcome = bytes
+"""A pickle: true and a result, or false and the type and message of an error. Only node and driver know its classes."""
 
 
 @dataclass
@@ -62,10 +62,10 @@ class _Hub:
         for rollout, spent in news.spent:
             self._ledger.count(rollout, spent)
 
-    async def lose(self, actor: str, rollout: str) -> Spending:
-        """What a rollout had spent on a node that died."""
+    async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
+        """What these rollouts had spent on a node that died."""
         self._ledger.lose(actor)
-        return self._ledger.take(rollout)
+        return [self._ledger.take(rollout) for rollout in rollouts]
 
     async def spent(self) -> Spending:
         return self._ledger.spent

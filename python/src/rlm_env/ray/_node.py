@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class Job:
     """Without their functions."""
     settings: Mapping[str, Any]
     has_budget: bool
+    concurrency: int
+    """Attempts that run at once."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,11 @@ class _Node:
         self._key = key
         self._stack = AsyncExitStack()
         self._working: list[asyncio.Task[None]] = []
-        self._given: asyncio.Queue[Given] = asyncio.Queue()
+        self._waiting: deque[Given] = deque()
+        """Attempts that `rlm` has not been given: as many as run at once are enough for it."""
         self._running: set[str] = set()
-        """Ids of attempts that it was given, and that have not ended."""
+        self._changed = asyncio.Event()
+        """Set when there may be an attempt and room for it."""
         self._results: list[bytes] = []
         self._error: Exception | None = None
         """What ended `rlm`."""
@@ -106,21 +111,26 @@ class _Node:
         Waits until there are some; a newer exchange ends the wait of the one before, and takes the results.
         Raises what ended `rlm`, if that did.
         """
-        for attempt in attempts:
-            self._running.add(attempt.rollout)
-            self._given.put_nowait(attempt)
+        self._waiting.extend(attempts)
+        self._changed.set()
         self._came.set()
         came = self._came = asyncio.Event()
         if not self._results and self._error is None:
             await came.wait()
-        if self._running and self._error is None:
+        if (self._running or self._waiting) and self._error is None:
             await asyncio.sleep(_GATHER_INTERVAL)
         if came is not self._came:
             return []
-        if self._error is not None:
-            raise self._error
         results, self._results = self._results, []
+        if not results and self._error is not None:
+            raise self._error
+        # What a rollout has spent is known before its result is.
+        await self._tell_news()
         return results
+
+    async def take_back(self, most: int) -> list[str]:
+        """The ids of attempts that have not begun, and will not."""
+        return [self._waiting.pop().rollout for _ in range(min(most, len(self._waiting)))]
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -128,7 +138,7 @@ class _Node:
             task.cancel()
         if self._telling is not None:
             self._telling.cancel()
-            await self._hub.tell.remote(self._take_news())
+            await self._tell_news()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -138,9 +148,13 @@ class _Node:
             self._came.set()
 
     async def _feed(self) -> None:
-        """Gives `rlm` the attempts, each with its context."""
+        """Gives `rlm` as many attempts as it runs at once, each with its context."""
         while True:
-            attempt = await self._given.get()
+            while not self._waiting or len(self._running) >= self._job.concurrency:
+                self._changed.clear()
+                await self._changed.wait()
+            attempt = self._waiting.popleft()
+            self._running.add(attempt.rollout)
             line, context = {**attempt.question, "attempt": attempt.number}, attempt.context
             if context is not None:
                 line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
@@ -161,6 +175,7 @@ class _Node:
             self._running.discard(head["rollout"].decode())
             self._results.append(line)
             self._came.set()
+            self._changed.set()
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:
             self._count(json.loads(line))
 
@@ -188,8 +203,11 @@ class _Node:
         """Tells the hub what was spent: not before it has heard the last of it, so that it is never overrun."""
         while True:
             await asyncio.sleep(_TELL_INTERVAL)
-            if self._news.settled or self._news.spent:
-                await self._hub.tell.remote(self._take_news())
+            await self._tell_news()
+
+    async def _tell_news(self) -> None:
+        if self._news.settled or self._news.spent:
+            await self._hub.tell.remote(self._take_news())
 
     def _take_news(self) -> News:
         news, self._news = self._news, News()

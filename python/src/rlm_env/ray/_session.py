@@ -128,7 +128,10 @@ class SessionActor:
         self._options = {"num_cpus": 0.1, **options}
         self._hub: Any = None
         self._functions: Functions | None = None
+        self._starting = asyncio.Lock()
         self._has_ended = False
+        self._given_up: Any = None
+        """Ray's reference to a call that was cancelled, and may still run."""
         self._running = 0
         self._used = time.monotonic()
 
@@ -139,18 +142,24 @@ class SessionActor:
 
     async def start(self) -> SessionActor:
         """Starts it where the cluster has room, and waits until it is ready. Raises StartError if it cannot be."""
-        if self.actor is not None:
-            return self
+        async with self._starting:
+            if self._has_ended:
+                raise UsageError("the session has ended: start another")
+            if self.actor is None:
+                try:
+                    await self._start()
+                except BaseException:
+                    await self.close()
+                    self.actor, self._has_ended = None, False
+                    raise
+        return self
+
+    async def _start(self) -> None:
         if self._driver_tools:
             self._hub = await start_hub(None)
             self._functions = Functions(self._driver_tools, self._hub)
         self.actor = _Actor.options(**self._options).remote(*self._arguments, self._hub)
-        try:
-            self.node = await self._ask("start")
-        except BaseException:
-            await self.close()
-            raise
-        return self
+        self.node = await self._ask("start")
 
     async def execute(self, code: str, **options: Any) -> Response:
         """Runs code, and returns how that went. The options are those of `AsyncSession.execute`.
@@ -195,18 +204,18 @@ class SessionActor:
 
     async def close(self) -> None:
         """Ends the session and everything it started. Safe to repeat."""
-        if self.actor is None:
-            return
-        actor, self._has_ended = self.actor, True
-        with suppress(RayError):
-            await actor.close.remote()
-        ray.kill(actor)
-        if self._functions is not None:
-            await self._functions.close()
-            self._functions = None
-        if self._hub is not None:
-            ray.kill(self._hub)
-            self._hub = None
+        self._has_ended = self.actor is not None
+        try:
+            if self.actor is not None:
+                with suppress(RayError):
+                    await self.actor.close.remote()
+            if self._functions is not None:
+                await self._functions.close()
+        finally:
+            for actor in (self.actor, self._hub):
+                if actor is not None:
+                    ray.kill(actor)
+            self._functions = self._hub = None
 
     async def __aenter__(self) -> SessionActor:
         return await self.start()
@@ -219,7 +228,16 @@ class SessionActor:
             raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
         self._running += 1
         try:
-            return await getattr(self.actor, method).remote(*args, **kwargs)
+            if self._given_up is not None and method != "restart":
+                with suppress(Exception):
+                    await self._given_up
+                self._given_up = None
+            reply = getattr(self.actor, method).remote(*args, **kwargs)
+            try:
+                return await reply
+            except asyncio.CancelledError:
+                self._given_up = reply
+                raise
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
@@ -242,6 +260,21 @@ def _handle(actor: Any, node: str) -> SessionActor:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@dataclasses.dataclass
+class _Pooled:
+    """The session of a key."""
+
+    start: asyncio.Task[SessionActor]
+    waiting: int = 0
+    """Those who wait for its start."""
+
+    @property
+    def session(self) -> SessionActor | None:
+        """It, where it has started."""
+        has_started = self.start.done() and not self.start.cancelled() and self.start.exception() is None
+        return self.start.result() if has_started else None
 
 
 class SessionPool:
@@ -280,7 +313,7 @@ class SessionPool:
         make()  # what is wrong is said here
         self._make = make
         self._idle_timeout = idle_timeout
-        self._sessions: dict[str, asyncio.Task[SessionActor]] = {}
+        self._sessions: dict[str, _Pooled] = {}
         self._places = asyncio.Semaphore(max_sessions)
         self._closing: asyncio.Task[None] | None = None
 
@@ -292,32 +325,40 @@ class SessionPool:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close_idle())
         found = self._sessions.get(key)
-        if found is not None and found.done() and not found.cancelled() and found.exception() is None:
-            if not found.result()._has_ended:
-                found.result()._used = time.monotonic()
-                return found.result()
+        if found is not None and found.session is not None and found.session._has_ended:
             await self.release(key)
             found = self._sessions.get(key)
         if found is None:
-            found = self._sessions[key] = asyncio.create_task(self._start())
+            found = self._sessions[key] = _Pooled(asyncio.create_task(self._start()))
+        found.waiting += 1
         try:
-            return await asyncio.shield(found)
+            session = await asyncio.shield(found.start)
+        except asyncio.CancelledError:
+            if found.start.cancelled():
+                raise UsageError(f"the session of {key!r} was released before it had started") from None
+            if found.waiting == 1 and not found.start.done():
+                await self.release(key)  # nobody wants it any more
+            raise
         except BaseException:
-            if found.done() and self._sessions.get(key) is found:
+            if self._sessions.get(key) is found:
                 del self._sessions[key]
             raise
+        finally:
+            found.waiting -= 1
+        session._used = time.monotonic()
+        return session
 
     async def release(self, key: str) -> None:
-        """Closes the session of this key, if there is one."""
-        task = self._sessions.pop(key, None)
-        if task is None:
+        """Closes the session of this key, if there is one. Those who wait for its start get UsageError."""
+        found = self._sessions.pop(key, None)
+        if found is None:
+            return
+        found.start.cancel()
+        await asyncio.wait([found.start])
+        if found.session is None:
             return
         try:
-            session = await task
-        except Exception:
-            return  # whoever asked for it knows
-        try:
-            await session.close()
+            await found.session.close()
         finally:
             self._places.release()
 
@@ -346,9 +387,9 @@ class SessionPool:
         while True:
             await asyncio.sleep(min(self._idle_timeout / 4, 10.0))
             now = time.monotonic()
-            for key, task in list(self._sessions.items()):
-                if not task.done() or task.cancelled() or task.exception() is not None:
+            for key, pooled in list(self._sessions.items()):
+                session = pooled.session
+                if session is None or session._running or pooled.waiting:
                     continue
-                session = task.result()
-                if session._running == 0 and now - session._used > self._idle_timeout:
+                if now - session._used > self._idle_timeout:
                     await self.release(key)

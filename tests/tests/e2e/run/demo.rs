@@ -83,6 +83,18 @@ fn the_recursive_demo_divides_its_work_two_levels_deep_and_the_view_shows_the_tr
         } else {
             assert_eq!(replayed.status.code(), Some(0), "{shown}");
         }
+        // So does a recording of that, in another directory.
+        let recording = format!("{file}.recording");
+        for recorded in ["--record", "--recorded"] {
+            let args = ["replay", file, "--context", files.to_str().unwrap(), recorded, &recording];
+            assert_eq!(text(&place.rlm(&args).output().unwrap().stdout), shown, "{recorded}");
+        }
+        let script = place.rlm(&["script", file, "--recorded", &recording]).output().unwrap();
+        if args.len() == 1 {
+            let mut bash = Command::new("bash");
+            let ran = bash.args(["-c", text(&script.stdout)]).current_dir(&files).output().unwrap();
+            assert!(text(&ran.stdout).ends_with("\nOctober 2024: 13 people\n"), "{ran:?}");
+        }
     }
     place.assert_nothing_left();
 }

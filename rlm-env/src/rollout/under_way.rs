@@ -42,8 +42,7 @@ impl UnderWay {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         while children.try_join_next().is_some() {}
         children.spawn(async move {
-            // It fails if nobody waits.
-            let _ = sender.send(child.await);
+            let _nobody_waits = sender.send(child.await);
         });
         result
     }

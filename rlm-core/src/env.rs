@@ -64,6 +64,15 @@ pub const FS_JAIL: &str = "RLM_FS_JAIL";
 /// `1` or `true`: Python sessions have the functions `FINAL` and `FINAL_VAR`, which set the answer.
 pub const FINAL_FUNCTIONS: &str = "RLM_FINAL_FUNCTIONS";
 
+/// `full`, `try` or `off`: what of the host a session can reach.
+pub const CONFINE: &str = "RLM_CONFINE";
+/// Paths that a confined session can read besides its own, with colons between them.
+pub const CONFINE_READ: &str = "RLM_CONFINE_READ";
+/// Paths that it can write.
+pub const CONFINE_WRITE: &str = "RLM_CONFINE_WRITE";
+/// Most bytes in each of its `/tmp`, `/var/tmp` and `/dev/shm`.
+pub const CONFINE_TMP: &str = "RLM_CONFINE_TMP";
+
 /// The limits of a session's resources.
 pub const LIMITS: [&str; 4] = [LIMIT_PROCESSES, LIMIT_MEMORY, LIMIT_FILE_SIZE, LIMIT_CPU];
 
@@ -81,7 +90,7 @@ pub const SESSION_NAMES: [&str; 9] = [
 ];
 
 /// The `RLM_*` names that configure a worker, and that a person may have set for it.
-const WORKER_NAMES: [&str; 17] = [
+const WORKER_NAMES: [&str; 21] = [
     BIN_DIR,
     MAX_OUTPUT_BYTES,
     LIMIT_PROCESSES,
@@ -89,6 +98,10 @@ const WORKER_NAMES: [&str; 17] = [
     LIMIT_FILE_SIZE,
     LIMIT_CPU,
     CGROUP,
+    CONFINE,
+    CONFINE_READ,
+    CONFINE_WRITE,
+    CONFINE_TMP,
     TERM,
     COLUMNS,
     ROWS,

@@ -1,12 +1,12 @@
 //! `rlm-worker-bash`: a persistent bash session behind two FIFOs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rlm_core::memory::Allocator;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
+use rlm_core::worker::{Exit, Program, ResourceLimits, Settings, program};
 use rlm_core::{env, programs};
 use rlm_worker_bash::{BashConfig, BashSession, tools};
 
@@ -38,10 +38,16 @@ Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMI
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
 
-This is not a security sandbox: the session's code runs with the rights of this process.
+RLM_CONFINE=full or try: the session reaches its own directory, the system's programs and its endpoint alone;
+RLM_CONFINE_READ and RLM_CONFINE_WRITE, further paths; RLM_CONFINE_TMP, bytes of /tmp. Without it, code runs with
+the rights of this process.
 ";
 
     type Interpreter = BashSession;
+
+    fn needs(&self, environment: &Environment, _programs: &Path) -> Result<Vec<PathBuf>, Exit> {
+        Ok(vec![shell(environment)])
+    }
 
     fn configure(
         self,
@@ -49,30 +55,35 @@ This is not a security sandbox: the session's code runs with the rights of this 
         settings: Settings,
         context: Context,
         answer: Answer,
-        confinement: Confinement,
+        resource_limits: ResourceLimits,
     ) -> Result<BashConfig, Exit> {
         let size = |text: &str| text.parse::<u16>().ok().filter(|size| *size > 0);
         let expected = "a number from 1 to 65535";
         let rows = environment.parse(env::ROWS, expected, size).map_err(Exit::failed)?;
         let columns = environment.parse(env::COLUMNS, expected, size).map_err(Exit::failed)?;
-        let bash = environment.path(env::BASH).or_else(|| environment.find_program("bash"));
         let mut session_env = settings.session_env;
         let programs =
             programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
         let helper = programs.join(tools::HELPER);
         tools::provide(&mut session_env, settings.root_tools.as_ref(), &helper).map_err(Exit::failed)?;
         Ok(BashConfig {
-            bash: bash.unwrap_or_else(|| PathBuf::from("/bin/bash")),
+            bash: shell(environment),
             workdir: context.fs_root,
             answer,
             env: session_env,
-            confinement,
+            resource_limits,
             max_output_bytes: settings.max_output_bytes,
             live: settings.live,
             rows: rows.unwrap_or(24),
             columns: columns.unwrap_or(80),
         })
     }
+}
+
+/// The bash that runs the code.
+fn shell(environment: &Environment) -> PathBuf {
+    let found = environment.path(env::BASH).or_else(|| environment.find_program("bash"));
+    found.unwrap_or_else(|| PathBuf::from("/bin/bash"))
 }
 
 fn main() -> ExitCode {

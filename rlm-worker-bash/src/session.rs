@@ -14,8 +14,8 @@ use rlm_core::protocol::{Answer, Execute, ONE_CALL_PREFIX, Outcome, State};
 use rlm_core::worker::output::into_string;
 use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
 use rlm_core::worker::{
-    CallReport, Confinement, Death, Description, Events, Exit, HeadTail, Interpreter, LiveOutput, Process,
-    Progress,
+    CallReport, Death, Description, Events, Exit, HeadTail, Interpreter, LiveOutput, Process, Progress,
+    ResourceLimits,
 };
 
 use crate::code::{Appendable, Driver, Suffix, appendable};
@@ -41,7 +41,7 @@ pub struct BashConfig {
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
     /// Limits of its processes.
-    pub confinement: Confinement,
+    pub resource_limits: ResourceLimits,
     /// Most bytes of output returned for a call.
     pub max_output_bytes: usize,
     /// Where output goes as it comes.
@@ -88,7 +88,7 @@ impl Interpreter for BashSession {
         let shell = shell::start(
             &config.bash,
             &config.env,
-            &config.confinement,
+            &config.resource_limits,
             &terminal,
             &mut pipes,
             &config.workdir,
@@ -327,8 +327,8 @@ impl BashSession {
     fn start_shell(&mut self, snapshot: Option<&Snapshot>, events: &Events) -> Result<(), Exit> {
         let dirs = [&self.state.cwd, &self.config.workdir];
         let cwd = dirs.into_iter().find(|dir| dir.is_dir()).cloned().unwrap_or_else(|| PathBuf::from("/"));
-        let BashConfig { bash, env, confinement, .. } = &self.config;
-        let started = shell::start(bash, env, confinement, &self.terminal, &mut self.pipes, &cwd);
+        let BashConfig { bash, env, resource_limits, .. } = &self.config;
+        let started = shell::start(bash, env, resource_limits, &self.terminal, &mut self.pipes, &cwd);
         self.shell = started.map_err(Exit::failed)?;
         self.set_up(snapshot, events)
     }

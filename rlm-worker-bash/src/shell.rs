@@ -17,7 +17,7 @@ use nix::unistd::{Pid, pipe2, read};
 use rlm_core::shell::quoted;
 use rlm_core::sys::waiting_bytes;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
-use rlm_core::worker::{Confinement, Process};
+use rlm_core::worker::{Process, ResourceLimits};
 
 use crate::driver::{Call, Paths, SCRIPT_COUNT, Scripts};
 use crate::terminal::{self, Terminal, TerminalError, random};
@@ -173,7 +173,7 @@ impl Pipes {
 pub(crate) fn start(
     bash: &Path,
     env: &[(OsString, OsString)],
-    confinement: &Confinement,
+    resource_limits: &ResourceLimits,
     terminal: &Terminal,
     pipes: &mut Pipes,
     cwd: &Path,
@@ -199,7 +199,7 @@ pub(crate) fn start(
         .stdout(output)
         .stderr(errors);
     // SAFETY: taking the terminal is one system call.
-    let started = unsafe { Process::spawn(&mut command, confinement, || terminal::take_terminal(1)) };
+    let started = unsafe { Process::spawn(&mut command, resource_limits, || terminal::take_terminal(1)) };
     started.map_err(|source| ShellError::Start { bash: bash.to_owned(), cwd: cwd.to_owned(), source })
 }
 

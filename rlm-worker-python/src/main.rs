@@ -1,12 +1,13 @@
 //! `rlm-worker-python`: a persistent Python session behind two FIFOs.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rlm_core::memory::Allocator;
 use rlm_core::protocol::{Answer, Context};
 use rlm_core::worker::settings::Environment;
-use rlm_core::worker::{Confinement, Exit, Program, Settings, program};
+use rlm_core::worker::{Exit, Program, ResourceLimits, Settings, program};
 use rlm_core::{env, programs};
 use rlm_worker_python::wire::Setup;
 use rlm_worker_python::{ENGINE, Python, PythonConfig, PythonSession, tools};
@@ -45,7 +46,9 @@ Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMI
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
 
-This is not a security sandbox: cells run with the rights of this process.
+RLM_CONFINE=full or try: the session reaches its own directory, the system's programs and its endpoint alone;
+RLM_CONFINE_READ and RLM_CONFINE_WRITE, further paths; RLM_CONFINE_TMP, bytes of /tmp. Without it, code runs with
+the rights of this process.
 ";
 
     type Interpreter = PythonSession;
@@ -57,13 +60,18 @@ This is not a security sandbox: cells run with the rights of this process.
         name == "python"
     }
 
+    fn needs(&self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit> {
+        let python = Python::find(self.python.clone(), environment, programs).map_err(Exit::failed)?;
+        Ok(python.directories())
+    }
+
     fn configure(
         self,
         environment: &Environment,
         settings: Settings,
         context: Context,
         answer: Answer,
-        confinement: Confinement,
+        resource_limits: ResourceLimits,
     ) -> Result<PythonConfig, Exit> {
         let programs =
             programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
@@ -93,7 +101,7 @@ This is not a security sandbox: cells run with the rights of this process.
             engine: programs.join(ENGINE),
             env: session_env,
             setup,
-            confinement,
+            resource_limits,
             max_output_bytes: settings.max_output_bytes,
             live: settings.live,
         })

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Pid, pipe2, read, write};
 use rlm_core::sys::waiting_bytes;
 use rlm_core::worker::pipes::{Pipe, memory_file, path_of};
-use rlm_core::worker::{Confinement, HeadTail, LiveOutput, Process, descendants};
+use rlm_core::worker::{HeadTail, LiveOutput, Process, ResourceLimits, descendants};
 
 use crate::wire::{Command, PipePaths};
 
@@ -208,7 +208,7 @@ pub(crate) fn start(
     python: &Path,
     engine: &Path,
     env: &[(std::ffi::OsString, std::ffi::OsString)],
-    confinement: &Confinement,
+    resource_limits: &ResourceLimits,
     pipes: &Pipes,
     cwd: &Path,
 ) -> Result<Process, StartError> {
@@ -232,7 +232,7 @@ pub(crate) fn start(
         .stdout(stdout)
         .stderr(stderr);
     // SAFETY: nothing runs between fork and exec.
-    let started = unsafe { Process::spawn(&mut command, confinement, || Ok(())) };
+    let started = unsafe { Process::spawn(&mut command, resource_limits, || Ok(())) };
     started.map_err(|source| StartError::Start { python: python.to_owned(), cwd: cwd.to_owned(), source })
 }
 

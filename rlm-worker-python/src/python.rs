@@ -11,6 +11,9 @@ use rlm_core::worker::settings::Environment;
 /// The variable that an activated virtual environment sets.
 const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 
+/// Most links from one name of a program to the next.
+const MOST_LINKS: u32 = 16;
+
 /// A Python program, and the virtual environment that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
@@ -120,6 +123,31 @@ impl Python {
         let virtual_env = virtual_env.filter(|dir| dir.join("pyvenv.cfg").is_file()).map(Path::to_owned);
         let is_builtin = builtin_python(programs).is_some_and(|builtin| builtin == program);
         Ok(Self { program, virtual_env, is_builtin })
+    }
+
+    /// The directories that it is read from: that of its environment, and those of the Pythons that its program links to, or that its
+    /// environment was made with.
+    #[must_use]
+    pub fn directories(&self) -> Vec<PathBuf> {
+        let prefix = |program: &Path| program.parent().and_then(Path::parent).map(Path::to_owned);
+        let mut found: Vec<_> = self.virtual_env.iter().cloned().collect();
+        // Each link of the chain may have files beside it.
+        let mut program = self.program.clone();
+        for _ in 0..MOST_LINKS {
+            found.extend(prefix(&program));
+            let Ok(target) = program.read_link() else { break };
+            program = program.parent().unwrap_or(Path::new("/")).join(target);
+        }
+        found.extend(self.program.canonicalize().ok().as_deref().and_then(prefix));
+        let settings =
+            self.virtual_env.as_ref().and_then(|dir| std::fs::read_to_string(dir.join("pyvenv.cfg")).ok());
+        let home = settings.as_deref().unwrap_or_default().lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            (name.trim() == "home").then(|| PathBuf::from(value.trim()))
+        });
+        found.extend(home.as_deref().and_then(Path::parent).map(Path::to_owned));
+        found.retain(|dir| dir.parent().is_some());
+        found
     }
 
     /// Activates the virtual environment in the session's environment: its programs come first.

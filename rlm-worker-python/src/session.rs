@@ -13,7 +13,7 @@ use rlm_core::protocol::{Answer, Execute, Outcome, State, Truncated};
 use rlm_core::worker::descendants::BootTime;
 use rlm_core::worker::supervisor::{start_until_ready, wait_until_ready};
 use rlm_core::worker::{
-    CallReport, Confinement, Death, Description, Events, Exit, Interpreter, LiveOutput, Process, Progress,
+    CallReport, Death, Description, Events, Exit, Interpreter, LiveOutput, Process, Progress, ResourceLimits,
 };
 
 use crate::ladder::{self, LADDER, Rung};
@@ -34,7 +34,7 @@ pub struct PythonConfig {
     /// Environment of the session, complete.
     pub env: Vec<(OsString, OsString)>,
     /// Limits of its processes.
-    pub confinement: Confinement,
+    pub resource_limits: ResourceLimits,
     /// Initial namespace, and guard rails.
     pub setup: Setup,
     /// Most bytes of output returned for a call, per stream.
@@ -323,5 +323,5 @@ fn code_and_written(call: &Execute) -> (Cow<'_, [u8]>, usize) {
 }
 
 fn start(config: &PythonConfig, pipes: &Pipes, cwd: &Path) -> Result<Process, StartError> {
-    process::start(&config.python.program, &config.engine, &config.env, &config.confinement, pipes, cwd)
+    process::start(&config.python.program, &config.engine, &config.env, &config.resource_limits, pipes, cwd)
 }

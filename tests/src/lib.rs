@@ -159,6 +159,7 @@ impl Setup {
             .env("RLM_PASS_ENV", MARK)
             // If the test is killed, its worker ends too.
             .env("RLM_HOST_PID", std::process::id().to_string())
+            .envs(variable("RLM_TEST_CONFINE").map(|level| ("RLM_CONFINE", level)))
             .envs(self.env)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

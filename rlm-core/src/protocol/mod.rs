@@ -397,12 +397,44 @@ pub struct Info {
     pub pid: Option<i32>,
     /// True if the answer was declared final.
     pub answer_ready: bool,
+    /// What of the host the session can reach.
+    #[serde(default, skip_serializing_if = "Confinement::is_off")]
+    pub confinement: Confinement,
     /// Limits of the session's resources.
     #[serde(default)]
     pub limits: Limits,
     /// The most that the session has used of them so far.
     #[serde(default)]
     pub usage: Usage,
+}
+
+/// What of its host a session can reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// How much of the host is out of reach.
+    pub level: ConfinementLevel,
+    /// The version of Landlock that holds for the session; null: the kernel has none.
+    #[serde(default)]
+    pub landlock: Option<u32>,
+}
+
+impl Confinement {
+    /// True without any.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.level == ConfinementLevel::Off
+    }
+}
+
+/// How much of its host is out of a session's reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfinementLevel {
+    /// Nothing: it has the rights of its user.
+    #[default]
+    Off,
+    /// Everything but its own directories, the system's programs and its endpoint.
+    Full,
 }
 
 /// Limits of a session's resources; null where there is none.
@@ -602,6 +634,7 @@ mod tests {
                 cwd: Some("/data".to_owned()),
                 pid: None,
                 answer_ready: false,
+                confinement: Confinement::default(),
                 limits: Limits {
                     processes: Some(Limit { value: 64, mechanism: None }),
                     memory_bytes: Some(Limit { value: 4096, mechanism: Some(Mechanism::Cgroup) }),

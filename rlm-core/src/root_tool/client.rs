@@ -125,6 +125,15 @@ impl Endpoint {
         }
     }
 
+    /// Host and port, if calls are sent over TCP.
+    #[must_use]
+    pub fn tcp(&self) -> Option<(&str, u16)> {
+        match &self.address {
+            Address::Tcp { host, port } => Some((host, *port)),
+            Address::Unix(_) => None,
+        }
+    }
+
     /// The URL that a request names, without the socket.
     #[must_use]
     pub fn http_url(&self) -> String {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
@@ -25,6 +26,48 @@ use crate::sys;
 
 /// Longest wait for a guard that still holds a signal: it passes signals on as soon as it runs.
 const GUARD_LIMIT: Duration = Duration::from_millis(20);
+
+/// What the server has of the processes above it, which namespaces may hide from it.
+#[derive(Debug)]
+pub struct Above {
+    /// The guard.
+    pub guard: Pid,
+    /// Set while the guard passes a signal on.
+    pub forwarding: ForwardFlag,
+    /// `/proc/PID/status` of the guard.
+    status: Option<File>,
+    /// The host, if its process id is known.
+    host: Option<Result<OwnedFd, Errno>>,
+    /// The guard itself.
+    guard_fd: Result<OwnedFd, Errno>,
+    /// The server is the first process of new namespaces.
+    pub is_in_namespaces: bool,
+}
+
+impl Above {
+    /// Of a server that this process, the guard, is about to start.
+    #[must_use]
+    pub fn new(host: Option<Pid>, forwarding: ForwardFlag) -> Self {
+        Self {
+            guard: Pid::this(),
+            forwarding,
+            status: File::open("/proc/self/status").ok(),
+            host: host.map(sys::pidfd),
+            guard_fd: sys::pidfd(Pid::this()),
+            is_in_namespaces: false,
+        }
+    }
+
+    /// Has the kernel kill this process when the guard dies, and checks that it has not died already.
+    pub(super) fn end_with_guard(&self) -> Result<(), Errno> {
+        set_pdeathsig(Signal::SIGKILL)?;
+        let guard = self.guard_fd.as_ref().map_err(|errno| *errno)?;
+        match poll(&mut [PollFd::new(guard.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO)? {
+            0 => Ok(()),
+            _ => Err(Errno::ESRCH),
+        }
+    }
+}
 
 /// The end of a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +98,8 @@ pub struct Events {
     /// `/proc/PID/status` of the guard, which passes signals on.
     guard: Option<File>,
     forwarding: ForwardFlag,
+    /// This process is the first of namespaces.
+    is_in_namespaces: bool,
     /// An entry of the control directory has changed.
     change: Cell<bool>,
 }
@@ -73,19 +118,19 @@ impl Events {
     ///
     /// # Errors
     /// [`Exit::HostGone`] if the host is dead already; a failure if the kernel has no descriptor left.
-    pub fn new(host: Option<Pid>, forwarding: ForwardFlag) -> Result<Self, Exit> {
+    pub fn new(above: Above) -> Result<Self, Exit> {
         let mut signals = Self::signals();
         signals.add(READ_SIGNAL);
         signals.add(CHANGE_SIGNAL);
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let host = match host.map(sys::pidfd).transpose() {
+        let host = match above.host.transpose() {
             Ok(host) => host,
             Err(Errno::ESRCH) => return Err(Exit::HostGone),
             Err(errno) => return Err(errno.into()),
         };
-        let guard = File::open(format!("/proc/{}/status", nix::unistd::getppid())).ok();
-        Ok(Self { signals, host, guard, forwarding, change: Cell::new(false) })
+        let Above { status, forwarding, is_in_namespaces, .. } = above;
+        Ok(Self { signals, host, guard: status, forwarding, is_in_namespaces, change: Cell::new(false) })
     }
 
     /// Waits until one of `fds` is ready or the deadline has passed.
@@ -146,11 +191,13 @@ impl Events {
         let mut interrupt = false;
         while let Some(info) = self.signals.read_signal()? {
             match Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0)) {
-                Ok(Signal::SIGINT) => interrupt = true,
+                Ok(Signal::SIGINT) if !self.is_in_namespaces || info.ssi_pid == 0 => interrupt = true,
                 // Children have descriptors of their own, and orphans are reaped elsewhere. A wait for a read checks again
                 // after each wake.
                 Ok(Signal::SIGCHLD | READ_SIGNAL) | Err(_) => {}
                 Ok(CHANGE_SIGNAL) => self.change.set(true),
+                // From the session: what is outside has no number here.
+                Ok(_) if self.is_in_namespaces && info.ssi_pid != 0 => {}
                 Ok(signal) => return Err(Exit::Signalled(signal)),
             }
         }

@@ -9,9 +9,13 @@
 //! * The *server*, in a session of its own, gets SIGTERM when the guard dies, and then ends as it would for a SIGTERM
 //!   from the host.
 //!
-//! Only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death signal, jobs on
+//! A confined server is the first process of its own namespaces: whatever ends it, the kernel ends all that it started. So it
+//! gets SIGKILL when the guard dies.
+//!
+//! Without confinement, only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death signal, jobs on
 //! the terminal get SIGHUP, and jobs that ignore it (`nohup`, `setsid`) survive.
 
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -21,9 +25,12 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::{ForkResult, Pid, fork, setsid};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, getgid, getuid, setsid};
 
-use super::events;
+use super::confine::{self, Failed, Relay};
+use super::events::{self, Above};
+use super::settings::Confine;
 use super::{ForwardFlag, descendants};
 use crate::memory;
 use crate::sys;
@@ -40,7 +47,9 @@ const SERVER_GRACE: Duration = Duration::from_millis(1700);
 /// # Errors
 /// The fork fails.
 pub fn run_guarded(
-    serve: impl FnOnce(ForwardFlag) -> ExitCode,
+    confine: Confine,
+    host: Option<Pid>,
+    serve: impl FnOnce(Above, Confining) -> ExitCode,
     clean_up: impl FnOnce(i32) -> ExitCode,
 ) -> Result<ExitCode, Errno> {
     events::block_signals()?;
@@ -50,20 +59,90 @@ pub fn run_guarded(
     memory::free_blocks_at_once(128 << 10);
     set_child_subreaper(true)?;
     let forwarding = ForwardFlag::new()?;
-    let guard = Pid::this();
-    // SAFETY: the process has one thread, so the child may do anything the parent could.
-    match unsafe { fork() }? {
-        ForkResult::Child => {
+    let mut above = Above::new(host, forwarding);
+    let child = match start(confine)? {
+        Started::Server(confining) => {
             setsid()?;
-            sys::tie_to_parent(guard, Signal::SIGTERM)?;
+            match confining {
+                Confining::In { .. } => {
+                    above.is_in_namespaces = true;
+                    above.end_with_guard()?;
+                }
+                _ => sys::tie_to_parent(above.guard, Signal::SIGTERM)?,
+            }
             set_child_subreaper(true)?;
-            Ok(serve(forwarding))
+            return Ok(serve(above, confining));
         }
-        ForkResult::Parent { child } => {
-            let status = guard_server(child, forwarding);
-            descendants::end_all();
-            Ok(clean_up(status?))
+        Started::Guard(child) => child,
+    };
+    drop(above);
+    let status = guard_server(child, forwarding);
+    descendants::end_all();
+    Ok(clean_up(status?))
+}
+
+/// How a server is to be confined.
+#[derive(Debug)]
+pub enum Confining {
+    /// Not at all.
+    No,
+    /// In the namespaces whose first process it is. The guard waits for a word.
+    In {
+        /// The way to the guard.
+        link: UnixStream,
+        /// The user outside.
+        user: (Uid, Gid),
+    },
+    /// As much as this host allows, which it does not.
+    Cannot(Failed),
+}
+
+/// Which process this is.
+enum Started {
+    Server(Confining),
+    /// The guard of that server.
+    Guard(Pid),
+}
+
+/// Starts the server.
+fn start(confine: Confine) -> Result<Started, Errno> {
+    let plain = |confining| {
+        // SAFETY: the process has one thread, so the child may do anything the parent could.
+        Ok(match unsafe { fork() }? {
+            ForkResult::Child => Started::Server(confining),
+            ForkResult::Parent { child } => Started::Guard(child),
+        })
+    };
+    if confine == Confine::Off {
+        return plain(Confining::No);
+    }
+    let (own, servers) =
+        UnixStream::pair().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+    // Inside, they have no numbers yet.
+    let user = (getuid(), getgid());
+    match confine::fork_into_namespaces() {
+        Ok(0) => {
+            drop(own);
+            Ok(Started::Server(Confining::In { link: servers, user }))
         }
+        Ok(child) => {
+            drop(servers);
+            let child = Pid::from_raw(child);
+            match confine::receive(&own) {
+                Some(Relay::Failed(failed)) => {
+                    waitpid(child, None)?;
+                    return plain(Confining::Cannot(failed));
+                }
+                Some(Relay::Entered(Some((listener, port)))) => {
+                    confine::serve(listener, port)
+                        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+                }
+                // Without a word, it has ended.
+                Some(Relay::Entered(None)) | None => {}
+            }
+            Ok(Started::Guard(child))
+        }
+        Err(failed) => plain(Confining::Cannot(failed)),
     }
 }
 

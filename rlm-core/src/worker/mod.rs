@@ -8,6 +8,7 @@
 //! A language is an [`Interpreter`] and a [`Program`].
 
 pub mod channel;
+pub mod confine;
 pub mod descendants;
 pub mod events;
 pub mod exit;
@@ -39,7 +40,7 @@ pub use log::Log;
 pub use output::HeadTail;
 pub use process::Process;
 pub use program::Program;
-pub use resources::Confinement;
+pub use resources::ResourceLimits;
 pub use serve::serve;
 pub use settings::Settings;
 pub use supervisor::Supervisor;

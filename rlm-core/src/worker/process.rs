@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::descendants;
 use super::events::Events;
 use super::exit::Exit;
-use super::resources::Confinement;
+use super::resources::ResourceLimits;
 use crate::sys;
 
 /// A running interpreter. Dropping it leaves the process alone: the worker's end sweeps all descendants.
@@ -38,11 +38,11 @@ impl Process {
     /// The program cannot be executed, or `set_up` failed.
     pub unsafe fn spawn(
         command: &mut Command,
-        confinement: &Confinement,
+        resource_limits: &ResourceLimits,
         set_up: fn() -> io::Result<()>,
     ) -> io::Result<Self> {
         let parent = Pid::this();
-        let entry = confinement.entry()?;
+        let entry = resource_limits.entry()?;
         let prepare = move || {
             reset_signals();
             nix::unistd::setsid()?;

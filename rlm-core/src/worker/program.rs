@@ -4,31 +4,33 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::fcntl::OFlag;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getppid};
+use nix::unistd::Pid;
 
 use super::channel::Channel;
-use super::events::Events;
+use super::confine::{self, Failed};
+use super::events::{Above, Events};
 use super::exit::Exit;
-use super::forward_flag::ForwardFlag;
+use super::guard::Confining;
 use super::interpreter::{Description, Interpreter};
 use super::live::LiveOutput;
 use super::log::{Log, print_error};
-use super::resources::{Cgroup, Confinement};
+use super::resources::{Cgroup, ResourceLimits};
 use super::serve::serve;
-use super::settings::{Environment, Settings, Wanted};
+use super::settings::{Confine, Environment, Settings, Wanted};
 use super::supervisor::Supervisor;
 use super::{descendants, guard, responses};
 use crate::control::ControlDir;
 use crate::env;
 use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
-use crate::protocol::{Answer, Context, HistorySession};
+use crate::programs;
+use crate::protocol::{Answer, Confinement, Context, HistorySession};
 
 /// Exit status if the session cannot be started or served.
 const CANNOT_SERVE: u8 = 3;
@@ -52,8 +54,14 @@ pub trait Program: Default {
         false
     }
 
+    /// The files and directories that the language needs, besides those of the system: its interpreter's.
+    ///
+    /// # Errors
+    /// [`Exit::Failed`] names the setting that cannot be used.
+    fn needs(&self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit>;
+
     /// Creates the configuration of a session that begins with this answer, and whose processes run under the limits of
-    /// `confinement`.
+    /// `resource_limits`.
     ///
     /// # Errors
     /// [`Exit::Failed`] names the setting that cannot be used.
@@ -63,7 +71,7 @@ pub trait Program: Default {
         settings: Settings,
         context: Context,
         answer: Answer,
-        confinement: Confinement,
+        resource_limits: ResourceLimits,
     ) -> Result<<Self::Interpreter as Interpreter>::Config, Exit>;
 }
 
@@ -85,11 +93,17 @@ pub fn main<P: Program>() -> ExitCode {
     };
     let Arguments { program, control_dir, ready_fd } = arguments;
     let ready = ready_fd.map(take_descriptor);
-    let control = ControlDir::new(control_dir);
+    // A confined server has another working directory.
+    let control = ControlDir::new(std::path::absolute(&control_dir).unwrap_or(control_dir));
     #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = std::env::vars_os().collect::<Environment>();
+    // A value that cannot be used is said by the server, which reads them all.
+    let confine = Confine::from_environment(&environment).unwrap_or_default();
+    let host = Settings::host(&environment).unwrap_or_default();
     let guarded = guard::run_guarded(
-        |forwarding| run(program, &control, &environment, ready, forwarding),
+        confine,
+        host,
+        |above, confining| run(program, &control, &environment, ready, above, (confine, confining)),
         |status| {
             // The server removes the flag itself, unless it was killed. One that could not go on may have lost its place to
             // another worker, whose flag it is then. If the directory is gone, so is the flag.
@@ -114,16 +128,38 @@ fn run<P: Program>(
     control: &ControlDir,
     environment: &Environment,
     ready: Option<OwnedFd>,
-    forwarding: ForwardFlag,
+    above: Above,
+    (confine, confining): (Confine, Confining),
 ) -> ExitCode {
-    let (task, mut log) = match begin(control, environment) {
+    let (mut task, mut log) = match begin(control, environment) {
         Ok((task, file)) => (task, Log::new(P::NAME, file)),
         Err(exit) => {
             print_error(format_args!("{}: {}", P::NAME, with_causes(&exit)));
             return ExitCode::from(CANNOT_SERVE);
         }
     };
-    let served = start_and_serve(program, control, environment, task, ready, forwarding, &mut log);
+    // The cgroup is made outside.
+    let ready_to_serve = limit(task.0.limits, environment, above.guard, &mut log).and_then(|limits| {
+        let entered =
+            enter(&program, control, environment, &mut task, (confine, confining), &limits, &mut log);
+        entered.map(|confinement| (limits, confinement))
+    });
+    let served = match ready_to_serve {
+        Ok((limits, None)) => {
+            limits.remove_cgroup();
+            return ExitCode::SUCCESS;
+        }
+        Ok((limits, Some(confinement))) => start_and_serve(
+            program,
+            control,
+            environment,
+            task,
+            ready,
+            (above, limits, confinement),
+            &mut log,
+        ),
+        Err(exit) => Err(exit),
+    };
     let exit = served.unwrap_or_else(|exit| exit);
     let code = match &exit {
         Exit::Shutdown | Exit::HostGone => ExitCode::SUCCESS,
@@ -143,6 +179,58 @@ fn begin(control: &ControlDir, environment: &Environment) -> Result<((Settings, 
     let context = control.read_context().map_err(Exit::failed)?;
     let log = control.open_log().map_err(Exit::failed)?;
     Ok(((settings, context), log))
+}
+
+/// Confines this process as far as that is wanted and possible. None: it is to end, and another takes its place.
+///
+/// # Errors
+/// [`Exit::Failed`] if the confinement that is wanted cannot be had.
+fn enter<P: Program>(
+    program: &P,
+    control: &ControlDir,
+    environment: &Environment,
+    (settings, context): &mut (Settings, Context),
+    (wanted, confining): (Confine, Confining),
+    limits: &ResourceLimits,
+    log: &mut Log,
+) -> Result<Option<Confinement>, Exit> {
+    let (link, user) = match confining {
+        Confining::No => return Ok(Some(Confinement::default())),
+        Confining::Cannot(failed) if wanted == Confine::Try => {
+            log.line(format_args!("the session is not confined: {failed}"));
+            return Ok(Some(Confinement::default()));
+        }
+        Confining::Cannot(failed) => return Err(cannot_confine(&failed)),
+        Confining::In { link, user } => (link, user),
+    };
+    let programs = programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
+    let mut needs = program.needs(environment, &programs)?;
+    needs.push(programs);
+    settings.shared.write.extend(limits.cgroup_dir().map(Path::to_owned));
+    match confine::enter(settings, context, control.path(), needs, (&link, user)) {
+        Ok(confinement) => {
+            let landlock = confinement
+                .landlock
+                .map_or("no Landlock".to_owned(), |version| format!("Landlock {version}"));
+            log.line(format_args!(
+                "the session is confined: namespaces, {landlock}, a filter of system calls"
+            ));
+            Ok(Some(confinement))
+        }
+        Err(failed) if wanted == Confine::Try => {
+            // The guard starts another one, which logs it.
+            let _guard_gone = (&link).write_all(&failed.to_bytes());
+            Ok(None)
+        }
+        Err(failed) => Err(cannot_confine(&failed)),
+    }
+}
+
+fn cannot_confine(failed: &Failed) -> Exit {
+    Exit::failed(format!(
+        "{}=full cannot be had here: {failed}; try takes what can be had, off does without",
+        env::CONFINE
+    ))
 }
 
 /// Logs how the server ended if it could not do so itself. Returns the exit status of the worker.
@@ -188,7 +276,7 @@ fn start_and_serve<P: Program>(
     environment: &Environment,
     (settings, context): (Settings, Context),
     ready: Option<OwnedFd>,
-    forwarding: ForwardFlag,
+    (above, resource_limits, confinement): (Above, ResourceLimits, Confinement),
     log: &mut Log,
 ) -> Result<Exit, Exit> {
     let settings = Settings { live: LiveOutput::of(control), ..settings };
@@ -199,14 +287,13 @@ fn start_and_serve<P: Program>(
     let workdir = context.fs_root.to_string_lossy().into_owned();
     let root_tools = settings.root_tools.iter().flat_map(|tools| tools.names.clone()).collect();
     let exec_timeout = settings.exec_timeout;
-    let events = Events::new(settings.host_pid, forwarding)?;
+    let events = Events::new(above)?;
     // The FIFOs come first: a host that restarts a worker may not wait for the ready flag.
     let mut channel = Channel::open(control)?;
-    let confinement = confine(settings.limits, environment, log)?;
     let answer = answer.unwrap_or_default();
-    let config = program.configure(environment, settings, context, answer, confinement.clone())?;
+    let config = program.configure(environment, settings, context, answer, resource_limits.clone())?;
     let started =
-        Supervisor::<P::Interpreter>::start(config, confinement.clone(), exec_timeout, control, &events);
+        Supervisor::<P::Interpreter>::start(config, resource_limits.clone(), exec_timeout, control, &events);
     let mut session = started.inspect_err(|_exit| {
         descendants::end_all();
     })?;
@@ -224,7 +311,8 @@ fn start_and_serve<P: Program>(
             let _not_listening = File::from(ready).write_all(b"ready\n");
         }
     };
-    let exit = serve(&mut session, history_session, control, &mut channel, &events, log, on_ready);
+    let exit =
+        serve(&mut session, (history_session, confinement), control, &mut channel, &events, log, on_ready);
     // Otherwise it is that of the worker that took this one's place.
     if !channel.is_replaced()
         && let Err(error) = control.clear_ready()
@@ -237,7 +325,7 @@ fn start_and_serve<P: Program>(
         log.line("some processes of the session could not be ended");
     }
     // The guard does it too, unless it was killed.
-    confinement.remove_cgroup();
+    resource_limits.remove_cgroup();
     Ok(exit)
 }
 
@@ -245,26 +333,31 @@ fn start_and_serve<P: Program>(
 ///
 /// # Errors
 /// [`Exit::Failed`] if no cgroup can be created where the host wants it.
-fn confine(wanted: Wanted, environment: &Environment, log: &mut Log) -> Result<Confinement, Exit> {
+fn limit(
+    wanted: Wanted,
+    environment: &Environment,
+    guard: Pid,
+    log: &mut Log,
+) -> Result<ResourceLimits, Exit> {
     if wanted == Wanted::default() {
-        return Ok(Confinement::default());
+        return Ok(ResourceLimits::default());
     }
-    let cgroup = Cgroup::of_session(environment, getppid());
-    let confinement = match Confinement::new(wanted, cgroup) {
+    let cgroup = Cgroup::of_session(environment, guard);
+    let resource_limits = match ResourceLimits::new(wanted, cgroup) {
         Err(error) if environment.get(env::CGROUP).is_none() => {
             log.line(format_args!("the limits are those of each process: {}", with_causes(&error)));
-            Confinement::new(wanted, None)
+            ResourceLimits::new(wanted, None)
         }
         created => created,
     };
-    let confinement = confinement.map_err(Exit::failed)?;
-    if confinement.limits().processes.is_some_and(|limit| limit.mechanism.is_none()) {
+    let resource_limits = resource_limits.map_err(Exit::failed)?;
+    if resource_limits.limits().processes.is_some_and(|limit| limit.mechanism.is_none()) {
         log.line(format_args!(
             "{} has no effect: for root, only a cgroup with the controller pids limits processes",
             env::LIMIT_PROCESSES
         ));
     }
-    Ok(confinement)
+    Ok(resource_limits)
 }
 
 /// Removes the cgroup of the session that this process guards, if it has one.

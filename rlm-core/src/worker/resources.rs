@@ -31,14 +31,14 @@ const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The limits in force for a session.
 #[derive(Clone, Debug, Default)]
-pub struct Confinement {
+pub struct ResourceLimits {
     limits: Limits,
     /// Soft and hard limits of each process.
     rlimits: Vec<(Resource, u64, u64)>,
     cgroup: Option<Cgroup>,
 }
 
-impl Confinement {
+impl ResourceLimits {
     /// Limits for the processes that will [enter](Entry::enter). Creates the cgroup, if there is one.
     ///
     /// # Errors
@@ -89,6 +89,11 @@ impl Confinement {
             cgroup: self.cgroup.as_ref().map(open).transpose()?.map(OwnedFd::from),
             ignores_file_size_signal: self.limits.file_size_bytes.is_some(),
         })
+    }
+
+    /// The directory of the session's cgroup.
+    pub(super) fn cgroup_dir(&self) -> Option<&Path> {
+        self.cgroup.as_ref().map(|cgroup| &*cgroup.dir)
     }
 
     /// Kills what is left in the session's cgroup, and removes it.
@@ -288,15 +293,15 @@ mod tests {
             ("pids.peak", "7\n"),
             ("cpu.stat", "usage_usec 1500000\nuser_usec 0\n"),
         ]);
-        let confinement = Confinement { cgroup: Some(cgroup), ..Confinement::default() };
+        let resource_limits = ResourceLimits { cgroup: Some(cgroup), ..ResourceLimits::default() };
         let limit = |value| Some(Limit { value, mechanism: Some(Mechanism::Cgroup) });
-        assert_eq!(confinement.by_cgroup("memory.max", 1 << 20), limit(1 << 20));
-        assert_eq!(confinement.by_cgroup("pids.max", 9), limit(9));
+        assert_eq!(resource_limits.by_cgroup("memory.max", 1 << 20), limit(1 << 20));
+        assert_eq!(resource_limits.by_cgroup("pids.max", 9), limit(9));
         let written = |name| fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(written("memory.max").starts_with("1048576"));
         assert!(written("pids.max").starts_with('9'));
         let used = Usage { peak_processes: Some(7), peak_memory_bytes: Some(4096), cpu_seconds: Some(1.5) };
-        assert_eq!((confinement.usage(), confinement.memory_kills()), (used, 1));
+        assert_eq!((resource_limits.usage(), resource_limits.memory_kills()), (used, 1));
     }
 
     #[test]
@@ -304,13 +309,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cgroup = Cgroup { dir: dir.path().join("session") };
         let wanted = Wanted { memory: Some(1 << 30), cpu: Some(60), ..Wanted::default() };
-        let confinement = Confinement::new(wanted, Some(cgroup.clone())).unwrap();
+        let resource_limits = ResourceLimits::new(wanted, Some(cgroup.clone())).unwrap();
         let limit = |value| Some(Limit { value, mechanism: Some(Mechanism::Rlimit) });
         let limits = Limits { memory_bytes: limit(1 << 30), cpu_seconds: limit(60), ..Limits::default() };
-        assert_eq!(confinement.limits(), limits);
+        assert_eq!(resource_limits.limits(), limits);
         let rlimits = [(Resource::RLIMIT_AS, 1 << 30, 1 << 30), (Resource::RLIMIT_CPU, 60, 61)];
-        assert_eq!(confinement.rlimits, rlimits);
-        let error = Confinement::new(wanted, Some(cgroup.clone())).unwrap_err();
+        assert_eq!(resource_limits.rlimits, rlimits);
+        let error = ResourceLimits::new(wanted, Some(cgroup.clone())).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot create the cgroup {}", cgroup.dir.display()));
         assert!(cgroup.remove());
         assert!(!cgroup.dir.exists());

@@ -12,7 +12,7 @@ use super::events::Events;
 use super::exit::Exit;
 use super::interpreter::{CallReport, Description, Interpreter};
 use super::log::Log;
-use super::resources::Confinement;
+use super::resources::ResourceLimits;
 use super::supervisor::Supervisor;
 use crate::control::{ControlDir, ControlError, History};
 use crate::error::with_causes;
@@ -20,15 +20,15 @@ use crate::frame::{Frame, excerpt, scan_seq};
 use crate::json::JsonText;
 use crate::limits::{MAX_HISTORY_VARIABLES_BYTES, MAX_REQUEST_BYTES};
 use crate::protocol::{
-    Answer, BadRequest, HistoryEntry, HistorySession, Info, Limit, Mechanism, Operation, Outcome,
-    PROTOCOL_VERSION, Request, Response, State, UNKNOWN_SEQ,
+    Answer, BadRequest, Confinement, HistoryEntry, HistorySession, Info, Limit, Mechanism, Operation,
+    Outcome, PROTOCOL_VERSION, Request, Response, State, UNKNOWN_SEQ,
 };
 
 /// Serves requests until the worker has to end, and returns the reason. First, the session's answer replaces the answer
 /// file. `history_session` goes into the first line of the history; `on_ready` is called once the ready flag is set.
 pub fn serve(
     session: &mut Supervisor<impl Interpreter>,
-    history_session: HistorySession,
+    (history_session, confinement): (HistorySession, Confinement),
     control: &ControlDir,
     channel: &mut Channel,
     events: &Events,
@@ -41,7 +41,8 @@ pub fn serve(
     };
     let mut server = Server {
         control,
-        confinement: session.confinement().clone(),
+        confinement,
+        resource_limits: session.resource_limits().clone(),
         memory_kills: 0,
         history,
         history_session: Some(history_session),
@@ -66,7 +67,8 @@ pub fn serve(
 struct Server<'a> {
     control: &'a ControlDir,
     confinement: Confinement,
-    /// [`Confinement::memory_kills`] after the last request.
+    resource_limits: ResourceLimits,
+    /// [`ResourceLimits::memory_kills`] after the last request.
     memory_kills: u64,
     history: History,
     /// The session for the first line of the history, until that line is written.
@@ -182,9 +184,9 @@ impl Server<'_> {
     /// The limits of resources that were reached since the last request, in words.
     fn limits_reached(&mut self, exit_code: Option<i32>) -> Vec<String> {
         let mut reached = Vec::new();
-        let limits = self.confinement.limits();
+        let limits = self.resource_limits.limits();
         if let Some(Limit { value, mechanism: Some(Mechanism::Cgroup) }) = limits.memory_bytes {
-            let kills = self.confinement.memory_kills();
+            let kills = self.resource_limits.memory_kills();
             if kills > self.memory_kills {
                 reached.push(format!(
                     "the kernel killed processes of the session at its memory limit of {value} bytes; killed: {}",
@@ -238,8 +240,9 @@ impl Server<'_> {
             cwd: cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
             pid: pid.map(Pid::as_raw),
             answer_ready: self.answer.ready,
-            limits: self.confinement.limits(),
-            usage: self.confinement.usage(),
+            confinement: self.confinement,
+            limits: self.resource_limits.limits(),
+            usage: self.resource_limits.usage(),
         };
         let hint = "the interpreter has ended; the next call runs in a new one";
         let report = CallReport {

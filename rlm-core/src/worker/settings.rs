@@ -30,6 +30,8 @@ pub struct Settings {
     pub root_tools: Option<RootTools>,
     /// Limits of the session's resources.
     pub limits: Wanted,
+    /// Paths that a confined session has besides its own.
+    pub shared: Shared,
     /// FIFOs for output as it comes; set by the worker's `main`.
     pub live: LiveOutput,
 }
@@ -183,6 +185,12 @@ impl Environment {
 }
 
 impl Settings {
+    /// The process with which the worker ends.
+    pub(super) fn host(environment: &Environment) -> Result<Option<Pid>, BadVariable> {
+        let pid = |text: &str| text.parse::<i32>().ok().filter(|pid| *pid > 0).map(Pid::from_raw);
+        environment.parse(env::HOST_PID, "a process id", pid)
+    }
+
     /// Reads the settings.
     ///
     /// # Errors
@@ -191,16 +199,15 @@ impl Settings {
         let exec_timeout = environment.parse(env::EXEC_TIMEOUT, "a number of seconds above 0", seconds)?;
         let max_output_bytes =
             environment.parse(env::MAX_OUTPUT_BYTES, "a number of bytes", |text| text.parse().ok())?;
-        let host_pid = environment.parse(env::HOST_PID, "a process id", |text| {
-            text.parse::<i32>().ok().filter(|pid| *pid > 0).map(Pid::from_raw)
-        })?;
+        Confine::from_environment(environment)?;
         Ok(Self {
             exec_timeout,
             max_output_bytes: max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).max(MIN_MAX_OUTPUT_BYTES),
-            host_pid,
+            host_pid: Self::host(environment)?,
             session_env: session_environment(environment),
             root_tools: RootTools::from_environment(environment)?,
             limits: Wanted::from_environment(environment)?,
+            shared: Shared::from_environment(environment)?,
             live: LiveOutput::default(),
         })
     }
@@ -231,6 +238,65 @@ impl Wanted {
             memory: limit(env::LIMIT_MEMORY, "a whole number of bytes above 0")?,
             file_size: limit(env::LIMIT_FILE_SIZE, "a whole number of bytes above 0")?,
             cpu: limit(env::LIMIT_CPU, "a whole number of seconds above 0")?,
+        })
+    }
+}
+
+/// The confinement that a host wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confine {
+    /// None: the session has the rights of its user.
+    #[default]
+    Off,
+    /// The full one, or no session.
+    Full,
+    /// What can be had.
+    Try,
+}
+
+impl Confine {
+    /// Reads the setting.
+    ///
+    /// # Errors
+    /// [`BadVariable`].
+    pub fn from_environment(environment: &Environment) -> Result<Self, BadVariable> {
+        let wanted = environment.parse(env::CONFINE, "off, full or try", |text| match text {
+            "off" => Some(Self::Off),
+            "full" => Some(Self::Full),
+            "try" => Some(Self::Try),
+            _ => None,
+        })?;
+        Ok(wanted.unwrap_or_default())
+    }
+}
+
+/// The paths of a host that a confined session has besides those of its system, its interpreter and its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// Those that it can read.
+    pub read: Vec<PathBuf>,
+    /// Those that it can write.
+    pub write: Vec<PathBuf>,
+    /// Most bytes in each of its own directories for temporary files. None: the default.
+    pub tmp_bytes: Option<u64>,
+}
+
+impl Shared {
+    fn from_environment(environment: &Environment) -> Result<Self, BadVariable> {
+        let expected = "absolute paths, with colons between them";
+        let paths = |name| {
+            let paths = environment.parse(name, expected, |text| {
+                let paths: Vec<_> =
+                    std::env::split_paths(text).filter(|path| !path.as_os_str().is_empty()).collect();
+                paths.iter().all(|path| path.is_absolute()).then_some(paths)
+            });
+            paths.map(Option::unwrap_or_default)
+        };
+        let bytes = |text: &str| text.parse::<u64>().ok().filter(|bytes| *bytes > 0);
+        Ok(Self {
+            read: paths(env::CONFINE_READ)?,
+            write: paths(env::CONFINE_WRITE)?,
+            tmp_bytes: environment.parse(env::CONFINE_TMP, "a whole number of bytes above 0", bytes)?,
         })
     }
 }

@@ -14,7 +14,7 @@ use super::events::{Events, Wake};
 use super::exit::Exit;
 use super::interpreter::{CallReport, Death, Description, Interpreter, Progress};
 use super::output::HeadTail;
-use super::resources::Confinement;
+use super::resources::ResourceLimits;
 use super::schedule::Schedule;
 use crate::control::ControlDir;
 use crate::error::with_causes;
@@ -34,7 +34,7 @@ const START_TRIES: usize = 3;
 #[derive(Debug)]
 pub struct Supervisor<I> {
     interpreter: I,
-    confinement: Confinement,
+    resource_limits: ResourceLimits,
     /// Time limit of a call without one of its own.
     exec_timeout: Option<Duration>,
     /// Where the host says how long the clock of a call has stood still.
@@ -44,21 +44,21 @@ pub struct Supervisor<I> {
 }
 
 impl<I: Interpreter> Supervisor<I> {
-    /// Starts the session, whose processes run under the limits of `confinement`. `exec_timeout` limits calls without a
+    /// Starts the session, whose processes run under the limits of `resource_limits`. `exec_timeout` limits calls without a
     /// time limit of their own.
     ///
     /// # Errors
     /// [`Exit::Failed`] if no interpreter can be started.
     pub fn start(
         config: I::Config,
-        confinement: Confinement,
+        resource_limits: ResourceLimits,
         exec_timeout: Option<Duration>,
         control: &ControlDir,
         events: &Events,
     ) -> Result<Self, Exit> {
         let interpreter = I::start(config, events)?;
         let control = control.clone();
-        Ok(Self { interpreter, confinement, exec_timeout, control, reset_failed: false })
+        Ok(Self { interpreter, resource_limits, exec_timeout, control, reset_failed: false })
     }
 
     /// Runs the code of the session's `number`-th call. `meanwhile` is called while it runs, when this worker has nothing to do.
@@ -149,8 +149,8 @@ impl<I: Interpreter> Supervisor<I> {
 
     /// The limits of the session's processes.
     #[must_use]
-    pub fn confinement(&self) -> &Confinement {
-        &self.confinement
+    pub fn resource_limits(&self) -> &ResourceLimits {
+        &self.resource_limits
     }
 
     /// Describes the session without asking the interpreter.

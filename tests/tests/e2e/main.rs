@@ -6,6 +6,7 @@ mod bundle;
 mod callbacks;
 mod cli;
 mod completions;
+mod confine;
 mod conformance;
 mod embedding;
 mod endings;

@@ -307,8 +307,8 @@ class Driver:
             async with place.in_order:
                 given = [await self._given(attempt) for attempt in new]
                 reply = place.actor.exchange.remote(given)
-                for attempt in new:
-                    attempt.is_sent = True
+                for one in new:
+                    one.is_sent = True
             lines = await reply
         except RayError as error:
             await self._lose_all(place, error)

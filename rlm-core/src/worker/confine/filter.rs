@@ -1,0 +1,176 @@
+//! The filter of system calls: what no session needs and a kernel has had holes in, or what reaches out of the session.
+//!
+//! It lists what is refused: a list of what is allowed breaks with each new C library. Programs get the errors by which they
+//! fall back to something else.
+
+use nix::errno::Errno;
+use nix::libc::{self, c_long, sock_filter, sock_fprog};
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+
+/// Where the parts of `seccomp_data` lie.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+
+/// The low half of an argument. The kernel looks at no more of those that are tested here.
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+/// System calls that do not exist for the session: libraries fall back to older ones.
+const ABSENT: &[c_long] = &[
+    // Its flags lie in memory, where a filter cannot look.
+    libc::SYS_clone3,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_userfaultfd,
+];
+
+/// System calls that are refused.
+const REFUSED: &[c_long] = &[
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // Mounts and namespaces.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    // Keys of the user, which no namespace holds.
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    // The kernel.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ustat,
+];
+
+/// Flags of `clone` and `unshare` that make namespaces. `CLONE_NEWTIME` is a part of clone's exit signal.
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+const CLONE_NEWTIME: i32 = 0x80;
+
+const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Requests that put characters into a terminal's input, as if someone had typed them.
+const IOCTLS: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+
+/// Personalities that are asked for or set by ordinary programs: what there is, the normal one, `setarch -R`.
+const PERSONALITIES: [u32; 3] = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u32];
+
+/// Puts this process, and all that it starts, under the filter. `no_new_privs` must be set.
+///
+/// # Errors
+/// The kernel has no filters.
+pub(super) fn apply() -> Result<(), Errno> {
+    let mut program = program();
+    let program = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program is live and has this length.
+    let set =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    Errno::result(set).map(drop)
+}
+
+fn program() -> Vec<sock_filter> {
+    let errno = |errno: i32| ret(libc::SECCOMP_RET_ERRNO | errno as u32);
+    let (refuse, absent) = (errno(libc::EPERM), errno(libc::ENOSYS));
+    let mut code = vec![load(ARCHITECTURE)];
+    code.extend(unless(&[ARCH], ret(libc::SECCOMP_RET_KILL_PROCESS)));
+    code.push(load(NUMBER));
+    // Numbers of x32 are those of the same architecture.
+    code.extend([jump(libc::BPF_JGE, 0x4000_0000, 0, 1), absent]);
+    for number in ABSENT {
+        code.extend([jump(libc::BPF_JEQ, *number as u32, 0, 1), absent]);
+    }
+    for number in REFUSED {
+        code.extend([jump(libc::BPF_JEQ, *number as u32, 0, 1), refuse]);
+    }
+    let any_of = |flags: i32| vec![jump(libc::BPF_JSET, flags as u32, 0, 1), refuse];
+    let mut tests = vec![
+        (libc::SYS_clone, 0, any_of(NAMESPACES)),
+        (libc::SYS_unshare, 0, any_of(NAMESPACES | CLONE_NEWTIME)),
+        (libc::SYS_socket, 0, unless(&FAMILIES.map(|family| family as u32), errno(libc::EAFNOSUPPORT))),
+        (libc::SYS_socketpair, 0, unless(&[libc::AF_UNIX as u32], errno(libc::EAFNOSUPPORT))),
+        (libc::SYS_personality, 0, unless(&PERSONALITIES, refuse)),
+    ];
+    let typed = IOCTLS.iter().flat_map(|request| [jump(libc::BPF_JEQ, *request as u32, 0, 1), refuse]);
+    tests.push((libc::SYS_ioctl, 1, typed.collect()));
+    for (number, index, body) in tests {
+        let length = body.len() + 2;
+        code.push(jump(libc::BPF_JEQ, number as u32, 0, length as u8));
+        code.push(load(argument(index)));
+        code.extend(body);
+        code.push(load(NUMBER));
+    }
+    code.push(ret(libc::SECCOMP_RET_ALLOW));
+    code
+}
+
+/// Ends with `otherwise` unless the accumulator is one of these.
+fn unless(values: &[u32], otherwise: sock_filter) -> Vec<sock_filter> {
+    let left = (0..values.len() as u8).rev();
+    let tests = values.iter().zip(left).map(|(value, left)| jump(libc::BPF_JEQ, *value, left + 1, 0));
+    tests.chain([otherwise]).collect()
+}
+
+fn load(offset: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+fn jump(test: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {
+    sock_filter { code: (libc::BPF_JMP | test | libc::BPF_K) as u16, jt: if_true, jf: if_false, k: value }
+}
+
+fn ret(action: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: action }
+}

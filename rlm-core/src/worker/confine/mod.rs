@@ -1,0 +1,221 @@
+//! Confinement: what of the host a session can reach.
+//!
+//! A confined server is the first process of new namespaces. Before it serves, it makes a root directory of its own with the
+//! paths that the session needs (`root`), gives up every capability, and puts itself and all that it starts under Landlock
+//! and a filter of system calls. Nothing of that needs root. An endpoint on `127.0.0.1` is reached by way of the guard, which
+//! stays outside (`relay`).
+
+mod filter;
+mod landlock;
+mod relay;
+mod root;
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::unistd::{Gid, Uid};
+
+pub(super) use self::relay::{Relay, receive, serve};
+use super::settings::Settings;
+use crate::protocol::{Confinement, ConfinementLevel, Context};
+
+/// Most bytes in each of `/tmp`, `/var/tmp` and `/dev/shm` by default.
+const TMP_BYTES: u64 = 1 << 30;
+
+/// What the server is the first process of. A user's own namespace is what allows the others.
+const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// A part of the confinement that this host does not allow.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {errno}{}", self.cause())]
+pub struct Failed {
+    /// The system call, and what for.
+    pub call: Cow<'static, str>,
+    /// Its error.
+    pub errno: Errno,
+}
+
+impl Failed {
+    /// The likely cause on this host.
+    fn cause(&self) -> &'static str {
+        match (&*self.call, self.errno) {
+            ("clone", Errno::ENOSPC) => " (user.max_user_namespaces is 0, or reached)",
+            ("clone", Errno::EPERM | Errno::EACCES) => {
+                " (the filter of a container, or a setting of the kernel, refuses user namespaces)"
+            }
+            ("clone", Errno::EINVAL | Errno::ENOSYS) => " (the kernel has no user namespaces)",
+            (call, Errno::EPERM | Errno::EACCES) if call.starts_with("mount of proc") => {
+                " (parts of /proc are hidden, as in containers)"
+            }
+            (call, Errno::EPERM | Errno::EACCES)
+                if call.starts_with("mount") || call.starts_with("write") =>
+            {
+                " (AppArmor, as on Ubuntu, allows user namespaces only to programs with a profile)"
+            }
+            (call, Errno::ENOSYS) if call.starts_with("mount_setattr") => " (the kernel is older than 5.12)",
+            _ => "",
+        }
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        format!("{} {}", self.errno as i32, self.call).into_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (errno, call) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
+        Some(Self { call: call.to_owned().into(), errno: Errno::from_raw(errno.parse().ok()?) })
+    }
+}
+
+/// The failure of a call.
+fn failed(call: &'static str) -> impl Fn(Errno) -> Failed {
+    move |errno| Failed { call: call.into(), errno }
+}
+
+fn failed_io(call: &'static str) -> impl Fn(std::io::Error) -> Failed {
+    move |error| Failed { call: call.into(), errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)) }
+}
+
+/// Forks into new namespaces: the process id of the child, and 0 there.
+///
+/// Must be called while the process has one thread.
+///
+/// # Errors
+/// The host does not allow it.
+pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
+    let flags = NAMESPACES | libc::SIGCHLD;
+    // SAFETY: without a stack, clone is fork; the process has one thread, so the child may do anything the parent could.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
+    Errno::result(child).map(|pid| pid as libc::pid_t).map_err(failed("clone"))
+}
+
+/// Confines this process, the first of new namespaces, and all that it starts. `link` leads to the guard, which waits for a word.
+///
+/// # Errors
+/// The host does not allow it.
+pub(super) fn enter(
+    settings: &mut Settings,
+    context: &Context,
+    control: &Path,
+    needs: Vec<PathBuf>,
+    (link, user): (&UnixStream, (Uid, Gid)),
+) -> Result<Confinement, Failed> {
+    map_user(user)?;
+    let listener = raise_loopback().and_then(|()| listen(settings))?;
+    // SAFETY: prctl takes plain integers here.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map_err(failed("prctl"))?;
+    let endpoint = settings.root_tools.as_ref().and_then(|tools| tools.endpoint().ok());
+    let socket = endpoint.as_ref().and_then(|endpoint| endpoint.socket().map(Path::to_owned));
+    let shared = &settings.shared;
+    let read =
+        needs.into_iter().chain(context.allowed_paths.clone()).chain(socket).chain(shared.read.clone());
+    let write = [context.fs_root.clone(), control.to_owned()].into_iter().chain(shared.write.clone());
+    let paths = root::Paths {
+        read: read.collect(),
+        write: write.collect(),
+        tmp_bytes: shared.tmp_bytes.unwrap_or(TMP_BYTES),
+    };
+    root::enter(&paths)?;
+    drop_capabilities()?;
+    let landlock = landlock::apply(&paths.write)?;
+    filter::apply().map_err(failed("seccomp"))?;
+    hide_environment();
+    let is_there = |path: &OsString| paths.write.iter().any(|there| Path::new(path).starts_with(there));
+    settings.session_env.retain(|(name, value)| name != "TMPDIR" || is_there(value));
+    for (_, home) in
+        settings.session_env.iter_mut().filter(|(name, value)| name == "HOME" && !is_there(value))
+    {
+        *home = "/tmp".into();
+    }
+    let address = endpoint.as_ref().and_then(|endpoint| endpoint.tcp());
+    match listener.zip(address) {
+        Some((listener, (_, port))) => relay::hand_over(link, &listener, port),
+        None => (&*link).write_all(relay::ENTERED),
+    }
+    .map_err(failed_io("write to the guard"))?;
+    Ok(Confinement { level: ConfinementLevel::Full, landlock })
+}
+
+/// Has the user's own ids be those inside.
+fn map_user((user, group): (Uid, Gid)) -> Result<(), Failed> {
+    // In a user's own namespace, these are those of the one above.
+    for (file, text) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{user} {user} 1")),
+        ("gid_map", format!("{group} {group} 1")),
+    ] {
+        fs::write(format!("/proc/self/{file}"), text).map_err(failed_io("write of a map of ids"))?;
+    }
+    Ok(())
+}
+
+/// The session has a network with itself alone.
+fn raise_loopback() -> Result<(), Failed> {
+    use std::os::fd::AsRawFd as _;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").map_err(failed_io("socket"))?;
+    // SAFETY: all of its fields may be zero.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request is live and of the type that this call reads.
+    let raised = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    Errno::result(raised).map(drop).map_err(failed("ioctl, to raise the loopback device"))
+}
+
+/// Listens where the session expects its endpoint, if that is on this host's loopback device.
+fn listen(settings: &Settings) -> Result<Option<TcpListener>, Failed> {
+    let Some(endpoint) = settings.root_tools.as_ref().and_then(|tools| tools.endpoint().ok()) else {
+        return Ok(None);
+    };
+    match endpoint.tcp() {
+        Some(("127.0.0.1" | "localhost", port)) => {
+            TcpListener::bind(("127.0.0.1", port)).map(Some).map_err(failed_io("bind for the endpoint"))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Gives up all capabilities, for good.
+fn drop_capabilities() -> Result<(), Failed> {
+    /// The third version of the structures: two halves of each set.
+    const VERSION: u32 = 0x2008_0522;
+    let no_more = (0..).map_while(|capability: libc::c_ulong| {
+        // SAFETY: prctl takes plain integers here. It fails past the last capability.
+        (unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == 0).then_some(())
+    });
+    no_more.for_each(drop);
+    let (header, sets) = ([VERSION, 0], [0u32; 6]);
+    // SAFETY: both are live, and of the sizes that this version has.
+    let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    Errno::result(dropped).map(drop).map_err(failed("capset"))
+}
+
+/// Overwrites the environment that this process was started with, which has the host's keys: `/proc/1/environ` shows it.
+fn hide_environment() {
+    let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return };
+    // After the name, which may have spaces: the fields from the third on.
+    let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<usize>().ok());
+    let (Some(start), Some(end)) = (field(50), field(51)) else { return };
+    if start == 0 || end <= start {
+        return;
+    }
+    // SAFETY: the kernel says that the strings lie there, in memory that is this process's to write; the process has one thread,
+    // and the copies that it reads are its own.
+    unsafe { std::ptr::write_bytes(start as *mut u8, 0, end - start) };
+}

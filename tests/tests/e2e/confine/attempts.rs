@@ -1,0 +1,431 @@
+//! Attempts of code to get out. Each runs in a confined session, where the host must see nothing of it, and in one that is not,
+//! where it must succeed: so none passes for the wrong reason.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rlm_tests::{Worker, is_over};
+use tempfile::TempDir;
+
+use super::{Who, confined};
+
+/// What nobody but the host knows.
+const TOKEN: &str = "c0ffee-token";
+
+/// What an attempt reached, as the host sees it.
+#[derive(Clone, Copy)]
+enum Sign {
+    /// Its output has this.
+    Prints(&'static str),
+    /// The host has seen something.
+    Seen(fn(&Victim, &str) -> bool),
+}
+
+/// What is outside of a session, of the same user.
+struct Victim {
+    dir: TempDir,
+    mark: String,
+    sleeper: Child,
+    tcp: TcpListener,
+    udp: UdpSocket,
+    path: UnixListener,
+    named: UnixListener,
+}
+
+impl Victim {
+    fn new(who: Who) -> Self {
+        let dir = tempfile::Builder::new().prefix("rlm-victim-").tempdir().unwrap();
+        let mark = dir.path().file_name().unwrap().to_string_lossy().into_owned();
+        let file = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        file("secret", &format!("{TOKEN}{}", " ".repeat(4711 - TOKEN.len())));
+        file("victim", "as it was");
+        file("movable", "");
+        fs::write(shared(&mark), TOKEN).unwrap();
+        let mut sleeper = Command::new("sleep");
+        sleeper.arg("86399").env("KEY", TOKEN).current_dir(dir.path()).stdin(Stdio::null());
+        let path = UnixListener::bind(dir.path().join("socket")).unwrap();
+        who.own(&[dir.path().to_owned(), shared(&mark)]);
+        for name in ["secret", "victim", "movable", "socket"] {
+            who.own(&[dir.path().join(name)]);
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let name = SocketAddr::from_abstract_name(&mark).unwrap();
+        let new = Self {
+            sleeper: who.become_it(&mut sleeper).spawn().unwrap(),
+            tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
+            udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            path,
+            named: UnixListener::bind_addr(&name).unwrap(),
+            mark,
+            dir,
+        };
+        new.tcp.set_nonblocking(true).unwrap();
+        new.udp.set_nonblocking(true).unwrap();
+        new.path.set_nonblocking(true).unwrap();
+        new.named.set_nonblocking(true).unwrap();
+        new
+    }
+
+    /// The code with the places of this victim.
+    fn fill(&self, code: &str) -> String {
+        code.replace("{dir}", &self.dir.path().to_string_lossy())
+            .replace("{mark}", &self.mark)
+            .replace("{pid}", &self.sleeper.id().to_string())
+            .replace("{tcp}", &self.tcp.local_addr().unwrap().port().to_string())
+            .replace("{udp}", &self.udp.local_addr().unwrap().port().to_string())
+    }
+
+    fn victim(&self) -> PathBuf {
+        self.dir.path().join("victim")
+    }
+
+    fn proc(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.sleeper.id())).unwrap_or_default()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _killed_already = self.sleeper.kill();
+        self.sleeper.wait().unwrap();
+        let _gone = fs::remove_file(shared(&self.mark));
+        let _none = fs::remove_file(format!("/tmp/{}-made", self.mark));
+        let _none = fs::remove_file(format!("/dev/shm/{}-made", self.mark));
+    }
+}
+
+fn shared(mark: &str) -> PathBuf {
+    format!("/dev/shm/{mark}").into()
+}
+
+/// What each attempt may use.
+const BEGIN: &str = "\
+import ctypes, fcntl, glob, os, pty, resource, signal, socket, stat, struct, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    'A system call: its result, or minus its error.'
+    result = libc.syscall(number, *arguments)
+    return -ctypes.get_errno() if result < 0 else result
+";
+
+/// Name, code, what it reaches, and whether it takes root outside.
+const ATTEMPTS: &[(&str, &str, Sign, bool)] = &[
+    ("read", "print(open('{dir}/secret').read())", Sign::Prints(TOKEN), false),
+    ("list", "print(os.listdir('{dir}'))", Sign::Prints("movable"), false),
+    ("stat", "print(os.stat('{dir}/secret').st_size)", Sign::Prints("4711"), false),
+    (
+        "append",
+        "open('{dir}/victim', 'a').write('x')",
+        Sign::Seen(|victim, _| fs::read(victim.victim()).unwrap() != b"as it was"),
+        false,
+    ),
+    (
+        "truncate",
+        "os.truncate('{dir}/victim', 0)",
+        Sign::Seen(|victim, _| fs::metadata(victim.victim()).unwrap().len() == 0),
+        false,
+    ),
+    (
+        "chmod",
+        "os.chmod('{dir}/victim', 0o777)",
+        Sign::Seen(|victim, _| fs::metadata(victim.victim()).unwrap().permissions().mode() & 0o777 == 0o777),
+        false,
+    ),
+    (
+        "utime",
+        "os.utime('{dir}/victim', (1, 1))",
+        Sign::Seen(|victim, _| {
+            fs::metadata(victim.victim()).unwrap().modified().unwrap()
+                < std::time::UNIX_EPOCH + std::time::Duration::from_secs(9)
+        }),
+        false,
+    ),
+    (
+        "create",
+        "open('{dir}/new', 'w')",
+        Sign::Seen(|victim, _| victim.dir.path().join("new").exists()),
+        false,
+    ),
+    (
+        "unlink",
+        "os.unlink('{dir}/movable')",
+        Sign::Seen(|victim, _| !victim.dir.path().join("movable").exists()),
+        false,
+    ),
+    (
+        "rename into the session",
+        "os.rename('{dir}/movable', 'moved')",
+        Sign::Seen(|victim, _| !victim.dir.path().join("movable").exists()),
+        false,
+    ),
+    ("symlink", "os.symlink('{dir}/secret', 'link'); print(open('link').read())", Sign::Prints(TOKEN), false),
+    ("hard link", "os.link('{dir}/secret', 'hard'); print(open('hard').read())", Sign::Prints(TOKEN), false),
+    ("way up", "print(open('/proc/self/root/../..{dir}/secret').read())", Sign::Prints(TOKEN), false),
+    (
+        "program in memory",
+        "\
+fd = os.memfd_create('x'); os.write(fd, open('/bin/cat', 'rb').read())
+print(subprocess.run([f'/proc/self/fd/{fd}', '{dir}/secret'], pass_fds=[fd], capture_output=True).stdout)",
+        Sign::Prints(TOKEN),
+        false,
+    ),
+    (
+        "inotify",
+        "print('watch', libc.inotify_add_watch(libc.inotify_init(), b'{dir}', 0x100) > 0)",
+        Sign::Prints("watch True"),
+        false,
+    ),
+    ("shadow", "print(open('/etc/shadow').read())", Sign::Prints("root:"), true),
+    (
+        "a file in /tmp",
+        "open('/tmp/{mark}-made', 'w')",
+        Sign::Seen(|victim, _| PathBuf::from(format!("/tmp/{}-made", victim.mark)).exists()),
+        false,
+    ),
+    (
+        "a file in /dev/shm",
+        "open('/dev/shm/{mark}-made', 'w')",
+        Sign::Seen(|victim, _| PathBuf::from(format!("/dev/shm/{}-made", victim.mark)).exists()),
+        false,
+    ),
+    ("read of /dev/shm", "print(open('/dev/shm/{mark}').read())", Sign::Prints(TOKEN), false),
+    ("root of a process", "print(open('/proc/{pid}/root{dir}/secret').read())", Sign::Prints(TOKEN), false),
+    ("cwd of a process", "print(open('/proc/{pid}/cwd/secret').read())", Sign::Prints(TOKEN), false),
+    ("environ of a process", "print(open('/proc/{pid}/environ').read())", Sign::Prints(TOKEN), false),
+    (
+        "environ of all",
+        "\
+for path in glob.glob('/proc/[0-9]*/environ'):
+    try: print(open(path).read())
+    except OSError: pass",
+        Sign::Prints(TOKEN),
+        false,
+    ),
+    (
+        "memory of a process",
+        "\
+start = int(open('/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[47])
+memory = open('/proc/{pid}/mem', 'rb'); memory.seek(start); print(memory.read(4096))",
+        Sign::Prints(TOKEN),
+        false,
+    ),
+    ("command line", "print(open('/proc/{pid}/cmdline').read())", Sign::Prints("86399"), false),
+    (
+        "kill",
+        "os.kill({pid}, 9)",
+        Sign::Seen(|victim, _| is_over(nix::unistd::Pid::from_raw(victim.sleeper.id() as i32))),
+        false,
+    ),
+    (
+        "pidfd",
+        "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
+        Sign::Seen(|victim, _| is_over(nix::unistd::Pid::from_raw(victim.sleeper.id() as i32))),
+        false,
+    ),
+    (
+        "priority",
+        "os.setpriority(os.PRIO_PROCESS, {pid}, 5)",
+        Sign::Seen(|victim, _| {
+            victim.proc("stat").rsplit(')').next().unwrap().split_whitespace().nth(16) == Some("5")
+        }),
+        false,
+    ),
+    (
+        "affinity",
+        "os.sched_setaffinity({pid}, [0])",
+        Sign::Seen(|victim, _| victim.proc("status").contains("Cpus_allowed_list:\t0\n")),
+        false,
+    ),
+    (
+        "prlimit",
+        "resource.prlimit({pid}, resource.RLIMIT_NOFILE, (77, 77))",
+        Sign::Seen(|victim, _| victim.proc("limits").contains(" 77 ")),
+        false,
+    ),
+    (
+        "ptrace",
+        "print('attached', libc.ptrace(16, {pid}, 0, 0)); libc.ptrace(17, {pid}, 0, 0)",
+        Sign::Prints("attached 0"),
+        false,
+    ),
+    (
+        "TCP",
+        "socket.create_connection(('127.0.0.1', {tcp}), 5)",
+        Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
+        false,
+    ),
+    (
+        "TCP by Fast Open",
+        "socket.socket().sendto(b'x', 0x20000000, ('127.0.0.1', {tcp}))",
+        Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
+        false,
+    ),
+    (
+        "MPTCP",
+        "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(('127.0.0.1', {tcp}))",
+        Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
+        false,
+    ),
+    (
+        "UDP",
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {udp}))",
+        Sign::Seen(|victim, _| victim.udp.recv(&mut [0]).is_ok()),
+        false,
+    ),
+    (
+        "Unix socket by path",
+        "socket.socket(socket.AF_UNIX).connect('{dir}/socket')",
+        Sign::Seen(|victim, _| victim.path.accept().is_ok()),
+        false,
+    ),
+    (
+        "abstract Unix socket",
+        "socket.socket(socket.AF_UNIX).connect('\\0{mark}')",
+        Sign::Seen(|victim, _| victim.named.accept().is_ok()),
+        false,
+    ),
+    (
+        "listen",
+        "kept = socket.create_server(('127.0.0.1', 0)); print('port', kept.getsockname()[1])",
+        Sign::Seen(|_, output| {
+            let port = output.split_whitespace().last().unwrap().parse::<u16>().unwrap();
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        }),
+        false,
+    ),
+    (
+        "raw socket",
+        "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('made')",
+        Sign::Prints("made"),
+        true,
+    ),
+    (
+        "packet socket",
+        "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0); print('made')",
+        Sign::Prints("made"),
+        true,
+    ),
+    ("user namespace by unshare", "print(call(272, 0x10000000))", Sign::Prints("0"), false),
+    (
+        "user namespace by clone",
+        "\
+pid = call(56, 0x10000000 | 17, 0, 0, 0, 0)
+if pid == 0: os._exit(0)
+print('cloned', pid > 0)",
+        Sign::Prints("cloned True"),
+        false,
+    ),
+    (
+        "user namespace by clone3",
+        "\
+flags = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
+pid = call(435, flags, 64)
+if pid == 0: os._exit(0)
+print('cloned', pid > 0)",
+        Sign::Prints("cloned True"),
+        false,
+    ),
+    (
+        "mount",
+        "print(subprocess.run(['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none /mnt && echo mounted'], capture_output=True, text=True).stdout)",
+        Sign::Prints("mounted"),
+        true,
+    ),
+    (
+        "chroot",
+        "\
+if os.fork() == 0:
+    try: os.chroot('/usr'); open(os.environ['OLDPWD_'], 'w')
+    finally: os._exit(0)
+os.wait()",
+        Sign::Seen(|_, output| output.contains("never")),
+        true,
+    ),
+    (
+        "setns",
+        "print(subprocess.run(['nsenter', '-t', '{pid}', '-m', 'cat', '{dir}/secret'], capture_output=True, text=True).stdout)",
+        Sign::Prints(TOKEN),
+        true,
+    ),
+    (
+        "mknod",
+        "os.mknod('disk', stat.S_IFBLK | 0o600, os.makedev(254, 0)); print('made')",
+        Sign::Prints("made"),
+        true,
+    ),
+    (
+        "core_pattern",
+        "open('/proc/sys/kernel/core_pattern', 'r+'); print('open')",
+        Sign::Prints("open"),
+        true,
+    ),
+    ("sysrq", "open('/proc/sysrq-trigger', 'w'); print('open')", Sign::Prints("open"), true),
+    ("kernel log", "print('log', libc.klogctl(10, 0, 0) > 0)", Sign::Prints("log True"), true),
+    ("key", "print('key', call(248, b'user', b'{mark}', b'x', 1, -4) > 0)", Sign::Prints("key True"), false),
+    ("io_uring", "print('ring', call(425, 1, bytes(120)) >= 0)", Sign::Prints("ring True"), false),
+    ("userfaultfd", "print('fault', call(323, 1) >= 0)", Sign::Prints("fault True"), false),
+    (
+        "bpf",
+        "print('map', call(321, 0, struct.pack('5I', 2, 4, 4, 1, 0) + bytes(80), 100) >= 0)",
+        Sign::Prints("map True"),
+        true,
+    ),
+    ("personality", "print('old', libc.personality(0x400000) >= 0)", Sign::Prints("old True"), false),
+    ("AF_ALG", "socket.socket(38, socket.SOCK_SEQPACKET); print('made')", Sign::Prints("made"), false),
+    (
+        "typed input",
+        "\
+master, slave = pty.openpty()
+fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
+        Sign::Prints("typed"),
+        true,
+    ),
+    ("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", Sign::Prints("never"), true),
+];
+
+/// Attempts that no host lets succeed.
+const IMPOSSIBLE: [&str; 2] = ["chroot", "x32 numbers"];
+
+fn reaches(worker: &mut Worker, victim: &Victim, (name, code, sign, _): &(&str, &str, Sign, bool)) -> bool {
+    let response = worker.call(&format!("{BEGIN}{}", victim.fill(code)));
+    let output = response.stdout;
+    match sign {
+        Sign::Prints(words) => {
+            output.lines().any(|line| line.trim() == *words) || words.len() > 4 && output.contains(words)
+        }
+        Sign::Seen(_) if output.is_empty() && *name == "listen" => false,
+        Sign::Seen(has_seen) => has_seen(victim, &output),
+    }
+}
+
+#[test]
+fn no_attempt_gets_out_and_each_does_without_confinement() {
+    for who in Who::all() {
+        let (mut inside, mut reached, mut refused) = (confined(who, "full"), Vec::new(), Vec::new());
+        for attempt in ATTEMPTS {
+            let victim = Victim::new(who);
+            if reaches(&mut inside, &victim, attempt) {
+                reached.push(attempt.0);
+            }
+            let (name, .., takes_root) = attempt;
+            if IMPOSSIBLE.contains(name) || *takes_root && who != Who::Root {
+                continue;
+            }
+            let victim = Victim::new(who);
+            let mut outside = confined(who, "off");
+            if !reaches(&mut outside, &victim, attempt) {
+                refused.push(*name);
+            }
+            outside.end();
+        }
+        assert_eq!(reached, [""; 0], "{who:?}: they got out");
+        // What this host refuses anyway proves nothing here: the kernel may lack a part, or root's hands are bound.
+        assert!(refused.len() < 8, "{who:?}: refused without confinement, too: {refused:?}");
+        inside.end();
+    }
+}

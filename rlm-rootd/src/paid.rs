@@ -57,6 +57,11 @@ impl<V> OnTheWay<V> {
     pub fn add(&mut self, question: impl Into<String>, result: V) {
         self.results.push((question.into(), result));
     }
+
+    /// Those of another call go with these.
+    pub fn append(&mut self, mut other: Self) {
+        self.results.append(&mut other.results);
+    }
 }
 
 impl<V: Send + 'static> OnTheWay<V> {

@@ -1,35 +1,82 @@
 //! The children of a past rollout: their results answer the same questions again, and no model is asked.
 
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rlm_rootd::{Paid, Tool};
 
-use super::past::PastSession;
+use super::past::{PastChild, PastSession};
 use crate::rollout::RolloutResult;
 use crate::rollout::query::{Answering, Answers, Question, query_tools};
+use crate::terms::StopReason;
 
 /// The tools by which the code of a session had children. None if it had none.
-pub(super) fn tools(past: &PastSession) -> Vec<Tool> {
+pub(super) fn tools(past: &PastSession, root: &Path) -> Vec<Tool> {
     if past.children.is_empty() {
         return Vec::new();
     }
-    let children: Arc<dyn Answering> = Arc::new(PastChildren { left: Mutex::new(past.children.clone()) });
+    let children: Arc<dyn Answering> = Arc::new(PastChildren {
+        left: Mutex::new(past.children.clone()),
+        root: root.to_owned(),
+        paid: Paid::default(),
+    });
     query_tools(&children)
 }
 
 #[derive(Debug)]
 struct PastChildren {
     /// Those that have not been asked for yet, in the order of their starts.
-    left: Mutex<Vec<RolloutResult>>,
+    left: Mutex<Vec<PastChild>>,
+    /// The session's directory.
+    root: PathBuf,
+    /// Results that have not reached the code.
+    paid: Paid<RolloutResult>,
 }
 
 impl PastChildren {
-    fn take(&self, question: &Question) -> Result<RolloutResult, String> {
+    async fn answers(&self, questions: Vec<Result<Question, String>>) -> Answers {
+        let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
+        for question in questions {
+            let result = match question {
+                Ok(question) => self.take(&question, &mut before),
+                Err(error) => Err(error),
+            };
+            if let Ok(result) = &result {
+                if result.stop_reason == StopReason::Cancelled {
+                    // Its call was given up then, as this one will be.
+                    std::future::pending::<()>().await;
+                }
+                way.add(&result.question, result.clone());
+            }
+            results.push(result);
+        }
+        Answers { results, before, receipt: way.into_receipt() }
+    }
+
+    /// The size of what a child gets; None: it has more than files and a text.
+    fn bytes(&self, question: &Question) -> Option<u64> {
+        let of_file = |file: &PathBuf| {
+            let metadata = self.root.join(file).metadata().ok()?;
+            metadata.is_file().then_some(metadata.len())
+        };
+        let of_files = question.files.iter().map(of_file).sum::<Option<u64>>()?;
+        question.data.is_none().then(|| of_files + question.text.as_ref().map_or(0, |text| text.len() as u64))
+    }
+
+    fn take(&self, question: &Question, before: &mut usize) -> Result<RolloutResult, String> {
+        if let Some(result) = self.paid.take(&question.question) {
+            *before += 1;
+            return Ok(result);
+        }
+        let bytes = self.bytes(question);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        match left.iter().position(|result| result.question == question.question) {
-            Some(at) => Ok(left.remove(at)),
+        let is_it = |child: &PastChild| child.result.question == question.question;
+        // Several may have the same question: that of the same size, or the first one.
+        let same = left.iter().position(|child| is_it(child) && Some(child.context_bytes) == bytes);
+        match same.or_else(|| left.iter().position(is_it)) {
+            Some(at) => Ok(left.remove(at).result),
             None => Err("the trajectory has no further child with this question".to_owned()),
         }
     }
@@ -40,9 +87,7 @@ impl Answering for PastChildren {
         &self,
         questions: Vec<Result<Question, String>>,
     ) -> Pin<Box<dyn Future<Output = Answers> + Send + '_>> {
-        let results = questions.into_iter().map(|question| self.take(&question?)).collect();
-        let receipt = Paid::<()>::default().on_the_way().into_receipt();
-        Box::pin(std::future::ready(Answers { results, before: 0, receipt }))
+        Box::pin(self.answers(questions))
     }
 
     fn time_limit(&self) -> Duration {

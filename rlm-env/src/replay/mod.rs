@@ -19,7 +19,7 @@ mod source_error;
 mod trajectory;
 
 pub use compare::{ComparedCall, Difference};
-pub use past::{End, KnownOutput, PastCall, PastSession, Task};
+pub use past::{End, KnownOutput, PastCall, PastChild, PastSession, Task};
 pub use recording::{Recorder, Recording, RecordingError};
 pub use run::{ReplayConfig, ReplayError, ReplayResult, Tools, Workdir, replay};
 pub use script::{ScriptOptions, script};

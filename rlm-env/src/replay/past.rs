@@ -11,6 +11,15 @@ use crate::rollout::RolloutResult;
 use crate::terms::Callbacks;
 use crate::terms::ReplLanguage;
 
+/// A rollout that the code of a session has started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PastChild {
+    /// Its result.
+    pub result: RolloutResult,
+    /// Size of its working directory at its start, in bytes.
+    pub context_bytes: u64,
+}
+
 /// A past session, with its calls in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastSession {
@@ -28,7 +37,7 @@ pub struct PastSession {
     /// Names of its root tools, if known.
     pub root_tools: Vec<String>,
     /// The results of the rollouts that its code has started, if known, in the order of their starts.
-    pub children: Vec<RolloutResult>,
+    pub children: Vec<PastChild>,
     /// True if Python code had `FINAL` and `FINAL_VAR`; None if unknown.
     pub has_final_functions: Option<bool>,
     /// Its calls.

@@ -219,8 +219,13 @@ impl Recorder {
 
 /// The call with its files relative to the session's directory, which is another one in a replay. A shell makes them absolute.
 fn portable(mut call: Call, root: &Path) -> Call {
+    let files = call.kwargs.get("files").and_then(|files| match files {
+        Value::List(files) => Some(files.to_vec()),
+        Value::Str(_) => Some(vec![files.clone()]),
+        _ => None,
+    });
     if is_query(&call.tool)
-        && let Some(Value::List(files)) = call.kwargs.get("files")
+        && let Some(files) = files
     {
         let relative = |file: &Value| match file {
             Value::Str(file) => Path::new(&**file)

@@ -286,7 +286,8 @@ fn tools(past: &PastSession, tools: Tools, fs_root: &Path) -> Result<Vec<Tool>, 
     let mut there: Vec<Tool> = match tools {
         Tools::Live { tools, recorder } => {
             let root: Arc<Path> = PathBuf::from(real(fs_root)).into();
-            let tools = tools.into_iter().chain(navigation(past, fs_root)?).chain(children::tools(past));
+            let tools =
+                tools.into_iter().chain(navigation(past, fs_root)?).chain(children::tools(past, fs_root));
             match recorder {
                 None => tools.collect(),
                 Some(recorder) => tools

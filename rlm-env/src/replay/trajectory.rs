@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rlm_core::protocol::Response;
 
-use super::past::{End, KnownOutput, PastCall, PastSession, Task};
+use super::past::{End, KnownOutput, PastCall, PastChild, PastSession, Task};
 use super::source_error::{SourceError, SourceOptions};
 use crate::rollout::RolloutResult;
 use crate::terms::ReplLanguage;
@@ -130,20 +130,20 @@ impl Rollout {
 /// The rollouts that the code of a rollout has started.
 #[derive(Default)]
 struct Children {
-    /// Their ids and questions, without those that have ended.
-    running: Vec<(String, String)>,
-    ended: Vec<RolloutResult>,
+    /// Their ids, questions and sizes, without those that have ended.
+    running: Vec<(String, String, u64)>,
+    ended: Vec<PastChild>,
 }
 
 impl Children {
     fn add(&mut self, parent: &str, id: String, event: Event) {
         match event {
             Event::RolloutStarted(started) if started.parent.as_deref() == Some(parent) => {
-                self.running.push((id, started.question));
+                self.running.push((id, started.question, started.context_bytes));
             }
             Event::RolloutEnded(ended) => {
-                let Some(at) = self.running.iter().position(|(running, _)| *running == id) else { return };
-                let (_, question) = self.running.remove(at);
+                let Some(at) = self.running.iter().position(|(running, ..)| *running == id) else { return };
+                let (_, question, context_bytes) = self.running.remove(at);
                 let RolloutEnded { stop_reason, answer, answer_ready, error, metrics } = ended;
                 let result = RolloutResult {
                     id,
@@ -157,8 +157,8 @@ impl Children {
                 };
                 // In the order of their numbers.
                 let number = |id: &str| id.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
-                let at = self.ended.partition_point(|before| number(&before.id) <= number(&result.id));
-                self.ended.insert(at, result);
+                let at = self.ended.partition_point(|before| number(&before.result.id) <= number(&result.id));
+                self.ended.insert(at, PastChild { result, context_bytes });
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use rlm_core::ids::MAX_ROLLOUT_ID_BYTES;
-use rlm_rootd::{Paid, RootModel, Tool};
+use rlm_rootd::{OnTheWay, Paid, RootModel, Tool};
 
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::log::Log;
@@ -36,6 +36,16 @@ pub(super) type Running = Pin<Box<dyn Future<Output = RolloutResult> + Send>>;
 /// Runs a child from its beginning to its end.
 pub(super) trait Runner: std::fmt::Debug + Send + Sync {
     fn run(self: Arc<Self>, config: RolloutConfig, control: Control) -> Running;
+}
+
+/// The answer to a question.
+#[derive(Debug)]
+pub(super) struct Answered {
+    result: RolloutResult,
+    /// Keeps it, if it was paid for, until it has reached the code.
+    way: OnTheWay<RolloutResult>,
+    /// It was paid for in a call before, whose code did not get it.
+    is_from_before: bool,
 }
 
 /// The children of a rollout.
@@ -68,46 +78,58 @@ impl Children {
         };
         let at_once = self.parent.recursion.as_ref().map_or(1, |recursion| recursion.max_running.max(1));
         let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
-        let children = questions.into_iter().map(|question| async {
-            let question = match question {
-                Ok(question) => question,
-                Err(error) => return (None, Err(error)),
-            };
-            let files = question.files.iter().filter_map(|file| self.file(file).ok());
-            let key =
-                Some(format!("{question:?} {:?}", files.map(|file| state_of(&file)).collect::<Vec<_>>()));
-            match key.as_ref().and_then(|key| self.paid.take(key)) {
-                Some(result) => (key, Ok((result, true))),
-                None => (key, self.child(question).await.map(|result| (result, false))),
-            }
-        });
-        let mut children = pin!(stream::iter(children).buffered(at_once));
-        while let Some((key, answered)) = children.next().await {
-            if let (Some(key), Ok((result, _))) = (key, &answered)
-                && result.answer_ready
-            {
-                way.add(key, result.clone());
-            }
-            results.push(answered.map(|(result, is_from_before)| {
-                before += usize::from(is_from_before);
-                result
-            }));
+        let children = questions.into_iter().enumerate();
+        let children = children.map(|(at, question)| async move { (at, self.one(question).await) });
+        let mut children = pin!(stream::iter(children).buffer_unordered(at_once));
+        while let Some((at, answered)) = children.next().await {
+            let result = answered.map(|answered| {
+                before += usize::from(answered.is_from_before);
+                way.append(answered.way);
+                answered.result
+            });
+            results.push((at, result));
         }
+        results.sort_by_key(|(at, _)| *at);
+        let results = results.into_iter().map(|(_, result)| result).collect();
         if let Some(given) = given {
             given.take_back().await;
         }
         Answers { results, before, receipt: way.into_receipt() }
     }
 
+    /// Answers one question: by what was paid for before, or by a child.
+    async fn one(&self, question: Result<Question, String>) -> Result<Answered, String> {
+        let question = question?;
+        let files = question.files.iter().filter_map(|file| self.file(file).ok());
+        let states: Vec<_> = files.map(|file| state_of(&file)).collect();
+        // Its form is not a part of it.
+        let key = format!("{:?} {states:?}", Question { json: None, ..question.clone() });
+        match self.paid_before(&key) {
+            Some(answered) => Ok(answered),
+            None => self.child(question, key).await,
+        }
+    }
+
+    fn paid_before(&self, key: &str) -> Option<Answered> {
+        let result = self.paid.take(key)?;
+        let mut way = self.paid.on_the_way();
+        way.add(key, result.clone());
+        Some(Answered { result, way, is_from_before: true })
+    }
+
     /// Runs one child.
     ///
     /// # Errors
     /// A sentence: what was asked for cannot be.
-    async fn child(&self, question: Question) -> Result<RolloutResult, String> {
+    async fn child(&self, question: Question, key: String) -> Result<Answered, String> {
         let context = self.context(&question)?;
         self.check_time()?;
         let place = Place::take(&self.node.places).await;
         self.check_time()?;
+        // A call that was given up just before may have come to its end meanwhile.
+        if let Some(answered) = self.paid_before(&key) {
+            return Ok(answered);
+        }
         let id = self.id();
         let ledger = self.under_way.ledger().ok_or("the rollout has not begun")?;
         // Given back when the child has ended.
@@ -165,10 +187,14 @@ impl Children {
         };
         let (runner, control) = (self.runner.clone(), control.child());
         let _ends_with_the_call = CancelledOnDrop(control.clone());
+        let mut way = self.paid.on_the_way();
         let child = self.under_way.run_child(async move {
             let result = runner.run(config, control).await;
             drop(share);
-            result
+            if result.answer_ready {
+                way.add(key, result.clone());
+            }
+            Answered { result, way, is_from_before: false }
         });
         child.await.map_err(|_| "the child has failed".to_owned())
     }
@@ -225,6 +251,9 @@ impl Children {
     /// It is not there, or not below a directory of the session, links followed.
     fn file(&self, file: &Path) -> Result<PathBuf, String> {
         let shown = file.to_string_lossy();
+        if shown.is_empty() {
+            return Err("cannot give the file \"\": it has no name".to_owned());
+        }
         let base = self.directories.first().ok_or("the session has no directory")?;
         let path = base
             .join(file)

@@ -24,6 +24,7 @@ use super::clock::Clock;
 use super::config::{Compaction, Control, RolloutConfig};
 use super::conversation::Conversation;
 use super::log::Log;
+use super::recursion::Recursion;
 use super::registration::RegisteredRollout;
 use super::under_way::UnderWay;
 use crate::callbacks::{Interceptor, InterceptorError};
@@ -420,6 +421,14 @@ impl RolloutDriver<'_> {
         mut request: ChatRequest<'_>,
         is_summary: bool,
     ) -> Step<Result<ChatReply, ModelError>> {
+        let node = self.config.recursion.as_ref().map(Recursion::node);
+        if let Some(place) = node.and_then(|node| node.place) {
+            tokio::select! {
+                biased;
+                () = self.control.stopped() => {}
+                () = place.take_back() => {}
+            }
+        }
         let started = Instant::now();
         let observer = Attempts { log: &self.log, turn: self.conversation.turn() + 1 };
         request.observer = Some(&observer);

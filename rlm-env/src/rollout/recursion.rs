@@ -107,7 +107,15 @@ impl Place {
         Arc::new(Self { places: places.clone(), waiting: AtomicUsize::new(0), permit: Mutex::new(permit) })
     }
 
-    /// Gives the place away until [`Given::take_back`]. A call that is given up does not take it back.
+    /// Waits for the place again, if it was given away, unless calls still wait for children.
+    pub(super) async fn take_back(&self) {
+        let mut permit = self.permit.lock().await;
+        if permit.is_none() && self.waiting.load(SeqCst) == 0 {
+            *permit = self.places.clone().acquire_owned().await.ok();
+        }
+    }
+
+    /// Gives the place away until [`Given::take_back`]. Of a call that is given up, the next turn takes it back.
     pub(super) async fn give(self: &Arc<Self>) -> Given {
         self.waiting.fetch_add(1, SeqCst);
         let given = Given(self.clone());
@@ -125,15 +133,32 @@ impl Given {
     pub(super) async fn take_back(self) {
         let place = self.0.clone();
         drop(self);
-        let mut permit = place.permit.lock().await;
-        if permit.is_none() && place.waiting.load(SeqCst) == 0 {
-            *permit = place.places.clone().acquire_owned().await.ok();
-        }
+        place.take_back().await;
     }
 }
 
 impl Drop for Given {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_whose_call_was_given_up_is_taken_back_before_the_next_turn() {
+        let places = Arc::new(Semaphore::new(1));
+        let place = Place::take(&places).await;
+        assert_eq!(places.available_permits(), 0);
+        let (one, other) = (place.give().await, place.give().await);
+        assert_eq!(places.available_permits(), 1, "its children have it");
+        drop(one);
+        place.take_back().await;
+        assert_eq!(places.available_permits(), 1, "the other call still waits");
+        drop(other);
+        place.take_back().await;
+        assert_eq!(places.available_permits(), 0);
     }
 }

@@ -7,7 +7,7 @@ use rlm_rootd::Ledger;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::config::{Control, RolloutResult};
+use super::config::Control;
 
 /// A rollout that is under way: its ledger, the question that it works on, and its children. Dropping it ends them at once.
 #[derive(Debug, Default)]
@@ -34,10 +34,10 @@ impl UnderWay {
     }
 
     /// Runs a child to its end, also when nobody waits for its result any more.
-    pub(super) fn run_child(
+    pub(super) fn run_child<T: Send + 'static>(
         &self,
-        child: impl Future<Output = RolloutResult> + Send + 'static,
-    ) -> oneshot::Receiver<RolloutResult> {
+        child: impl Future<Output = T> + Send + 'static,
+    ) -> oneshot::Receiver<T> {
         let (sender, result) = oneshot::channel();
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         while children.try_join_next().is_some() {}

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 
 use nix::cmsg_space;
@@ -16,6 +17,9 @@ use super::Failed;
 
 /// The word of a server that is confined.
 pub(super) const ENTERED: &[u8] = b"+";
+
+/// Most connections at once, each of which has four descriptors.
+const MOST_CONNECTIONS: usize = 128;
 
 /// Stack of a thread that copies.
 const STACK_BYTES: usize = 64 << 10;
@@ -64,14 +68,23 @@ pub(in super::super) fn receive(link: &UnixStream) -> Option<Relay> {
 
 /// Serves connections to the listener, in threads, as long as this process lives.
 pub(in super::super) fn serve(listener: TcpListener, port: u16) -> io::Result<()> {
+    let open = Arc::new(());
     let accept = move || {
         for inside in listener.incoming().flatten() {
-            // Without a peer, the connection ends: its client says so.
+            // Each has two threads. Those beyond the bound, and those without a peer, end: their clients say so.
+            if Arc::strong_count(&open) > 2 * MOST_CONNECTIONS {
+                continue;
+            }
             let Ok(outside) = TcpStream::connect(("127.0.0.1", port)) else { continue };
             let _no_delay = inside.set_nodelay(true).and_then(|()| outside.set_nodelay(true));
             let (Ok(from), Ok(to)) = (inside.try_clone(), outside.try_clone()) else { continue };
             for (from, to) in [(from, to), (outside, inside)] {
-                let _too_many = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || copy(from, to));
+                let open = open.clone();
+                let copy = move || {
+                    copy(from, to);
+                    drop(open);
+                };
+                let _too_many = thread::Builder::new().stack_size(STACK_BYTES).spawn(copy);
             }
         }
     };

@@ -118,6 +118,9 @@ impl Parsed {
         let first = if tool == RLM_QUERY {
             let question =
                 words.next().ok_or_else(|| UsageError(format!("no question; see {tool} --help")))?;
+            if question == "-" {
+                return Err(UsageError(format!("- is no question: give it as a word; see {tool} --help")));
+            }
             self.files.extend(words);
             question.into()
         } else {
@@ -134,7 +137,7 @@ impl Parsed {
             }
             Value::list(questions)
         };
-        if let Some(at) = self.files.iter().position(|file| file == "-") {
+        while let Some(at) = self.files.iter().position(|file| file == "-") {
             self.files.remove(at);
             self.set("text", read_standard_input()?.into())?;
         }
@@ -217,6 +220,7 @@ mod tests {
             repr("rlm_query_batch", &["a", "-"]),
             "- is no question: --lines reads them; see rlm_query_batch --help"
         );
+        assert_eq!(repr("rlm_query", &["-"]), "- is no question: give it as a word; see rlm_query --help");
         assert_eq!(repr("rlm_query", &["a", "--timeout", "nan"]), "--timeout is \"nan\", expected a number");
         assert!(repr("rlm_query", &["a", "--lines"]).starts_with("unknown option --lines"));
         assert!(repr("rlm_query", &["a", "--data", "{"]).starts_with("--data is not JSON"));

@@ -678,3 +678,51 @@ except RuntimeError as error: print(error)",
         stage.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_behind_one_that_was_given_up_are_not_paid_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = dir.path().join("ended");
+    let bash = format!(
+        "question=slow; rlm_query_batch $question first second & until [ -e {ended:?} ]; do sleep 0.01; done; kill %1; wait
+rlm_query_batch first second"
+    );
+    let python = format!(
+        "import os, signal, threading, time
+def interrupt():
+    while not os.path.exists({ended:?}): time.sleep(0.01)
+    signal.raise_signal(signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try: rlm_query_batch(['sl' + 'ow', 'first', 'second'])
+except KeyboardInterrupt: pass
+print(*rlm_query_batch(['first', 'second']), sep='\\n')"
+    );
+    for (language, code) in in_each(&bash, &python) {
+        let never = Gate::shut();
+        let word = |word: &str| match language {
+            ReplLanguage::Bash => answering(language, &format!("echo {word}")),
+            ReplLanguage::Python => answering(language, &format!("'{word}'")),
+        };
+        let stage = Stage::new([
+            asked("How many?", language, &code).once(),
+            Rule::on("slow").reply("never").after(&never),
+            asked("first", language, &word("one")).once(),
+            asked("second", language, &word("two")).once(),
+            Rule::any().message(calling(language, &word("done"))),
+        ])
+        .await;
+        let (config, seen) = recursive(&stage, "a", language, 1);
+        let both_end = async {
+            until("two children end", || seen.events().into_iter().filter_map(end_of).count() == 2).await;
+            std::fs::write(&ended, "").unwrap();
+        };
+        let (result, ()) = tokio::join!(stage.run(config), both_end);
+        let outputs = seen.outputs();
+        assert!(outputs.iter().any(|output| output.contains("one\ntwo")), "{outputs:?}");
+        assert!(outputs.iter().any(|output| output.contains("2 paid for before")), "{outputs:?}");
+        assert_eq!(result.metrics.depths[&1].rollouts, 3, "{result:?}");
+        std::fs::remove_file(&ended).unwrap();
+        never.open();
+        stage.end().await;
+    }
+}

@@ -76,6 +76,9 @@ const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of the code that changes the answer.
 const SET_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
+/// Times that it is run: the interpreter may have died just before.
+const SET_ANSWER_TRIES: u32 = 2;
+
 /// Time that a cancelled call gets to end by itself.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
@@ -604,23 +607,29 @@ impl RolloutDriver<'_> {
             (ReplLanguage::Python, AnswerChange::TakenBack) => "answer[\"ready\"] = False",
             (ReplLanguage::Python, AnswerChange::Cleared) => "answer.update(ready=False, content=\"\")",
         };
-        let limit = self.clock.limit(SET_ANSWER_LIMIT).max(Duration::from_millis(1));
-        let call = session::Call { timeout: Some(limit), ..session::Call::from(code) };
-        let replacements = self.session.replacements();
-        let taken = self.session.execute_until(call, self.control.cancelled()).await;
-        self.progress.restarts =
-            self.progress.restarts.saturating_add(self.session.replacements() - replacements);
-        match taken {
-            Ok(response) if response.output_bytes() == 0 && response.hint.is_none() => {
-                Ok(String::new().into())
-            }
-            Ok(response) => {
+        let mut printed = String::new();
+        for _ in 0..SET_ANSWER_TRIES {
+            let limit = self.clock.limit(SET_ANSWER_LIMIT).max(Duration::from_millis(1));
+            let call = session::Call { timeout: Some(limit), ..session::Call::from(code) };
+            let replacements = self.session.replacements();
+            let taken = self.session.execute_until(call, self.control.cancelled()).await;
+            self.progress.restarts =
+                self.progress.restarts.saturating_add(self.session.replacements() - replacements);
+            let response = match taken {
+                Ok(response) => response,
+                Err(error) => return self.restart(&error).await,
+            };
+            if response.output_bytes() > 0 || response.hint.is_some() {
                 let limit = self.config.limits.max_output_length;
-                let text = render::render(&response, self.config.language, limit, self.prompts)?;
-                Ok(format!("\n{text}").into())
+                printed += "\n";
+                printed += &render::render(&response, self.config.language, limit, self.prompts)?;
             }
-            Err(error) => self.restart(&error).await,
+            // An interpreter that was dead already had not taken it.
+            if !response.answer.ready {
+                break;
+            }
         }
+        Ok(printed.into())
     }
 
     /// The model called no tool: sends a reminder.

@@ -12,7 +12,7 @@ pub enum SubCallError {
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
     /// The deadline passed before the request was sent.
-    #[error("the deadline passed before it was sent")]
+    #[error("the time was up before the request was sent")]
     NotSent,
     /// No answer came in time.
     #[error("no answer within {:.1} s{}", .after.as_secs_f64(), .last.as_ref().map_or_else(String::new, |last| format!(", and before that: {last}")))]

@@ -44,7 +44,7 @@ async fn a_batch_ends_at_its_deadline_with_what_it_has() {
         "{:?}",
         &answers[..2]
     );
-    assert!(answers[2..].iter().all(|answer| answer == "! the deadline passed before it was sent"));
+    assert!(answers[2..].iter().all(|answer| answer == "! the time was up before the request was sent"));
     assert_eq!(model.finish().len(), 2);
 }
 
@@ -53,7 +53,7 @@ async fn nothing_is_sent_once_the_deadline_is_over() {
     let model = ScriptedModel::start([]);
     let sub_llm = setup(&model).start();
     let answers = ask_until(&sub_llm, prompts(3), Instant::now()).await;
-    assert_eq!(answers, vec!["! the deadline passed before it was sent"; 3]);
+    assert_eq!(answers, vec!["! the time was up before the request was sent"; 3]);
     assert!(model.finish().is_empty());
 }
 

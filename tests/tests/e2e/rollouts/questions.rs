@@ -97,7 +97,7 @@ async fn each_result_counts_the_calls_of_tools_so_far() {
 async fn a_cancelled_question_leaves_a_session_that_goes_on() {
     let gate = Gate::shut();
     let calls = json!({"role": "assistant", "content": null, "tool_calls": [
-        {"id": "a", "type": "function", "function": {"name": "call_bash_repl", "arguments": "{\"code\": \"kept=1; sleep 600\"}"}},
+        {"id": "a", "type": "function", "function": {"name": "call_bash_repl", "arguments": "{\"code\": \"kept=1; : >begun; sleep 600\"}"}},
         {"id": "b", "type": "function", "function": {"name": "call_bash_repl", "arguments": "{\"code\": \"echo never\"}"}},
     ]});
     let rules = [
@@ -108,11 +108,16 @@ async fn a_cancelled_question_leaves_a_session_that_goes_on() {
         answer("last"),
     ];
     let stage = Stage::new(rules).await;
-    let (mut config, seen) = stage.rollout("one");
+    let (config, seen) = stage.rollout("one");
     let control = Control::new();
-    config.sinks.push(Arc::new(At(Mutex::new(Some(control.clone())))));
     let mut rollout = stage.host.begin(&config, &control).await.unwrap();
-    assert_eq!(rollout.answer(&control).await.stop_reason, StopReason::Cancelled);
+    let begun = rollout.context_dir().join("begun");
+    let cancel = async {
+        rlm_tests::until("the call has begun", || begun.exists()).await;
+        control.cancel();
+    };
+    let (result, ()) = tokio::join!(rollout.answer(&control), cancel);
+    assert_eq!(result.stop_reason, StopReason::Cancelled);
     let result = rollout.ask("Go on?", &Control::new()).await;
     assert_eq!(result.answer.as_deref(), Some("yes"), "{result:?}");
     assert_eq!(seen.outputs()[2], "1\n", "the session is the same");
@@ -143,20 +148,6 @@ async fn a_cancelled_question_leaves_a_session_that_goes_on() {
     assert_eq!(rollout.ask("Now?", &Control::new()).await.answer.as_deref(), Some("last"));
     rollout.end().await;
     stage.end().await;
-}
-
-/// Cancels once, when the first call has started.
-#[derive(Debug)]
-struct At(Mutex<Option<Control>>);
-
-impl Sink for At {
-    fn entry(&self, entry: &Entry) {
-        if matches!(entry.event, Event::CallStarted(_))
-            && let Some(control) = self.0.lock().unwrap().take()
-        {
-            control.cancel();
-        }
-    }
 }
 
 #[tokio::test]

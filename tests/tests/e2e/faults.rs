@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use rlm_core::protocol::{Answer, HistoryEntry, Outcome, State};
-use rlm_tests::{Setup, Worker, set_soft_limit, shell_status};
+use rlm_tests::{Setup, Worker, set_soft_limit, shell_status, wait_until};
 use serde_json::json;
 
 /// Reads the standard error of a worker that has ended.
@@ -155,8 +155,11 @@ fn a_worker_without_memory_says_so() {
         (Setup::python(), "print('x' * 12_000_000)"),
     ] {
         let (stderr, writer) = io::pipe().unwrap();
-        let mut worker = setup.stderr(writer).start();
+        // A thread that waits for the host's end of the FIFO would set memory aside, which does for the call.
+        let mut worker = setup.env("MALLOC_ARENA_MAX", 1).stderr(writer).start();
         worker.call("pass=1");
+        let threads = format!("/proc/{}/task", worker.server());
+        wait_until("it has one thread", || fs::read_dir(&threads).unwrap().count() == 1);
         let statm = fs::read_to_string(format!("/proc/{}/statm", worker.server())).unwrap();
         let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
         set_soft_limit(worker.server(), libc::RLIMIT_AS, pages * 4096 + (1 << 20));

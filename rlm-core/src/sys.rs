@@ -1,6 +1,7 @@
 //! System calls that neither the standard library nor `nix` has, and their arguments.
 
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,12 @@ pub fn pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
     // SAFETY: the kernel has just made this descriptor (close-on-exec), and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The number of an error of the system; 0 if it is none.
+#[must_use]
+pub fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
 
 /// An empty file in memory. The call is younger than the oldest C library that the programs run with.

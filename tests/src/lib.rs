@@ -26,7 +26,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::control::ControlDir;
-use rlm_core::protocol::{Context, Outcome, Response, State};
+use rlm_core::protocol::{Context, Info, Outcome, Response, State};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -238,6 +238,13 @@ impl Worker {
         let response = self.receive();
         assert_eq!(response.seq, seq, "out of step: {response:?}");
         response
+    }
+
+    /// What the worker says of the session.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        self.send(json!({"op": "info", "seq": 0}).to_string().as_bytes());
+        serde_json::from_str(&self.receive().result.unwrap()).unwrap()
     }
 
     /// Runs code that must succeed, and returns its output.

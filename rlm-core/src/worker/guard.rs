@@ -116,8 +116,7 @@ fn start(confine: Confine) -> Result<Started, Errno> {
     if confine == Confine::Off {
         return plain(Confining::No);
     }
-    let (own, servers) =
-        UnixStream::pair().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+    let (own, servers) = UnixStream::pair().map_err(|error| sys::errno_of(&error))?;
     // Inside, they have no numbers yet.
     let user = (getuid(), getgid());
     match confine::fork_into_namespaces() {
@@ -134,8 +133,7 @@ fn start(confine: Confine) -> Result<Started, Errno> {
                     return plain(Confining::Cannot(failed));
                 }
                 Some(Relay::Entered(Some((listener, port)))) => {
-                    confine::serve(listener, port)
-                        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))?;
+                    confine::serve(listener, port).map_err(|error| sys::errno_of(&error))?;
                 }
                 // Without a word, it has ended.
                 Some(Relay::Entered(None)) | None => {}

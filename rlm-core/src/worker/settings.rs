@@ -22,8 +22,6 @@ pub struct Settings {
     pub exec_timeout: Option<Duration>,
     /// Most bytes of output returned per stream.
     pub max_output_bytes: usize,
-    /// The worker ends when this process ends.
-    pub host_pid: Option<Pid>,
     /// Environment of the session, built from an allow-list.
     pub session_env: Vec<(OsString, OsString)>,
     /// Functions of the host that code in the session can call.
@@ -199,11 +197,12 @@ impl Settings {
         let exec_timeout = environment.parse(env::EXEC_TIMEOUT, "a number of seconds above 0", seconds)?;
         let max_output_bytes =
             environment.parse(env::MAX_OUTPUT_BYTES, "a number of bytes", |text| text.parse().ok())?;
+        // The guard has used these two already, and could not say what is wrong.
+        Self::host(environment)?;
         Confine::from_environment(environment)?;
         Ok(Self {
             exec_timeout,
             max_output_bytes: max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).max(MIN_MAX_OUTPUT_BYTES),
-            host_pid: Self::host(environment)?,
             session_env: session_environment(environment),
             root_tools: RootTools::from_environment(environment)?,
             limits: Wanted::from_environment(environment)?,

@@ -6,16 +6,11 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rlm_core::protocol::{Info, Limit, Limits, Mechanism, Outcome, Response, State};
+use rlm_core::protocol::{Limit, Limits, Mechanism, Outcome, Response, State};
 use rlm_tests::{Setup, Worker, shell_status, wait_until};
 use serde_json::json;
 
 use crate::endings::assert_all_gone;
-
-fn info(worker: &Worker) -> Info {
-    worker.send(&serde_json::to_vec(&json!({"op": "info", "seq": 0})).unwrap());
-    serde_json::from_str(&worker.receive().result.unwrap()).unwrap()
-}
 
 fn hint(response: &Response) -> &str {
     response.hint.as_deref().unwrap_or_default()
@@ -25,7 +20,7 @@ fn hint(response: &Response) -> &str {
 fn a_session_without_limits_has_none() {
     let mut worker = Worker::bash();
     worker.output("for ((i = 0; i < 100000; i++)); do :; done");
-    let info = info(&worker);
+    let info = worker.info();
     assert_eq!((info.limits, cgroup(&worker)), (Limits::default(), None));
     assert!(info.usage.cpu_seconds > Some(0.0), "{info:?}");
     worker.end();
@@ -37,7 +32,7 @@ fn limits_are_in_force_and_told() {
     assert_eq!(worker.output("ulimit -f; ulimit -t; ulimit -Ht"), "1024\n100\n101\n");
     let limit = |value| Some(Limit { value, mechanism: Some(Mechanism::Rlimit) });
     let limits = Limits { file_size_bytes: limit(1 << 20), cpu_seconds: limit(100), ..Limits::default() };
-    assert_eq!(info(&worker).limits, limits);
+    assert_eq!(worker.info().limits, limits);
     let limits = |pid: Pid| fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     assert!(limits(worker.interpreter()).contains("1048576"));
     for pid in [worker.pid(), worker.server()] {
@@ -78,7 +73,7 @@ fn a_process_at_its_limit_of_cpu_time_ends_and_the_session_goes_on() {
     assert_eq!((response.outcome, response.exit_code), (Outcome::Exited, Some(152)), "{response:?}");
     assert!(hint(&response).ends_with(reached), "{response:?}");
     assert_eq!((response.state, worker.output("echo $kept").as_str()), (State::Restored, "1\n"));
-    assert!(info(&worker).usage.cpu_seconds > Some(1.5));
+    assert!(worker.info().usage.cpu_seconds > Some(1.5));
     worker.end();
     let mut worker = Setup::python().env("RLM_LIMIT_CPU", 1).start();
     let response = worker.call("while True: pass");
@@ -91,7 +86,7 @@ fn a_process_at_its_limit_of_cpu_time_ends_and_the_session_goes_on() {
 #[test]
 fn memory_beyond_the_limit_is_refused_and_the_session_goes_on() {
     let mut worker = Setup::python().env("RLM_LIMIT_MEMORY", 512 << 20).start();
-    let limit = info(&worker).limits.memory_bytes.unwrap();
+    let limit = worker.info().limits.memory_bytes.unwrap();
     assert_eq!(limit.value, 512 << 20);
     let response = worker.call("kept = bytearray(1 << 30)");
     if limit.mechanism == Some(Mechanism::Rlimit) {
@@ -107,7 +102,7 @@ fn memory_beyond_the_limit_is_refused_and_the_session_goes_on() {
 #[test]
 fn a_limit_of_processes_that_has_no_effect_is_told() {
     let worker = Setup::bash().env("RLM_LIMIT_PROCESSES", 100).start();
-    let limit = info(&worker).limits.processes.unwrap();
+    let limit = worker.info().limits.processes.unwrap();
     let log = fs::read_to_string(worker.control.log_file()).unwrap_or_default();
     let told = log.contains("RLM_LIMIT_PROCESSES has no effect");
     assert_eq!((limit.value, told), (100, limit.mechanism.is_none()), "{log}");
@@ -138,7 +133,7 @@ fn the_cgroup_of_a_session_goes_with_it_however_the_worker_ends() {
         worker.output("nohup sleep 1000 >/dev/null 2>&1 &");
         let members = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap();
         assert_eq!(members.lines().count(), 2, "the shell and its child, but not the worker: {members}");
-        assert!(info(&worker).usage.cpu_seconds > Some(0.0));
+        assert!(worker.info().usage.cpu_seconds > Some(0.0));
         match victim {
             None => worker.end(),
             Some(victim) => {

@@ -6,6 +6,8 @@
 use nix::errno::Errno;
 use nix::libc::{self, c_long, sock_filter, sock_fprog};
 
+use super::NAMESPACES;
+
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
@@ -90,14 +92,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ustat,
 ];
 
-/// Flags of `clone` and `unshare` that make namespaces. `CLONE_NEWTIME` is a part of clone's exit signal.
-const NAMESPACES: i32 = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP;
+/// A further flag of `unshare`: of `clone` it is a part of the exit signal.
 const CLONE_NEWTIME: i32 = 0x80;
 
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];

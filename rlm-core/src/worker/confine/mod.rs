@@ -25,6 +25,8 @@ use nix::unistd::{Gid, Uid};
 pub(super) use self::relay::{Relay, receive, serve};
 use super::settings::Settings;
 use crate::protocol::{Confinement, ConfinementLevel, Context};
+use crate::root_tool::client::Endpoint;
+use crate::sys;
 
 /// Most bytes in each of `/tmp`, `/var/tmp` and `/dev/shm` by default.
 const TMP_BYTES: u64 = 1 << 30;
@@ -86,7 +88,7 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> Failed {
 }
 
 fn failed_io(call: &'static str) -> impl Fn(std::io::Error) -> Failed {
-    move |error| Failed { call: call.into(), errno: Errno::from_raw(error.raw_os_error().unwrap_or(0)) }
+    move |error| Failed { call: call.into(), errno: sys::errno_of(&error) }
 }
 
 /// Forks into new namespaces: the process id of the child, and 0 there.
@@ -114,10 +116,11 @@ pub(super) fn enter(
     (link, user): (&UnixStream, (Uid, Gid)),
 ) -> Result<Confinement, Failed> {
     map_user(user)?;
-    let listener = raise_loopback().and_then(|()| listen(settings))?;
+    raise_loopback()?;
+    let endpoint = settings.root_tools.as_ref().and_then(|tools| tools.endpoint().ok());
+    let listener = endpoint.as_ref().map(listen).transpose()?.flatten();
     // SAFETY: prctl takes plain integers here.
     Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map_err(failed("prctl"))?;
-    let endpoint = settings.root_tools.as_ref().and_then(|tools| tools.endpoint().ok());
     let socket = endpoint.as_ref().and_then(|endpoint| endpoint.socket().map(Path::to_owned));
     let shared = &settings.shared;
     let read =
@@ -140,9 +143,8 @@ pub(super) fn enter(
     {
         *home = "/tmp".into();
     }
-    let address = endpoint.as_ref().and_then(|endpoint| endpoint.tcp());
-    match listener.zip(address) {
-        Some((listener, (_, port))) => relay::hand_over(link, &listener, port),
+    match listener {
+        Some((listener, port)) => relay::hand_over(link, &listener, port),
         None => (&*link).write_all(relay::ENTERED),
     }
     .map_err(failed_io("write to the guard"))?;
@@ -177,17 +179,11 @@ fn raise_loopback() -> Result<(), Failed> {
     Errno::result(raised).map(drop).map_err(failed("ioctl, to raise the loopback device"))
 }
 
-/// Listens where the session expects its endpoint, if that is on this host's loopback device.
-fn listen(settings: &Settings) -> Result<Option<TcpListener>, Failed> {
-    let Some(endpoint) = settings.root_tools.as_ref().and_then(|tools| tools.endpoint().ok()) else {
-        return Ok(None);
-    };
-    match endpoint.tcp() {
-        Some(("127.0.0.1" | "localhost", port)) => {
-            TcpListener::bind(("127.0.0.1", port)).map(Some).map_err(failed_io("bind for the endpoint"))
-        }
-        _ => Ok(None),
-    }
+/// Listens at the port of the session's endpoint, if that is on this host's loopback device.
+fn listen(endpoint: &Endpoint) -> Result<Option<(TcpListener, u16)>, Failed> {
+    let Some(("127.0.0.1" | "localhost", port)) = endpoint.tcp() else { return Ok(None) };
+    let listener = TcpListener::bind(("127.0.0.1", port)).map_err(failed_io("bind for the endpoint"))?;
+    Ok(Some((listener, port)))
 }
 
 /// Gives up all capabilities, for good.

@@ -113,7 +113,6 @@ impl Parsed {
     }
 
     fn into_call(mut self, tool: &str) -> Result<(Call, Output), UsageError> {
-        let has_dash = self.words.iter().any(|word| word == "-");
         let mut words = std::mem::take(&mut self.words).into_iter();
         let first = if tool == RLM_QUERY {
             let question =
@@ -124,7 +123,7 @@ impl Parsed {
             self.files.extend(words);
             question.into()
         } else {
-            if has_dash {
+            if words.as_slice().iter().any(|word| word == "-") {
                 return Err(UsageError(format!("- is no question: --lines reads them; see {tool} --help")));
             }
             let mut questions: Vec<_> = words.map(Value::from).collect();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Uid, chown, getuid};
-use rlm_core::protocol::{ConfinementLevel, Info};
+use rlm_core::protocol::ConfinementLevel;
 use rlm_tests::{Setup, Worker, is_over, program, wait_until, write_program};
 use serde_json::json;
 
@@ -75,15 +75,10 @@ fn confined(who: Who, level: &str) -> Worker {
     who.setup(setup, "rlm-worker-python", &place).start()
 }
 
-fn info(worker: &Worker) -> Info {
-    worker.send(&serde_json::to_vec(&json!({"op": "info", "seq": 0})).unwrap());
-    serde_json::from_str(&worker.receive().result.unwrap()).unwrap()
-}
-
 #[test]
 fn a_confined_session_says_so_and_has_what_code_needs() {
     let mut worker = Setup::bash().env("RLM_CONFINE", "full").start();
-    assert_eq!(info(&worker).confinement.level, ConfinementLevel::Full);
+    assert_eq!(worker.info().confinement.level, ConfinementLevel::Full);
     let log = fs::read_to_string(worker.control.log_file()).unwrap();
     assert!(log.contains("the session is confined: namespaces, "), "{log}");
     assert_eq!(worker.output("pwd -P"), format!("{}\n", worker.fs_root().display()));
@@ -191,7 +186,7 @@ fn what_cannot_be_had_is_said() {
         "{all:?}"
     );
     let mut worker = Setup::bash().program(path).env("RLM_CONFINE", "try").start();
-    assert_eq!(info(&worker).confinement.level, ConfinementLevel::Off);
+    assert_eq!(worker.info().confinement.level, ConfinementLevel::Off);
     let log = fs::read_to_string(worker.control.log_file()).unwrap();
     assert!(log.contains("the session is not confined: clone: ENOSPC"), "{log}");
     assert_eq!(worker.output("echo here"), "here\n");

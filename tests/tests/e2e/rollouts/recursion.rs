@@ -31,6 +31,18 @@ fn asked(prompt: &str, language: ReplLanguage, code: &str) -> Rule {
     Rule::on(prompt).message(calling(language, code))
 }
 
+/// Python code that is interrupted when this file appears.
+fn interrupted_when(path: &Path) -> String {
+    format!(
+        "import os, signal, threading, time
+def interrupt():
+    while not os.path.exists({path:?}): time.sleep(0.01)
+    signal.raise_signal(signal.SIGINT)
+threading.Thread(target=interrupt).start()
+"
+    )
+}
+
 /// How a rollout has ended.
 fn end_of(event: Event) -> Option<StopReason> {
     match event {
@@ -619,14 +631,7 @@ async fn a_child_whose_call_is_given_up_ends_while_its_parent_goes_on() {
     let bash = format!(
         "question=slow; rlm_query $question & until [ -e {asks:?} ]; do sleep 0.01; done; kill %1; wait"
     );
-    let python = format!(
-        "import os, signal, threading, time
-def interrupt():
-    while not os.path.exists({asks:?}): time.sleep(0.01)
-    signal.raise_signal(signal.SIGINT)
-threading.Thread(target=interrupt).start()
-rlm_query('sl' + 'ow')"
-    );
+    let python = format!("{}rlm_query('sl' + 'ow')", interrupted_when(&asks));
     for (language, code) in in_each(&bash, &python) {
         let (never, ended) = (Gate::shut(), Gate::shut());
         let fine = answering(language, if language == ReplLanguage::Bash { "echo 1" } else { "1" });
@@ -688,14 +693,10 @@ async fn answers_behind_one_that_was_given_up_are_not_paid_for_again() {
 rlm_query_batch first second"
     );
     let python = format!(
-        "import os, signal, threading, time
-def interrupt():
-    while not os.path.exists({ended:?}): time.sleep(0.01)
-    signal.raise_signal(signal.SIGINT)
-threading.Thread(target=interrupt).start()
-try: rlm_query_batch(['sl' + 'ow', 'first', 'second'])
+        "{}try: rlm_query_batch(['sl' + 'ow', 'first', 'second'])
 except KeyboardInterrupt: pass
-print(*rlm_query_batch(['first', 'second']), sep='\\n')"
+print(*rlm_query_batch(['first', 'second']), sep='\\n')",
+        interrupted_when(&ended)
     );
     for (language, code) in in_each(&bash, &python) {
         let never = Gate::shut();

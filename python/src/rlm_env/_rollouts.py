@@ -318,9 +318,11 @@ def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) ->
 
 def questions_of(given: str | Question | Iterable[str | Question]) -> list[Question]:
     questions = []
-    if not isinstance(given, (str, Question)) and not isinstance(given, Iterable):
+    if isinstance(given, (str, Question)):
+        given = [given]
+    if not isinstance(given, Iterable):
         raise TypeError(f"questions must be a str, a Question or several of them, not {given!r}")
-    for one in [given] if isinstance(given, (str, Question)) else given:
+    for one in given:
         question = Question(one) if isinstance(one, str) else one
         if not isinstance(question, Question):
             raise TypeError(f"a question must be a str or a Question, not {one!r}")

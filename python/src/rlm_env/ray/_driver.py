@@ -63,6 +63,11 @@ class Plan:
     max_losses: int
     shows: bool
 
+    @property
+    def cpus(self) -> float:
+        """Of a node's rollouts."""
+        return self.num_cpus * self.concurrency
+
 
 @dataclass
 class Attempt:
@@ -182,7 +187,7 @@ class Driver:
             actors.append(self._hub)
         for actor in actors:
             ray.kill(actor)
-        # What lost actors have left, where they ran on this machine.
+        # Lost actors of this machine have left their directories.
         await asyncio.to_thread(lambda: PrivateDirectory().remove())
         if self._plan.shows:
             sys.stderr.write(f"\r\x1b[K{self._words()}\n")
@@ -211,14 +216,14 @@ class Driver:
         is_said = False
         while True:
             nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
-            needed = self._plan.num_cpus * self._plan.concurrency
             most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
-            if most >= needed:
+            if most >= self._plan.cpus:
                 deadline = None
             elif deadline is not None:
                 words = (
                     f"no node has room: {self._plan.concurrency} rollouts (concurrency_per_node) of "
-                    f"{self._plan.num_cpus:g} CPUs (num_cpus) need {needed:g} CPUs, the largest node has {most:g}"
+                    f"{self._plan.num_cpus:g} CPUs (num_cpus) need {self._plan.cpus:g} CPUs, "
+                    f"the largest node has {most:g}"
                 )
                 if time.monotonic() > deadline:
                     raise StartError(words)
@@ -226,7 +231,7 @@ class Driver:
                     warnings.warn(f"{words}: waiting {_ROOM_LIMIT:g} s for another", stacklevel=2)
                     is_said = True
             for node in nodes:
-                has_room = node["Resources"].get("CPU", 0) >= needed
+                has_room = node["Resources"].get("CPU", 0) >= self._plan.cpus
                 if has_room and node["NodeID"] not in self._state.places:
                     address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
                     place = self._state.places[node["NodeID"]] = Place(node["NodeID"], address)
@@ -239,7 +244,7 @@ class Driver:
         try:
             # Its process starts while that of the hub does.
             place.actor = Node.options(
-                num_cpus=self._plan.num_cpus * self._plan.concurrency,
+                num_cpus=self._plan.cpus,
                 scheduling_strategy=where,
             ).remote(self._plan.job, place.key)
             await self._has_hub.wait()
@@ -275,7 +280,8 @@ class Driver:
             self._changed.clear()
             places = [place for place in self._state.places.values() if place.is_ready]
             new = {place.key: self._give(place, self._plan.concurrency) for place in places}
-            # What a node has in advance starts without a message. No other is idle for that, also not one that starts.
+            # A node starts what it has in advance without waiting for a message. It gets that only while enough is left
+            # for every node, including those that are still starting.
             if len(self._state.waiting) > self._plan.concurrency * len(self._state.places):
                 for place in places:
                     new[place.key] += self._give(place, self._plan.concurrency * 2)
@@ -369,10 +375,10 @@ class Driver:
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
         given, place.given = list(place.given.values()), {}
-        begun = [attempt for attempt in given[: self._plan.concurrency] if attempt.is_sent]
-        self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt not in begun)
-        spent = await self._hub.lose.remote(place.key, [attempt.id for attempt in begun])
-        for attempt, lost in zip(begun, spent, strict=True):
+        begun = {attempt.id: attempt for attempt in given[: self._plan.concurrency] if attempt.is_sent}
+        self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
+        spent = await self._hub.lose.remote(place.key, list(begun))
+        for attempt, lost in zip(begun.values(), spent, strict=True):
             await self._lose(place, attempt, lost, cause)
 
     async def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:

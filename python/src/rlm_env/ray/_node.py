@@ -25,7 +25,7 @@ from ._hub import News
 from ._versions import Versions, versions
 
 _TELL_INTERVAL = 0.25
-"""Seconds after which the hub is told what was spent, unless a reservation takes that along before."""
+"""Seconds after which the hub is told what was spent, unless a reservation or a result takes that along before."""
 
 _GATHER_INTERVAL = 0.1
 """Seconds for which a result waits for others, so that they cost the driver one message."""
@@ -124,7 +124,7 @@ class _Node:
         results, self._results = self._results, []
         if not results and self._error is not None:
             raise self._error
-        # What a rollout has spent is known before its result is.
+        # The hub hears what a rollout has spent before the driver gets its result.
         await self._tell_news()
         return results
 

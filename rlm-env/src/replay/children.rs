@@ -39,10 +39,14 @@ impl PastChildren {
     async fn answers(&self, questions: Vec<Result<Question, String>>) -> Answers {
         let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
         for question in questions {
-            let result = match question {
-                Ok(question) => self.take(&question, &mut before),
-                Err(error) => Err(error),
-            };
+            if let Ok(question) = &question
+                && let Some(result) = way.take(&question.question).await
+            {
+                before += 1;
+                results.push(Ok(result));
+                continue;
+            }
+            let result = question.and_then(|question| self.take(&question));
             if let Ok(result) = &result {
                 if result.stop_reason == StopReason::Cancelled {
                     // Its call was given up then, as this one will be.
@@ -65,11 +69,7 @@ impl PastChildren {
         question.data.is_none().then(|| of_files + question.text.as_ref().map_or(0, |text| text.len() as u64))
     }
 
-    fn take(&self, question: &Question, before: &mut usize) -> Result<RolloutResult, String> {
-        if let Some(result) = self.paid.take(&question.question) {
-            *before += 1;
-            return Ok(result);
-        }
+    fn take(&self, question: &Question) -> Result<RolloutResult, String> {
         let bytes = self.bytes(question);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |child: &PastChild| child.result.question == question.question;

@@ -78,8 +78,12 @@ impl Children {
         };
         let at_once = self.parent.recursion.as_ref().map_or(1, |recursion| recursion.max_running.max(1));
         let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
+        let of_call = way.of_the_same_call();
         let children = questions.into_iter().enumerate();
-        let children = children.map(|(at, question)| async move { (at, self.one(question).await) });
+        let children = children.map(|(at, question)| {
+            let way = of_call.of_the_same_call();
+            async move { (at, self.one(question, way).await) }
+        });
         let mut children = pin!(stream::iter(children).buffer_unordered(at_once));
         while let Some((at, answered)) = children.next().await {
             let result = answered.map(|answered| {
@@ -98,37 +102,39 @@ impl Children {
     }
 
     /// Answers one question: by what was paid for before, or by a child.
-    async fn one(&self, question: Result<Question, String>) -> Result<Answered, String> {
+    async fn one(
+        &self,
+        question: Result<Question, String>,
+        mut way: OnTheWay<RolloutResult>,
+    ) -> Result<Answered, String> {
         let question = question?;
         let files = question.files.iter().filter_map(|file| self.file(file).ok());
         let states: Vec<_> = files.map(|file| state_of(&file)).collect();
         // Its form is not a part of it.
         let key = format!("{:?} {states:?}", Question { json: None, ..question.clone() });
-        match self.paid_before(&key) {
-            Some(answered) => Ok(answered),
-            None => self.child(question, key).await,
+        match way.take(&key).await {
+            Some(result) => Ok(Answered { result, way, is_from_before: true }),
+            None => self.child(question, key, way).await,
         }
-    }
-
-    fn paid_before(&self, key: &str) -> Option<Answered> {
-        let result = self.paid.take(key)?;
-        let mut way = self.paid.on_the_way();
-        way.add(key, result.clone());
-        Some(Answered { result, way, is_from_before: true })
     }
 
     /// Runs one child.
     ///
     /// # Errors
     /// A sentence: what was asked for cannot be.
-    async fn child(&self, question: Question, key: String) -> Result<Answered, String> {
+    async fn child(
+        &self,
+        question: Question,
+        key: String,
+        mut way: OnTheWay<RolloutResult>,
+    ) -> Result<Answered, String> {
         let context = self.context(&question)?;
         self.check_time()?;
         let place = Place::take(&self.node.places).await;
         self.check_time()?;
         // A call that was given up just before may have come to its end meanwhile.
-        if let Some(answered) = self.paid_before(&key) {
-            return Ok(answered);
+        if let Some(result) = way.take(&key).await {
+            return Ok(Answered { result, way, is_from_before: true });
         }
         let id = self.id();
         let ledger = self.under_way.ledger().ok_or("the rollout has not begun")?;
@@ -187,12 +193,11 @@ impl Children {
         };
         let (runner, control) = (self.runner.clone(), control.child());
         let _ends_with_the_call = CancelledOnDrop(control.clone());
-        let mut way = self.paid.on_the_way();
         let child = self.under_way.run_child(async move {
             let result = runner.run(config, control).await;
             drop(share);
             if result.answer_ready {
-                way.add(key, result.clone());
+                way.add(&key, result.clone());
             }
             Answered { result, way, is_from_before: false }
         });

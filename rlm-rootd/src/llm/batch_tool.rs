@@ -55,13 +55,10 @@ impl Asker {
         for (index, prompt) in prompts.into_iter().enumerate() {
             answers.push(match prompt {
                 Value::Str(text) => {
-                    let kept = self.paid.take(&text);
+                    let kept = way.take(&text).await;
                     before += usize::from(kept.is_some());
                     match kept {
-                        Some(completion) => {
-                            way.add(&*text, completion.clone());
-                            Some(completion.text)
-                        }
+                        Some(completion) => Some(completion.text),
                         None => {
                             texts.push((index, text));
                             None
@@ -74,7 +71,7 @@ impl Asker {
         let asked = texts.clone();
         let mut failed = answers.iter().flatten().count() - before;
         let count = answers.len();
-        let answered = |at: usize, completion: &Completion| way.add(&*asked[at].1, completion.clone());
+        let answered = |at: usize, completion: &Completion| way.add(&asked[at].1, completion.clone());
         let results = self.sub_llm.batch_of(texts, deadline - margin(deadline, started), answered).await;
         for ((place, _), result) in asked.iter().zip(results) {
             answers[*place] = Some(match result {

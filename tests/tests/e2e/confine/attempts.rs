@@ -2,14 +2,16 @@
 //! where it must succeed: so none passes for the wrong reason.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
-use rlm_tests::{Worker, is_over};
+use rlm_tests::Worker;
 use tempfile::TempDir;
 
 use super::{Who, confined};
@@ -30,7 +32,9 @@ enum Sign {
 struct Victim {
     dir: TempDir,
     mark: String,
-    sleeper: Child,
+    /// A process that gives back each line.
+    echo: Child,
+    lines: UnixStream,
     tcp: TcpListener,
     udp: UdpSocket,
     path: UnixListener,
@@ -46,8 +50,10 @@ impl Victim {
         file("victim", "as it was");
         file("movable", "");
         fs::write(shared(&mark), TOKEN).unwrap();
-        let mut sleeper = Command::new("sleep");
-        sleeper.arg("86399").env("KEY", TOKEN).current_dir(dir.path()).stdin(Stdio::null());
+        let (lines, its_end) = UnixStream::pair().unwrap();
+        let mut echo = Command::new("sed");
+        echo.args(["-u", "s/86399/86399/"]).env("KEY", TOKEN).current_dir(dir.path());
+        echo.stdin(OwnedFd::from(its_end.try_clone().unwrap())).stdout(OwnedFd::from(its_end));
         let path = UnixListener::bind(dir.path().join("socket")).unwrap();
         who.own(&[dir.path().to_owned(), shared(&mark)]);
         for name in ["secret", "victim", "movable", "socket"] {
@@ -56,7 +62,8 @@ impl Victim {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let name = SocketAddr::from_abstract_name(&mark).unwrap();
         let new = Self {
-            sleeper: who.become_it(&mut sleeper).spawn().unwrap(),
+            echo: who.become_it(&mut echo).spawn().unwrap(),
+            lines,
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
             path,
@@ -68,14 +75,21 @@ impl Victim {
         new.udp.set_nonblocking(true).unwrap();
         new.path.set_nonblocking(true).unwrap();
         new.named.set_nonblocking(true).unwrap();
+        // Before, it may still be starting.
+        assert!(new.lives());
         new
+    }
+
+    /// Whether its process gives back a line.
+    fn lives(&self) -> bool {
+        (&self.lines).write_all(b"?\n").and_then(|()| (&self.lines).read_exact(&mut [0; 2])).is_ok()
     }
 
     /// The code with the places of this victim.
     fn fill(&self, code: &str) -> String {
         code.replace("{dir}", &self.dir.path().to_string_lossy())
             .replace("{mark}", &self.mark)
-            .replace("{pid}", &self.sleeper.id().to_string())
+            .replace("{pid}", &self.echo.id().to_string())
             .replace("{tcp}", &self.tcp.local_addr().unwrap().port().to_string())
             .replace("{udp}", &self.udp.local_addr().unwrap().port().to_string())
     }
@@ -85,14 +99,14 @@ impl Victim {
     }
 
     fn proc(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.sleeper.id())).unwrap_or_default()
+        fs::read_to_string(format!("/proc/{}/{file}", self.echo.id())).unwrap_or_default()
     }
 }
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        let _killed_already = self.sleeper.kill();
-        self.sleeper.wait().unwrap();
+        let _killed_already = self.echo.kill();
+        self.echo.wait().unwrap();
         let _gone = fs::remove_file(shared(&self.mark));
         let _none = fs::remove_file(format!("/tmp/{}-made", self.mark));
         let _none = fs::remove_file(format!("/dev/shm/{}-made", self.mark));
@@ -113,214 +127,206 @@ def call(number, *arguments):
     return -ctypes.get_errno() if result < 0 else result
 ";
 
-/// Name, code, what it reaches, and whether it takes root outside.
-const ATTEMPTS: &[(&str, &str, Sign, bool)] = &[
-    ("read", "print(open('{dir}/secret').read())", Sign::Prints(TOKEN), false),
-    ("list", "print(os.listdir('{dir}'))", Sign::Prints("movable"), false),
-    ("stat", "print(os.stat('{dir}/secret').st_size)", Sign::Prints("4711"), false),
-    (
+/// One attempt.
+struct Attempt {
+    name: &'static str,
+    code: &'static str,
+    /// What it reaches.
+    sign: Sign,
+    /// Without confinement, root alone gets it.
+    takes_root: bool,
+}
+
+const fn by_anyone(name: &'static str, code: &'static str, sign: Sign) -> Attempt {
+    Attempt { name, code, sign, takes_root: false }
+}
+
+const fn by_root(name: &'static str, code: &'static str, sign: Sign) -> Attempt {
+    Attempt { name, code, sign, takes_root: true }
+}
+
+const ATTEMPTS: &[Attempt] = &[
+    by_anyone("read", "print(open('{dir}/secret').read())", Sign::Prints(TOKEN)),
+    by_anyone("list", "print(os.listdir('{dir}'))", Sign::Prints("movable")),
+    by_anyone("stat", "print(os.stat('{dir}/secret').st_size)", Sign::Prints("4711")),
+    by_anyone(
         "append",
         "open('{dir}/victim', 'a').write('x')",
         Sign::Seen(|victim, _| fs::read(victim.victim()).unwrap() != b"as it was"),
-        false,
     ),
-    (
+    by_anyone(
         "truncate",
         "os.truncate('{dir}/victim', 0)",
         Sign::Seen(|victim, _| fs::metadata(victim.victim()).unwrap().len() == 0),
-        false,
     ),
-    (
+    by_anyone(
         "chmod",
         "os.chmod('{dir}/victim', 0o777)",
         Sign::Seen(|victim, _| fs::metadata(victim.victim()).unwrap().permissions().mode() & 0o777 == 0o777),
-        false,
     ),
-    (
+    by_anyone(
         "utime",
         "os.utime('{dir}/victim', (1, 1))",
         Sign::Seen(|victim, _| {
             fs::metadata(victim.victim()).unwrap().modified().unwrap()
                 < std::time::UNIX_EPOCH + std::time::Duration::from_secs(9)
         }),
-        false,
     ),
-    (
+    by_anyone(
         "create",
         "open('{dir}/new', 'w')",
         Sign::Seen(|victim, _| victim.dir.path().join("new").exists()),
-        false,
     ),
-    (
+    by_anyone(
         "unlink",
         "os.unlink('{dir}/movable')",
         Sign::Seen(|victim, _| !victim.dir.path().join("movable").exists()),
-        false,
     ),
-    (
+    by_anyone(
         "rename into the session",
         "os.rename('{dir}/movable', 'moved')",
         Sign::Seen(|victim, _| !victim.dir.path().join("movable").exists()),
-        false,
     ),
-    ("symlink", "os.symlink('{dir}/secret', 'link'); print(open('link').read())", Sign::Prints(TOKEN), false),
-    ("hard link", "os.link('{dir}/secret', 'hard'); print(open('hard').read())", Sign::Prints(TOKEN), false),
-    ("way up", "print(open('/proc/self/root/../..{dir}/secret').read())", Sign::Prints(TOKEN), false),
-    (
+    by_anyone(
+        "symlink",
+        "os.symlink('{dir}/secret', 'link'); print(open('link').read())",
+        Sign::Prints(TOKEN),
+    ),
+    by_anyone(
+        "hard link",
+        "os.link('{dir}/secret', 'hard'); print(open('hard').read())",
+        Sign::Prints(TOKEN),
+    ),
+    by_anyone("way up", "print(open('/proc/self/root/../..{dir}/secret').read())", Sign::Prints(TOKEN)),
+    by_anyone(
         "program in memory",
         "\
 fd = os.memfd_create('x'); os.write(fd, open('/bin/cat', 'rb').read())
 print(subprocess.run([f'/proc/self/fd/{fd}', '{dir}/secret'], pass_fds=[fd], capture_output=True).stdout)",
         Sign::Prints(TOKEN),
-        false,
     ),
-    (
+    by_anyone(
         "inotify",
         "print('watch', libc.inotify_add_watch(libc.inotify_init(), b'{dir}', 0x100) > 0)",
         Sign::Prints("watch True"),
-        false,
     ),
-    ("shadow", "print(open('/etc/shadow').read())", Sign::Prints("root:"), true),
-    (
+    by_root("shadow", "print(open('/etc/shadow').read())", Sign::Prints("root:")),
+    by_anyone(
         "a file in /tmp",
         "open('/tmp/{mark}-made', 'w')",
         Sign::Seen(|victim, _| PathBuf::from(format!("/tmp/{}-made", victim.mark)).exists()),
-        false,
     ),
-    (
+    by_anyone(
         "a file in /dev/shm",
         "open('/dev/shm/{mark}-made', 'w')",
         Sign::Seen(|victim, _| PathBuf::from(format!("/dev/shm/{}-made", victim.mark)).exists()),
-        false,
     ),
-    ("read of /dev/shm", "print(open('/dev/shm/{mark}').read())", Sign::Prints(TOKEN), false),
-    ("root of a process", "print(open('/proc/{pid}/root{dir}/secret').read())", Sign::Prints(TOKEN), false),
-    ("cwd of a process", "print(open('/proc/{pid}/cwd/secret').read())", Sign::Prints(TOKEN), false),
-    ("environ of a process", "print(open('/proc/{pid}/environ').read())", Sign::Prints(TOKEN), false),
-    (
+    by_anyone("read of /dev/shm", "print(open('/dev/shm/{mark}').read())", Sign::Prints(TOKEN)),
+    by_anyone("root of a process", "print(open('/proc/{pid}/root{dir}/secret').read())", Sign::Prints(TOKEN)),
+    by_anyone("cwd of a process", "print(open('/proc/{pid}/cwd/secret').read())", Sign::Prints(TOKEN)),
+    by_anyone("environ of a process", "print(open('/proc/{pid}/environ').read())", Sign::Prints(TOKEN)),
+    by_anyone(
         "environ of all",
         "\
 for path in glob.glob('/proc/[0-9]*/environ'):
     try: print(open(path).read())
     except OSError: pass",
         Sign::Prints(TOKEN),
-        false,
     ),
-    (
+    by_anyone(
         "memory of a process",
         "\
-start = int(open('/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[47])
-memory = open('/proc/{pid}/mem', 'rb'); memory.seek(start); print(memory.read(4096))",
+start, end = map(int, open('/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[47:49])
+memory = open('/proc/{pid}/mem', 'rb'); memory.seek(start); print(memory.read(end - start))",
         Sign::Prints(TOKEN),
-        false,
     ),
-    ("command line", "print(open('/proc/{pid}/cmdline').read())", Sign::Prints("86399"), false),
-    (
-        "kill",
-        "os.kill({pid}, 9)",
-        Sign::Seen(|victim, _| is_over(nix::unistd::Pid::from_raw(victim.sleeper.id() as i32))),
-        false,
-    ),
-    (
+    by_anyone("command line", "print(open('/proc/{pid}/cmdline').read())", Sign::Prints("86399")),
+    by_anyone("kill", "os.kill({pid}, 9)", Sign::Seen(|victim, _| !victim.lives())),
+    by_anyone(
         "pidfd",
         "signal.pidfd_send_signal(os.pidfd_open({pid}), 9)",
-        Sign::Seen(|victim, _| is_over(nix::unistd::Pid::from_raw(victim.sleeper.id() as i32))),
-        false,
+        Sign::Seen(|victim, _| !victim.lives()),
     ),
-    (
+    by_anyone(
         "priority",
         "os.setpriority(os.PRIO_PROCESS, {pid}, 5)",
         Sign::Seen(|victim, _| {
             victim.proc("stat").rsplit(')').next().unwrap().split_whitespace().nth(16) == Some("5")
         }),
-        false,
     ),
-    (
+    by_anyone(
         "affinity",
         "os.sched_setaffinity({pid}, [0])",
         Sign::Seen(|victim, _| victim.proc("status").contains("Cpus_allowed_list:\t0\n")),
-        false,
     ),
-    (
+    by_anyone(
         "prlimit",
         "resource.prlimit({pid}, resource.RLIMIT_NOFILE, (77, 77))",
         Sign::Seen(|victim, _| victim.proc("limits").contains(" 77 ")),
-        false,
     ),
-    (
+    by_anyone(
         "ptrace",
         "print('attached', libc.ptrace(16, {pid}, 0, 0)); libc.ptrace(17, {pid}, 0, 0)",
         Sign::Prints("attached 0"),
-        false,
     ),
-    (
+    by_anyone(
         "TCP",
         "socket.create_connection(('127.0.0.1', {tcp}), 5)",
         Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
-        false,
     ),
-    (
+    by_anyone(
         "TCP by Fast Open",
         "socket.socket().sendto(b'x', 0x20000000, ('127.0.0.1', {tcp}))",
         Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
-        false,
     ),
-    (
+    by_anyone(
         "MPTCP",
         "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(('127.0.0.1', {tcp}))",
         Sign::Seen(|victim, _| victim.tcp.accept().is_ok()),
-        false,
     ),
-    (
+    by_anyone(
         "UDP",
         "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', {udp}))",
         Sign::Seen(|victim, _| victim.udp.recv(&mut [0]).is_ok()),
-        false,
     ),
-    (
+    by_anyone(
         "Unix socket by path",
         "socket.socket(socket.AF_UNIX).connect('{dir}/socket')",
         Sign::Seen(|victim, _| victim.path.accept().is_ok()),
-        false,
     ),
-    (
+    by_anyone(
         "abstract Unix socket",
         "socket.socket(socket.AF_UNIX).connect('\\0{mark}')",
         Sign::Seen(|victim, _| victim.named.accept().is_ok()),
-        false,
     ),
-    (
+    by_anyone(
         "listen",
         "kept = socket.create_server(('127.0.0.1', 0)); print('port', kept.getsockname()[1])",
         Sign::Seen(|_, output| {
             let port = output.split_whitespace().last().unwrap().parse::<u16>().unwrap();
             TcpStream::connect(("127.0.0.1", port)).is_ok()
         }),
-        false,
     ),
-    (
+    by_root(
         "raw socket",
         "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('made')",
         Sign::Prints("made"),
-        true,
     ),
-    (
+    by_root(
         "packet socket",
         "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0); print('made')",
         Sign::Prints("made"),
-        true,
     ),
-    ("user namespace by unshare", "print(call(272, 0x10000000))", Sign::Prints("0"), false),
-    (
+    by_anyone("user namespace by unshare", "print(call(272, 0x10000000))", Sign::Prints("0")),
+    by_anyone(
         "user namespace by clone",
         "\
 pid = call(56, 0x10000000 | 17, 0, 0, 0, 0)
 if pid == 0: os._exit(0)
 print('cloned', pid > 0)",
         Sign::Prints("cloned True"),
-        false,
     ),
-    (
+    by_anyone(
         "user namespace by clone3",
         "\
 flags = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
@@ -328,15 +334,13 @@ pid = call(435, flags, 64)
 if pid == 0: os._exit(0)
 print('cloned', pid > 0)",
         Sign::Prints("cloned True"),
-        false,
     ),
-    (
+    by_root(
         "mount",
         "print(subprocess.run(['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none /mnt && echo mounted'], capture_output=True, text=True).stdout)",
         Sign::Prints("mounted"),
-        true,
     ),
-    (
+    by_root(
         "chroot",
         "\
 reader, writer = os.pipe()
@@ -345,62 +349,60 @@ if os.fork() == 0:
     finally: os._exit(0)
 os.close(writer); os.wait(); print(os.read(reader, 9))",
         Sign::Prints("moved"),
-        true,
     ),
-    (
+    by_root(
         "setns",
         "print(subprocess.run(['nsenter', '-t', '{pid}', '-m', 'cat', '{dir}/secret'], capture_output=True, text=True).stdout)",
         Sign::Prints(TOKEN),
-        true,
     ),
-    (
+    by_root(
         "mknod",
         "os.mknod('disk', stat.S_IFBLK | 0o600, os.makedev(254, 0)); print('made')",
         Sign::Prints("made"),
-        true,
     ),
-    (
+    by_root(
         "core_pattern",
         "open('/proc/sys/kernel/core_pattern', 'r+'); print('open')",
         Sign::Prints("open"),
-        true,
     ),
-    ("sysrq", "open('/proc/sysrq-trigger', 'w'); print('open')", Sign::Prints("open"), true),
-    ("kernel log", "print('log', libc.klogctl(10, 0, 0) > 0)", Sign::Prints("log True"), true),
-    ("key", "print('key', call(248, b'user', b'{mark}', b'x', 1, -4) > 0)", Sign::Prints("key True"), false),
-    ("io_uring", "print('ring', call(425, 1, bytes(120)) >= 0)", Sign::Prints("ring True"), false),
-    ("userfaultfd", "print('fault', call(323, 1) >= 0)", Sign::Prints("fault True"), false),
-    (
+    by_root("sysrq", "open('/proc/sysrq-trigger', 'w'); print('open')", Sign::Prints("open")),
+    by_root("kernel log", "print('log', libc.klogctl(10, 0, 0) > 0)", Sign::Prints("log True")),
+    by_anyone(
+        "key",
+        "print('key', call(248, b'user', b'{mark}', b'x', 1, -4) > 0)",
+        Sign::Prints("key True"),
+    ),
+    by_anyone("io_uring", "print('ring', call(425, 1, bytes(120)) >= 0)", Sign::Prints("ring True")),
+    by_anyone("userfaultfd", "print('fault', call(323, 1) >= 0)", Sign::Prints("fault True")),
+    by_root(
         "bpf",
         "print('map', call(321, 0, struct.pack('5I', 2, 4, 4, 1, 0) + bytes(80), 100) >= 0)",
         Sign::Prints("map True"),
-        true,
     ),
-    ("personality", "print('old', libc.personality(0x400000) >= 0)", Sign::Prints("old True"), false),
-    ("AF_ALG", "socket.socket(38, socket.SOCK_SEQPACKET); print('made')", Sign::Prints("made"), false),
-    (
+    by_anyone("personality", "print('old', libc.personality(0x400000) >= 0)", Sign::Prints("old True")),
+    by_anyone("AF_ALG", "socket.socket(38, socket.SOCK_SEQPACKET); print('made')", Sign::Prints("made")),
+    by_root(
         "typed input",
         "\
 master, slave = pty.openpty()
 fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
         Sign::Prints("typed"),
-        true,
     ),
-    ("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", Sign::Prints("other True"), false),
+    by_anyone("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", Sign::Prints("other True")),
 ];
 
 /// Attempts that a kernel may refuse anyway: it is built or set up without that part.
 const OPTIONAL: [&str; 8] =
     ["AF_ALG", "MPTCP", "bpf", "io_uring", "sysrq", "typed input", "userfaultfd", "x32 numbers"];
 
-fn reaches(worker: &mut Worker, victim: &Victim, (name, code, sign, _): &(&str, &str, Sign, bool)) -> bool {
-    let response = worker.call(&format!("{BEGIN}{}", victim.fill(code)));
+fn reaches(worker: &mut Worker, victim: &Victim, attempt: &Attempt) -> bool {
+    let response = worker.call(&format!("{BEGIN}{}", victim.fill(attempt.code)));
     let output = response.stdout;
-    match sign {
+    match attempt.sign {
         Sign::Prints(words) => {
-            output.lines().any(|line| line.trim() == *words) || words.len() > 4 && output.contains(words)
+            output.lines().any(|line| line.trim() == words) || words.len() > 4 && output.contains(words)
         }
-        Sign::Seen(_) if output.is_empty() && *name == "listen" => false,
+        Sign::Seen(_) if output.is_empty() && attempt.name == "listen" => false,
         Sign::Seen(has_seen) => has_seen(victim, &output),
     }
 }
@@ -412,16 +414,15 @@ fn no_attempt_gets_out_and_each_does_without_confinement() {
         for attempt in ATTEMPTS {
             let victim = Victim::new(who);
             if reaches(&mut inside, &victim, attempt) {
-                reached.push(attempt.0);
+                reached.push(attempt.name);
             }
-            let (name, .., takes_root) = attempt;
-            if *takes_root && who != Who::Root {
+            if attempt.takes_root && who != Who::Root {
                 continue;
             }
             let victim = Victim::new(who);
             let mut outside = confined(who, "off");
-            if !reaches(&mut outside, &victim, attempt) && !OPTIONAL.contains(name) {
-                refused.push(*name);
+            if !reaches(&mut outside, &victim, attempt) && !OPTIONAL.contains(&attempt.name) {
+                refused.push(attempt.name);
             }
             outside.end();
         }

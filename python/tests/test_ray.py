@@ -40,6 +40,7 @@ except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
 from rlm_env.ray import Rollouts, SessionActor, SessionPool, run_batch
+from rlm_env.ray._context import Packer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -224,6 +225,40 @@ def test_an_attempt_that_is_lost_with_its_node_is_begun_again(cluster: Any, tmp_
     lost = [result for result in found if result.metrics.get("losses")]
     assert len(lost) == batch.progress.losses > 0
     assert all(result.metrics["lost_calls"] == 2 for result in lost), "with those of the child"
+
+
+def test_what_a_dying_node_had_not_got_is_not_lost(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    code = f": > {started}; until [ -e {gate} ]; do sleep 0.05; done; RLM_READY=1"
+    node = cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+    pack = Packer.pack
+
+    async def slow(packer: Packer, paths: list[str]) -> Any:
+        while not gate.exists():
+            await asyncio.sleep(0.05)
+        return await pack(packer, paths)
+
+    monkeypatch.setattr(Packer, "pack", slow)
+    files = tmp_path / "files"
+    files.mkdir()
+    questions = [Question("?", id="packed", context=files), Question("?", id="sent")]
+    # No other node has room.
+    batch = run_batch(questions, model=running(code), concurrency_per_node=2, num_cpus=1.0)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
+    thread.start()
+    wait_until(started.exists, "the attempt that needs no context")
+    cluster.remove_node(node, allow_graceful=False)
+    wait_until(lambda: batch.progress.losses > 0, "the loss")
+    again = cluster.add_node(num_cpus=2)
+    gate.touch()
+    thread.join()
+    cluster.remove_node(again)
+    assert batch.progress.losses == 1
+    assert {result.id: result.metrics.get("losses", 0) for result in found} == {"packed-1": 0, "sent-1": 1}
 
 
 def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(cluster: Any) -> None:
@@ -516,17 +551,25 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
 
 def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
     pytest.importorskip("pyarrow", reason="Ray Data is not here: pip install 'ray[data]'")
-    rows = [{"text": f"question {number}", "number": number} for number in range(6)]
+    right = ["another answer", "a sub-call: 1"]
+    rows = [{"text": f"question {number}", "number": number, "right": right} for number in range(6)]
     answered = ray.data.from_items(rows).map_batches(
         Rollouts,
-        fn_constructor_kwargs={"question": "text", "context_text": "text", "model": scripted, "parallel": 2},
+        fn_constructor_kwargs={
+            "question": "text",
+            "context_text": "text",
+            "expected": "right",
+            "model": scripted,
+            "parallel": 2,
+        },
         concurrency=1,
         batch_size=3,
         num_cpus=0.1,
     )
     found = sorted(answered.take_all(), key=lambda row: row["number"])
     assert [row["text"] for row in found] == [row["text"] for row in rows]
-    assert {(row["answer"], row["stop_reason"], row["turns"]) for row in found} == {("a sub-call: 1", "answered", 1)}
+    ends = {(row["answer"], row["stop_reason"], row["turns"], row["score"]) for row in found}
+    assert ends == {("a sub-call: 1", "answered", 1, 1.0)}
     with pytest.raises(TypeError, match="there is no setting max_turn:"):
         Rollouts(max_turn=1)  # type: ignore[call-arg]
 

@@ -38,6 +38,11 @@ class Packer:
             self._packed[key] = asyncio.create_task(asyncio.to_thread(self._pack, key))
         return await asyncio.shield(self._packed[key])
 
+    def has(self, paths: Sequence[str]) -> bool:
+        """Whether packing it takes no time any more."""
+        packed = self._packed.get(tuple(paths))
+        return packed is not None and packed.done()
+
     def _pack(self, paths: tuple[str, ...]) -> Packed:
         try:
             archive, names = _archive(paths, with_git=self._with_git)

@@ -102,8 +102,6 @@ class Place:
     exchanges: int = 0
     """Under way: always one, so that the death of the node is noticed."""
     is_asked_back: bool = False
-    in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held until an exchange is sent."""
 
 
 @dataclass
@@ -286,9 +284,13 @@ class Driver:
                 for place in places:
                     new[place.key] += self._give(place, self._plan.concurrency * 2)
             for place in places:
-                if new[place.key] or place.exchanges == 0:
+                ready = [attempt for attempt in new[place.key] if self._is_packed(attempt)]
+                to_pack = [attempt for attempt in new[place.key] if attempt not in ready]
+                if ready or place.exchanges == 0:
                     place.exchanges += 1
-                    self._begin(self._exchange(place, new[place.key]))
+                    self._begin(self._exchange(place, ready))
+                if to_pack:
+                    self._begin(self._pack(place, to_pack))
             if not self._state.waiting:
                 self._even_out(places)
             if self._exhausted is not None and self._state.done + len(self._state.waiting) == self._total:
@@ -307,15 +309,24 @@ class Driver:
             new.append(attempt)
         return new
 
+    async def _pack(self, place: Place, new: list[Attempt]) -> None:
+        """Sends attempts whose contexts take a while."""
+        for attempt in new:
+            await self._context(attempt.question)
+        place.exchanges += 1
+        await self._exchange(place, new)
+
     async def _exchange(self, place: Place, new: list[Attempt]) -> None:
         """Sends attempts to a node, and takes the results that it has. If it is lost, its attempts wait again."""
         try:
-            async with place.in_order:
-                given = [await self._given(attempt) for attempt in new]
-                reply = place.actor.exchange.remote(given)
-                for one in new:
-                    one.is_sent = True
-            lines = await reply
+            given = [await self._given(attempt) for attempt in new]
+            if self._state.places.get(place.node) is not place:
+                return  # it has died, and they wait again
+            for one in new:
+                # In the order in which the node begins them.
+                place.given[one.id] = place.given.pop(one.id)
+                one.is_sent = True
+            lines = await place.actor.exchange.remote(given)
         except RayError as error:
             await self._lose_all(place, error)
         else:
@@ -375,7 +386,8 @@ class Driver:
         if isinstance(cause, StartError):
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
         given, place.given = list(place.given.values()), {}
-        begun = {attempt.id: attempt for attempt in given[: self._plan.concurrency] if attempt.is_sent}
+        sent = [attempt for attempt in given if attempt.is_sent]
+        begun = {attempt.id: attempt for attempt in sent[: self._plan.concurrency]}
         self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
         spent = await self._hub.lose.remote(place.key, list(begun))
         for attempt, lost in zip(begun.values(), spent, strict=True):
@@ -412,13 +424,18 @@ class Driver:
         await self._came.put(result)
 
     async def _context(self, question: Question) -> Packed | list[str] | None:
+        paths = self._paths(question)
+        return paths if paths is None or self._plan.shared_storage else await self._packer.pack(paths)
+
+    def _is_packed(self, attempt: Attempt) -> bool:
+        paths = self._paths(attempt.question)
+        return paths is None or self._plan.shared_storage or self._packer.has(paths)
+
+    def _paths(self, question: Question) -> list[str] | None:
         if question.context is not None:
-            paths = absolute_paths(question.context)
-        elif self._plan.context is None or question.context_text is not None or question.context_json is not None:
-            return None
-        else:
-            paths = self._plan.context
-        return paths if self._plan.shared_storage else await self._packer.pack(paths)
+            return absolute_paths(question.context)
+        has_other = question.context_text is not None or question.context_json is not None
+        return None if has_other else self._plan.context
 
     async def _count(self) -> None:
         """Learns what was spent, and shows the progress."""

@@ -60,17 +60,18 @@ impl PastChildren {
     }
 
     /// The size of what a child gets; None: it has more than files and a text.
-    fn bytes(&self, question: &Question) -> Option<u64> {
+    fn bytes(question: &Question, files: &[PathBuf]) -> Option<u64> {
         let of_file = |file: &PathBuf| {
-            let metadata = self.root.join(file).metadata().ok()?;
+            let metadata = file.metadata().ok()?;
             metadata.is_file().then_some(metadata.len())
         };
-        let of_files = question.files.iter().map(of_file).sum::<Option<u64>>()?;
+        let of_files = files.iter().map(of_file).sum::<Option<u64>>()?;
         question.data.is_none().then(|| of_files + question.text.as_ref().map_or(0, |text| text.len() as u64))
     }
 
     fn take(&self, question: &Question) -> Result<RolloutResult, String> {
-        let bytes = self.bytes(question);
+        let files = question.files(std::slice::from_ref(&self.root)).collect::<Result<Vec<_>, _>>()?;
+        let bytes = Self::bytes(question, &files);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |child: &PastChild| child.result.question == question.question;
         // Several may have the same question: that of the same size, or the first one.

@@ -219,30 +219,52 @@ impl Recorder {
 
 /// The call with its files relative to the session's directory, which is another one in a replay. A shell makes them absolute.
 fn portable(mut call: Call, root: &Path) -> Call {
-    let files = call.kwargs.get("files").and_then(|files| match files {
-        Value::List(files) => Some(files.to_vec()),
-        Value::Str(_) => Some(vec![files.clone()]),
-        _ => None,
-    });
-    if is_query(&call.tool)
-        && let Some(files) = files
-    {
-        let relative = |file: &Value| match file {
-            Value::Str(file) => Path::new(&**file)
-                .strip_prefix(root)
-                .ok()
-                .and_then(Path::to_str)
-                .map_or(file.as_ref().into(), Value::from),
-            other => other.clone(),
-        };
-        let files = Value::list(files.iter().map(relative).collect::<Vec<_>>());
-        let others = call.kwargs.iter().filter(|(name, _)| **name != Value::from("files"));
-        let all = others.map(|(name, value)| (name.clone(), value.clone())).chain([("files".into(), files)]);
-        if let Ok(kwargs) = Dict::from_pairs(all) {
-            call.kwargs = kwargs;
-        }
+    if !is_query(&call.tool) {
+        return call;
     }
+    for (at, argument) in call.args.iter_mut().enumerate() {
+        *argument = match at {
+            1 => relative(argument, root),
+            _ => portable_questions(argument, root),
+        };
+    }
+    call.kwargs = portable_options(&call.kwargs, root);
     call
+}
+
+/// The questions, where some of them have files of their own.
+fn portable_questions(questions: &Value, root: &Path) -> Value {
+    match questions {
+        Value::List(questions) => {
+            Value::list(questions.iter().map(|question| portable_questions(question, root)))
+        }
+        Value::Dict(options) => portable_options(options, root).into(),
+        other => other.clone(),
+    }
+}
+
+fn portable_options(options: &Dict, root: &Path) -> Dict {
+    let portable = options.iter().map(|(name, value)| {
+        let value = match name {
+            Value::Str(name) if &**name == "files" => relative(value, root),
+            Value::Str(name) if &**name == "questions" => portable_questions(value, root),
+            _ => value.clone(),
+        };
+        (name.clone(), value)
+    });
+    Dict::from_pairs(portable).unwrap_or_else(|_unhashable| options.clone())
+}
+
+/// A path, or a list of paths.
+fn relative(files: &Value, root: &Path) -> Value {
+    match files {
+        Value::List(files) => Value::list(files.iter().map(|file| relative(file, root))),
+        Value::Str(file) => {
+            let inside = Path::new(&**file).strip_prefix(root).ok().and_then(Path::to_str);
+            inside.map_or_else(|| files.clone(), Value::from)
+        }
+        other => other.clone(),
+    }
 }
 
 /// The lookup key of a call: tool and arguments, with keyword arguments in any order.

@@ -108,8 +108,8 @@ impl Children {
         mut way: OnTheWay<RolloutResult>,
     ) -> Result<Answered, String> {
         let question = question?;
-        let files = question.files.iter().filter_map(|file| self.file(file).ok());
-        let states: Vec<_> = files.map(|file| state_of(&file)).collect();
+        let states: Vec<_> =
+            question.files(&self.directories).flatten().map(|file| state_of(&file)).collect();
         // Its form is not a part of it.
         let key = format!("{:?} {states:?}", Question { json: None, ..question.clone() });
         match way.take(&key).await {
@@ -239,7 +239,7 @@ impl Children {
 
     /// The context of a child: copies of files of the session's directory, a text, a JSON document.
     fn context(&self, question: &Question) -> Result<Context, String> {
-        let files = question.files.iter().map(|file| self.file(file)).collect::<Result<Vec<_>, _>>()?;
+        let files = question.files(&self.directories).collect::<Result<Vec<_>, _>>()?;
         let mut parts: Vec<_> = question.text.clone().map(Context::Text).into_iter().collect();
         parts.extend(question.data.clone().map(Context::Json));
         // As of other contexts: a directory alone is the child's own.
@@ -248,28 +248,6 @@ impl Children {
             (Some(files), true) => files,
             (files, _) => Context::Together(files.into_iter().chain(parts).collect()),
         })
-    }
-
-    /// The whole path of a file for a child.
-    ///
-    /// # Errors
-    /// It is not there, or not below a directory of the session, links followed.
-    fn file(&self, file: &Path) -> Result<PathBuf, String> {
-        let shown = file.to_string_lossy();
-        if shown.is_empty() {
-            return Err("cannot give the file \"\": it has no name".to_owned());
-        }
-        let base = self.directories.first().ok_or("the session has no directory")?;
-        let path = base
-            .join(file)
-            .canonicalize()
-            .map_err(|error| format!("cannot give the file {shown:?}: {error}"))?;
-        let is_below =
-            |directory: &PathBuf| directory.canonicalize().is_ok_and(|directory| path.starts_with(directory));
-        match self.directories.iter().any(is_below) {
-            true => Ok(path),
-            false => Err(format!("cannot give the file {shown:?}: it is not in the session's directory")),
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tools `rlm_query` and `rlm_query_batch`: what code asks, and the forms in which it gets answers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -64,6 +64,30 @@ pub(crate) struct Question {
     pub(crate) share: Option<f64>,
     /// True: the result is a dict. None: false.
     pub(crate) json: Option<bool>,
+}
+
+impl Question {
+    /// The whole paths of its files in the session's directory, which is the first one. Those elsewhere may be in another one of
+    /// these. An error says that one is not there, or lies outside, links followed.
+    pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<PathBuf, String>> {
+        self.files.iter().map(move |file| whole_path(file, directories))
+    }
+}
+
+fn whole_path(file: &Path, directories: &[PathBuf]) -> Result<PathBuf, String> {
+    let shown = file.to_string_lossy();
+    if shown.is_empty() {
+        return Err("cannot give the file \"\": it has no name".to_owned());
+    }
+    let base = directories.first().ok_or("the session has no directory")?;
+    let path =
+        base.join(file).canonicalize().map_err(|error| format!("cannot give the file {shown:?}: {error}"))?;
+    let is_below =
+        |directory: &PathBuf| directory.canonicalize().is_ok_and(|directory| path.starts_with(directory));
+    match directories.iter().any(is_below) {
+        true => Ok(path),
+        false => Err(format!("cannot give the file {shown:?}: it is not in the session's directory")),
+    }
 }
 
 /// A path, a list of paths, or null.

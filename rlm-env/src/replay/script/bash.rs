@@ -9,7 +9,7 @@ use rlm_core::json::{JsonText, Part, Wtf8};
 use rlm_core::pickle::Value;
 use rlm_core::protocol::{Outcome, Response, State};
 use rlm_core::root_tool::print::{self, Output};
-use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED};
+use rlm_core::root_tool::{Call, LLM_BATCH, MAX_BODY_BYTES, Reply, ToolResult, is_query};
 use rlm_core::shell::quoted;
 
 use super::shell::{here_document, stands_alone};
@@ -214,7 +214,7 @@ fn push_tools(script: &mut String, tools: &[&str], recording: Option<&Recording>
         return;
     };
     script.push_str(TOOLS);
-    script.push_str("__rlm_answers=$(mktemp -d) || exit\nexport __rlm_answers\n");
+    script.push_str("__rlm_answers=$(mktemp -d) || exit\nexport __rlm_answers __rlm_root=\"$PWD\"\n");
     for (at, recorded) in recording.calls.iter().enumerate() {
         push_answer(script, at, recorded);
     }
@@ -236,15 +236,54 @@ fn push_answer(script: &mut String, at: usize, RecordedCall { call, reply }: &Re
         Err(error) => push("error", &format!("Error: {error}")),
         Ok(reply) => {
             for (kind, output) in [("text", Output::Text), ("json", Output::Json)] {
-                let printed = print::reply(&call.tool, reply, output).unwrap_or_else(String::into_bytes);
-                push(kind, &String::from_utf8_lossy(&printed));
+                push(kind, &printed(call, reply, output));
+            }
+            if is_query(&call.tool) {
+                if matches!(reply.result, ToolResult::Value(Value::List(_))) {
+                    // A here-document has no NUL.
+                    push("nul", &printed(call, reply, Output::Nul).replace('\0', "\u{1e}"));
+                }
+                if print::lacks_answer(reply) {
+                    push("unanswered", "");
+                }
             }
         }
     }
 }
 
+fn printed(call: &Call, reply: &Reply, output: Output) -> String {
+    let printed = print::reply(&call.tool, reply, output).unwrap_or_else(String::into_bytes);
+    String::from_utf8_lossy(&printed).into_owned()
+}
+
+/// The one form in which the words of `rlm_query` or `rlm_query_batch` are looked up: questions, files, other options.
+fn query_key(call: &Call) -> Option<String> {
+    let word = |value: &Value| match value {
+        Value::Str(text) => Some(text.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        other => String::from_utf8(other.to_json_text(MAX_BODY_BYTES).ok()?).ok(),
+    };
+    let list = |value: &Value| match value {
+        Value::List(values) => values.iter().map(word).collect(),
+        one => word(one).map(|one| vec![one]),
+    };
+    let option = |name: &str, value: &Value| Some(format!("--{name}={}", word(value)?));
+    let mut words = list(call.args.first()?)?;
+    let files = call.kwargs.get("files").map_or(Some(Vec::new()), list)?;
+    words.extend(files.iter().map(|file| format!("--file={file}")));
+    for name in ["text", "data", "model", "language", "max_turns", "timeout", "share", "json"] {
+        if let Some(value) = call.kwargs.get(name) {
+            words.push(option(&name.replace('_', "-"), value)?);
+        }
+    }
+    Some(words.into_iter().map(|word| format!("{word}{UNIT}")).collect())
+}
+
 /// The forms in which the call may be written: arguments, or a request in JSON.
 fn keys(call: &Call) -> Vec<String> {
+    if is_query(&call.tool) {
+        return query_key(call).into_iter().collect();
+    }
     let json = |value: &Value| {
         let bytes = value.to_json_text(MAX_BODY_BYTES).ok()?;
         String::from_utf8(bytes).ok()
@@ -253,8 +292,6 @@ fn keys(call: &Call) -> Vec<String> {
     let request = |text: String| format!("{REQUEST}{text}");
     let mut keys = Vec::new();
     let args: Vec<Value> = match (call.tool.as_str(), call.args.as_slice()) {
-        // Each prompt is an argument.
-        (RLM_QUERY_BATCH | RLM_QUERY_BATCHED, [Value::List(questions)]) => questions.to_vec(),
         (LLM_BATCH, [Value::List(prompts)]) => {
             keys.extend(json(&call.args[0]).map(request));
             keys.extend(json(&call.args[0]).map(|list| request(format!("{{\"prompts\":{list}}}"))));
@@ -262,17 +299,12 @@ fn keys(call: &Call) -> Vec<String> {
         }
         (_, args) => args.to_vec(),
     };
-    // Files are further words.
-    let files = match (call.tool.as_str(), call.kwargs.get("files")) {
-        (RLM_QUERY, Some(Value::List(files))) if call.kwargs.len() == 1 => Some(files.to_vec()),
-        _ => call.kwargs.is_empty().then(Vec::new),
-    };
-    if let Some(files) = files {
+    if call.kwargs.is_empty() {
         let word = |value: &Value| match value {
             Value::Str(text) => Some(text.to_string()),
             other => json(other),
         };
-        if let Some(words) = args.iter().chain(&files).map(word).collect::<Option<Vec<_>>>() {
+        if let Some(words) = args.iter().map(word).collect::<Option<Vec<_>>>() {
             keys.push(words.iter().map(|word| format!("{word}{UNIT}")).collect());
         }
     }

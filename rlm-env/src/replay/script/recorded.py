@@ -4,6 +4,9 @@ __rlm_lock = __import__("threading").Lock()
 
 def __rlm_tool(name):
     def tool(*args, **kwargs):
+        if name in ("rlm_query", "rlm_query_batch", "rlm_query_batched"):
+            args = [__rlm_relative(value) if at == 1 else __rlm_portable(value) for at, value in enumerate(args)]
+            kwargs = __rlm_portable(kwargs)
         by_place = [repr(value) for value in args]
         by_name = sorted((repr(key), repr(value)) for key, value in kwargs.items())
         key = f"{name}({', '.join(by_place + [f'{key}={value}' for key, value in by_name])})"
@@ -23,6 +26,28 @@ def __rlm_tool(name):
 
     tool.__name__ = tool.__qualname__ = name
     return tool
+
+
+__rlm_root = __import__("os").getcwd()
+
+
+def __rlm_portable(value):
+    """Questions, or the options of one, with files relative to the script's directory, as recordings have them."""
+    if isinstance(value, list):
+        return [__rlm_portable(one) for one in value]
+    if isinstance(value, dict):
+        parts = {"files": __rlm_relative, "questions": __rlm_portable}
+        return {key: parts[key](one) if key in parts else one for key, one in value.items()}
+    return value
+
+
+def __rlm_relative(files):
+    """A path, or a list of paths."""
+    if isinstance(files, list):
+        return [__rlm_relative(file) for file in files]
+    if isinstance(files, str) and f"{files}/".startswith(f"{__rlm_root}/"):
+        return files[len(__rlm_root) :].strip("/")
+    return files
 
 
 class __rlm_literal(str):

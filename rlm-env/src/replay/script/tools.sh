@@ -3,6 +3,10 @@ __rlm_recorded() {
   local tool=$1 asked form=text key='' text part literal='' is_text='' request='' file taken
   shift
   [[ $tool == llm_batch ]] && is_text=1
+  if [[ $tool == rlm_query* ]]; then
+    __rlm_asked "$@"
+    set --
+  fi
   while (($#)); do
     part=$1
     shift
@@ -38,7 +42,7 @@ __rlm_recorded() {
     [[ -z $is_text ]] && __rlm_compact part
     key+=$part$'\x1f'
   done
-  if [[ -z $key && -z $request && ! -t 0 ]]; then
+  if [[ -z $key && -z $request && $tool != rlm_query* && ! -t 0 ]]; then
     IFS= read -r -d '' text || :
     if [[ $text == *[![:space:]]* ]]; then
       if [[ $tool == llm_batch ]]; then key=${text%$'\n'}$'\x1f'; else request=$text; fi
@@ -59,8 +63,14 @@ __rlm_recorded() {
             cat "$file.error" >&2
             return 1
           fi
-          cat "$file.$form"
-          return 0
+          if [[ $form == nul ]]; then
+            IFS= read -r -d '' text <"$file.nul" || :
+            printf %s "${text%$'\n'}" | tr '\036' '\000'
+          else
+            cat "$file.$form"
+          fi
+          [[ ! -e $file.unanswered ]]
+          return
         fi
       fi
     done <"$file"
@@ -72,6 +82,68 @@ __rlm_recorded() {
     printf 'Error: this call of %s is not in the recording: %.200s\n' "$tool" "${key%, }" >&2
   fi
   return 1
+}
+# The key and the form of a call of rlm_query or rlm_query_batch: its questions, files and options, each in one way.
+__rlm_asked() {
+  local name value literal='' lines=''
+  local option='^--?[[:alpha:]][[:alnum:]_-]*$'
+  local -a questions=() files=()
+  local -A options=()
+  while (($#)); do
+    name=${1%%=*}
+    if [[ -n $literal || ! ( $1 == -- || $1 == -0 || $name =~ $option ) ]]; then
+      questions+=("$1")
+      shift
+      continue
+    fi
+    case $name in
+      --) literal=1 ;;
+      --json) form=json options[json]=true ;;
+      --lines) lines=1 ;;
+      -0|--null) form=nul ;;
+      *)
+        if [[ $1 == *=* ]]; then value=${1#*=}; else shift; value=${1-}; fi
+        case $name in
+          --file) files+=("$value") ;;
+          --data) __rlm_compact value; options[data]=$value ;;
+          --timeout|--share)
+            [[ $value == .* ]] && value=0$value
+            if [[ $value == *.* ]]; then
+              while [[ $value == *0 ]]; do value=${value%0}; done
+              value=${value%.}
+            fi
+            options[${name#--}]=$value ;;
+          *) options[${name#--}]=$value ;;
+        esac ;;
+    esac
+    (($#)) && shift
+  done
+  if [[ $tool == rlm_query ]]; then
+    files+=("${questions[@]:1}")
+    questions=("${questions[@]:0:1}")
+  elif [[ -n $lines ]]; then
+    while IFS= read -r value || [[ -n $value ]]; do
+      [[ $value == *[![:space:]]* ]] && questions+=("${value%$'\r'}")
+    done
+  fi
+  for value in "${questions[@]}"; do key+=$value$'\x1f'; done
+  for value in "${files[@]}"; do
+    if [[ $value == - ]]; then
+      IFS= read -r -d '' value || :
+      options[text]=$value
+      continue
+    fi
+    [[ $value == /* ]] || value=$PWD/$value
+    value=$value/
+    while [[ $value == *//* ]]; do value=${value//\/\//\/}; done
+    while [[ $value == */./* ]]; do value=${value//\/.\//\/}; done
+    value=${value%/}
+    key+=--file=${value#"$__rlm_root/"}$'\x1f'
+  done
+  for name in text data model language max-turns timeout share json; do
+    [[ -n ${options[$name]+set} ]] && key+=--$name=${options[$name]}$'\x1f'
+  done
+  return 0
 }
 # Removes white space between JSON tokens, and the quotes of a string, if the text looks like JSON.
 __rlm_compact() {
@@ -89,4 +161,4 @@ __rlm_compact() {
     printf -v "$1" %s "$__rlm_text$__rlm_rest"
   fi
 }
-export -f __rlm_recorded __rlm_compact
+export -f __rlm_recorded __rlm_asked __rlm_compact

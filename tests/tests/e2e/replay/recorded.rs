@@ -40,12 +40,13 @@ const PYTHON: [&str; 5] = [
 
 /// A model that calls the REPL with these codes.
 fn model(tool: &str, codes: &[&str]) -> ScriptedModel {
-    ScriptedModel::start(codes.iter().map(|code| {
-        let function = json!({"name": tool, "arguments": json!({"code": code}).to_string()});
-        let call = json!({"id": "c", "type": "function", "function": function});
-        let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
-        Rule::any().message(message).once()
-    }))
+    ScriptedModel::start(codes.iter().map(|code| Rule::any().message(calling(tool, code)).once()))
+}
+
+fn calling(tool: &str, code: &str) -> Value {
+    let function = json!({"name": tool, "arguments": json!({"code": code}).to_string()});
+    let call = json!({"id": "c", "type": "function", "function": function});
+    json!({"role": "assistant", "content": null, "tool_calls": [call]})
 }
 
 /// The same work in a session that cannot call anything itself. One call is rejected, and one fails.
@@ -223,9 +224,82 @@ fn printed(trajectory: &std::path::Path) -> String {
     format!("{printed}{answer}\n")
 }
 
-/// Lines in which `llm_batch` says how long it took, and errors, which a script prints elsewhere.
+const ASKING_BASH: &str = r#"mkdir sub; cd sub; for name in a b c; do echo $name >$name.txt; done
+rlm_query count a.txt ..//sub/./b.txt "$PWD/c.txt"; rlm_query --file b.txt count ../sub/
+rlm_query --timeout 20.50 count --max-turns=3 --text 'two words'; rlm_query count --share .5; echo piped | rlm_query count -
+rlm_query --json count a.txt | grep -o '"answer": "[^"]*"'; rlm_query count --data '{"a":  [1, 2.5]}'
+printf 'count one
+
+count two' | rlm_query_batch -0 --lines --file a.txt | tr '\0' '|'; rlm_query_batched -- 'count -- x'
+rlm_query_batch 'count x' 'fail y'; echo "status $?"; rlm_query fail; echo "status $?"; rlm_query 'count nobody' missing; echo "status $?"
+RLM_CONTENT=done RLM_READY=1"#;
+
+const ASKING_PYTHON: &str = "import os; os.mkdir('sub'); os.chdir('sub')
+for name in 'abc': open(name + '.txt', 'w').write(name)
+whole = os.path.abspath
+print(rlm_query('count', ['sub/a.txt', whole('b.txt')]), rlm_query('count', files='sub/a.txt', timeout=20, share=0.5))
+print(rlm_query('count', files=whole('.'), text='two words', data={'a': [1, 2.5]}, max_turns=3))
+print(rlm_query_batch(['count one', {'question': 'count two', 'files': [whole('a.txt')]}], files=[whole('c.txt')]))
+print(rlm_query('count', json=True)['answer'], rlm_query_batched(questions=['count', 'fail']))
+try: rlm_query('count nobody', 'missing')
+except RuntimeError as error: print('refused')
+answer['content'] = 'done'; answer['ready'] = True";
+
+#[test]
+fn a_recording_answers_the_questions_of_a_script_however_they_are_written() {
+    for python in [false, true] {
+        let place = Place::new();
+        let (tool, asking, counting) = match python {
+            true => (
+                "call_python_repl",
+                ASKING_PYTHON,
+                "import os; answer['content'] = ' '.join(['has', *sorted(os.listdir())]); answer['ready'] = True",
+            ),
+            false => ("call_bash_repl", ASKING_BASH, "RLM_CONTENT=$(echo *) RLM_READY=1"),
+        };
+        let model = ScriptedModel::start([
+            Rule::on("Why?").message(calling(tool, asking)),
+            Rule::on("fail").status(400, "no"),
+            Rule::on("count").message(calling(tool, counting)),
+        ]);
+        let language = if python { "--language=python" } else { "--language=bash" };
+        let ran = command(&place, &rlm_tests::program("rlm"))
+            .args([
+                "run",
+                "--quiet",
+                "--trajectory",
+                "t.jsonl",
+                "--max-depth=1",
+                "--context",
+                "",
+                "Why?",
+                language,
+            ])
+            .args(["--base-url", &model.base_url(), "--model", "root"])
+            .output()
+            .unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        drop(model.finish());
+        let trajectory = place.file("t.jsonl");
+        let live = replay(&place, &trajectory, &["--record", "r.jsonl"]);
+        assert_eq!(shown(&live), ("equal: 1 call\n", "", Some(0)));
+        let script = script_of(&place, &trajectory, &["--recorded", "r.jsonl"]);
+        let output = run(&place, &script);
+        let (stdout, stderr, status) = shown(&output);
+        assert_eq!(
+            (without_times(stdout), status),
+            (without_times(&printed(&trajectory)), Some(0)),
+            "{stderr}"
+        );
+        place.assert_nothing_left();
+    }
+}
+
+/// How lines begin in which a tool says how long it took, and errors, which a script prints elsewhere.
+const IN_BETWEEN: [&str; 4] = ["llm_batch: ", "rlm_query: ", "rlm_query_batch", "Error: "];
+
 fn without_times(text: &str) -> Vec<&str> {
-    text.lines().filter(|line| !line.starts_with("llm_batch: ") && !line.starts_with("Error: ")).collect()
+    text.lines().filter(|line| !IN_BETWEEN.iter().any(|words| line.starts_with(words))).collect()
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
+use rlm_core::protocol::{Confine, ConfinementLevel, Info};
 use rlm_core::text::counted;
 use rlm_env::{ReplLanguage, Session, SessionConfig};
 
@@ -14,19 +15,24 @@ use crate::config::Settings;
 use crate::config::table::{BASE_URL, MODEL, PYTHON};
 use crate::environment::Environment;
 use crate::run::{python_variable, root_models};
-use crate::{view, worker};
+use crate::{tell, view, worker};
 
 /// The result of one check: what was found, or an error.
 type Found = Result<String, String>;
 
 pub(crate) fn run(options: &DoctorOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     let settings = Settings::load(&options.settings, environment)?;
+    let environment = &settings.confined(environment);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(async {
         [
             ("rlm", program(environment)),
             ("bash", session(ReplLanguage::Bash, &settings, environment).await),
             ("python", session(ReplLanguage::Python, &settings, environment).await),
+            (
+                "confine",
+                confinement(environment).await.map(|level| format!("{}; docs/confinement.md", words(level))),
+            ),
             ("settings", Ok(file(&settings))),
             ("model", model(&settings, environment).await),
         ]
@@ -65,14 +71,46 @@ async fn session(language: ReplLanguage, settings: &Settings, environment: &Envi
         rlm_core::env::set(&mut variables, name, value);
     }
     let config = SessionConfig { env: variables, ..SessionConfig::new(&worker, environment.temp_dir()) };
+    let (info, took) = described(config).await?;
+    let (milliseconds, worker) = (took.as_secs_f64() * 1e3, worker.display());
+    let kind = if info.builtin { ", built in" } else { "" };
+    Ok(format!("{}{kind}, ready in {milliseconds:.0} ms, by {worker}", info.version))
+}
+
+/// Starts a session, and ends it. Returns its description, and how long the start took.
+async fn described(config: SessionConfig) -> Result<(Info, Duration), String> {
     let begun = Instant::now();
     let mut session = Session::start(config).await.map_err(|error| with_causes(&error))?;
     let took = begun.elapsed();
     let info = session.info().await.map_err(|error| with_causes(&error))?;
     session.close().await.map_err(|error| with_causes(&error))?;
-    let (milliseconds, worker) = (took.as_secs_f64() * 1e3, worker.display());
-    let kind = if info.builtin { ", built in" } else { "" };
-    Ok(format!("{}{kind}, ready in {milliseconds:.0} ms, by {worker}", info.version))
+    Ok((info, took))
+}
+
+/// The confinement that this host allows.
+async fn confinement(environment: &Environment) -> Result<ConfinementLevel, String> {
+    let worker =
+        worker::find(ReplLanguage::Bash, false, environment).map_err(|error| format!("{error:#}"))?;
+    let (env, confine) = (environment.to_list(), Some(Confine::Try));
+    let config = SessionConfig { env, confine, ..SessionConfig::new(&worker, environment.temp_dir()) };
+    Ok(described(config).await?.0.confinement.level)
+}
+
+fn words(level: ConfinementLevel) -> &'static str {
+    match level {
+        ConfinementLevel::Full => "full",
+        ConfinementLevel::Landlock => "landlock, for this host allows no namespaces",
+        ConfinementLevel::Off => "none, for this host allows neither namespaces nor Landlock",
+    }
+}
+
+/// Says what `try` gets, if that is what sessions are to have.
+pub(crate) async fn tell_of_confinement(environment: &Environment) {
+    if environment.get(rlm_core::env::CONFINE).is_some_and(|wanted| wanted == "try")
+        && let Ok(level) = confinement(environment).await
+    {
+        tell(format!("rlm: confinement of sessions: {}", words(level)));
+    }
 }
 
 fn file(settings: &Settings) -> String {

@@ -13,6 +13,8 @@ use rlm_env::unstable::RootTools;
 use rlm_env::{Call, Session, SessionConfig};
 
 use crate::arguments::ExecOptions;
+use crate::config::Settings;
+use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::live::LivePrinter;
 use crate::session_tools::SessionTools;
@@ -37,6 +39,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     for (at, code) in calls.iter().enumerate() {
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
+    let environment = &Settings::load(&options.settings.0, environment)?.confined(environment);
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = (!options.json).then(|| Arc::new(LivePrinter::default()));
     // The lines that intercepted calls print come before the code's.
@@ -47,6 +50,7 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        tell_of_confinement(environment).await;
         let (tools, mcp_servers) = tokio::select! {
             started = tools.start(options.session.language(), &mut config) => started?,
             () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),

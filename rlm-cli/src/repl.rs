@@ -17,6 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::lines::{Ahead, Lines};
 use crate::arguments::ReplOptions;
+use crate::config::Settings;
+use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::exec::{INTERRUPTED, check_size, notice};
 use crate::live::LivePrinter;
@@ -31,6 +33,7 @@ const INTERRUPTED_BYTES: usize = 2 << 10;
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
     let language = options.session.language();
+    let environment = &Settings::load(&options.settings.0, environment)?.confined(environment);
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = Arc::new(LivePrinter::default());
     config.output = Some(printer.clone());
@@ -42,6 +45,7 @@ pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::R
         let mut ends = EndSignals::catch()?;
         // Ctrl-C between two lines, where neither a call nor the editor takes it, ends nothing.
         let _interrupts = signal(SignalKind::interrupt())?;
+        tell_of_confinement(environment).await;
         // Its code calls them over the network for as long as they are alive.
         let (_tools, mcp_servers) = tokio::select! {
             started = tools.start(language, &mut config) => started?,

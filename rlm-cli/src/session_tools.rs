@@ -9,6 +9,7 @@ use rlm_env::{ReplLanguage, SessionConfig};
 use rlm_rootd::nav::Navigation;
 use rlm_rootd::{McpServers, Tool};
 
+use crate::config::table::OF_CONFINEMENT;
 use crate::config::{Settings, ToolFlags};
 use crate::environment::Environment;
 use crate::mcp_servers::DeclaredServers;
@@ -31,7 +32,8 @@ impl SessionTools {
         environment: &Environment,
     ) -> anyhow::Result<Self> {
         let flags = &flags.0;
-        let is_asked_for = !flags.values.is_empty() || flags.file.is_some();
+        let is_of_tools = |name: &&str| OF_CONFINEMENT.iter().all(|setting| setting.name() != *name);
+        let is_asked_for = flags.values.keys().any(is_of_tools) || flags.file.is_some();
         let Some(callbacks) = callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
             return Ok(Self::default());
         };

@@ -113,6 +113,12 @@ impl ControlDir {
         self.dir.join("rlm_stderr")
     }
 
+    /// The directory for temporary files of a session that has no `/tmp` of its own and may not write to the host's.
+    #[must_use]
+    pub fn tmp_dir(&self) -> PathBuf {
+        self.dir.join("rlm_tmp")
+    }
+
     /// The file that exists while a call can be taken.
     #[must_use]
     pub fn ready_flag(&self) -> PathBuf {

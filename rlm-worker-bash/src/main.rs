@@ -38,7 +38,7 @@ Limits of the session's resources, off by default: RLM_LIMIT_PROCESSES, RLM_LIMI
 Exit status: 0 after a request to shut down, 2 usage, 3 the session cannot be started or served,
 128 + N after signal N.
 
-RLM_CONFINE=full or try: the session reaches its own directory, the system's programs and its endpoint alone;
+RLM_CONFINE=full, landlock or try: the session reaches its own directory, the system's programs and its endpoint alone;
 RLM_CONFINE_READ and RLM_CONFINE_WRITE, further paths; RLM_CONFINE_TMP, bytes of /tmp. Without it, code runs with
 the rights of this process.
 ";

@@ -14,10 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._asyncio import AsyncSession
-from ._config import SessionConfig, for_workers
+from ._config import Confine, SessionConfig, for_workers
 from ._documents import (
     Answer,
     CellException,
+    Confinement,
+    ConfinementLevel,
     Info,
     Language,
     Limit,
@@ -67,6 +69,9 @@ __all__ = [
     "CallStarted",
     "CellException",
     "ChatModel",
+    "Confine",
+    "Confinement",
+    "ConfinementLevel",
     "EndedError",
     "Event",
     "Info",

@@ -8,9 +8,11 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ._documents import Language
+
+Confine = Literal["off", "full", "landlock", "try"]
 
 _PROGRAM_NAMES = ("PATH", "VIRTUAL_ENV")
 _SESSION_NAMES = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
@@ -59,6 +61,8 @@ class SessionConfig:
     """Time limit of calls that do not set one. None: no limit."""
     max_output_bytes: int | None = field(default=None, kw_only=True)
     """Bound on the output returned per stream. None: 16 MiB."""
+    confine: Confine | None = field(default=None, kw_only=True)
+    """What of this host it may reach, see docs/confinement.md. None: `RLM_CONFINE` of `env`, "off" by default."""
     fs_metadata: Any = field(default=None, kw_only=True)
     """A description of the files, for Python sessions. JSON."""
     worker: str | os.PathLike[str] | None = field(default=None, kw_only=True)
@@ -71,6 +75,8 @@ class SessionConfig:
     def __post_init__(self) -> None:
         if self.language not in ("bash", "python"):
             raise ValueError(f'language must be "bash" or "python", not {self.language!r}')
+        if self.confine is not None and self.confine not in get_args(Confine):
+            raise ValueError(f"confine must be one of {', '.join(get_args(Confine))}, or None, not {self.confine!r}")
         for name in ("fs_root", "python", "control_dir", "worker"):
             path = getattr(self, name)
             if not isinstance(path, (str, os.PathLike)) and (path is not None or name == "fs_root"):
@@ -96,6 +102,8 @@ class SessionConfig:
             variables["RLM_PYTHON"] = os.fspath(self.python)
         elif self.language == "python" and sys.executable:
             variables.setdefault("RLM_PYTHON", sys.executable)
+        if self.confine is not None:
+            variables["RLM_CONFINE"] = self.confine
         return variables
 
 

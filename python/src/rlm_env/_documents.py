@@ -13,6 +13,7 @@ Status = Literal["ok", "error"]
 Outcome = Literal["ok", "error", "timed_out", "interrupted", "exited", "crashed"]
 State = Literal["kept", "restored", "reset"]
 Mechanism = Literal["cgroup", "rlimit"]
+ConfinementLevel = Literal["off", "landlock", "full"]
 
 _EXCERPT = 64
 
@@ -141,6 +142,15 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Confinement:
+    """What of its host a session can reach: docs/confinement.md."""
+
+    level: ConfinementLevel = "off"
+    landlock: int | None = None
+    """The version of Landlock that holds for the session."""
+
+
+@dataclass(frozen=True)
 class Info:
     """A session and its worker."""
 
@@ -163,20 +173,24 @@ class Info:
     usage: Usage
     builtin: bool = False
     """The interpreter is the Python that is packed with the programs."""
+    confinement: Confinement = Confinement()
 
     @classmethod
     def from_json(cls, text: str) -> Info:
         """Reads the `result` of an `info` response. Raises ProtocolError if it is not a description."""
         fields = dict(_checked("description", _parsed("description", text), _INFO))
-        # Older workers have neither.
+        # Older workers have none of them.
         limits = _checked("limits", {**dict.fromkeys(_LIMITS), **fields.get("limits", {})}, _LIMITS)
         usage = _checked("usage", {**dict.fromkeys(_USAGE), **fields.get("usage", {})}, _USAGE)
+        confinement = {"level": "off", "landlock": None, **fields.get("confinement", {})}
+        _checked("confinement", confinement, _CONFINEMENT)
         fields["uptime"] = float(fields["uptime"])
         return cls(
             **_only(fields, _INFO),
             limits=Limits(**{name: _limit(name, limits[name]) for name in _LIMITS}),
             usage=Usage(**_only(usage, _USAGE)),
             builtin=fields.get("builtin") is True,
+            confinement=Confinement(**_only(confinement, _CONFINEMENT)),
         )
 
 
@@ -243,6 +257,7 @@ _INFO = {
 }
 _LIMIT = {"value": _INTEGER, "mechanism": _TEXT_OR_NULL}
 _LIMITS = {name: _OBJECT_OR_NULL for name in ("processes", "memory_bytes", "file_size_bytes", "cpu_seconds")}
+_CONFINEMENT = {"level": _one_of(ConfinementLevel), "landlock": _INTEGER_OR_NULL}
 _USAGE = {"peak_processes": _INTEGER_OR_NULL, "peak_memory_bytes": _INTEGER_OR_NULL, "cpu_seconds": _NUMBER_OR_NULL}
 
 _ABSENT = object()

@@ -64,6 +64,10 @@ class Settings(TypedDict, total=False):
     max_context_bytes: int | str
     gitignore: bool
     exclude: Sequence[str]
+    confine: Literal["off", "full", "landlock", "try"]
+    confine_read: Sequence[Path]
+    confine_write: Sequence[Path]
+    confine_tmp: int | str
     max_depth: int
     depth_models: Sequence[str]
     child_tools: Sequence[str]

@@ -43,6 +43,7 @@ use self::session::{Plan, Prompt};
 use crate::arguments::{AcpOptions, Permissions};
 use crate::config::table::MODEL;
 use crate::config::{AnySetting as _, Flags, Settings};
+use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::run::{Setup, hide_from_others, new_id};
 use crate::signals::{EndSignals, interrupted};
@@ -66,12 +67,13 @@ const ALLOW: &str = "allow";
 pub(crate) fn run(options: &AcpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
     // A mistake in the settings ends the agent at its start. The model may come with a session.
-    Settings::load(&options.settings, environment)?;
+    let settings = Settings::load(&options.settings, environment)?;
     hide_from_others()?;
     let log = crate::mcp::log::start("warn,rmcp=off")?;
     let runtime = tokio::runtime::Runtime::new().context("no threads can be started")?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        tell_of_confinement(&settings.confined(environment)).await;
         let sessions = Arc::new(Sessions::new(options, environment));
         let ended = tokio::select! {
             ended = serve(&sessions) => ended.map(|()| ExitCode::SUCCESS),

@@ -13,12 +13,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rlm_core::env;
 
 pub(crate) use self::digest::digest;
 pub(crate) use self::flags::{Flags, ToolFlags};
 pub(crate) use self::setting::{AnySetting, Fields, Setting, seconds, usd};
 pub(crate) use self::show::{run, without_credentials};
-use self::table::{ALL, API_KEY_ENV, BASE_URL, HEADERS, SUB_API_KEY_ENV, SUB_BASE_URL, SUB_HEADERS};
+use self::table::{
+    ALL, API_KEY_ENV, BASE_URL, CONFINE, CONFINE_READ, CONFINE_TMP, CONFINE_WRITE, HEADERS, SUB_API_KEY_ENV,
+    SUB_BASE_URL, SUB_HEADERS,
+};
 use crate::environment::Environment;
 use crate::usage::Usage;
 
@@ -85,6 +89,25 @@ impl Settings {
             }
         }
         Ok(Self { file, values })
+    }
+
+    /// The environment with the settings of confinement in the form in which workers read them.
+    pub(crate) fn confined(&self, environment: &Environment) -> Environment {
+        let mut confined = environment.clone();
+        let mut set = |variable: &str, value: Option<String>| {
+            if let Some(value) = value {
+                confined = confined.with(variable, &value);
+            }
+        };
+        let paths = |setting: &Setting<Vec<PathBuf>>| {
+            let paths = self.get(setting)?;
+            Some(paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":"))
+        };
+        set(env::CONFINE, self.get(&CONFINE).map(|level| level.to_string()));
+        set(env::CONFINE_READ, paths(&CONFINE_READ));
+        set(env::CONFINE_WRITE, paths(&CONFINE_WRITE));
+        set(env::CONFINE_TMP, self.get(&CONFINE_TMP).map(|bytes| bytes.to_string()));
+        confined
     }
 
     /// The file that was read.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use rlm_core::protocol::Confine;
 use rlm_env::rollout::{Callbacks, Verbosity};
 use rlm_env::{ContextFilter, ReplLanguage};
 use rlm_rootd::MAX_TOOL_TIME_LIMIT;
@@ -257,6 +258,17 @@ pub(super) fn patterns(text: &str) -> Result<Vec<String>, String> {
     let patterns: Vec<String> = text.lines().map(str::to_owned).collect();
     ContextFilter::new(true, &patterns).map_err(|error| error.to_string())?;
     Ok(patterns)
+}
+
+/// A level of confinement.
+pub(super) fn confine(text: &str) -> Result<Confine, String> {
+    text.parse()
+}
+
+/// Paths, one a line or with colons between them, as a worker takes them. Relative ones begin at the working directory.
+pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, String> {
+    let paths = text.split(['\n', ':']).filter(|path| !path.is_empty());
+    paths.map(|path| std::path::absolute(path).map_err(|error| error.to_string())).collect()
 }
 
 /// Names, one a line.

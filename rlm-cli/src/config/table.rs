@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rlm_core::protocol::Confine;
 use rlm_env::ReplLanguage;
 use rlm_env::rollout::{Callbacks, Verbosity};
 
 use super::contents;
 use super::setting::{
-    AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, count, fields, flag,
-    headers, language, names, path, patterns, seconds, some_text, usd, verbosity, whole,
+    AnySetting, Effect, Fields, Form, Setting, any_text, bytes, call_seconds, callbacks, confine, count,
+    fields, flag, headers, language, names, path, paths, patterns, seconds, some_text, usd, verbosity, whole,
 };
 
 /// A setting with a name, a form, an effect and a parser, and nothing else.
@@ -236,6 +237,39 @@ pub(crate) static EXCLUDE: Setting<Vec<String>> = Setting {
     ..setting("exclude", Form::List, Effect::Value, patterns)
 };
 
+/// What of the host sessions may reach.
+pub(crate) static CONFINE: Setting<Confine> = Setting {
+    value_name: "LEVEL",
+    help: "What of this host code can reach; full: its own directory, the system's programs and its endpoint alone; \
+           landlock: nearly so, without namespaces; try: the first of these that can be had; off: all that you can, the default",
+    example: "full",
+    ..setting("confine", Form::Text, Effect::Value, confine)
+};
+
+/// Paths that a confined session can read.
+pub(crate) static CONFINE_READ: Setting<Vec<PathBuf>> = Setting {
+    value_name: "PATH",
+    help: "A path that a confined session can read besides its own",
+    example: "[\"/data\"]",
+    ..setting("confine_read", Form::List, Effect::Value, paths)
+};
+
+/// Paths that a confined session can write.
+pub(crate) static CONFINE_WRITE: Setting<Vec<PathBuf>> = Setting {
+    value_name: "PATH",
+    help: "A path that a confined session can read and write besides its own",
+    example: "[\"/scratch\"]",
+    ..setting("confine_write", Form::List, Effect::Value, paths)
+};
+
+/// Size of a confined session's `/tmp`.
+pub(crate) static CONFINE_TMP: Setting<u64> = Setting {
+    value_name: "BYTES",
+    help: "Most bytes in each of /tmp, /var/tmp and /dev/shm of a fully confined session; they are memory [default: 1GiB]",
+    example: "\"200MB\"",
+    ..setting("confine_tmp", Form::Amount, Effect::Value, bytes)
+};
+
 /// Parallel sub-LLM requests of a rollout.
 pub(crate) static SUB_PARALLELISM: Setting<usize> = Setting {
     variable: Some(rlm_core::env::MAX_SUB_LLM_PARALLELISM),
@@ -438,7 +472,7 @@ pub(crate) static KEEP: Setting<PathBuf> = Setting {
 };
 
 /// All settings, in display order.
-pub(crate) static ALL: [&dyn AnySetting; 48] = [
+pub(crate) static ALL: [&dyn AnySetting; 52] = [
     &MODEL,
     &BASE_URL,
     &API_KEY_ENV,
@@ -474,6 +508,10 @@ pub(crate) static ALL: [&dyn AnySetting; 48] = [
     &MAX_CONTEXT_BYTES,
     &GITIGNORE,
     &EXCLUDE,
+    &CONFINE,
+    &CONFINE_READ,
+    &CONFINE_WRITE,
+    &CONFINE_TMP,
     &SUB_PARALLELISM,
     &SERVER_PARALLELISM,
     &STREAM,
@@ -489,8 +527,16 @@ pub(crate) static ALL: [&dyn AnySetting; 48] = [
     &SYNC_RESULTS,
 ];
 
-/// The settings for root tools and their model.
-pub(crate) static OF_TOOLS: [&dyn AnySetting; 19] = [
+/// Those of confinement.
+pub(crate) static OF_CONFINEMENT: [&dyn AnySetting; 4] =
+    [&CONFINE, &CONFINE_READ, &CONFINE_WRITE, &CONFINE_TMP];
+
+/// The settings for confinement, root tools and their model.
+pub(crate) static OF_TOOLS: [&dyn AnySetting; 23] = [
+    &CONFINE,
+    &CONFINE_READ,
+    &CONFINE_WRITE,
+    &CONFINE_TMP,
     &TOOLS,
     &MCP,
     &MODEL,
@@ -570,6 +616,10 @@ mod tests {
             env::EXEC_TIMEOUT,
             env::MAX_SUB_LLM_PARALLELISM,
             env::FINAL_FUNCTIONS,
+            env::CONFINE,
+            env::CONFINE_READ,
+            env::CONFINE_WRITE,
+            env::CONFINE_TMP,
         ];
         let others = [
             env::ROOT_TOOL_URL,

@@ -32,6 +32,7 @@ use rmcp::transport::io::stdio_pipes;
 
 use crate::arguments::McpOptions;
 use crate::config::Settings;
+use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::run::{hide_from_others, python_variable};
 use crate::signals::{EndSignals, interrupted};
@@ -53,6 +54,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let environment = &Settings::load(&options.settings.0, environment)?.confined(environment);
     let listen = options.listen.map(|address| Listen::new(address, environment)).transpose()?;
     let servers = Arc::new(servers(options, environment)?);
     hide_from_others()?;
@@ -60,6 +62,7 @@ pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Re
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
+        tell_of_confinement(environment).await;
         let serving = async {
             match &listen {
                 Some(listen) => listen.serve(Arc::clone(&servers)).await,
@@ -103,6 +106,7 @@ async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
 
 fn servers(options: &McpOptions, environment: &Environment) -> anyhow::Result<Servers> {
     let root = worker::working_directory(&options.workdir)?;
+    let settings = Settings::load(&options.settings.0, environment)?;
     let mut env = rlm_core::env::for_workers(&environment.to_list());
     // Agents run the user's programs. A worker gives its session another PATH unless this variable names it.
     let passed = environment.text(PASS_ENV)?.unwrap_or_default();
@@ -117,7 +121,6 @@ fn servers(options: &McpOptions, environment: &Environment) -> anyhow::Result<Se
         max_output_bytes: options.max_output_bytes,
         max_sessions: options.max_sessions.get(),
     };
-    let settings = Settings::load(&options.settings.0, environment)?;
     let asker = Asker::new(settings, environment, &root)?.map(Arc::new);
     let mut tools = tools::definitions(&doc, &prompts)?;
     if asker.is_none() {

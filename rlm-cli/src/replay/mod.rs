@@ -33,6 +33,7 @@ const INTERRUPTED: u8 = 130;
 pub(crate) fn run(options: &ReplayOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     standard_output::require()?;
     let settings = Settings::load(&options.settings.0, environment)?;
+    let environment = &settings.confined(environment);
     let past = open(&options.source)?;
     if options.python.is_some() && past.language != ReplLanguage::Python {
         return Err(

@@ -42,6 +42,7 @@ use crate::arguments::{BatchOptions, ProgressLevel, RunOptions};
 use crate::batch::Plan;
 use crate::config::Settings;
 use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC_RESULTS, TRAJECTORY};
+use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::runs::{Record, Runs};
@@ -101,6 +102,9 @@ pub(crate) fn run(
             request = requests.next() => return Ok(ExitCode::from(request.status())),
         };
         setup.learn_limits(options.batch.max_cost).await;
+        if level != ProgressLevel::None {
+            tell_of_confinement(&settings.confined(environment)).await;
+        }
         setup.rollout.sinks.extend(events.clone().map(|events| events as Arc<dyn Sink>));
         let id = options.id.clone().unwrap_or_else(new_id);
         // A program that reads the events has all of them.

@@ -433,8 +433,67 @@ pub enum ConfinementLevel {
     /// Nothing: it has the rights of its user.
     #[default]
     Off,
-    /// Everything but its own directories, the system's programs and its endpoint.
+    /// The contents of files, other processes and the network, but for its own directories, the system's programs and its endpoint.
+    Landlock,
+    /// Everything but those.
     Full,
+}
+
+/// The confinement that a host wants for a session: the setting `RLM_CONFINE`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confine {
+    /// None: the session has the rights of its user.
+    #[default]
+    Off,
+    /// The full one, or no session.
+    Full,
+    /// That which needs no namespaces, or no session.
+    Landlock,
+    /// The first of these that the host allows, or none.
+    Try,
+}
+
+impl Confine {
+    /// What it may be.
+    pub const EXPECTED: &str = "off, full, landlock or try";
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Full => "full",
+            Self::Landlock => "landlock",
+            Self::Try => "try",
+        }
+    }
+
+    /// What is tried, in order.
+    #[must_use]
+    pub const fn levels(self) -> &'static [ConfinementLevel] {
+        match self {
+            Self::Off => &[],
+            Self::Full => &[ConfinementLevel::Full],
+            Self::Landlock => &[ConfinementLevel::Landlock],
+            Self::Try => &[ConfinementLevel::Full, ConfinementLevel::Landlock],
+        }
+    }
+}
+
+impl std::str::FromStr for Confine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Off, Self::Full, Self::Landlock, Self::Try];
+        let named = all.into_iter().find(|wanted| wanted.as_str() == text);
+        named.ok_or_else(|| format!("expected {}", Self::EXPECTED))
+    }
+}
+
+impl std::fmt::Display for Confine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.as_str())
+    }
 }
 
 /// Limits of a session's resources; null where there is none.

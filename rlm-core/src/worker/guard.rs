@@ -30,9 +30,9 @@ use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, getgid, getuid, setsid};
 
 use super::confine::{self, Failed, Relay};
 use super::events::{self, Above};
-use super::settings::Confine;
 use super::{ForwardFlag, descendants};
 use crate::memory;
+use crate::protocol::{Confine, ConfinementLevel};
 use crate::sys;
 
 /// Time that the server has to end after it was told to; then it is killed. It is shorter than
@@ -64,7 +64,7 @@ pub fn run_guarded(
         Started::Server(confining) => {
             setsid()?;
             match confining {
-                Confining::In { .. } => {
+                Confining::In { level: ConfinementLevel::Full, .. } => {
                     above.is_in_namespaces = true;
                     above.end_with_guard()?;
                 }
@@ -86,15 +86,19 @@ pub fn run_guarded(
 pub enum Confining {
     /// Not at all.
     No,
-    /// In the namespaces whose first process it is. The guard waits for a word.
+    /// As far as this. The guard waits for a word.
     In {
+        /// Full: it is the first process of new namespaces.
+        level: ConfinementLevel,
+        /// Why nothing before could be had.
+        before: Vec<Failed>,
         /// The way to the guard.
         link: UnixStream,
         /// The user outside.
         user: (Uid, Gid),
     },
-    /// As much as this host allows, which it does not.
-    Cannot(Failed),
+    /// As this host does not allow, for these reasons.
+    Cannot(Vec<Failed>),
 }
 
 /// Which process this is.
@@ -104,25 +108,41 @@ enum Started {
     Guard(Pid),
 }
 
-/// Starts the server.
+/// Starts the server, confined as far as that is wanted and can be had.
 fn start(confine: Confine) -> Result<Started, Errno> {
-    let plain = |confining| {
-        // SAFETY: the process has one thread, so the child may do anything the parent could.
-        Ok(match unsafe { fork() }? {
-            ForkResult::Child => Started::Server(confining),
-            ForkResult::Parent { child } => Started::Guard(child),
-        })
-    };
-    if confine == Confine::Off {
-        return plain(Confining::No);
+    let mut failures = Vec::new();
+    for level in confine.levels() {
+        match start_in(*level, &failures)? {
+            Ok(started) => return Ok(started),
+            Err(failed) => failures.push(failed),
+        }
     }
+    let confining = if failures.is_empty() { Confining::No } else { Confining::Cannot(failures) };
+    // SAFETY: the process has one thread, so the child may do anything the parent could.
+    Ok(match unsafe { fork() }? {
+        ForkResult::Child => Started::Server(confining),
+        ForkResult::Parent { child } => Started::Guard(child),
+    })
+}
+
+/// Starts a server that is confined as far as this. `Err` within: the host does not allow it, and no server is left.
+fn start_in(level: ConfinementLevel, before: &[Failed]) -> Result<Result<Started, Failed>, Errno> {
     let (own, servers) = UnixStream::pair().map_err(|error| sys::errno_of(&error))?;
     // Inside, they have no numbers yet.
     let user = (getuid(), getgid());
-    match confine::fork_into_namespaces() {
+    let forked = match level {
+        ConfinementLevel::Full => confine::fork_into_namespaces(),
+        // SAFETY: the process has one thread, so the child may do anything the parent could.
+        _ => Ok(match unsafe { fork() }? {
+            ForkResult::Child => 0,
+            ForkResult::Parent { child } => child.as_raw(),
+        }),
+    };
+    match forked {
         Ok(0) => {
             drop(own);
-            Ok(Started::Server(Confining::In { link: servers, user }))
+            let before = before.to_vec();
+            Ok(Ok(Started::Server(Confining::In { level, before, link: servers, user })))
         }
         Ok(child) => {
             drop(servers);
@@ -130,17 +150,17 @@ fn start(confine: Confine) -> Result<Started, Errno> {
             match confine::receive(&own) {
                 Some(Relay::Failed(failed)) => {
                     waitpid(child, None)?;
-                    return plain(Confining::Cannot(failed));
+                    return Ok(Err(failed));
                 }
-                Some(Relay::Entered(Some((listener, port)))) => {
-                    confine::serve(listener, port).map_err(|error| sys::errno_of(&error))?;
+                Some(Relay::Entered(Some((listener, target)))) => {
+                    confine::serve(listener, target).map_err(|error| sys::errno_of(&error))?;
                 }
                 // Without a word, it has ended.
                 Some(Relay::Entered(None)) | None => {}
             }
-            Ok(Started::Guard(child))
+            Ok(Ok(Started::Guard(child)))
         }
-        Err(failed) => plain(Confining::Cannot(failed)),
+        Err(failed) => Ok(Err(failed)),
     }
 }
 

@@ -22,7 +22,7 @@ use super::live::LiveOutput;
 use super::log::{Log, print_error};
 use super::resources::{Cgroup, ResourceLimits};
 use super::serve::serve;
-use super::settings::{Confine, Environment, Settings, Wanted};
+use super::settings::{self, Environment, Settings, Wanted};
 use super::supervisor::Supervisor;
 use super::{descendants, guard, responses};
 use crate::control::ControlDir;
@@ -30,7 +30,7 @@ use crate::env;
 use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
 use crate::programs;
-use crate::protocol::{Answer, Confinement, Context, HistorySession};
+use crate::protocol::{Answer, Confine, Confinement, ConfinementLevel, Context, HistorySession};
 
 /// Exit status if the session cannot be started or served.
 const CANNOT_SERVE: u8 = 3;
@@ -98,7 +98,7 @@ pub fn main<P: Program>() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
     let environment = std::env::vars_os().collect::<Environment>();
     // A value that cannot be used is said by the server, which reads them all.
-    let confine = Confine::from_environment(&environment).unwrap_or_default();
+    let confine = settings::confine(&environment).unwrap_or_default();
     let host = Settings::host(&environment).unwrap_or_default();
     let guarded = guard::run_guarded(
         confine,
@@ -109,6 +109,7 @@ pub fn main<P: Program>() -> ExitCode {
             // another worker, whose flag it is then. If the directory is gone, so is the flag.
             if status != i32::from(CANNOT_SERVE) {
                 let _directory_gone = control.clear_ready();
+                let _none = std::fs::remove_dir_all(control.tmp_dir());
             }
             // A host that waits at a FIFO to which the server could not open a writer sees end of file now.
             let _nobody_waits = responses::open_writer(&control.response_fifo(), OFlag::O_NONBLOCK);
@@ -194,26 +195,33 @@ fn enter<P: Program>(
     limits: &ResourceLimits,
     log: &mut Log,
 ) -> Result<Option<Confinement>, Exit> {
-    let (link, user) = match confining {
+    let in_words =
+        |failures: &[Failed]| failures.iter().map(Failed::to_string).collect::<Vec<_>>().join("; ");
+    let (level, before, link, user) = match confining {
         Confining::No => return Ok(Some(Confinement::default())),
-        Confining::Cannot(failed) if wanted == Confine::Try => {
-            log.line(format_args!("the session is not confined: {failed}"));
+        Confining::Cannot(failures) if wanted == Confine::Try => {
+            log.line(format_args!("the session is not confined: {}", in_words(&failures)));
             return Ok(Some(Confinement::default()));
         }
-        Confining::Cannot(failed) => return Err(cannot_confine(&failed)),
-        Confining::In { link, user } => (link, user),
+        Confining::Cannot(failures) => return Err(cannot_confine(wanted, &in_words(&failures))),
+        Confining::In { level, before, link, user } => (level, before, link, user),
     };
     let programs = programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
     let mut needs = program.needs(environment, &programs)?;
     needs.push(programs);
     settings.shared.write.extend(limits.cgroup_dir().map(Path::to_owned));
-    match confine::enter(settings, context, control.path(), needs, (&link, user)) {
+    match confine::enter(level, settings, context, control, needs, (&link, user)) {
         Ok(confinement) => {
             let landlock = confinement
                 .landlock
                 .map_or("no Landlock".to_owned(), |version| format!("Landlock {version}"));
+            let namespaces = match level {
+                ConfinementLevel::Full => "namespaces".to_owned(),
+                _ if before.is_empty() => "no namespaces".to_owned(),
+                _ => format!("no namespaces ({})", in_words(&before)),
+            };
             log.line(format_args!(
-                "the session is confined: namespaces, {landlock}, a filter of system calls"
+                "the session is confined: {namespaces}, {landlock}, a filter of system calls"
             ));
             Ok(Some(confinement))
         }
@@ -222,15 +230,17 @@ fn enter<P: Program>(
             let _guard_gone = (&link).write_all(&failed.to_bytes());
             Ok(None)
         }
-        Err(failed) => Err(cannot_confine(&failed)),
+        Err(failed) => Err(cannot_confine(wanted, &failed.to_string())),
     }
 }
 
-fn cannot_confine(failed: &Failed) -> Exit {
-    Exit::failed(format!(
-        "{}=full cannot be had here: {failed}; try takes what can be had, off does without",
-        env::CONFINE
-    ))
+fn cannot_confine(wanted: Confine, why: &str) -> Exit {
+    let other = match wanted {
+        Confine::Full => "landlock needs no namespaces",
+        _ => "full needs namespaces and no Landlock",
+    };
+    let words = format!("{}={wanted} cannot be had here: {why}", env::CONFINE);
+    Exit::failed(format!("{words}; {other}, try takes what can be had, off does without"))
 }
 
 /// Logs how the server ended if it could not do so itself. Returns the exit status of the worker.

@@ -12,6 +12,7 @@ use super::live::LiveOutput;
 use crate::env;
 use crate::ids::is_identifier;
 use crate::limits::{DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_ROOT_TOOL_TIMEOUT, MAX_TIMEOUT, MIN_MAX_OUTPUT_BYTES};
+use crate::protocol::Confine;
 use crate::root_tool::Serialization;
 use crate::root_tool::client::{BadUrl, Endpoint};
 
@@ -102,6 +103,13 @@ impl RootTools {
     /// The URL cannot be used.
     pub fn endpoint(&self) -> Result<Endpoint, BadUrl> {
         Endpoint::new(&self.url, self.secret.clone())
+    }
+
+    /// Calls are sent to this port of the loopback device, which leads to the endpoint.
+    pub(super) fn send_to_port(&mut self, port: u16) {
+        if let Some((_, path)) = self.url.split_once("://").and_then(|(_, rest)| rest.split_once('/')) {
+            self.url = format!("http://127.0.0.1:{port}/{path}");
+        }
     }
 }
 
@@ -199,7 +207,7 @@ impl Settings {
             environment.parse(env::MAX_OUTPUT_BYTES, "a number of bytes", |text| text.parse().ok())?;
         // The guard has used these two already, and could not say what is wrong.
         Self::host(environment)?;
-        Confine::from_environment(environment)?;
+        confine(environment)?;
         Ok(Self {
             exec_timeout,
             max_output_bytes: max_output_bytes.unwrap_or(DEFAULT_MAX_OUTPUT_BYTES).max(MIN_MAX_OUTPUT_BYTES),
@@ -241,34 +249,6 @@ impl Wanted {
     }
 }
 
-/// The confinement that a host wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Confine {
-    /// None: the session has the rights of its user.
-    #[default]
-    Off,
-    /// The full one, or no session.
-    Full,
-    /// What can be had.
-    Try,
-}
-
-impl Confine {
-    /// Reads the setting.
-    ///
-    /// # Errors
-    /// [`BadVariable`].
-    pub fn from_environment(environment: &Environment) -> Result<Self, BadVariable> {
-        let wanted = environment.parse(env::CONFINE, "off, full or try", |text| match text {
-            "off" => Some(Self::Off),
-            "full" => Some(Self::Full),
-            "try" => Some(Self::Try),
-            _ => None,
-        })?;
-        Ok(wanted.unwrap_or_default())
-    }
-}
-
 /// The paths of a host that a confined session has besides those of its system, its interpreter and its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
@@ -298,6 +278,15 @@ impl Shared {
             tmp_bytes: environment.parse(env::CONFINE_TMP, "a whole number of bytes above 0", bytes)?,
         })
     }
+}
+
+/// The confinement that the host wants.
+///
+/// # Errors
+/// [`BadVariable`].
+pub fn confine(environment: &Environment) -> Result<Confine, BadVariable> {
+    let wanted = environment.parse(env::CONFINE, Confine::EXPECTED, |text| text.parse().ok())?;
+    Ok(wanted.unwrap_or_default())
 }
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -29,7 +29,9 @@ pub use rlm_core::json::JsonText;
 use rlm_core::limits::OPERATION_LIMIT;
 use rlm_core::protocol::Context;
 #[doc(inline)]
-pub use rlm_core::protocol::{Answer, Completions, Exception, Info, Outcome, Response, State, Truncated};
+pub use rlm_core::protocol::{
+    Answer, Completions, Confine, ConfinementLevel, Exception, Info, Outcome, Response, State, Truncated,
+};
 use tokio::time::{timeout, timeout_at};
 
 pub use self::clock::{CallClock, StandStill};
@@ -61,6 +63,8 @@ pub struct SessionConfig {
     pub env: Vec<(OsString, OsString)>,
     /// Time limit of calls that do not set one. None: no limit.
     pub exec_timeout: Option<Duration>,
+    /// What of this host the session may reach. None: `RLM_CONFINE` of `env`, off by default.
+    pub confine: Option<Confine>,
     /// Bound on the output returned per stream, in bytes. None: the worker's default.
     pub max_output_bytes: Option<usize>,
     /// A description of the files for Python sessions; null by default.
@@ -89,6 +93,7 @@ impl SessionConfig {
             control_dir: None,
             env: Vec::new(),
             exec_timeout: None,
+            confine: None,
             max_output_bytes: None,
             fs_metadata: serde_json::Value::Null,
             allowed_paths: Vec::new(),
@@ -479,6 +484,9 @@ async fn start_worker(
     set(env::HOST_PID, std::process::id().to_string());
     if let Some(limit) = config.exec_timeout {
         set(env::EXEC_TIMEOUT, limit.as_secs_f64().to_string());
+    }
+    if let Some(confine) = config.confine {
+        set(env::CONFINE, confine.to_string());
     }
     if let Some(bytes) = config.max_output_bytes {
         set(env::MAX_OUTPUT_BYTES, bytes.to_string());

@@ -5,15 +5,16 @@
 //! Floor and measurement take turns in one session; the table has the median of each and their ratio. A missed limit is
 //! marked, but does not fail the bench.
 
+#[path = "../shared/endpoint.rs"]
+mod endpoint;
+
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::thread;
 use std::time::Instant;
 
-use rlm_core::pickle::Value;
-use rlm_rootd::{Listener, RolloutConfig, Rootd, RootdConfig, Tool};
 use rlm_tests::{Setup, Worker};
-use serde_json::json;
+
+use self::endpoint::serve;
 
 const ROUNDS: usize = 21;
 const SHELL_CALLS: usize = 100;
@@ -24,7 +25,7 @@ fn main() {
         // `cargo test --all-targets` gets here too, but would not measure anything.
         return;
     }
-    let (url, secret) = serve();
+    let (url, secret) = serve(false);
     let worker = |setup: Setup| {
         setup
             .env("RLM_ROOT_TOOL_URL", &url)
@@ -111,24 +112,4 @@ fn line(what: &str, (floor, time): (f64, f64), limit: f64) -> String {
     let ratio = time / floor;
     let missed = if ratio > limit { ", **missed**" } else { "" };
     format!("| {what} | {:.1} ms | {:.1} ms | {ratio:.2} | ≤ {limit}{missed} |\n", floor * 1e3, time * 1e3)
-}
-
-/// An endpoint in threads of its own. Returns the URL of a rollout and its secret.
-fn serve() -> (String, String) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = Listener::from_tcp(listener).unwrap();
-            let base_url = listener.base_url().to_owned();
-            let rootd = Rootd::new(RootdConfig::default());
-            let noop = Tool::from_fn("noop", "Does nothing.", json!({"type": "object"}), |_| Ok(Value::None));
-            let tools = vec![noop.unwrap()];
-            let rollout = rootd.register("r", RolloutConfig { tools, ..RolloutConfig::default() }).unwrap();
-            tell.send((rollout.tools_url(&base_url), rollout.secret.reveal().to_owned())).unwrap();
-            rootd.serve(listener, std::future::pending()).await.unwrap();
-        });
-    });
-    told.recv().unwrap()
 }

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::libc::{self, c_long, sock_filter, sock_fprog};
 
 use super::NAMESPACES;
+use crate::protocol::ConfinementLevel;
 
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
@@ -31,6 +32,10 @@ const ABSENT: &[c_long] = &[
     libc::SYS_io_uring_register,
     libc::SYS_userfaultfd,
 ];
+
+/// Those that do not exist where the session shares the host's namespaces of processes and of System V and POSIX IPC.
+const ABSENT_IN_THE_HOSTS: &[c_long] =
+    &[libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open];
 
 /// System calls that are refused.
 const REFUSED: &[c_long] = &[
@@ -103,12 +108,13 @@ const IOCTLS: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 /// Personalities that are asked for or set by ordinary programs: what there is, the normal one, `setarch -R`.
 const PERSONALITIES: [u32; 3] = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u32];
 
-/// Puts this process, and all that it starts, under the filter. `no_new_privs` must be set.
+/// Puts this process, and all that it starts, under the filter, which does more where the session shares the host's namespaces.
+/// `no_new_privs` must be set.
 ///
 /// # Errors
 /// The kernel has no filters.
-pub(super) fn apply() -> Result<(), Errno> {
-    let mut program = program();
+pub(super) fn apply(level: ConfinementLevel) -> Result<(), Errno> {
+    let mut program = program(level == ConfinementLevel::Full);
     let program = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the program is live and has this length.
     let set =
@@ -116,7 +122,7 @@ pub(super) fn apply() -> Result<(), Errno> {
     Errno::result(set).map(drop)
 }
 
-fn program() -> Vec<sock_filter> {
+fn program(has_namespaces: bool) -> Vec<sock_filter> {
     let errno = |errno: i32| ret(libc::SECCOMP_RET_ERRNO | errno as u32);
     let (refuse, absent) = (errno(libc::EPERM), errno(libc::ENOSYS));
     let mut code = vec![load(ARCHITECTURE)];
@@ -124,22 +130,45 @@ fn program() -> Vec<sock_filter> {
     code.push(load(NUMBER));
     // Numbers of x32 are those of the same architecture.
     code.extend([jump(libc::BPF_JGE, 0x4000_0000, 0, 1), absent]);
-    for number in ABSENT {
+    let absent_too = if has_namespaces { &[] } else { ABSENT_IN_THE_HOSTS };
+    for number in ABSENT.iter().chain(absent_too) {
         code.extend([jump(libc::BPF_JEQ, *number as u32, 0, 1), absent]);
     }
     for number in REFUSED {
         code.extend([jump(libc::BPF_JEQ, *number as u32, 0, 1), refuse]);
     }
     let any_of = |flags: i32| vec![jump(libc::BPF_JSET, flags as u32, 0, 1), refuse];
+    let of_family = |families: &[i32]| {
+        let families: Vec<_> = families.iter().map(|family| *family as u32).collect();
+        unless(&families, errno(libc::EAFNOSUPPORT))
+    };
     let mut tests = vec![
         (libc::SYS_clone, 0, any_of(NAMESPACES)),
         (libc::SYS_unshare, 0, any_of(NAMESPACES | CLONE_NEWTIME)),
-        (libc::SYS_socket, 0, unless(&FAMILIES.map(|family| family as u32), errno(libc::EAFNOSUPPORT))),
         (libc::SYS_socketpair, 0, unless(&[libc::AF_UNIX as u32], errno(libc::EAFNOSUPPORT))),
         (libc::SYS_personality, 0, unless(&PERSONALITIES, refuse)),
     ];
     let typed = IOCTLS.iter().flat_map(|request| [jump(libc::BPF_JEQ, *request as u32, 0, 1), refuse]);
     tests.push((libc::SYS_ioctl, 1, typed.collect()));
+    if has_namespaces {
+        tests.push((libc::SYS_socket, 0, of_family(&FAMILIES)));
+    } else {
+        // Landlock has rules for TCP, and for no other protocol; nor for what connects without `connect`.
+        let tcp = [
+            of_family(&[libc::AF_INET, libc::AF_INET6]),
+            vec![load(argument(1)), and(!(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32)],
+            unless(&[libc::SOCK_STREAM as u32], errno(libc::EACCES)),
+            vec![load(argument(2))],
+            unless(&[0, libc::IPPROTO_TCP as u32], errno(libc::EPROTONOSUPPORT)),
+        ];
+        tests.push((libc::SYS_socket, 0, tcp.concat()));
+        for (number, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+            let opens = jump(libc::BPF_JSET, libc::MSG_FASTOPEN as u32, 0, 1);
+            tests.push((number, flags, vec![opens, errno(libc::EOPNOTSUPP)]));
+        }
+        // The limits of others.
+        tests.push((libc::SYS_prlimit64, 0, unless(&[0], refuse)));
+    }
     for (number, index, body) in tests {
         let length = body.len() + 2;
         code.push(jump(libc::BPF_JEQ, number as u32, 0, length as u8));
@@ -160,6 +189,10 @@ fn unless(values: &[u32], otherwise: sock_filter) -> Vec<sock_filter> {
 
 fn load(offset: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+fn and(mask: u32) -> sock_filter {
+    sock_filter { code: (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, jt: 0, jf: 0, k: mask }
 }
 
 fn jump(test: u32, value: u32, if_true: u8, if_false: u8) -> sock_filter {

@@ -1,20 +1,21 @@
 //! Confinement: what of the host a session can reach.
 //!
-//! A confined server is the first process of new namespaces. Before it serves, it makes a root directory of its own with the
-//! paths that the session needs (`root`), gives up every capability, and puts itself and all that it starts under Landlock
-//! and a filter of system calls. Nothing of that needs root. An endpoint on `127.0.0.1` is reached by way of the guard, which
-//! stays outside (`relay`).
+//! A fully confined server is the first process of new namespaces. Before it serves, it makes a root directory of its own with
+//! the paths that the session needs (`root`), gives up every capability, and puts itself and all that it starts under Landlock
+//! and a filter of system calls. Nothing of that needs root. Where there are no namespaces, Landlock and the filter alone hold,
+//! with more rules. An endpoint that the session cannot reach is reached by way of the guard, which stays outside (`relay`).
 
+mod failed;
 mod filter;
 mod landlock;
 mod relay;
 mod root;
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -22,11 +23,14 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{Gid, Uid};
 
+pub use self::failed::Failed;
+use self::failed::{failed, failed_io};
+use self::relay::Target;
 pub(super) use self::relay::{Relay, receive, serve};
 use super::settings::Settings;
+use crate::control::ControlDir;
 use crate::protocol::{Confinement, ConfinementLevel, Context};
 use crate::root_tool::client::Endpoint;
-use crate::sys;
 
 /// Most bytes in each of `/tmp`, `/var/tmp` and `/dev/shm` by default.
 const TMP_BYTES: u64 = 1 << 30;
@@ -39,57 +43,6 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
-
-/// A part of the confinement that this host does not allow.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{call}: {errno}{}", self.cause())]
-pub struct Failed {
-    /// The system call, and what for.
-    pub call: Cow<'static, str>,
-    /// Its error.
-    pub errno: Errno,
-}
-
-impl Failed {
-    /// The likely cause on this host.
-    fn cause(&self) -> &'static str {
-        match (&*self.call, self.errno) {
-            ("clone", Errno::ENOSPC) => " (user.max_user_namespaces is 0, or reached)",
-            ("clone", Errno::EPERM | Errno::EACCES) => {
-                " (the filter of a container, or a setting of the kernel, refuses user namespaces)"
-            }
-            ("clone", Errno::EINVAL | Errno::ENOSYS) => " (the kernel has no user namespaces)",
-            (call, Errno::EPERM | Errno::EACCES) if call.starts_with("mount of proc") => {
-                " (parts of /proc are hidden, as in containers)"
-            }
-            (call, Errno::EPERM | Errno::EACCES)
-                if call.starts_with("mount") || call.starts_with("write") =>
-            {
-                " (AppArmor, as on Ubuntu, allows user namespaces only to programs with a profile)"
-            }
-            (call, Errno::ENOSYS) if call.starts_with("mount_setattr") => " (the kernel is older than 5.12)",
-            _ => "",
-        }
-    }
-
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        format!("{} {}", self.errno as i32, self.call).into_bytes()
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (errno, call) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
-        Some(Self { call: call.to_owned().into(), errno: Errno::from_raw(errno.parse().ok()?) })
-    }
-}
-
-/// The failure of a call.
-fn failed(call: &'static str) -> impl Fn(Errno) -> Failed {
-    move |errno| Failed { call: call.into(), errno }
-}
-
-fn failed_io(call: &'static str) -> impl Fn(std::io::Error) -> Failed {
-    move |error| Failed { call: call.into(), errno: sys::errno_of(&error) }
-}
 
 /// Forks into new namespaces: the process id of the child, and 0 there.
 ///
@@ -104,51 +57,75 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
     Errno::result(child).map(|pid| pid as libc::pid_t).map_err(failed("clone"))
 }
 
-/// Confines this process, the first of new namespaces, and all that it starts. `link` leads to the guard, which waits for a word.
+/// Confines this process, and all that it starts. `link` leads to the guard, which waits for a word.
 ///
 /// # Errors
 /// The host does not allow it.
 pub(super) fn enter(
+    level: ConfinementLevel,
     settings: &mut Settings,
     context: &Context,
-    control: &Path,
+    control: &ControlDir,
     needs: Vec<PathBuf>,
     (link, user): (&UnixStream, (Uid, Gid)),
 ) -> Result<Confinement, Failed> {
-    map_user(user)?;
-    raise_loopback()?;
     let endpoint = settings.root_tools.as_ref().and_then(|tools| tools.endpoint().ok());
-    let listener = endpoint.as_ref().map(listen).transpose()?.flatten();
-    // SAFETY: prctl takes plain integers here.
-    Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map_err(failed("prctl"))?;
     let socket = endpoint.as_ref().and_then(|endpoint| endpoint.socket().map(Path::to_owned));
     let shared = &settings.shared;
-    let read =
-        needs.into_iter().chain(context.allowed_paths.clone()).chain(socket).chain(shared.read.clone());
-    let write = [context.fs_root.clone(), control.to_owned()].into_iter().chain(shared.write.clone());
-    let paths = root::Paths {
+    let read = needs.into_iter().chain(context.allowed_paths.clone()).chain(shared.read.clone());
+    let write = [context.fs_root.clone(), control.path().to_owned()];
+    let mut paths = root::Paths {
         read: read.collect(),
-        write: write.collect(),
+        write: write.into_iter().chain(shared.write.clone()).collect(),
         tmp_bytes: shared.tmp_bytes.unwrap_or(TMP_BYTES),
     };
-    root::enter(&paths)?;
-    drop_capabilities()?;
-    let landlock = landlock::apply(&paths.write)?;
-    filter::apply().map_err(failed("seccomp"))?;
+    // SAFETY: prctl takes plain integers here.
+    let no_new_privs = || Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) });
+    no_new_privs().map_err(failed("prctl"))?;
+    let (landlock, relayed, tmp) = if level == ConfinementLevel::Full {
+        map_user(user)?;
+        raise_loopback()?;
+        let relayed = endpoint.as_ref().map(listen_inside).transpose()?.flatten();
+        paths.read.extend(socket);
+        root::enter(&paths)?;
+        drop_capabilities()?;
+        (landlock::apply(&paths.write)?, relayed, "/tmp".into())
+    } else {
+        let tmp = control.tmp_dir();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&tmp).map_err(failed_io("mkdir"))?;
+        let relayed = socket.map(listen_for).transpose()?;
+        let port = match &relayed {
+            Some((listener, _)) => Some(listener.local_addr().map_err(failed_io("getsockname"))?.port()),
+            None => endpoint.as_ref().and_then(Endpoint::tcp).map(|(_, port)| port),
+        };
+        if let (Some(_), Some(port), Some(tools)) = (&relayed, port, &mut settings.root_tools) {
+            tools.send_to_port(port);
+        }
+        drop_capabilities()?;
+        paths.read.extend(root::system());
+        (Some(landlock::apply_alone(&paths.read, &paths.write, port)?), relayed, tmp)
+    };
+    filter::apply(level).map_err(failed("seccomp"))?;
     hide_environment();
-    let is_there = |path: &OsString| paths.write.iter().any(|there| Path::new(path).starts_with(there));
-    settings.session_env.retain(|(name, value)| name != "TMPDIR" || is_there(value));
-    for (_, home) in
-        settings.session_env.iter_mut().filter(|(name, value)| name == "HOME" && !is_there(value))
-    {
-        *home = "/tmp".into();
-    }
-    match listener {
-        Some((listener, port)) => relay::hand_over(link, &listener, port),
+    move_home(settings, &paths.write, level, &tmp);
+    match relayed {
+        Some((listener, target)) => relay::hand_over(link, &listener, &target),
         None => (&*link).write_all(relay::ENTERED),
     }
     .map_err(failed_io("write to the guard"))?;
-    Ok(Confinement { level: ConfinementLevel::Full, landlock })
+    Ok(Confinement { level, landlock })
+}
+
+/// Has the home directory, and that for temporary files, be one that is there.
+fn move_home(settings: &mut Settings, write: &[PathBuf], level: ConfinementLevel, tmp: &Path) {
+    let is_there = |path: &OsString| write.iter().any(|there| Path::new(path).starts_with(there));
+    let has_tmp = settings.session_env.iter().any(|(name, value)| name == "TMPDIR" && is_there(value));
+    settings.session_env.retain(|(name, _)| name != "TMPDIR" || has_tmp);
+    if !has_tmp && level != ConfinementLevel::Full {
+        settings.session_env.push(("TMPDIR".into(), tmp.into()));
+    }
+    let homes = settings.session_env.iter_mut().filter(|(name, value)| name == "HOME" && !is_there(value));
+    homes.for_each(|(_, home)| *home = tmp.into());
 }
 
 /// Has the user's own ids be those inside.
@@ -180,10 +157,16 @@ fn raise_loopback() -> Result<(), Failed> {
 }
 
 /// Listens at the port of the session's endpoint, if that is on this host's loopback device.
-fn listen(endpoint: &Endpoint) -> Result<Option<(TcpListener, u16)>, Failed> {
+fn listen_inside(endpoint: &Endpoint) -> Result<Option<(TcpListener, Target)>, Failed> {
     let Some(("127.0.0.1" | "localhost", port)) = endpoint.tcp() else { return Ok(None) };
     let listener = TcpListener::bind(("127.0.0.1", port)).map_err(failed_io("bind for the endpoint"))?;
-    Ok(Some((listener, port)))
+    Ok(Some((listener, Target::Port(port))))
+}
+
+/// Listens for an endpoint that is a Unix socket.
+fn listen_for(socket: PathBuf) -> Result<(TcpListener, Target), Failed> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(failed_io("bind for the endpoint"))?;
+    Ok((listener, Target::Socket(socket)))
 }
 
 /// Gives up all capabilities, for good.

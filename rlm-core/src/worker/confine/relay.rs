@@ -1,19 +1,23 @@
-//! The way to an endpoint on `127.0.0.1`: a confined session has a loopback device of its own.
+//! The way to an endpoint that a confined session cannot reach: with a network of its own, one on `127.0.0.1`; without, a Unix
+//! socket.
 //!
-//! The server listens on the endpoint's port inside, and hands the listening socket to the guard: a socket stays in the namespace
-//! in which it was made. The guard accepts there, connects outside, and copies bytes.
+//! The server listens on a port, and hands the listening socket to the guard: a socket stays in the namespace in which it was
+//! made. The guard accepts there, connects outside, and copies bytes.
 
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-use super::Failed;
+use super::failed::Failed;
 
 /// The word of a server that is confined.
 pub(super) const ENTERED: &[u8] = b"+";
@@ -24,18 +28,51 @@ const MOST_CONNECTIONS: usize = 128;
 /// Stack of a thread that copies.
 const STACK_BYTES: usize = 64 << 10;
 
+/// An endpoint outside.
+#[derive(Debug)]
+pub(in super::super) enum Target {
+    /// A port of the host's loopback device.
+    Port(u16),
+    Socket(PathBuf),
+}
+
+impl Target {
+    /// A socket's path begins with a slash, and a port is a number.
+    fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Port(port) => port.to_string().into_bytes(),
+            Self::Socket(path) => path.as_os_str().as_bytes().to_vec(),
+        }
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [b'/', ..] => Some(Self::Socket(OsStr::from_bytes(bytes).into())),
+            _ => std::str::from_utf8(bytes).ok()?.parse().ok().map(Self::Port),
+        }
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        match self {
+            Self::Port(port) => TcpStream::connect(("127.0.0.1", *port)),
+            // Reading, writing and shutting down are the same for all kinds of streams.
+            Self::Socket(path) => UnixStream::connect(path).map(|stream| OwnedFd::from(stream).into()),
+        }
+    }
+}
+
 /// What a server says of its confinement.
 #[derive(Debug)]
 pub(in super::super) enum Relay {
-    /// It is confined, and has an endpoint there if there is a listener: connections to it go to this port of the host.
-    Entered(Option<(TcpListener, u16)>),
+    /// It is confined. Connections to the listener, if there is one, go to that endpoint.
+    Entered(Option<(TcpListener, Target)>),
     /// The host does not allow it.
     Failed(Failed),
 }
 
-/// Hands the listener of an endpoint at a port to the guard.
-pub(super) fn hand_over(link: &UnixStream, listener: &TcpListener, port: u16) -> io::Result<()> {
-    let (word, descriptors) = ([ENTERED, &port.to_be_bytes()].concat(), [listener.as_raw_fd()]);
+/// Hands the listener of an endpoint to the guard.
+pub(super) fn hand_over(link: &UnixStream, listener: &TcpListener, target: &Target) -> io::Result<()> {
+    let (word, descriptors) = ([ENTERED, &target.to_bytes()].concat(), [listener.as_raw_fd()]);
     let rights = ControlMessage::ScmRights(&descriptors);
     sendmsg::<()>(link.as_raw_fd(), &[IoSlice::new(&word)], &[rights], MsgFlags::empty(), None)?;
     Ok(())
@@ -58,16 +95,16 @@ pub(in super::super) fn receive(link: &UnixStream) -> Option<Relay> {
     // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     let listener = descriptor.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }.into());
     match (&word[..count], listener) {
-        ([b'+', high, low], Some(listener)) => {
-            Some(Relay::Entered(Some((listener, u16::from_be_bytes([*high, *low])))))
+        ([b'+', target @ ..], Some(listener)) => {
+            Some(Relay::Entered(Target::from_bytes(target).map(|target| (listener, target))))
         }
-        (b"+", _) => Some(Relay::Entered(None)),
+        (b"+", None) => Some(Relay::Entered(None)),
         (other, _) => Failed::from_bytes(other).map(Relay::Failed),
     }
 }
 
 /// Serves connections to the listener, in threads, as long as this process lives.
-pub(in super::super) fn serve(listener: TcpListener, port: u16) -> io::Result<()> {
+pub(in super::super) fn serve(listener: TcpListener, target: Target) -> io::Result<()> {
     let open = Arc::new(());
     let accept = move || {
         for inside in listener.incoming().flatten() {
@@ -75,8 +112,8 @@ pub(in super::super) fn serve(listener: TcpListener, port: u16) -> io::Result<()
             if Arc::strong_count(&open) > 2 * MOST_CONNECTIONS {
                 continue;
             }
-            let Ok(outside) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-            let _no_delay = inside.set_nodelay(true).and_then(|()| outside.set_nodelay(true));
+            let Ok(outside) = target.connect() else { continue };
+            let _no_delay_or_no_tcp = inside.set_nodelay(true).and_then(|()| outside.set_nodelay(true));
             let (Ok(from), Ok(to)) = (inside.try_clone(), outside.try_clone()) else { continue };
             for (from, to) in [(from, to), (outside, inside)] {
                 let open = open.clone();

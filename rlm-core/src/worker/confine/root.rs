@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::{Failed, failed, failed_io};
+use super::failed::{Failed, failed, failed_io};
 
 /// Where the new root is built.
 const PLACE: &str = "/tmp";
@@ -94,6 +94,12 @@ pub(super) struct Paths {
     pub(super) write: Vec<PathBuf>,
     /// Most bytes in each of `/tmp`, `/var/tmp` and `/dev/shm`.
     pub(super) tmp_bytes: u64,
+}
+
+/// What of the host's files every session can read, where it has no root directory of its own.
+pub(super) fn system() -> impl Iterator<Item = PathBuf> {
+    let of_etc = ETC.map(|name| Path::new("/etc").join(name));
+    SYSTEM.into_iter().chain(["proc"]).map(|name| Path::new("/").join(name)).chain(of_etc)
 }
 
 /// A path of the host, open before another mount hides it.

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Uid, chown, getuid};
 use rlm_core::protocol::ConfinementLevel;
@@ -67,6 +68,21 @@ impl Who {
     }
 }
 
+/// Visible when the output of a test is shown.
+#[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
+fn skipped(reason: &str) {
+    println!("skipped: {reason}");
+}
+
+/// Whether this host allows the level; if not, says why.
+fn can_have(level: &str) -> bool {
+    let output = Command::new(program("rlm")).args(["exec", "--confine", level, ":"]).output().unwrap();
+    if !output.status.success() {
+        skipped(&String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.success()
+}
+
 /// A Python session at this level.
 fn confined(who: Who, level: &str) -> Worker {
     let place = tempfile::tempdir().unwrap();
@@ -77,6 +93,9 @@ fn confined(who: Who, level: &str) -> Worker {
 
 #[test]
 fn a_confined_session_says_so_and_has_what_code_needs() {
+    if !can_have("full") {
+        return;
+    }
     let mut worker = Setup::bash().env("RLM_CONFINE", "full").start();
     assert_eq!(worker.info().confinement.level, ConfinementLevel::Full);
     let log = fs::read_to_string(worker.control.log_file()).unwrap();
@@ -115,7 +134,47 @@ fn a_confined_session_says_so_and_has_what_code_needs() {
 }
 
 #[test]
+fn a_session_without_namespaces_has_most_of_it() {
+    if !can_have("landlock") {
+        return;
+    }
+    let mut worker = Setup::bash().env("RLM_CONFINE", "landlock").start();
+    assert_eq!(worker.info().confinement.level, ConfinementLevel::Landlock);
+    let tmp = worker.control.tmp_dir();
+    for (code, expected) in [
+        ("tty >/dev/null && test -t 0 && stty size", "24 80"),
+        ("sleep 100 & kill %1; wait %1; echo $?", "143"),
+        ("touch ~/a $(mktemp) && ls ~ | wc -l", "2"),
+        ("touch /tmp/a 2>&1", "touch: cannot touch '/tmp/a': Permission denied"),
+        ("wc -c <<END\n$(head -c 200000 /dev/zero | tr '\\0' x)\nEND", "200001"),
+        ("echo 'int main(){return 7;}' >a.c && gcc a.c -o a && ./a; echo $?", "7"),
+        ("git init -q . 2>&1 && git status --short | wc -l", "2"),
+    ] {
+        let output = worker.call(code);
+        assert!(output.stdout.trim_end().ends_with(expected), "{code}: {output:?}");
+    }
+    assert_eq!(worker.output("echo $TMPDIR $HOME"), format!("{0} {0}\n", tmp.display()));
+    worker.call("kill -9 $$");
+    assert_eq!(worker.output("echo again"), "again\n");
+    worker.end();
+    let mut worker = confined(Who::Self_, "landlock");
+    for (code, expected) in [
+        ("import asyncio; asyncio.run(asyncio.sleep(0, 'slept'))", "'slept'"),
+        ("import sqlite3; sqlite3.connect('a.db').execute('select 6 * 7').fetchone()", "(42,)"),
+        ("import subprocess; subprocess.run(['echo', 'x'], capture_output=True).stdout", "b'x\\n'"),
+        ("import tempfile; len(tempfile.TemporaryFile().read())", "0"),
+    ] {
+        assert_eq!(worker.value(code), expected, "{code}");
+    }
+    worker.end();
+    assert!(!tmp.exists(), "the worker removes it");
+}
+
+#[test]
 fn nothing_is_left_whoever_is_killed() {
+    if !can_have("full") {
+        return;
+    }
     let code = "nohup sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 & (trap '' TERM HUP INT; sleep 1000 & wait) & (sleep 1000 &)";
     for _ in 0..10 {
         for killed in 0..3 {
@@ -137,41 +196,116 @@ fn nothing_is_left_whoever_is_killed() {
     }
 }
 
+/// A host on which each of these calls fails with an error, where its first argument has the flags.
+fn without_calls(calls: &[(i64, u32, i32)]) -> String {
+    let calls: Vec<_> =
+        calls.iter().map(|(number, flags, errno)| format!("({number}, {flags}, {errno})")).collect();
+    format!(
+        "#!/usr/bin/python3
+import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0)]
+for number, flags, errno in [{}]:
+    test = [(0x20, 0, 0, 16), (0x45, 0, 1, flags), (6, 0, 0, 0x50000 | errno), (0x20, 0, 0, 0)] if flags else [(6, 0, 0, 0x50000 | errno)]
+    code += [(0x15, 0, len(test), number), *test]
+code.append((6, 0, 0, 0x7fff0000))
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *one) for one in code))
+count = len(code) // 8
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0
+assert prctl(22, 2, ctypes.create_string_buffer(struct.pack('HP', count, ctypes.addressof(code)))) == 0
+os.execv(WORKER, [WORKER, *sys.argv[1:]])
+",
+        calls.join(", ")
+    )
+}
+
 #[test]
-fn what_cannot_be_had_is_said() {
-    // Nobody below this one may make user namespaces.
+fn a_host_that_lacks_something_is_named_and_try_takes_what_there_is() {
+    if !(can_have("full") && can_have("landlock")) {
+        return;
+    }
+    let no_namespaces = (libc::SYS_clone, 0x1000_0000, libc::EPERM);
+    let no_landlock = (libc::SYS_landlock_create_ruleset, 0, libc::ENOSYS);
+    let no_setattr = (libc::SYS_mount_setattr, 0, libc::ENOSYS);
+    let filtered = "clone: EPERM: Operation not permitted (the filter of a container, or a setting of the kernel, refuses user namespaces)";
+    let hidden =
+        "mount of proc: EPERM: Operation not permitted (parts of /proc are hidden, as in containers)";
+    let old = "mount_setattr: ENOSYS: Function not implemented (the kernel is older than 5.12)";
+    let without = "landlock_create_ruleset: EOPNOTSUPP: Operation not supported on transport endpoint (Landlock 6 is needed, of Linux 6.12, and not switched off at the start of the system)";
+    let is_root = getuid().is_root();
+    let mask =
+        "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs none /proc/bus && exec WORKER \"$@\"' sh \"$@\"\n";
+    let no_users = "#!/bin/sh\nexec unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespaces; exec WORKER \"$@\"' sh \"$@\"\n";
+    let none = "clone: ENOSPC: No space left on device (user.max_user_namespaces is 0, or reached)";
+    use ConfinementLevel::{Full, Landlock, Off};
+    for (text, full, landlock, obtained) in [
+        (no_users.to_owned(), Some(none), None, Landlock),
+        (without_calls(&[no_namespaces]), Some(filtered), None, Landlock),
+        (without_calls(&[no_setattr]), Some(old), None, Landlock),
+        (without_calls(&[no_landlock]), None, Some(without), Full),
+        (without_calls(&[no_namespaces, no_landlock]), Some(filtered), Some(without), Off),
+        (mask.to_owned(), Some(hidden), None, Landlock),
+    ] {
+        if text == mask && !is_root {
+            skipped("parts of /proc can be hidden by root alone");
+            continue;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("worker");
+        write_program(
+            &path,
+            &text.replace(
+                "WORKER",
+                &if text.contains("python3") {
+                    format!("{:?}", program("rlm-worker-bash"))
+                } else {
+                    program("rlm-worker-bash").display().to_string()
+                },
+            ),
+        );
+        for (level, fails) in [("full", full), ("landlock", landlock)] {
+            let Some(why) = fails else { continue };
+            let control = place.path().join("control");
+            fs::create_dir_all(&control).unwrap();
+            fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path()}).to_string())
+                .unwrap();
+            let refused = Command::new(&path)
+                .arg("--control-dir")
+                .arg(&control)
+                .env("RLM_CONFINE", level)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            let words = String::from_utf8_lossy(&refused.stderr);
+            assert!(words.contains(&format!("RLM_CONFINE={level} cannot be had here: {why}; ")), "{words}");
+            assert_eq!(refused.status.code(), Some(3), "{words}");
+        }
+        let mut worker = Setup::bash().program(path).env("RLM_CONFINE", "try").start();
+        assert_eq!(worker.info().confinement.level, obtained);
+        let log = fs::read_to_string(worker.control.log_file()).unwrap();
+        let expected = match obtained {
+            Full => "the session is confined: namespaces, no Landlock, a filter of system calls".to_owned(),
+            Landlock => format!("the session is confined: no namespaces ({}), Landlock ", full.unwrap()),
+            Off => format!("the session is not confined: {}; {}", full.unwrap(), landlock.unwrap()),
+        };
+        assert!(log.contains(&expected), "{log}");
+        assert_eq!(worker.output("echo here"), "here\n");
+        worker.end();
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_said() {
     let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("worker");
     let worker = program("rlm-worker-bash");
-    let text = format!(
-        "#!/bin/sh\nexec unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespaces; exec {} \"$@\"' sh \"$@\"\n",
-        worker.display()
-    );
-    write_program(&path, &text);
     let control = place.path().join("control");
     fs::create_dir(&control).unwrap();
     fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path()}).to_string()).unwrap();
-    let refused = |level: &str| {
-        Command::new(&path)
-            .arg("--control-dir")
-            .arg(&control)
-            .env("RLM_CONFINE", level)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
-    };
-    let full = refused("full");
-    let words = String::from_utf8_lossy(&full.stderr).into_owned();
-    let expected = "RLM_CONFINE=full cannot be had here: clone: ENOSPC: No space left on device (user.max_user_namespaces is 0, or reached); \
-                    try takes what can be had, off does without";
+    let wrong =
+        Command::new(&worker).arg("--control-dir").arg(&control).env("RLM_CONFINE", "ful").output().unwrap();
+    let words = String::from_utf8_lossy(&wrong.stderr);
+    let expected = "environment variable RLM_CONFINE is \"ful\", expected off, full, landlock or try";
     assert!(words.contains(expected), "{words}");
-    assert_eq!(full.status.code(), Some(3), "{words}");
-    let wrong = refused("ful");
-    let words = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(
-        words.contains("environment variable RLM_CONFINE is \"ful\", expected off, full or try"),
-        "{words}"
-    );
     let all = Command::new(&worker)
         .arg("--control-dir")
         .arg(&control)
@@ -185,10 +319,4 @@ fn what_cannot_be_had_is_said() {
         String::from_utf8_lossy(&all.stderr).contains("sharing /, which is all of the host: EINVAL"),
         "{all:?}"
     );
-    let mut worker = Setup::bash().program(path).env("RLM_CONFINE", "try").start();
-    assert_eq!(worker.info().confinement.level, ConfinementLevel::Off);
-    let log = fs::read_to_string(worker.control.log_file()).unwrap();
-    assert!(log.contains("the session is not confined: clone: ENOSPC"), "{log}");
-    assert_eq!(worker.output("echo here"), "here\n");
-    worker.end();
 }

@@ -24,6 +24,8 @@ enum Order {
         command: Box<Command>,
         orders: Sender<Self>,
         reply: oneshot::Sender<io::Result<Program>>,
+        /// Dropped when the reply is sent, or the program is killed since nobody wants it.
+        handled: Sender<()>,
     },
     Reap(Child),
     /// Dropped when no killed program is left.
@@ -46,12 +48,16 @@ impl Spawner {
         Ok(Self { orders })
     }
 
-    /// Starts a program in a process group of its own. It is killed when this process dies.
+    /// Starts a program in a process group of its own. It is killed when this process dies. Where this is given up, the group is
+    /// killed before it returns: the kernel kills the program alone, and not what that has started.
     pub(crate) async fn spawn(&self, command: Command) -> io::Result<Program> {
         let (reply, replied) = oneshot::channel();
+        let (handled, when_handled) = channel();
         let gone = || io::Error::other("the thread that starts programs has ended");
-        let order = Order::Start { command: Box::new(command), orders: self.orders.clone(), reply };
+        let order = Order::Start { command: Box::new(command), orders: self.orders.clone(), reply, handled };
         self.orders.send(order).map_err(|_gone| gone())?;
+        // Dropped after what waits for the reply, which the thread then finds closed.
+        let _until_handled = UntilHandled(when_handled);
         replied.await.map_err(|_gone| gone())?
     }
 
@@ -62,6 +68,16 @@ impl Spawner {
             // The thread drops its end.
             let _dropped = all_gone.await;
         }
+    }
+}
+
+/// Waits for the end of an order's work when it is dropped.
+struct UntilHandled(Receiver<()>);
+
+impl Drop for UntilHandled {
+    fn drop(&mut self) {
+        // Nothing is sent: the other end is dropped.
+        let _handled = self.0.recv();
     }
 }
 
@@ -76,13 +92,14 @@ fn serve(orders: &Receiver<Order>, descriptors: (rlim_t, rlim_t)) {
         };
         match order {
             Ok(Order::Start { reply, .. }) if reply.is_closed() => {}
-            Ok(Order::Start { mut command, orders, reply }) => {
+            Ok(Order::Start { mut command, orders, reply, handled }) => {
                 let started = start(&mut command, descriptors);
                 let program = started.map(|child| Program { child: Some(child), orders });
                 if let Err(Ok(mut program)) = reply.send(program) {
                     // The caller is gone.
                     killed.extend(program.kill());
                 }
+                drop(handled);
             }
             Ok(Order::Reap(child)) => killed.push(child),
             Ok(Order::Wait(gone)) => waiting.push(gone),

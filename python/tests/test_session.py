@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from conftest import ended
-from rlm_env import Answer, CellException, EndedError, Session, SessionConfig, StartError, Truncated, UsageError
+from rlm_env import (
+    Answer,
+    CellException,
+    Confinement,
+    EndedError,
+    Session,
+    SessionConfig,
+    StartError,
+    Truncated,
+    UsageError,
+)
 
 
 def test_calls_share_one_state(session: Any, language: str) -> None:
@@ -72,6 +82,24 @@ def test_info_describes_the_session(session: Any, language: str, work: Path) -> 
     info = session.info()
     assert (info.language, info.calls, info.cwd, info.answer_ready) == (language, 1, str(work), False)
     assert info.memory_bytes > 1 << 20 and info.uptime > 0 and os.path.exists(f"/proc/{info.pid}")
+
+
+@pytest.mark.parametrize("level", ["full", "landlock"])
+def test_a_confined_session_says_so(kind: Any, work: Path, language: Any, level: Any, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("c0ffee")
+    read = f"cat {secret} 2>&1" if language == "bash" else f"print(open({str(secret)!r}).read())"
+    try:
+        with kind(SessionConfig(work, language=language, confine=level)) as session:
+            confinement = session.info().confinement
+            response = session.execute(read)
+    except StartError as error:
+        pytest.skip(f"this host does not allow it: {error}")
+    assert confinement.level == level and (level == "full" or confinement.landlock >= 6)
+    assert "c0ffee" not in f"{response.stdout}{response.result}" and response.outcome != "crashed"
+    with kind(SessionConfig(work, language=language, confine="off")) as session:
+        assert session.info().confinement == Confinement("off", None)
+        assert "c0ffee" in session.execute(read).stdout
 
 
 def test_a_time_limit_keeps_the_state(session: Any, say: Any, hang: str) -> None:
@@ -197,6 +225,7 @@ def test_a_worker_that_is_never_ready_is_ended(kind: Any, work: Path, tmp_path: 
     ("options", "words"),
     [
         ({"language": "perl"}, 'language must be "bash" or "python", not \'perl\''),
+        ({"confine": "ful"}, "confine must be one of off, full, landlock, try, or None, not 'ful'"),
         ({"exec_timeout": 0}, "exec_timeout must be a number of seconds above 0, not 0"),
         ({"exec_timeout": "5"}, "exec_timeout must be a number of seconds, not '5'"),
         ({"margin": -1}, "margin must be a number of seconds above 0, not -1"),

@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod print;
+pub mod query_words;
 pub mod words;
 
 use std::fmt;

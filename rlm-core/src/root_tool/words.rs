@@ -1,7 +1,7 @@
 //! The words of a root tool's command in a shell. `rlm-root-tool` runs such a command, and interception reads one from
 //! code; both interpret the words here.
 
-use super::{Call, LLM_BATCH, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, asks};
+use super::{Call, LLM_BATCH, asks};
 use crate::pickle::{Dict, Limits, Value};
 
 /// Meaning of a word after the tool's name and before any `--`.
@@ -54,17 +54,10 @@ pub fn limits() -> Limits {
     Limits { expanded_values: usize::MAX, ..Limits::default() }
 }
 
-/// The call with these arguments. All prompts together are one argument, and so are the files behind a question.
+/// The call with these arguments. All prompts together are one.
 #[must_use]
-pub fn call(tool: &str, mut values: Vec<Value>) -> Call {
-    let args = match tool {
-        LLM_BATCH | RLM_QUERY_BATCH | RLM_QUERY_BATCHED => vec![Value::list(values)],
-        RLM_QUERY if values.len() > 1 => {
-            let files = Value::list(values.drain(1..));
-            values.into_iter().chain([files]).collect()
-        }
-        _ => values,
-    };
+pub fn call(tool: &str, values: Vec<Value>) -> Call {
+    let args = if tool == LLM_BATCH { vec![Value::list(values)] } else { values };
     Call { tool: tool.to_owned(), args, kwargs: Dict::default() }
 }
 

@@ -15,6 +15,8 @@
 //! Without confinement, only a SIGKILL to both at once leaves the cleanup to the kernel: the shell dies by its parent-death signal, jobs on
 //! the terminal get SIGHUP, and jobs that ignore it (`nohup`, `setsid`) survive.
 
+use std::fs;
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -40,7 +42,8 @@ use crate::sys;
 const SERVER_GRACE: Duration = Duration::from_millis(1700);
 
 /// Forks, and runs `serve` in the child. The parent guards the child: once the child has ended for any reason, it passes
-/// the child's status, as a shell shows it, to `clean_up`, which returns its own.
+/// the child's status, as a shell shows it, to `clean_up`, which returns its own. `passed` is a descriptor that the host means for
+/// the server; a confined one has no others of the host's.
 ///
 /// Must be called while the process has one thread.
 ///
@@ -49,12 +52,14 @@ const SERVER_GRACE: Duration = Duration::from_millis(1700);
 pub fn run_guarded(
     confine: Confine,
     host: Option<Pid>,
+    passed: Option<RawFd>,
     serve: impl FnOnce(Above, Confining) -> ExitCode,
     clean_up: impl FnOnce(i32) -> ExitCode,
 ) -> Result<ExitCode, Errno> {
     events::block_signals()?;
     ignore_file_size_signal()?;
     seal_descriptors();
+    let left_open = if confine == Confine::Off { Vec::new() } else { left_open(passed) };
     // A call may print 16 MiB before the worker sits idle for hours.
     memory::free_blocks_at_once(128 << 10);
     set_child_subreaper(true)?;
@@ -63,6 +68,12 @@ pub fn run_guarded(
     let child = match start(confine)? {
         Started::Server(confining) => {
             setsid()?;
+            if let Confining::In { .. } = confining {
+                for descriptor in left_open {
+                    // SAFETY: nothing in this process knows it. Code could open it again by way of /proc.
+                    unsafe { libc::close(descriptor) };
+                }
+            }
             match confining {
                 Confining::In { level: ConfinementLevel::Full, .. } => {
                     above.is_in_namespaces = true;
@@ -177,6 +188,16 @@ fn seal_descriptors() {
     // SAFETY: the call takes plain integers; descriptors stay open and keep their owners. A kernel before 5.11 refuses,
     // and then the session inherits what the host left open, as it would without a worker in between.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// The descriptors that the host left open, besides the standard three and the one that it passed. Nothing of our own is open yet.
+fn left_open(passed: Option<RawFd>) -> Vec<RawFd> {
+    let names = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<RawFd> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // SAFETY: the call takes plain integers. It fails for the directory's own descriptor, which is closed by now.
+    let is_open = |descriptor: &RawFd| unsafe { libc::fcntl(*descriptor, libc::F_GETFD) } >= 0;
+    let others = open.into_iter().filter(|descriptor| *descriptor > 2 && Some(*descriptor) != passed);
+    others.filter(is_open).collect()
 }
 
 /// Forwards signals until the server has ended, and returns its status.

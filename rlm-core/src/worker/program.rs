@@ -103,6 +103,7 @@ pub fn main<P: Program>() -> ExitCode {
     let guarded = guard::run_guarded(
         confine,
         host,
+        ready_fd,
         |above, confining| run(program, &control, &environment, ready, above, (confine, confining)),
         |status| {
             // The server removes the flag itself, unless it was killed. One that could not go on may have lost its place to

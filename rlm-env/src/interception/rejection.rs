@@ -78,6 +78,8 @@ pub(crate) enum Fault {
     Uncertain(&'static str),
     /// In bash: `llm_batch` without an argument; its standard input is not known before the code runs.
     NoPrompt,
+    /// In bash: words that are not those of a call, for this reason.
+    Words(String),
     /// Code that is nested too deeply to be parsed.
     TooDeep {
         /// The limit.
@@ -186,6 +188,7 @@ impl fmt::Display for Fault {
             Self::NoPrompt => {
                 formatter.write_str("is called without a prompt; give each prompt as an argument")
             }
+            Self::Words(reason) => write!(formatter, "is not called with the words that it takes: {reason}"),
             Self::SeveralTargets => formatter.write_str("is called with several assignment targets"),
             Self::Unpacked => formatter.write_str("is called and its value unpacked in one statement"),
             Self::TargetNotName => formatter.write_str("is called with a target that is not a simple name"),

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use rlm_core::ids::is_identifier;
+use rlm_core::root_tool::is_query;
 use rlm_core::root_tool::words::Word;
 
 use super::tree::Tree;
@@ -54,6 +55,8 @@ impl<'a> Fixer<'a> {
                 let name = self.name_of(found);
                 return (format!("{name}=$({} {PLACEHOLDER})", found.name), None);
             }
+            // The reason says what the words would have to be.
+            UseKind::Call if matches!(fault, Fault::Words(_)) => return (String::new(), None),
             UseKind::Call => {}
         }
         let statement = self.statement_of(found.node);
@@ -132,7 +135,8 @@ impl<'a> Fixer<'a> {
     fn call_text(&self, found: &Use) -> String {
         let arguments =
             self.tree.children(found.node).filter(|child| self.tree.nodes[*child].field == Some("argument"));
-        let is_argument = |word: &str| Word::of(&found.name, word.as_bytes()) == Word::Argument;
+        let is_argument =
+            |word: &str| is_query(&found.name) || Word::of(&found.name, word.as_bytes()) == Word::Argument;
         let mut text = found.name.clone();
         for argument in arguments {
             let written = &self.source.text[self.tree.nodes[argument].range.clone()];

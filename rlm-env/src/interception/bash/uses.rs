@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use rlm_core::ids::is_identifier;
+use rlm_core::root_tool::print::Output;
+use rlm_core::root_tool::query_words::{self, Surroundings};
 use rlm_core::root_tool::words::Word;
-use rlm_core::root_tool::{self, Call, LLM_BATCH};
+use rlm_core::root_tool::{self, Call, LLM_BATCH, is_query};
 
 use super::tree::Tree;
 use super::words::{self, NotPlain};
@@ -221,6 +223,20 @@ fn place(tree: &Tree, at: usize, code: &str) -> Option<Place> {
     })
 }
 
+/// Code before it runs.
+struct OfCode;
+
+impl Surroundings for OfCode {
+    fn standard_input(&mut self) -> Result<String, String> {
+        Err("standard input is not known before the code runs".to_owned())
+    }
+
+    /// Relative paths begin at the session's directory.
+    fn file(&self, path: String) -> String {
+        path
+    }
+}
+
 /// The call that a command of plain words is, as the tools' helper in a session reads them.
 fn call(tool: &str, text: &str) -> Result<Call, (usize, Fault)> {
     let words = words::words(text).map_err(|NotPlain { found, at, word }| {
@@ -230,6 +246,15 @@ fn call(tool: &str, text: &str) -> Result<Call, (usize, Fault)> {
     let Some((_, arguments)) = words.split_first().filter(|(first, _)| *first == tool) else {
         return Err((0, Fault::Nested));
     };
+    if is_query(tool) {
+        return match query_words::parse(tool, arguments.to_vec(), &mut OfCode) {
+            Ok(Some((call, output))) if output != Output::Nul => Ok(call),
+            Ok(Some(_)) => Err("a variable cannot hold NUL".to_owned()),
+            Ok(None) => Err("there is no help here".to_owned()),
+            Err(reason) => Err(reason),
+        }
+        .map_err(|reason| (0, Fault::Words(reason)));
+    }
     let mut values = Vec::with_capacity(arguments.len());
     for (at, argument) in arguments.iter().enumerate() {
         let fault = match Word::of(tool, argument.as_bytes()) {

@@ -14,6 +14,14 @@ pub(super) const ACCEPTED: &[(&str, &[&str])] = &[
         "1:6 nav_info() -> $1",
         "info=${$1}",
     ]),
+    ("x=$(rlm_query --max-turns=3 'who failed?' logs/a.log \"b c\" --json)\n", &[
+        "1:3 rlm_query('who failed?', max_turns=3, files=['logs/a.log', 'b c'], json=True) -> $1",
+        "x=${$1}\n",
+    ]),
+    ("x=$(rlm_query_batch who when --file logs --share 0.5 -- --odd)\n", &[
+        "1:3 rlm_query_batch(['who', 'when', '--odd'], share=0.5, files=['logs']) -> $1",
+        "x=${$1}\n",
+    ]),
     ("info=\"$(nav_info)\"\n", &[
         "1:7 nav_info() -> $1",
         "info=\"${$1}\"\n",
@@ -361,6 +369,15 @@ pub(super) const REJECTED: &[(&str, &[&str])] = &[
         "line 1, column 5: llm_batch is called without a prompt; give each prompt as an argument",
         "  write instead:",
         "    x=$(llm_batch)",
+    ]),
+    ("x=$(rlm_query who -)\n", &[
+        "line 1, column 5: rlm_query is not called with the words that it takes: standard input is not known before the code runs",
+    ]),
+    ("x=$(rlm_query_batch -0 who)\n", &[
+        "line 1, column 5: rlm_query_batch is not called with the words that it takes: a variable cannot hold NUL",
+    ]),
+    ("x=$(rlm_query --model)\n", &[
+        "line 1, column 5: rlm_query is not called with the words that it takes: --model needs a value; see rlm_query --help",
     ]),
     ("x=$(llm_batch 'a\nb')\n", &[
         "line 1, column 17: llm_batch needs a literal as argument 1 (found: a line end)",

@@ -12,7 +12,8 @@ use super::{Plan, Planner, VariableNames};
 use crate::terms::ReplLanguage;
 
 /// The tools that the tests' code calls.
-const TOOLS: [&str; 5] = ["nav_info", "nav_ls", "nav_read", "llm_batch", "budget"];
+const TOOLS: [&str; 7] =
+    ["nav_info", "nav_ls", "nav_read", "llm_batch", "budget", "rlm_query", "rlm_query_batch"];
 
 fn planned(language: ReplLanguage, code: &str) -> Plan {
     Planner { language, python: None, tools: &TOOLS }.plan(code, &mut VariableNames::new(0x2a))

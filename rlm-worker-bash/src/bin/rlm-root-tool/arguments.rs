@@ -250,7 +250,7 @@ fn of_payload(tool: &str, text: &str) -> Result<Call, String> {
     }
 }
 
-fn read_standard_input() -> Result<String, String> {
+pub(crate) fn read_standard_input() -> Result<String, String> {
     let mut bytes = Vec::new();
     io::stdin()
         .lock()

@@ -6,11 +6,13 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Gid, Uid, chown, getuid};
+use nix::unistd::{Gid, Pid, Uid, chown, getuid};
 use rlm_core::protocol::ConfinementLevel;
+use rlm_tests::endpoint::ExistingEndpoint;
 use rlm_tests::{Setup, Worker, is_over, program, wait_until, write_program};
 use serde_json::json;
 
@@ -75,7 +77,7 @@ fn skipped(reason: &str) {
 }
 
 /// Whether this host allows the level; if not, says why.
-fn can_have(level: &str) -> bool {
+pub(crate) fn can_have(level: &str) -> bool {
     let output = Command::new(program("rlm")).args(["exec", "--confine", level, ":"]).output().unwrap();
     if !output.status.success() {
         skipped(&String::from_utf8_lossy(&output.stderr));
@@ -194,6 +196,84 @@ fn nothing_is_left_whoever_is_killed() {
             wait_until("all are gone", || worker.processes().is_empty() && is_over(server));
         }
     }
+}
+
+#[test]
+fn the_endpoint_is_reached_at_each_level() {
+    let endpoint = ExistingEndpoint::start();
+    for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
+        for serialization in ["pickle", "json"] {
+            let tools_for = |setup: Setup| {
+                let setup = endpoint.tools_for(setup).env("RLM_CONFINE", level);
+                setup.env("RLM_ROOT_TOOL_SERIALIZATION", serialization).start()
+            };
+            let mut bash = tools_for(Setup::bash());
+            assert_eq!(bash.output("give str; give long | wc -c"), "text\n10000001\n");
+            bash.end();
+            let mut python = tools_for(Setup::python());
+            assert_eq!(python.value("give('str'), len(give('long'))"), "('text', 10000000)");
+            python.end();
+        }
+        // An endpoint at a Unix socket.
+        for language in ["bash", "python"] {
+            let code = if language == "bash" { "nav_info" } else { "print(nav_info())" };
+            let output = Command::new(program("rlm"))
+                .args(["exec", "--confine", level, "--callbacks", "network", "--language", language, code])
+                .output()
+                .unwrap();
+            assert!(String::from_utf8_lossy(&output.stdout).contains("files"), "{level}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_host_left_open_is_closed() {
+    for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("worker");
+        let worker = program("rlm-worker-bash");
+        write_program(&path, &format!("#!/bin/sh\nexec {} \"$@\" 7</ 8>>/etc/hostname\n", worker.display()));
+        let mut worker = Setup::bash().program(path).env("RLM_CONFINE", level).start();
+        let open = worker.output("readlink /proc/$PPID/fd/*");
+        assert!(open.lines().all(|path| path != "/" && path != "/etc/hostname"), "{level}: {open}");
+        assert!(open.contains("pipe:"), "{open}");
+        worker.end();
+    }
+}
+
+#[test]
+fn two_hundred_sessions_at_once_leave_nothing() {
+    if !can_have("full") {
+        return;
+    }
+    let start = || Setup::bash().env("RLM_CONFINE", "full").start();
+    let workers: Vec<_> = thread::scope(|scope| {
+        let starts: Vec<_> = (0..200).map(|_| scope.spawn(start)).collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    let namespaces: Vec<_> = workers.iter().map(|worker| namespace_of(worker.server())).collect();
+    assert!(namespaces.iter().all(|namespace| *namespace != namespace_of(Pid::this())));
+    let paths: Vec<_> = workers.iter().map(Worker::fs_root).collect();
+    thread::scope(|scope| {
+        for mut worker in workers {
+            scope.spawn(move || {
+                assert_eq!(worker.output("sleep 1000 & echo here | cat"), "[1] 6\nhere\n");
+                worker.end();
+            });
+        }
+    });
+    let all =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let left: Vec<_> =
+        all.map(Pid::from_raw).filter(|pid| namespaces.contains(&namespace_of(*pid))).collect();
+    assert_eq!(left, []);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!paths.iter().any(|path| mounts.contains(path.to_str().unwrap())), "{mounts}");
+}
+
+/// The mount namespace of a process. None: it has ended, or belongs to another user.
+fn namespace_of(pid: Pid) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
 }
 
 /// A host on which each of these calls fails with an error, where its first argument has the flags.

@@ -431,7 +431,7 @@ async fn levels_have_models_and_tools_of_their_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn intercepted_calls_start_children_too() {
     for (language, code) in in_each(
-        "a=$(rlm_query 'slow' numbers.txt)\nRLM_CONTENT=$a RLM_READY=1",
+        "a=$(rlm_query --max-turns 5 'slow' numbers.txt)\nRLM_CONTENT=$a RLM_READY=1",
         "a = rlm_query('slow', files=['numbers.txt'])\nanswer['content'] = a; answer['ready'] = True",
     ) {
         let show = answering(

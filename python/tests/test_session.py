@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -100,6 +101,32 @@ def test_a_confined_session_says_so(kind: Any, work: Path, language: Any, level:
     with kind(SessionConfig(work, language=language, confine="off")) as session:
         assert session.info().confinement == Confinement("off", None)
         assert "c0ffee" in session.execute(read).stdout
+
+
+@pytest.mark.parametrize("level", ["full", "landlock"])
+def test_a_confined_session_has_tools_and_plants_no_links(
+    work: Path, language: Any, level: Any, tmp_path: Path
+) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    call = "double 21" if language == "bash" else "print(double(21))"
+    link = f"ln -sf {victim} $CONTROL/rlm_context.json"
+    session = Session(SessionConfig(work, language=language, confine=level), tools=[double])
+    with contextlib.closing(session):
+        try:
+            session.start()
+        except StartError as error:
+            pytest.skip(f"this host does not allow it: {error}")
+        assert session.execute(call).stdout == "42\n"
+        link = link.replace("$CONTROL", session.control_dir)
+        session.execute(link if language == "bash" else f"import os; print(os.system({link!r}))")
+        assert os.path.islink(os.path.join(session.control_dir, "rlm_context.json"))
+        session.restart()
+        assert session.execute(call).stdout == "42\n"
+    assert victim.read_text() == "as it was"
 
 
 def test_a_time_limit_keeps_the_state(session: Any, say: Any, hang: str) -> None:

@@ -62,13 +62,21 @@ type Result<T> = std::result::Result<T, ControlError>;
 #[derive(Clone, Debug)]
 pub struct ControlDir {
     dir: PathBuf,
+    /// Links are what code has planted.
+    has_no_links: bool,
 }
 
 impl ControlDir {
     /// Names a directory. Nothing is read or created yet.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), has_no_links: false }
+    }
+
+    /// The same, where code can write to the directory and not to what its links would lead to: none is followed.
+    #[must_use]
+    pub fn without_links(self) -> Self {
+        Self { has_no_links: true, ..self }
     }
 
     /// Path of the directory.
@@ -266,7 +274,7 @@ impl ControlDir {
     /// The directory cannot be written.
     pub fn open_history(&self) -> Result<History> {
         let path = self.history_file();
-        let opened = append_to().read(true).open(&path);
+        let opened = self.append_to(&path)?.read(true).open(&path);
         let file = opened.map_err(|error| at("cannot open the history", &path, error))?;
         Ok(History { file, path, may_be_unfinished: true })
     }
@@ -277,7 +285,19 @@ impl ControlDir {
     /// The directory cannot be written.
     pub fn open_log(&self) -> Result<File> {
         let path = self.log_file();
-        append_to().open(&path).map_err(|error| at("cannot open the log", &path, error))
+        self.append_to(&path)?.open(&path).map_err(|error| at("cannot open the log", &path, error))
+    }
+
+    /// Opens files for appending. Never blocks on something that a session planted there. A link is followed where a host may have
+    /// put it there, and otherwise removed.
+    fn append_to(&self, path: &Path) -> Result<OpenOptions> {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+        if self.has_no_links {
+            clear_unless(path, |kind| !kind.is_symlink())?;
+            options.custom_flags(OWN_FILE_FLAGS);
+        }
+        Ok(options)
     }
 
     fn replace(&self, path: &Path, value: &impl Serialize) -> Result<()> {
@@ -362,14 +382,6 @@ fn check_fs_root(context: &Value) -> io::Result<()> {
     };
     let expected = r#"expected the path of the session's directory, such as {"fs_root": "/data"}"#;
     Err(io::Error::new(io::ErrorKind::InvalidData, format!("`fs_root` is {found}, {expected}")))
-}
-
-/// Opens files for appending. Never blocks on something that a session planted there. A link is followed: a host may
-/// have put it there.
-fn append_to() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
-    options
 }
 
 /// Path at which a file is written before it is renamed into place.

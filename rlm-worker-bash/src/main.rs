@@ -45,7 +45,7 @@ the rights of this process.
 
     type Interpreter = BashSession;
 
-    fn needs(&self, environment: &Environment, _programs: &Path) -> Result<Vec<PathBuf>, Exit> {
+    fn needs(&mut self, environment: &Environment, _programs: &Path) -> Result<Vec<PathBuf>, Exit> {
         Ok(vec![shell(environment)])
     }
 

@@ -60,9 +60,12 @@ the rights of this process.
         name == "python"
     }
 
-    fn needs(&self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit> {
-        let python = Python::find(self.python.clone(), environment, programs).map_err(Exit::failed)?;
-        Ok(python.directories())
+    fn needs(&mut self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit> {
+        let python = Python::find(self.python.take(), environment, programs).map_err(Exit::failed)?;
+        let paths = python.paths(environment.path("HOME").as_deref());
+        // Found from here: a confined process has another working directory.
+        self.python = Some(python.program.into());
+        Ok(paths)
     }
 
     fn configure(

@@ -125,28 +125,41 @@ impl Python {
         Ok(Self { program, virtual_env, is_builtin })
     }
 
-    /// The directories that it is read from: that of its environment, and those of the Pythons that its program links to, or that its
-    /// environment was made with.
+    /// The paths that it is read from: its environment, the links to its program, and the Pythons that these lie in or that its
+    /// environment was made with. Of a directory that holds the user's home, only the parts that are Python's.
     #[must_use]
-    pub fn directories(&self) -> Vec<PathBuf> {
+    pub fn paths(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let prefix = |program: &Path| program.parent().and_then(Path::parent).map(Path::to_owned);
-        let mut found: Vec<_> = self.virtual_env.iter().cloned().collect();
-        // Each link of the chain may have files beside it.
+        let mut directories: Vec<_> = self.virtual_env.iter().cloned().collect();
+        let mut found = Vec::new();
         let mut program = self.program.clone();
         for _ in 0..MOST_LINKS {
-            found.extend(prefix(&program));
+            directories.extend(prefix(&program).filter(|dir| has_library(dir)));
             let Ok(target) = program.read_link() else { break };
+            found.push(program.clone());
             program = program.parent().unwrap_or(Path::new("/")).join(target);
         }
-        found.extend(self.program.canonicalize().ok().as_deref().and_then(prefix));
+        let resolved = self.program.canonicalize().ok();
+        directories.extend(resolved.as_deref().and_then(prefix).filter(|dir| has_library(dir)));
+        found.extend(resolved);
         let settings =
             self.virtual_env.as_ref().and_then(|dir| std::fs::read_to_string(dir.join("pyvenv.cfg")).ok());
-        let home = settings.as_deref().unwrap_or_default().lines().find_map(|line| {
+        let made_with = settings.as_deref().unwrap_or_default().lines().find_map(|line| {
             let (name, value) = line.split_once('=')?;
             (name.trim() == "home").then(|| PathBuf::from(value.trim()))
         });
-        found.extend(home.as_deref().and_then(Path::parent).map(Path::to_owned));
-        found.retain(|dir| dir.parent().is_some());
+        // Code may have written there.
+        directories.extend(
+            made_with.as_deref().and_then(Path::parent).filter(|dir| has_library(dir)).map(Path::to_owned),
+        );
+        for dir in directories {
+            match home {
+                Some(home) if home.starts_with(&dir) => {
+                    found.extend(["bin", "lib", "lib64", "include"].map(|name| dir.join(name)));
+                }
+                _ => found.push(dir),
+            }
+        }
         found
     }
 
@@ -161,6 +174,16 @@ impl Python {
             *path = dirs;
         }
     }
+}
+
+/// True for a directory with Python's own library.
+fn has_library(dir: &Path) -> bool {
+    ["lib", "lib64"].iter().any(|name| {
+        let entries = dir.join(name).read_dir().into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| {
+            entry.file_name().to_string_lossy().starts_with("python3") && entry.path().join("os.py").is_file()
+        })
+    })
 }
 
 /// True for a name to look up rather than a path.

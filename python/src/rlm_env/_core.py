@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from ._config import SessionConfig, check_seconds
 from ._documents import Answer, Info, Response
 from ._errors import EndedError, ProtocolError, SessionError, StartError, UsageError
-from ._files import PrivateDirectory
+from ._files import PrivateDirectory, write_own_file
 from ._link import END_LIMIT, Link, Watcher, now
 from ._programs import find_program
 from ._rootd import Rootd
@@ -127,8 +127,7 @@ class Core:
         self.make_directory()
         context = json.dumps({"fs_root": self._root, "fs_metadata": config.fs_metadata})
         try:
-            with open(f"{self.control}/rlm_context.json", "w", encoding="utf-8") as file:
-                file.write(context)
+            write_own_file(f"{self.control}/rlm_context.json", context)
         except OSError as error:
             raise StartError(f"cannot write to the control directory {self.control}: {error}") from error
         environment = {**config.environment(), "RLM_HOST_PID": str(os.getpid())}

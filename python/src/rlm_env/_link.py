@@ -99,10 +99,12 @@ class Link:
 
     def open_fifos(self) -> None:
         """Opens both FIFOs. The worker has made them once it is ready."""
+        # Code may have put links there.
+        flags = os.O_NONBLOCK | os.O_NOFOLLOW
         try:
             # For reading and writing: so it never sees an end of file, and gets every response.
-            self._results = os.open(f"{self.control}/rlm_res", os.O_RDWR | os.O_NONBLOCK)
-            self._commands = os.open(f"{self.control}/rlm_cmd", os.O_WRONLY | os.O_NONBLOCK)
+            self._results = os.open(f"{self.control}/rlm_res", os.O_RDWR | flags)
+            self._commands = os.open(f"{self.control}/rlm_cmd", os.O_WRONLY | flags)
         except OSError as error:
             raise StartError(f"cannot open the worker's FIFOs in {self.control}: {error.strerror}") from error
         self._watcher.watch_reads(self._results, self._read)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ._config import SessionConfig, for_workers
 from ._errors import EndedError
-from ._files import PrivateDirectory
+from ._files import PrivateDirectory, write_own_file
 from ._sync import Session
 from ._tools import Tool, tool
 
@@ -118,8 +118,7 @@ class Cells:
     def load(self, name: str, value: Any) -> None:
         """Sets a variable, of any size, to a value that JSON can hold."""
         path = os.path.join(self.session.control_dir, f"{name}.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(value, file)
+        write_own_file(path, json.dumps(value))
         self._loaded[name] = path
         self._do(f"_rlm_rlms.load({name!r}, {path!r})")
         self._look()

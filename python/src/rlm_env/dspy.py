@@ -28,6 +28,7 @@ from ._config import SessionConfig
 from ._documents import Response
 from ._dspy_session import SETUP
 from ._errors import SessionError, UsageError
+from ._files import write_own_file
 from ._sync import Session
 from ._tools import tool
 
@@ -168,8 +169,7 @@ class Interpreter:
                 small[name] = value
             else:
                 path = os.path.join(self._session.control_dir, "dspy.json")
-                with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
-                    file.write(text)
+                write_own_file(path, text)
                 load = f"with open({path!r}, encoding='utf-8') as {name}: {name} = __import__('json').load({name})"
                 self._done(self._session.execute(load))
                 os.unlink(path)

@@ -39,6 +39,8 @@ impl Log {
     /// False if nobody will find the line in the log.
     fn append(&mut self, message: &impl fmt::Display) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // What code has a hand in makes no lines of its own.
+        let message = message.to_string().replace(char::is_control, " ");
         let line =
             format!("{}.{:03} [{}] {message}\n", now.as_secs(), now.subsec_millis(), std::process::id());
         let is_linked = self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);

@@ -58,7 +58,7 @@ pub trait Program: Default {
     ///
     /// # Errors
     /// [`Exit::Failed`] names the setting that cannot be used.
-    fn needs(&self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit>;
+    fn needs(&mut self, environment: &Environment, programs: &Path) -> Result<Vec<PathBuf>, Exit>;
 
     /// Creates the configuration of a session that begins with this answer, and whose processes run under the limits of
     /// `resource_limits`.
@@ -99,6 +99,7 @@ pub fn main<P: Program>() -> ExitCode {
     let environment = std::env::vars_os().collect::<Environment>();
     // A value that cannot be used is said by the server, which reads them all.
     let confine = settings::confine(&environment).unwrap_or_default();
+    let control = if confine == Confine::Off { control } else { control.without_links() };
     let host = Settings::host(&environment).unwrap_or_default();
     let guarded = guard::run_guarded(
         confine,
@@ -126,7 +127,7 @@ pub fn main<P: Program>() -> ExitCode {
 
 /// Serves until the worker ends, and logs the reason. A directory that is not a session's gets no log.
 fn run<P: Program>(
-    program: P,
+    mut program: P,
     control: &ControlDir,
     environment: &Environment,
     ready: Option<OwnedFd>,
@@ -143,7 +144,7 @@ fn run<P: Program>(
     // The cgroup is made outside.
     let ready_to_serve = limit(task.0.limits, environment, above.guard, &mut log).and_then(|limits| {
         let entered =
-            enter(&program, control, environment, &mut task, (confine, confining), &limits, &mut log);
+            enter(&mut program, control, environment, &mut task, (confine, confining), &limits, &mut log);
         entered.map(|confinement| (limits, confinement))
     });
     let served = match ready_to_serve {
@@ -188,7 +189,7 @@ fn begin(control: &ControlDir, environment: &Environment) -> Result<((Settings, 
 /// # Errors
 /// [`Exit::Failed`] if the confinement that is wanted cannot be had.
 fn enter<P: Program>(
-    program: &P,
+    program: &mut P,
     control: &ControlDir,
     environment: &Environment,
     (settings, context): &mut (Settings, Context),
@@ -207,6 +208,7 @@ fn enter<P: Program>(
         Confining::Cannot(failures) => return Err(cannot_confine(wanted, &in_words(&failures))),
         Confining::In { level, before, link, user } => (level, before, link, user),
     };
+    confine::check_paths(settings, context, control.path()).map_err(Exit::failed)?;
     let programs = programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
     let mut needs = program.needs(environment, &programs)?;
     needs.push(programs);

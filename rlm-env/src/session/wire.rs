@@ -38,7 +38,9 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn open(control: &ControlDir) -> Result<Self, SessionError> {
         let open = |path, read| {
-            let file = OpenOptions::new().read(read).write(true).custom_flags(libc::O_NONBLOCK).open(path);
+            // Code may have put links there.
+            let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+            let file = OpenOptions::new().read(read).write(true).custom_flags(flags).open(path);
             let interest = if read { Interest::READABLE } else { Interest::WRITABLE };
             file.and_then(|file| watch_fd(file, interest)).map_err(io_error("open the worker's FIFOs"))
         };

@@ -28,6 +28,8 @@ impl Failed {
             (call, Errno::EPERM | Errno::EACCES) if call.starts_with("mount of proc") => {
                 " (parts of /proc are hidden, as in containers)"
             }
+            // That of a path of the host is about the path.
+            (call, _) if call.starts_with("mount of /") => "",
             (call, Errno::EPERM | Errno::EACCES)
                 if call.starts_with("mount") || call.starts_with("write") =>
             {

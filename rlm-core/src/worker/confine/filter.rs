@@ -33,9 +33,23 @@ const ABSENT: &[c_long] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Those that do not exist where the session shares the host's namespaces of processes and of System V and POSIX IPC.
-const ABSENT_IN_THE_HOSTS: &[c_long] =
-    &[libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget, libc::SYS_mq_open];
+/// Those that do not exist where the session shares the host's System V and POSIX IPC.
+const ABSENT_IN_THE_HOSTS: &[c_long] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semctl,
+    libc::SYS_semtimedop,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
 
 /// System calls that are refused.
 const REFUSED: &[c_long] = &[
@@ -146,6 +160,8 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
         (libc::SYS_clone, 0, any_of(NAMESPACES)),
         (libc::SYS_unshare, 0, any_of(NAMESPACES | CLONE_NEWTIME)),
         (libc::SYS_socketpair, 0, unless(&[libc::AF_UNIX as u32], errno(libc::EAFNOSUPPORT))),
+        // The limits of others, of the server too.
+        (libc::SYS_prlimit64, 0, unless(&[0], refuse)),
         (libc::SYS_personality, 0, unless(&PERSONALITIES, refuse)),
     ];
     let typed = IOCTLS.iter().flat_map(|request| [jump(libc::BPF_JEQ, *request as u32, 0, 1), refuse]);
@@ -153,10 +169,11 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
     if has_namespaces {
         tests.push((libc::SYS_socket, 0, of_family(&FAMILIES)));
     } else {
+        let kind = !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32;
         // Landlock has rules for TCP, and for no other protocol; nor for what connects without `connect`.
         let tcp = [
             of_family(&[libc::AF_INET, libc::AF_INET6]),
-            vec![load(argument(1)), and(!(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32)],
+            vec![load(argument(1)), and(kind)],
             unless(&[libc::SOCK_STREAM as u32], errno(libc::EACCES)),
             vec![load(argument(2))],
             unless(&[0, libc::IPPROTO_TCP as u32], errno(libc::EPROTONOSUPPORT)),
@@ -166,8 +183,13 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
             let opens = jump(libc::BPF_JSET, libc::MSG_FASTOPEN as u32, 0, 1);
             tests.push((number, flags, vec![opens, errno(libc::EOPNOTSUPP)]));
         }
-        // The limits of others.
-        tests.push((libc::SYS_prlimit64, 0, unless(&[0], refuse)));
+        // An unbound socket that listens gets a port; of a pair, one for datagrams could be connected to any path.
+        tests.push((libc::SYS_listen, 0, vec![errno(libc::EACCES)]));
+        let pair = [
+            vec![and(kind)],
+            unless(&[libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| kind as u32), errno(libc::EACCES)),
+        ];
+        tests.push((libc::SYS_socketpair, 1, pair.concat()));
     }
     for (number, index, body) in tests {
         let length = body.len() + 2;

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,7 @@ use self::relay::Target;
 pub(super) use self::relay::{Relay, receive, serve};
 use super::settings::Settings;
 use crate::control::ControlDir;
+use crate::env;
 use crate::protocol::{Confinement, ConfinementLevel, Context};
 use crate::root_tool::client::Endpoint;
 
@@ -55,6 +56,36 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
     // SAFETY: without a stack, clone is fork; the process has one thread, so the child may do anything the parent could.
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
     Errno::result(child).map(|pid| pid as libc::pid_t).map_err(failed("clone"))
+}
+
+/// Refuses paths that no confined session can have.
+///
+/// # Errors
+/// A sentence that names the path.
+pub(super) fn check_paths(settings: &Settings, context: &Context, control: &Path) -> Result<(), String> {
+    let (fs_root, shared) = (&context.fs_root, &settings.shared);
+    for (path, by) in shared
+        .read
+        .iter()
+        .map(|path| (path, env::CONFINE_READ))
+        .chain(shared.write.iter().map(|path| (path, env::CONFINE_WRITE)))
+    {
+        path.metadata().map_err(|error| format!("{by} names {}: {error}", path.display()))?;
+    }
+    let id = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    let given =
+        [fs_root.as_path(), control].into_iter().chain(context.allowed_paths.iter().map(PathBuf::as_path));
+    for path in given.chain(shared.read.iter().chain(&shared.write).map(PathBuf::as_path)) {
+        let why = if id(path) == id(Path::new("/")) {
+            "it is all of the host"
+        } else if path.starts_with("/proc") || path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+            "it has a /proc and a /dev of its own"
+        } else {
+            continue;
+        };
+        return Err(format!("a confined session cannot have {}: {why}", path.display()));
+    }
+    Ok(())
 }
 
 /// Confines this process, and all that it starts. `link` leads to the guard, which waits for a word.
@@ -100,6 +131,9 @@ pub(super) fn enter(
         };
         if let (Some(_), Some(port), Some(tools)) = (&relayed, port, &mut settings.root_tools) {
             tools.send_to_port(port);
+            for (_, url) in settings.session_env.iter_mut().filter(|(name, _)| name == env::ROOT_TOOL_URL) {
+                *url = (&tools.url).into();
+            }
         }
         drop_capabilities()?;
         paths.read.extend(root::system());

@@ -108,6 +108,10 @@ pub(in super::super) fn serve(listener: TcpListener, target: Target) -> io::Resu
     let open = Arc::new(());
     let accept = move || {
         for inside in listener.incoming().flatten() {
+            // A Unix socket is closed to other users, and so is the port in its place.
+            if matches!(target, Target::Socket(_)) && !is_ours(&inside) {
+                continue;
+            }
             // Each has two threads. Those beyond the bound, and those without a peer, end: their clients say so.
             if Arc::strong_count(&open) > 2 * MOST_CONNECTIONS {
                 continue;
@@ -126,6 +130,21 @@ pub(in super::super) fn serve(listener: TcpListener, target: Target) -> io::Resu
         }
     };
     thread::Builder::new().stack_size(STACK_BYTES).spawn(accept).map(drop)
+}
+
+/// True if this user has made the connection.
+fn is_ours(connection: &TcpStream) -> bool {
+    let (Ok(theirs), Ok(ours)) = (connection.peer_addr(), connection.local_addr()) else { return false };
+    let Ok(sockets) = std::fs::read_to_string("/proc/self/net/tcp") else { return false };
+    let user = nix::unistd::getuid().to_string();
+    sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
+        let is_port = |at: usize, port: u16| {
+            fields.get(at).is_some_and(|field| field.ends_with(&format!(":{port:04X}")))
+        };
+        is_port(1, theirs.port())
+            && is_port(2, ours.port())
+            && fields.get(7).is_some_and(|uid| **uid == *user)
+    })
 }
 
 /// Copies until one side ends, and then tells the other.

@@ -1,15 +1,16 @@
 //! The root directory of a session: what of the host's files it sees.
 
 use std::ffi::{CString, OsStr};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 
 use super::failed::{Failed, failed, failed_io};
 
@@ -102,102 +103,236 @@ pub(super) fn system() -> impl Iterator<Item = PathBuf> {
     SYSTEM.into_iter().chain(["proc"]).map(|name| Path::new("/").join(name)).chain(of_etc)
 }
 
-/// A path of the host, open before another mount hides it.
+/// A path of the host: a copy of its mount, which others do not hide. It is attached to no directory yet.
 struct Source {
     path: PathBuf,
-    file: OwnedFd,
-    is_directory: bool,
-    is_writable: bool,
+    tree: OwnedFd,
+    found: FileStat,
+    attributes: u64,
 }
+
+impl Source {
+    /// The path as it is there. None: there is none, or the user may not see it.
+    fn open(path: &Path, attributes: u64) -> Option<Self> {
+        let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
+        let name = c_string(path.as_os_str());
+        // SAFETY: the path is live.
+        let tree = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, name.as_ptr(), flags) };
+        let tree = Errno::result(tree).ok()?;
+        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+        let tree = unsafe { OwnedFd::from_raw_fd(tree as i32) };
+        let found = fstat(&tree).ok()?;
+        Some(Self { path: path.to_owned(), tree, found, attributes })
+    }
+
+    fn is_directory(&self) -> bool {
+        kind(&self.found) == SFlag::S_IFDIR
+    }
+
+    fn is_writable(&self) -> bool {
+        self.attributes & libc::MOUNT_ATTR_RDONLY == 0
+    }
+}
+
+/// For what the session can read.
+const READ: u64 = libc::MOUNT_ATTR_RDONLY | WRITE;
+
+/// For what it can also write.
+const WRITE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+
+/// For what it can read of `/proc`.
+const PROC: u64 = READ | libc::MOUNT_ATTR_NOEXEC;
 
 /// Makes a new root and enters it. The process must be the first of new namespaces.
 pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(failed("mount, to make / private"))?;
-    if paths.read.iter().chain(&paths.write).any(|path| path.parent().is_none()) {
-        return Err(Failed { call: "sharing /, which is all of the host".into(), errno: Errno::EINVAL });
-    }
     let system = SYSTEM.map(|name| Path::new("/").join(name));
     let etc = ETC.map(|name| Path::new("/etc").join(name));
-    let devices = DEVICES.map(|name| Path::new("/dev").join(name));
     let mut links = Vec::new();
     let mut sources = Vec::new();
     for path in system.iter().chain(&etc) {
         match fs::read_link(path) {
             Ok(target) => links.push((path.clone(), target)),
-            Err(_) => sources.extend(open(path, false)),
+            Err(_) => sources.extend(Source::open(path, READ)),
         }
     }
-    let devices: Vec<_> = devices.iter().filter_map(|path| open(path, true)).collect();
-    let mut own = Vec::new();
-    for (given, is_writable) in [(&paths.read, false), (&paths.write, true)] {
-        // The system's own are there already.
-        let is_there = |path: &&PathBuf| !is_writable && system.iter().any(|there| path.starts_with(there));
-        for path in given.iter().filter(|path| !is_there(path)) {
-            own.extend(open(path, is_writable));
-        }
-    }
+    sources.extend(DEVICES.iter().filter_map(|name| Source::open(&Path::new("/dev").join(name), 0)));
+    // The system's own are there already.
+    let is_there = |path: &&PathBuf| !system.iter().any(|there| path.starts_with(there));
+    let mut own: Vec<_> =
+        paths.read.iter().filter(is_there).filter_map(|path| Source::open(path, READ)).collect();
+    own.extend(paths.write.iter().filter_map(|path| Source::open(path, WRITE)));
     // One that lies in another comes after it.
     own.sort_by_key(|source| source.path.as_os_str().len());
+    // A link to what is shared stays one: programs look for their files beside where it leads.
+    let all: Vec<_> = paths.read.iter().chain(&paths.write).chain(&system).cloned().collect();
+    let mut own_links = Vec::new();
+    own.retain(|source| match link_into(&source.path, &all) {
+        Some(target) if !source.is_directory() => {
+            own_links.push((source.path.clone(), target));
+            false
+        }
+        _ => true,
+    });
 
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), PLACE, Some("tmpfs"), flags, Some("mode=755,size=1m"))
         .map_err(failed("mount of a tmpfs"))?;
+    let mut root = Root::open()?;
     for source in &sources {
-        bind(source)?;
+        root.attach(source, &[])?;
     }
-    for (path, target) in links {
-        let link = inside(&path);
-        make_parents(&link)?;
-        symlink(&target, &link).map_err(failed_io("symlink"))?;
+    for (path, target) in &links {
+        root.link(path, target)?;
     }
     for name in ["tmp", "var/tmp", "dev/shm"] {
-        let place = inside(Path::new(name));
-        make_directory(&place)?;
         let size = format!("mode=1777,size={}", paths.tmp_bytes);
-        mount(Some("tmpfs"), &place, Some("tmpfs"), flags, Some(&*size))
-            .map_err(failed("mount of a tmpfs"))?;
+        root.mount(name, "tmpfs", flags, &size)?;
     }
-    for device in &devices {
-        bind_as(device, 0)?;
-    }
-    let pts = inside(Path::new("dev/pts"));
-    make_directory(&pts)?;
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    mount(Some("devpts"), &pts, Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=620"))
-        .map_err(failed("mount of devpts"))?;
-    for (link, target) in [
-        ("dev/ptmx", "pts/ptmx"),
-        ("dev/fd", "/proc/self/fd"),
-        ("dev/stdin", "/proc/self/fd/0"),
-        ("dev/stdout", "/proc/self/fd/1"),
-        ("dev/stderr", "/proc/self/fd/2"),
-    ] {
-        symlink(target, inside(Path::new(link))).map_err(failed_io("symlink"))?;
-    }
-    let proc = inside(Path::new("proc"));
-    make_directory(&proc)?;
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("proc"), &proc, Some("proc"), flags, None::<&str>).map_err(failed("mount of proc"))?;
+    let options = "newinstance,ptmxmode=0666,mode=620";
+    root.mount("dev/pts", "devpts", MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, options)?;
+    root.mount("proc", "proc", flags | MsFlags::MS_NOEXEC, "")?;
     for name in PROC_READ_ONLY {
-        let path = proc.join(name);
-        let bound = mount(Some(&path), &path, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>);
-        match bound {
-            Err(Errno::ENOENT) => continue,
-            bound => bound.map_err(failed("mount of a part of proc"))?,
+        let source = Source::open(&Path::new(PLACE).join("proc").join(name), PROC);
+        if let Some(source) = source.map(|source| Source { path: Path::new("/proc").join(name), ..source }) {
+            root.attach(&source, &[])?;
         }
-        set_attributes(
-            &path,
-            libc::MOUNT_ATTR_RDONLY
-                | libc::MOUNT_ATTR_NOSUID
-                | libc::MOUNT_ATTR_NODEV
-                | libc::MOUNT_ATTR_NOEXEC,
-        )?;
     }
-    for source in &own {
-        bind(source)?;
+    for (at, source) in own.iter().enumerate() {
+        root.attach(source, &own[..at])?;
+    }
+    let ours = [
+        ("/dev/ptmx", "pts/ptmx"),
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+    ];
+    own_links.extend(ours.map(|(link, target)| (link.into(), target.into())));
+    for (path, target) in &own_links {
+        root.link(path, target)?;
     }
     change_root()
+}
+
+/// Where a link leads, if that is below one of these paths.
+fn link_into(path: &Path, shared: &[PathBuf]) -> Option<PathBuf> {
+    let target = fs::read_link(path).ok()?;
+    let whole = path.canonicalize().ok()?;
+    shared.iter().any(|there| there != path && whole.starts_with(there)).then_some(target)
+}
+
+/// The new root, while it is built. Paths in it are found one name at a time, and no link is followed: one in a directory of the
+/// host's would lead to the host.
+struct Root {
+    directory: OwnedFd,
+    /// Those of its own file systems.
+    devices: Vec<u64>,
+}
+
+impl Root {
+    fn open() -> Result<Self, Failed> {
+        let directory = open(PLACE, PATH, Mode::empty()).map_err(failed("open of the new root"))?;
+        let device = fstat(&directory).map_err(failed("fstat"))?.st_dev;
+        Ok(Self { directory, devices: vec![device] })
+    }
+
+    /// Opens what lies at a path. Directories that are missing are made, and so is the last part, as a directory or a file; but
+    /// nothing in a directory of the host's.
+    fn find(&self, path: &Path, is_directory: bool) -> Result<OwnedFd, Failed> {
+        let about = |errno| Failed { call: format!("mount of {}", path.display()).into(), errno };
+        let names: Vec<_> = path
+            .components()
+            .filter_map(|part| if let Component::Normal(name) = part { Some(name) } else { None })
+            .collect();
+        let mut here = self.directory.try_clone().map_err(failed_io("dup"))?;
+        for (at, name) in names.iter().enumerate() {
+            let next = match openat(&here, *name, PATH, Mode::empty()) {
+                Err(Errno::ENOENT) if self.owns(&here) => {
+                    if at + 1 < names.len() || is_directory {
+                        mkdirat(&here, *name, Mode::from_bits_retain(0o755)).map_err(about)?;
+                    } else {
+                        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+                        drop(openat(&here, *name, flags, Mode::from_bits_retain(0o644)).map_err(about)?);
+                    }
+                    openat(&here, *name, PATH, Mode::empty())
+                }
+                found => found,
+            };
+            here = next.map_err(about)?;
+            if at + 1 < names.len() && kind(&fstat(&here).map_err(about)?) != SFlag::S_IFDIR {
+                return Err(about(Errno::ELOOP));
+            }
+        }
+        Ok(here)
+    }
+
+    /// Whether this is in one of its own file systems.
+    fn owns(&self, opened: &OwnedFd) -> bool {
+        fstat(opened).is_ok_and(|found| self.devices.contains(&found.st_dev))
+    }
+
+    /// Puts a path of the host at its place. One that is there already, as a part of one of those before, needs nothing.
+    fn attach(&self, source: &Source, before: &[Source]) -> Result<(), Failed> {
+        let place = self.find(&source.path, source.is_directory())?;
+        let about = |errno| Failed { call: format!("mount of {}", source.path.display()).into(), errno };
+        let there = fstat(&place).map_err(about)?;
+        if kind(&there) == SFlag::S_IFLNK {
+            // One of the system's, whose target is there.
+            return Ok(());
+        }
+        let around = before.iter().rev().find(|other| source.path.starts_with(&other.path));
+        let is_the_same = (there.st_dev, there.st_ino) == (source.found.st_dev, source.found.st_ino);
+        let can_be_written = around.is_some_and(Source::is_writable);
+        if is_the_same && can_be_written == source.is_writable() {
+            return Ok(());
+        }
+        if source.attributes != 0 {
+            set_attributes(&source.tree, source.attributes, libc::AT_RECURSIVE)?;
+        }
+        let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
+        let (from, to) = (source.tree.as_raw_fd(), place.as_raw_fd());
+        // SAFETY: the descriptors and the empty paths are live.
+        let moved =
+            unsafe { libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags) };
+        Errno::result(moved).map(drop).map_err(about)
+    }
+
+    /// Mounts a file system of its own.
+    fn mount(&mut self, name: &str, what: &'static str, flags: MsFlags, options: &str) -> Result<(), Failed> {
+        let place = self.find(Path::new(name), true)?;
+        let place = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let options = (!options.is_empty()).then_some(options);
+        mount(Some(what), &*place, Some(what), flags, options)
+            .map_err(|errno| Failed { call: format!("mount of {what}").into(), errno })?;
+        if what == "tmpfs" {
+            let mounted = self.find(Path::new(name), true)?;
+            self.devices.push(fstat(&mounted).map_err(failed("fstat"))?.st_dev);
+        }
+        Ok(())
+    }
+
+    /// Makes a link, unless something is there.
+    fn link(&self, path: &Path, target: &Path) -> Result<(), Failed> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        let parent = self.find(parent, true)?;
+        let about = |errno| Failed { call: format!("link at {}", path.display()).into(), errno };
+        if !self.owns(&parent) {
+            return Ok(());
+        }
+        match nix::unistd::symlinkat(target, &parent, name) {
+            Ok(()) | Err(Errno::EEXIST) => Ok(()),
+            Err(errno) => Err(about(errno)),
+        }
+    }
+}
+
+/// How paths are opened: not for their contents, and not what a link leads to.
+const PATH: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+fn kind(found: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits())
 }
 
 /// Makes the new root the only one.
@@ -207,50 +342,19 @@ fn change_root() -> Result<(), Failed> {
     nix::unistd::pivot_root(".", ".").map_err(failed("pivot_root"))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(failed("umount of the old root"))?;
     nix::unistd::chdir("/").map_err(failed("chdir"))?;
-    set_attributes_of(Path::new("/"), libc::MOUNT_ATTR_RDONLY, 0)
+    let root = File::open("/").map_err(failed_io("open of /"))?;
+    set_attributes(&root.into(), libc::MOUNT_ATTR_RDONLY, 0)
 }
 
-/// Opens a path of the host as it is there. None: there is none, or the user may not see it.
-fn open(path: &Path, is_writable: bool) -> Option<Source> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
-    let is_directory = file.metadata().ok()?.is_dir();
-    Some(Source { path: path.to_owned(), file: file.into(), is_directory, is_writable })
-}
-
-/// Puts a path of the host at its place in the new root.
-fn bind(source: &Source) -> Result<(), Failed> {
-    let read_only = if source.is_writable { 0 } else { libc::MOUNT_ATTR_RDONLY };
-    bind_as(source, read_only | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
-}
-
-fn bind_as(source: &Source, attributes: u64) -> Result<(), Failed> {
-    let place = inside(&source.path);
-    if source.is_directory {
-        make_directory(&place)?;
-    } else {
-        make_parents(&place)?;
-        File::create(&place).map_err(failed_io("creat"))?;
-    }
-    let from = format!("/proc/self/fd/{}", source.file.as_raw_fd());
-    mount(Some(&*from), &place, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
-        .map_err(failed("mount of a path of the host"))?;
-    if attributes != 0 { set_attributes(&place, attributes) } else { Ok(()) }
-}
-
-fn set_attributes(path: &Path, attributes: u64) -> Result<(), Failed> {
-    set_attributes_of(path, attributes, libc::AT_RECURSIVE)
-}
-
-fn set_attributes_of(path: &Path, attributes: u64, flags: i32) -> Result<(), Failed> {
-    let path = c_string(path.as_os_str());
+fn set_attributes(mounted: &OwnedFd, attributes: u64, flags: i32) -> Result<(), Failed> {
     let wanted = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: path and attributes are live.
+    // SAFETY: the descriptor, the empty path and the attributes are live.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            flags,
+            mounted.as_raw_fd(),
+            c"".as_ptr(),
+            flags | libc::AT_EMPTY_PATH,
             &raw const wanted,
             size_of_val(&wanted),
         )
@@ -260,17 +364,4 @@ fn set_attributes_of(path: &Path, attributes: u64, flags: i32) -> Result<(), Fai
 
 fn c_string(text: &OsStr) -> CString {
     CString::new(text.as_bytes()).unwrap_or_default()
-}
-
-/// The place in the new root of a path.
-fn inside(path: &Path) -> PathBuf {
-    Path::new(PLACE).join(path.strip_prefix("/").unwrap_or(path))
-}
-
-fn make_directory(path: &Path) -> Result<(), Failed> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed_io("mkdir"))
-}
-
-fn make_parents(path: &Path) -> Result<(), Failed> {
-    path.parent().map_or(Ok(()), make_directory)
 }

@@ -7,10 +7,11 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
+use nix::libc;
 use rlm_tests::Worker;
 use tempfile::TempDir;
 
@@ -39,6 +40,9 @@ struct Victim {
     udp: UdpSocket,
     path: UnixListener,
     named: UnixListener,
+    datagram: UnixDatagram,
+    /// The number of a segment of shared memory.
+    memory: i32,
 }
 
 impl Victim {
@@ -68,6 +72,8 @@ impl Victim {
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
             path,
             named: UnixListener::bind_addr(&name).unwrap(),
+            datagram: UnixDatagram::bind(dir.path().join("datagram")).unwrap(),
+            memory: shared_memory(),
             mark,
             dir,
         };
@@ -75,6 +81,8 @@ impl Victim {
         new.udp.set_nonblocking(true).unwrap();
         new.path.set_nonblocking(true).unwrap();
         new.named.set_nonblocking(true).unwrap();
+        new.datagram.set_nonblocking(true).unwrap();
+        fs::set_permissions(new.dir.path().join("datagram"), fs::Permissions::from_mode(0o666)).unwrap();
         // Before, it may still be starting.
         assert!(new.lives());
         new
@@ -89,6 +97,7 @@ impl Victim {
     fn fill(&self, code: &str) -> String {
         code.replace("{dir}", &self.dir.path().to_string_lossy())
             .replace("{mark}", &self.mark)
+            .replace("{memory}", &self.memory.to_string())
             .replace("{pid}", &self.echo.id().to_string())
             .replace("{tcp}", &self.tcp.local_addr().unwrap().port().to_string())
             .replace("{udp}", &self.udp.local_addr().unwrap().port().to_string())
@@ -108,8 +117,22 @@ impl Drop for Victim {
         let _killed_already = self.echo.kill();
         self.echo.wait().unwrap();
         let _gone = fs::remove_file(shared(&self.mark));
+        // SAFETY: the call removes the segment that this victim has made.
+        unsafe { libc::shmctl(self.memory, libc::IPC_RMID, std::ptr::null_mut()) };
         let _none = fs::remove_file(format!("/tmp/{}-made", self.mark));
         let _none = fs::remove_file(format!("/dev/shm/{}-made", self.mark));
+    }
+}
+
+/// Shared memory that everyone may read, with the token.
+fn shared_memory() -> i32 {
+    // SAFETY: the segment is as large as what is copied to it.
+    unsafe {
+        let memory = libc::shmget(libc::IPC_PRIVATE, TOKEN.len(), 0o666);
+        let at = libc::shmat(memory, std::ptr::null(), 0);
+        std::ptr::copy_nonoverlapping(TOKEN.as_ptr(), at.cast(), TOKEN.len());
+        libc::shmdt(at);
+        memory
     }
 }
 
@@ -306,6 +329,30 @@ memory = open('/proc/{pid}/mem', 'rb'); memory.seek(start); print(memory.read(en
             let port = output.split_whitespace().last().unwrap().parse::<u16>().unwrap();
             TcpStream::connect(("127.0.0.1", port)).is_ok()
         }),
+    ),
+    by_anyone(
+        "listen without a name",
+        "kept = socket.socket(); kept.listen(); print('port', kept.getsockname()[1])",
+        Sign::Seen(|_, output| {
+            let port =
+                output.split_whitespace().last().unwrap_or_default().parse::<u16>().unwrap_or_default();
+            port > 0 && TcpStream::connect(("127.0.0.1", port)).is_ok()
+        }),
+    ),
+    by_anyone(
+        "datagram by a pair",
+        "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'x', '{dir}/datagram')",
+        Sign::Seen(|victim, _| victim.datagram.recv(&mut [0]).is_ok()),
+    ),
+    by_anyone(
+        "shared memory by its number",
+        "libc.shmat.restype = ctypes.c_void_p; print(ctypes.string_at(libc.shmat({memory}, None, 0o10000), 12))",
+        Sign::Prints(TOKEN),
+    ),
+    by_anyone(
+        "limits of the server",
+        "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (77, 77)); print('limited')",
+        Sign::Prints("limited"),
     ),
     by_root(
         "raw socket",

@@ -214,15 +214,97 @@ fn the_endpoint_is_reached_at_each_level() {
             assert_eq!(python.value("give('str'), len(give('long'))"), "('text', 10000000)");
             python.end();
         }
-        // An endpoint at a Unix socket.
-        for language in ["bash", "python"] {
-            let code = if language == "bash" { "nav_info" } else { "print(nav_info())" };
+    }
+}
+
+#[test]
+fn paths_that_are_shared_stay_as_they_are_on_the_host() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir_all(path("work/sub")).unwrap();
+    fs::create_dir(path("outside")).unwrap();
+    for file in ["work/data", "outside/file", "work/sub/inner"] {
+        fs::write(path(file), "precious").unwrap();
+    }
+    std::os::unix::fs::symlink(path("outside"), path("work/link")).unwrap();
+    std::os::unix::fs::symlink("/", path("all")).unwrap();
+    let text = |name: &str| path(name).to_string_lossy().into_owned();
+    let (data, inner, file, sub) =
+        (text("work/data"), text("work/sub/inner"), text("outside/file"), text("work/sub"));
+    let (through, all, missing) = (text("work/link/file"), text("all"), text("missing"));
+    for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
+        for (flags, code, expected) in [
+            (vec!["--confine-read", &data], "cat data", "precious"),
+            (vec!["--confine-write", &file, "--confine-write", &file], &format!("cat {file}"), "precious"),
+            (vec!["--confine-read", &sub, "--confine-read", &inner], "cat sub/inner", "precious"),
+            (
+                vec!["--confine-read", "/etc/passwd", "--confine-read", "/etc/localtime"],
+                "head -c 5 /etc/passwd",
+                "root:",
+            ),
+            (vec!["--confine-read", "/tmp", "--workdir", &sub], &format!("cat {file}"), "precious"),
+            (vec!["--workdir", place.path().to_str().unwrap()], "cat outside/file", "precious"),
+        ] {
             let output = Command::new(program("rlm"))
-                .args(["exec", "--confine", level, "--callbacks", "network", "--language", language, code])
+                .args(["exec", "--confine", level])
+                .args(flags)
+                .arg(code)
+                .current_dir(path("work"))
                 .output()
                 .unwrap();
-            assert!(String::from_utf8_lossy(&output.stdout).contains("files"), "{level}: {output:?}");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{level}, {code}: {output:?}");
         }
+        for (flag, value, words) in [
+            ("--confine-read", &*all, "it is all of the host"),
+            ("--workdir", "/", "a confined session cannot have /: it is all of the host"),
+            ("--confine-write", "/proc/self", "it has a /proc and a /dev of its own"),
+            ("--confine-read", &missing, "RLM_CONFINE_READ names "),
+        ] {
+            let output = Command::new(program("rlm"))
+                .args(["exec", "--confine", level, flag, value, "echo here"])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains(words) && output.stdout.is_empty(), "{level}, {value}: {output:?}");
+        }
+        let linked = Command::new(program("rlm"))
+            .args(["exec", "--confine", level, "--confine-read", &through, "cat link/file"])
+            .current_dir(path("work"))
+            .output()
+            .unwrap();
+        let is_behind_a_link =
+            String::from_utf8_lossy(&linked.stderr).contains(&format!("mount of {through}: ELOOP"));
+        assert!(is_behind_a_link || level == "landlock", "{linked:?}");
+        for file in ["work/data", "outside/file", "work/sub/inner"] {
+            assert_eq!(fs::read(path(file)).unwrap(), b"precious", "{level}: {file}");
+        }
+    }
+    if can_have("full") {
+        let marker = format!("/tmp/{}", place.path().file_name().unwrap().to_str().unwrap());
+        let args =
+            ["exec", "--confine", "full", "--workdir", "/tmp", &format!("test -d {marker} && echo there")];
+        assert_eq!(Command::new(program("rlm")).args(args).output().unwrap().stdout, b"there\n");
+    }
+}
+
+#[test]
+fn links_in_the_control_directory_lead_nobody_outside() {
+    for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
+        let place = tempfile::tempdir().unwrap();
+        let victim = place.path().join("victim");
+        fs::write(&victim, "as it was").unwrap();
+        let mut worker = Setup::bash().env("RLM_CONFINE", level).start();
+        worker.send(br#"{"op": "a\nb", "seq": 1}"#);
+        worker.receive();
+        let log = fs::read_to_string(worker.control.log_file()).unwrap();
+        assert!(log.contains("unknown op `a b`") && log.lines().count() == 2, "{log}");
+        let control = worker.control.path().display().to_string();
+        worker.output(&format!("ln -sf {} {control}/rlm_worker.log", victim.display()));
+        kill(worker.server(), Signal::SIGKILL).unwrap();
+        worker.wait();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
+        let log = fs::read_to_string(worker.control.log_file()).unwrap();
+        assert!(log.contains("the serving process was ended by SIGKILL"), "{log}");
     }
 }
 
@@ -257,7 +339,7 @@ fn two_hundred_sessions_at_once_leave_nothing() {
     thread::scope(|scope| {
         for mut worker in workers {
             scope.spawn(move || {
-                assert_eq!(worker.output("sleep 1000 & echo here | cat"), "[1] 6\nhere\n");
+                assert_eq!(worker.output("sleep 1000 & echo here | cat"), "[1] 3\nhere\n");
                 worker.end();
             });
         }
@@ -396,7 +478,8 @@ fn what_cannot_be_asked_for_is_said() {
         .unwrap();
     assert_eq!(all.status.code(), Some(3));
     assert!(
-        String::from_utf8_lossy(&all.stderr).contains("sharing /, which is all of the host: EINVAL"),
+        String::from_utf8_lossy(&all.stderr)
+            .contains("a confined session cannot have /: it is all of the host"),
         "{all:?}"
     );
 }

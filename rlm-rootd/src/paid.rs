@@ -127,7 +127,14 @@ impl<V: Clone> OnTheWay<V> {
                 changed.await;
             }
         };
-        let taken = timeout_at(self.patience, next).await.ok().flatten()?;
+        let Ok(taken) = timeout_at(self.patience, next).await else {
+            // That call goes on: nobody else waits for it.
+            if let Some(results) = paid.questions().get_mut(question) {
+                results.calls.retain(|call| *call == self.call);
+            }
+            return None;
+        };
+        let taken = taken?;
         self.add(question, taken.clone());
         Some(taken)
     }
@@ -249,6 +256,8 @@ mod tests {
         let (began, mut call) = (Instant::now(), paid.on_the_way());
         assert_eq!((call.take("a").await, call.take("b").await), (None, None));
         assert!(began.elapsed() >= MOMENT);
+        let mut other = paid.on_the_way();
+        assert_eq!(other.take("a").now_or_never(), Some(None), "nobody waits for the same call again");
         drop(runs);
         let mut own = send(&paid, &[("c", 5)]);
         assert_eq!(own.take("c").now_or_never(), Some(None), "its own answer is no news");

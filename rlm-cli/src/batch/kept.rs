@@ -33,6 +33,14 @@ pub(super) fn rename_old(keep: &Path, runs: impl Fn(&str) -> bool) -> anyhow::Re
     }))
 }
 
+/// The rollout above all others of one that code has started: `1-1` of `1-1.2.1`.
+pub(super) fn root_of(id: &str) -> &str {
+    match id.rsplit_once('.') {
+        Some((above, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => root_of(above),
+        _ => id,
+    }
+}
+
 /// The first of `ID.old`, `ID.old2`, … that does not exist.
 fn free_name(keep: &Path, id: &str) -> PathBuf {
     let numbers = std::iter::once(String::new()).chain((2_u64..).map(|number| number.to_string()));
@@ -58,6 +66,7 @@ mod tests {
             assert_eq!(said, format!("the kept directory {0}/1-1 is now {0}/{name}", keep.display()));
             assert_eq!(std::fs::read_to_string(keep.join(name).join("round")).unwrap(), round.to_string());
         }
+        assert_eq!(["1-1.2.1", "1-1.old", "a.b-1"].map(root_of), ["1-1", "1-1.old", "a.b-1"]);
         for id in ["1-1", "2-1", "3-1"] {
             std::fs::create_dir(keep.join(id)).unwrap();
         }

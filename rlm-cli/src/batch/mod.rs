@@ -249,7 +249,11 @@ impl Batch {
         let mut notices = done.notices.clone();
         if let (Some((_, Some(_))), Some(keep)) = (&self.results, &template.keep) {
             let places = Places::new(&self.questions, self.attempts);
-            let runs = |id: &str| places.of(id).is_some() && !done.results.contains_key(id);
+            // With those that it has started.
+            let runs = |id: &str| {
+                let id = kept::root_of(id);
+                places.of(id).is_some() && !done.results.contains_key(id)
+            };
             notices.extend(kept::rename_old(keep, runs)?);
         }
         results.remove_unkept()?;

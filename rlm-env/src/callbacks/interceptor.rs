@@ -8,6 +8,7 @@ use rlm_core::json::JsonText;
 use rlm_core::limits::MAX_HISTORY_VARIABLES_BYTES;
 use rlm_core::protocol::{Exception, Outcome, Response};
 use rlm_core::root_tool::Reply;
+use rlm_core::root_tool::print;
 use rlm_rootd::{CallError, Receipt, Rootd};
 use tokio::time::timeout_at;
 
@@ -175,12 +176,14 @@ impl Interceptor {
             if variable.is_cut {
                 results.cut.push(self.shown(call));
             }
-            // In bash, the command substitution takes what a tool prints.
-            if self.config.language == ReplLanguage::Python {
-                for line in &reply.print_lines {
-                    results.printed.push_str(line);
-                    results.printed.push('\n');
-                }
+            // In bash, the command substitution takes what a tool prints, but for remarks, which are on standard error.
+            let lines: Vec<_> = match self.config.language {
+                ReplLanguage::Python => reply.print_lines.iter().map(String::as_str).collect(),
+                ReplLanguage::Bash => print::remarks(&call.call.tool, &reply).collect(),
+            };
+            for line in lines {
+                results.printed.push_str(line);
+                results.printed.push('\n');
             }
             results.variables.push((call.variable.clone(), variable.json));
         }

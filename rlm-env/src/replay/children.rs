@@ -1,5 +1,6 @@
 //! The children of a past rollout: their results answer the same questions again, and no model is asked.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,10 @@ pub(super) fn tools(past: &PastSession, root: &Path) -> Vec<Tool> {
     if past.children.is_empty() {
         return Vec::new();
     }
+    let models: BTreeSet<_> =
+        past.children.iter().map(|child| &child.model).chain(&past.model).cloned().collect();
     let children: Arc<dyn Answering> = Arc::new(PastChildren {
+        models: models.into_iter().collect(),
         left: Mutex::new(past.children.clone()),
         root: root.to_owned(),
         paid: Paid::default(),
@@ -29,6 +33,8 @@ pub(super) fn tools(past: &PastSession, root: &Path) -> Vec<Tool> {
 struct PastChildren {
     /// Those that have not been asked for yet, in the order of their starts.
     left: Mutex<Vec<PastChild>>,
+    /// The models of the past rollout and its children.
+    models: Vec<String>,
     /// The session's directory.
     root: PathBuf,
     /// Results that have not reached the code.
@@ -71,6 +77,10 @@ impl PastChildren {
 
     fn take(&self, question: &Question) -> Result<RolloutResult, String> {
         let files = question.files(std::slice::from_ref(&self.root)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(model) = question.model.as_ref().filter(|model| !self.models.contains(model)) {
+            // It was refused then, too.
+            return Err(format!("there is no model {model}: the models are {}", self.models.join(", ")));
+        }
         let bytes = Self::bytes(question, &files);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |child: &PastChild| child.result.question == question.question;

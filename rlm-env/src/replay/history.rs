@@ -29,6 +29,7 @@ pub(super) fn read(
     Ok(PastSession {
         language,
         version: told.map(|told| told.version.clone()),
+        model: None,
         fs_root: told.map(|told| PathBuf::from(&told.fs_root)),
         fs_metadata: None,
         callbacks: Callbacks::Network,

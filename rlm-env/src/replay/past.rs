@@ -18,6 +18,8 @@ pub struct PastChild {
     pub result: RolloutResult,
     /// Size of its working directory at its start, in bytes.
     pub context_bytes: u64,
+    /// The model that led it.
+    pub model: String,
 }
 
 /// A past session, with its calls in order.
@@ -27,6 +29,8 @@ pub struct PastSession {
     pub language: ReplLanguage,
     /// The version of its interpreter, if known.
     pub version: Option<String>,
+    /// The model that led it, if known.
+    pub model: Option<String>,
     /// Its working directory, if known.
     pub fs_root: Option<PathBuf>,
     /// The value of `fs_metadata` in Python code, if known.

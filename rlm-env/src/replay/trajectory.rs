@@ -66,6 +66,7 @@ pub(super) fn read(
     Ok(PastSession {
         language: found,
         version: None,
+        model: Some(started.model),
         fs_root: None,
         fs_metadata: None,
         callbacks: started.callbacks,
@@ -130,8 +131,8 @@ impl Rollout {
 /// The rollouts that the code of a rollout has started.
 #[derive(Default)]
 struct Children {
-    /// Their ids, questions and sizes, without those that have ended.
-    running: Vec<(String, String, u64)>,
+    /// Their ids and how they started, without those that have ended.
+    running: Vec<(String, Box<RolloutStarted>)>,
     ended: Vec<PastChild>,
 }
 
@@ -139,11 +140,12 @@ impl Children {
     fn add(&mut self, parent: &str, id: String, event: Event) {
         match event {
             Event::RolloutStarted(started) if started.parent.as_deref() == Some(parent) => {
-                self.running.push((id, started.question, started.context_bytes));
+                self.running.push((id, Box::new(started)));
             }
             Event::RolloutEnded(ended) => {
-                let Some(at) = self.running.iter().position(|(running, ..)| *running == id) else { return };
-                let (_, question, context_bytes) = self.running.remove(at);
+                let Some(at) = self.running.iter().position(|(running, _)| *running == id) else { return };
+                let (_, started) = self.running.remove(at);
+                let RolloutStarted { question, context_bytes, model, .. } = *started;
                 let RolloutEnded { stop_reason, answer, answer_ready, error, metrics } = ended;
                 let result = RolloutResult {
                     id,
@@ -158,7 +160,7 @@ impl Children {
                 // In the order of their numbers.
                 let number = |id: &str| id.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
                 let at = self.ended.partition_point(|before| number(&before.result.id) <= number(&result.id));
-                self.ended.insert(at, PastChild { result, context_bytes });
+                self.ended.insert(at, PastChild { result, context_bytes, model });
             }
             _ => {}
         }

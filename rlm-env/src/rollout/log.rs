@@ -122,9 +122,19 @@ impl Log {
     /// Takes over what the ledger has charged, also for requests of children that were cut off: no event tells of those.
     pub(super) fn settle(&self, charged: &LedgerSnapshot) {
         let mut state = self.state();
-        if let Some(cost) = charged.used.cost_usd.filter(|cost| *cost > state.cost_usd + ROUNDING_USD) {
-            state.cost_usd = cost;
+        let Some(cost) = charged.used.cost_usd.filter(|cost| *cost > state.cost_usd + ROUNDING_USD) else {
+            return;
+        };
+        let more = cost - state.cost_usd;
+        state.cost_usd = cost;
+        state.metrics.usage_estimated |= charged.usage_estimated;
+        drop(state);
+        for log in std::iter::successors(self.parent.as_deref(), |log| log.parent.as_deref()) {
+            let mut state = log.state();
+            state.cost_usd += more;
             state.metrics.usage_estimated |= charged.usage_estimated;
+            let counts = state.metrics.depths.entry(self.depth).or_default();
+            counts.cost_usd = counts.cost_usd.map(|sum| sum + more);
         }
     }
 

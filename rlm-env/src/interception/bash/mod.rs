@@ -15,6 +15,8 @@ use super::source::{Source, preview, replaced};
 use super::{InterceptedCall, Plan};
 use fixed::{Fixed, Fixer};
 use tree::Tree;
+#[cfg(test)]
+pub(super) use uses::OfCode;
 use uses::{Served, Use, Uses};
 
 /// Longest code that is parsed, in bytes; the parser's time for code with errors grows faster than the code.

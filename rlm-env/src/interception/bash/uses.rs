@@ -224,7 +224,7 @@ fn place(tree: &Tree, at: usize, code: &str) -> Option<Place> {
 }
 
 /// Code before it runs.
-struct OfCode;
+pub(in crate::interception) struct OfCode;
 
 impl Surroundings for OfCode {
     fn standard_input(&mut self) -> Result<String, String> {

@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use rlm_core::pickle::{Limits, Value};
+use rlm_core::pickle::{Dict, Limits, Value};
+use rlm_core::root_tool::{Call, is_query, query_words};
 
 use super::{Plan, TOOLS, bash_table, planned};
+use crate::interception::bash::OfCode;
 use crate::terms::ReplLanguage::Bash;
 
 /// A tool that writes its name and arguments to the log, and prints a line that identifies the call.
@@ -60,17 +62,22 @@ fn run(directory: &Path, opening: &str, code: &str) -> (Trace, Vec<Made>) {
     (trace, made)
 }
 
-fn values((tool, words): &Made) -> Vec<Value> {
+/// The call that a command with these words is.
+fn call((tool, words): &Made) -> Call {
     let limits = Limits::default();
-    match tool.as_str() {
+    let args = match tool.as_str() {
         "llm_batch" => vec![Value::list(words.iter().map(|word| Value::from(word.as_str())))],
+        tool if is_query(tool) => {
+            return query_words::parse(tool, words.clone(), &mut OfCode).unwrap().unwrap().0;
+        }
         _ => words
             .iter()
             .map(|word| {
                 Value::from_json_text(word.as_bytes(), &limits).unwrap_or_else(|_| word.as_str().into())
             })
             .collect(),
-    }
+    };
+    Call { tool: tool.clone(), args, kwargs: Dict::default() }
 }
 
 /// Checks one piece of code: if it is intercepted, bash makes the same calls, and the rewritten code does the same.
@@ -86,12 +93,7 @@ fn check(code: &str) -> Result<bool, TestCaseError> {
     let (trace, made) = run(directory.path(), &functions, code);
     prop_assert!(made.len() <= calls.len(), "{code:?} calls {made:?}, planned are {calls:?}");
     for (made, planned) in made.iter().zip(&calls) {
-        prop_assert_eq!(
-            (&made.0, values(made)),
-            (&planned.call.tool, planned.call.args.clone()),
-            "{:?}",
-            code
-        );
+        prop_assert_eq!(&call(made), &planned.call, "{:?}", code);
     }
     let ends_early = made.len() < calls.len();
     prop_assert!(!ends_early || !parses(code), "{code:?} calls only {made:?} of {calls:?}");

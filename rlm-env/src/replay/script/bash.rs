@@ -269,7 +269,7 @@ fn query_key(call: &Call) -> Option<String> {
     };
     let option = |name: &str, value: &Value| Some(format!("--{name}={}", word(value)?));
     let mut words = list(call.args.first()?)?;
-    let files = call.kwargs.get("files").map_or(Some(Vec::new()), list)?;
+    let files = call.kwargs.get("files").or(call.args.get(1)).map_or(Some(Vec::new()), list)?;
     words.extend(files.iter().map(|file| format!("--file={file}")));
     for name in ["text", "data", "model", "language", "max_turns", "timeout", "share", "json"] {
         if let Some(value) = call.kwargs.get(name) {

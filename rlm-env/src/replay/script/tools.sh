@@ -138,7 +138,8 @@ __rlm_asked() {
     while [[ $value == *//* ]]; do value=${value//\/\//\/}; done
     while [[ $value == */./* ]]; do value=${value//\/.\//\/}; done
     value=${value%/}
-    key+=--file=${value#"$__rlm_root/"}$'\x1f'
+    if [[ $value == "$__rlm_root" ]]; then value=; else value=${value#"$__rlm_root/"}; fi
+    key+=--file=$value$'\x1f'
   done
   for name in text data model language max-turns timeout share json; do
     [[ -n ${options[$name]+set} ]] && key+=--$name=${options[$name]}$'\x1f'

@@ -225,7 +225,8 @@ fn printed(trajectory: &std::path::Path) -> String {
 }
 
 const ASKING_BASH: &str = r#"mkdir sub; cd sub; for name in a b c; do echo $name >$name.txt; done
-rlm_query count a.txt ..//sub/./b.txt "$PWD/c.txt"; rlm_query --file b.txt count ../sub/
+rlm_query count a.txt ..//sub/./b.txt "$PWD/c.txt"; rlm_query --file b.txt count ../sub/; rlm_query 'count all' ..; rlm_query 'count all' "${PWD%/sub}"; rlm_query 'count here' .
+rlm_query --model nosuch count; echo "status $?"
 rlm_query --timeout 20.50 count --max-turns=3 --text 'two words'; rlm_query count --share .5; echo piped | rlm_query count -
 rlm_query --json count a.txt | grep -o '"answer": "[^"]*"'; rlm_query count --data '{"a":  [1, 2.5]}'
 printf 'count one
@@ -241,6 +242,9 @@ print(rlm_query('count', ['sub/a.txt', whole('b.txt')]), rlm_query('count', file
 print(rlm_query('count', files=whole('.'), text='two words', data={'a': [1, 2.5]}, max_turns=3))
 print(rlm_query_batch(['count one', {'question': 'count two', 'files': [whole('a.txt')]}], files=[whole('c.txt')]))
 print(rlm_query('count', json=True)['answer'], rlm_query_batched(questions=['count', 'fail']))
+print(rlm_query('count all', whole('..')))
+try: rlm_query('count', model='nosuch')
+except RuntimeError as error: print(error)
 try: rlm_query('count nobody', 'missing')
 except RuntimeError as error: print('refused')
 answer['content'] = 'done'; answer['ready'] = True";

@@ -619,6 +619,8 @@ async fn the_request_of_a_child_that_was_cut_off_is_in_the_cost() {
         let own = 2.0 * (10.0 * 10.0 + 5.0 * 20.0) / 1e6;
         let cost = result.metrics.cost_usd.unwrap();
         assert!(cost > own + 1e-6 && result.metrics.usage_estimated, "{own} of {result:?}");
+        let below = result.metrics.depths[&1].cost_usd.unwrap();
+        assert!((own + below - cost).abs() < 1e-9, "{own} and {below} of {result:?}");
         never.open();
         stage.end().await;
     }

@@ -20,8 +20,17 @@ fn a_host_that_is_killed_leaves_no_process_of_any_depth_and_resume_runs_the_whol
         let asks = |prompt: &str, code: &str| Rule::on(prompt).message(calling(tool, code));
         let deeper = query.replace("level", "deeper");
         let language = format!("--language={}", if python { "python" } else { "bash" });
-        let args =
-            ["run", "--questions", "q.jsonl", "--results", "r.jsonl", "--jobs=1", "--max-depth=2", &language];
+        let args = [
+            "run",
+            "--questions",
+            "q.jsonl",
+            "--results",
+            "r.jsonl",
+            "--jobs=1",
+            "--max-depth=2",
+            "--keep=kept",
+            &language,
+        ];
         let rules = [asks("one?", query), asks("two?", query), asks("level", &deeper)];
         let gate = Gate::shut();
         let leaves = [asks("deeper", leaf).once(), asks("deeper", leaf).after(&gate)];

@@ -39,7 +39,8 @@ pub(super) struct Rollout {
     pub(super) id: String,
     /// The number of rollouts above it, and the one that has started it.
     pub(super) depth: usize,
-    pub(super) parent: Option<String>,
+    /// The place in the list of the one whose code has started it, if that is in the file.
+    parent: Option<usize>,
     /// Times of its first and last entry, in seconds since the epoch.
     pub(super) began: f64,
     pub(super) last: f64,
@@ -171,7 +172,13 @@ impl Rollouts {
         let place = match place.filter(|place| !begins_anew(&self.list[*place])) {
             Some(place) => place,
             None => {
-                self.list.push(Rollout::new(&entry));
+                // Of attempts with the same id, the last one so far.
+                let parent = match &entry.event {
+                    Event::RolloutStarted(started) => started.parent.as_ref(),
+                    _ => None,
+                };
+                let parent = parent.and_then(|parent| self.places.get(parent).copied());
+                self.list.push(Rollout::new(&entry, parent));
                 self.places.insert(entry.rollout.clone(), self.list.len() - 1);
                 self.list.len() - 1
             }
@@ -194,34 +201,30 @@ pub(super) struct Node<'a> {
 impl Rollouts {
     /// The rollouts in the order of a tree: those that a rollout has started follow it.
     pub(super) fn in_tree_order(&self) -> Vec<Node<'_>> {
-        let mut of_parent: HashMap<&str, Vec<&Rollout>> = HashMap::new();
+        let mut of_parent: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut left = Vec::new();
-        for rollout in self.list.iter().rev() {
-            let parent = rollout.parent.as_deref().filter(|parent| self.places.contains_key(*parent));
-            match parent {
-                Some(parent) => of_parent.entry(parent).or_default().push(rollout),
-                None => left.push(Node { rollout, level: 0, root: rollout }),
+        for (at, rollout) in self.list.iter().enumerate().rev() {
+            match rollout.parent {
+                Some(parent) => of_parent.entry(parent).or_default().push(at),
+                None => left.push((at, Node { rollout, level: 0, root: rollout })),
             }
         }
         let mut ordered = Vec::with_capacity(self.list.len());
-        while let Some(node) = left.pop() {
+        while let Some((at, node)) = left.pop() {
             ordered.push(node);
-            let children = of_parent.remove(node.rollout.id.as_str()).into_iter().flatten();
-            left.extend(children.map(|rollout| Node { rollout, level: node.level + 1, root: node.root }));
+            let below = |at| (at, Node { rollout: &self.list[at], level: node.level + 1, root: node.root });
+            left.extend(of_parent.remove(&at).into_iter().flatten().map(below));
         }
         ordered
     }
 }
 
 impl Rollout {
-    fn new(entry: &Entry) -> Self {
+    fn new(entry: &Entry, parent: Option<usize>) -> Self {
         Self {
             id: word(&entry.rollout),
             depth: entry.depth as usize,
-            parent: match &entry.event {
-                Event::RolloutStarted(started) => started.parent.as_deref().map(word),
-                _ => None,
-            },
+            parent,
             began: entry.time,
             last: entry.time,
             start: None,

@@ -428,6 +428,10 @@ fn children_follow_their_parents_with_their_parts_of_time_and_money() {
     assert!(bars[2].contains("margin-left:50.00%;width:10.00%"), "{}", bars[2]);
     assert!(bars[3].contains("width:75.00%"), "{}", bars[3]);
     assert_eq!(page.matches("<details class=\"rollout\" style=\"margin-left:1em\">").count(), 2);
-    let tree = tree(&rollouts(&input, IN_TERMINAL), false, false);
+    let shown = |input: &str| tree(&rollouts(input, IN_TERMINAL), false, false);
+    let (tree, again) = (shown(&input), shown(&input.repeat(2)));
     assert!(tree.contains("\n  a.2 · ") && tree.contains("\n    a.1.1 · "), "{tree}");
+    // Of an attempt that was begun again, each has its own.
+    let ids = again.lines().filter_map(|line| line.trim_start().split(' ').next()).collect::<Vec<_>>();
+    assert_eq!(ids.join(" ").matches("a a.2 a.1 a.1.1").count(), 2, "{again}");
 }

@@ -33,7 +33,13 @@ pub(super) fn read(
                     there.push(entry.rollout.clone());
                 }
                 match options.rollout.as_ref().or(there.first()) {
-                    Some(asked) if entry.rollout == *asked => rollout.add(entry.event),
+                    Some(asked) if entry.rollout == *asked => {
+                        if matches!(entry.event, Event::RolloutStarted(_)) {
+                            // Of an attempt that was begun again, the last one counts.
+                            (rollout, children) = Default::default();
+                        }
+                        rollout.add(entry.event);
+                    }
                     Some(asked) => children.add(asked, entry.rollout, entry.event),
                     None => {}
                 }

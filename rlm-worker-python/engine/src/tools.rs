@@ -14,7 +14,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyString, PyTuple};
 use rlm_core::pickle::{Limits, check_for_cpython};
 use rlm_core::root_tool::client::{Answer, Connection, Endpoint, PostError};
-use rlm_core::root_tool::{MAX_BODY_BYTES, RawReply, Serialization, WireError, Written, write_body};
+use rlm_core::root_tool::{
+    MAX_BODY_BYTES, PAID_BEFORE, RawReply, Serialization, WireError, Written, asks, write_body,
+};
 use rlm_core::worker::settings::RootTools;
 
 use crate::eval::evaluate;
@@ -45,6 +47,8 @@ struct Tools {
     loads: Py<PyAny>,
     print: Py<PyAny>,
     kept: Mutex<Vec<Connection>>,
+    /// Answers of models that came just before an interrupt was raised, by their requests: the same call takes them.
+    unread: Mutex<Vec<(Vec<u8>, Answer)>>,
     /// The session's process. Its forks have copies of the connections, which they must not use.
     owner: Pid,
 }
@@ -72,6 +76,7 @@ pub(crate) fn add(namespace: &Bound<'_, PyDict>, settings: &RootTools) -> PyResu
         loads,
         print: builtins.getattr("print")?.unbind(),
         kept: Mutex::default(),
+        unread: Mutex::default(),
         owner: Pid::this(),
     };
     let call = PyCFunction::new_closure(py, Some(c"call"), None, move |arguments, _| {
@@ -86,11 +91,17 @@ impl Tools {
     fn call(&self, name: &str, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) -> PyResult<Py<PyAny>> {
         let py = args.py();
         let body = self.body(name, args, kwargs)?;
-        let answer = self.post(py, name, &body)?;
+        let unread = if asks(name) { self.take_unread(&body) } else { None };
+        let is_from_before = unread.is_some();
+        let answer = match unread {
+            Some(answer) => answer,
+            None => self.post(py, name, body)?,
+        };
         let body = answer.into_ok().map_err(failure)?;
         let unreadable = |error: WireError| failure(error.in_reply_of(name));
         let reply = RawReply::parse(&body).map_err(unreadable)?;
         for line in &reply.print_lines {
+            let line = if is_from_before { format!("{line}, all{PAID_BEFORE}") } else { line.clone() };
             self.print.call1(py, (line,))?;
         }
         if let Some(repr) = &reply.result_repr {
@@ -128,14 +139,20 @@ impl Tools {
         body.map_err(failure)
     }
 
-    fn post(&self, py: Python<'_>, name: &str, body: &[u8]) -> PyResult<Answer> {
+    fn take_unread(&self, body: &[u8]) -> Option<Answer> {
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = unread.iter().position(|(asked, _)| asked == body)?;
+        Some(unread.remove(at).1)
+    }
+
+    fn post(&self, py: Python<'_>, name: &str, body: Vec<u8>) -> PyResult<Answer> {
         let deadline = Instant::now() + self.timeout;
         let interrupts = INTERRUPTS.load(Ordering::Relaxed);
         let is_owner = Pid::this() == self.owner;
         let mut raised = None;
         let answer = py.detach(|| {
             let mut connection = is_owner.then(|| self.connections().pop()).flatten();
-            let answer = self.endpoint.post(body, &mut connection, Some(deadline), &mut || {
+            let answer = self.endpoint.post(&body, &mut connection, Some(deadline), &mut || {
                 // Only the main thread's signals raise.
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none() && INTERRUPTS.load(Ordering::Relaxed) == interrupts
@@ -148,6 +165,20 @@ impl Tools {
             }
             answer
         });
+        if let Ok(answer) = answer {
+            // Between the looks at signals one may have come, and the code would not get what was paid for.
+            let is_stopped = INTERRUPTS.load(Ordering::Relaxed) != interrupts;
+            let stopped = is_stopped.then(|| PyKeyboardInterrupt::new_err(()));
+            return match py.check_signals().err().or(stopped) {
+                Some(raised) => {
+                    if asks(name) {
+                        self.unread.lock().unwrap_or_else(PoisonError::into_inner).push((body, answer));
+                    }
+                    Err(raised)
+                }
+                None => Ok(answer),
+            };
+        }
         answer.map_err(|error| match (error, raised) {
             (_, Some(raised)) => raised,
             (PostError::Interrupted, None) => PyKeyboardInterrupt::new_err(()),

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use rlm_core::error::with_causes;
 use rlm_core::protocol::{Confine, ConfinementLevel, Info};
 use rlm_core::text::counted;
+use rlm_env::unstable::PrivateDir;
 use rlm_env::{ReplLanguage, Session, SessionConfig};
 
 use crate::arguments::DoctorOptions;
@@ -92,7 +93,9 @@ async fn confinement(environment: &Environment) -> Result<ConfinementLevel, Stri
     let worker =
         worker::find(ReplLanguage::Bash, false, environment).map_err(|error| format!("{error:#}"))?;
     let (env, confine) = (environment.to_list(), Some(Confine::Try));
-    let config = SessionConfig { env, confine, ..SessionConfig::new(&worker, environment.temp_dir()) };
+    // That for temporary files has the control directory in it.
+    let fs_root = PrivateDir::create().map_err(|error| error.to_string())?;
+    let config = SessionConfig { env, confine, ..SessionConfig::new(&worker, fs_root.path()) };
     Ok(described(config).await?.0.confinement.level)
 }
 

@@ -152,9 +152,10 @@ impl Python {
         directories.extend(
             made_with.as_deref().and_then(Path::parent).filter(|dir| has_library(dir)).map(Path::to_owned),
         );
+        let home = home.and_then(|home| home.canonicalize().ok());
         for dir in directories {
-            match home {
-                Some(home) if home.starts_with(&dir) => {
+            match &home {
+                Some(home) if dir.canonicalize().is_ok_and(|dir| home.starts_with(dir)) => {
                     found.extend(["bin", "lib", "lib64", "include"].map(|name| dir.join(name)));
                 }
                 _ => found.push(dir),

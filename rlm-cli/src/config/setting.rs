@@ -1,7 +1,7 @@
 //! A setting: its name, flag, variable, default and parser.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -268,7 +268,13 @@ pub(super) fn confine(text: &str) -> Result<Confine, String> {
 /// Paths, one a line or with colons between them, as a worker takes them. Relative ones begin at the working directory.
 pub(super) fn paths(text: &str) -> Result<Vec<PathBuf>, String> {
     let paths = text.split(['\n', ':']).filter(|path| !path.is_empty());
-    paths.map(|path| std::path::absolute(path).map_err(|error| error.to_string())).collect()
+    let whole = |path: &str| {
+        let has_parent = Path::new(path).components().any(|part| part == Component::ParentDir);
+        // Without `..`, a link stays one.
+        let real = if has_parent { std::fs::canonicalize(path).ok() } else { None };
+        real.map_or_else(|| std::path::absolute(path), Ok).map_err(|error| error.to_string())
+    };
+    paths.map(whole).collect()
 }
 
 /// Names, one a line.

@@ -15,9 +15,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -63,29 +63,44 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
 /// # Errors
 /// A sentence that names the path.
 pub(super) fn check_paths(settings: &Settings, context: &Context, control: &Path) -> Result<(), String> {
-    let (fs_root, shared) = (&context.fs_root, &settings.shared);
-    for (path, by) in shared
-        .read
-        .iter()
-        .map(|path| (path, env::CONFINE_READ))
-        .chain(shared.write.iter().map(|path| (path, env::CONFINE_WRITE)))
-    {
-        path.metadata().map_err(|error| format!("{by} names {}: {error}", path.display()))?;
+    let shared = &settings.shared;
+    for (paths, by) in [(&shared.read, env::CONFINE_READ), (&shared.write, env::CONFINE_WRITE)] {
+        for path in paths {
+            path.metadata().map_err(|error| format!("{by} names {}: {error}", path.display()))?;
+        }
     }
-    let id = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    let given =
-        [fs_root.as_path(), control].into_iter().chain(context.allowed_paths.iter().map(PathBuf::as_path));
-    for path in given.chain(shared.read.iter().chain(&shared.write).map(PathBuf::as_path)) {
-        let why = if id(path) == id(Path::new("/")) {
-            "it is all of the host"
-        } else if path.starts_with("/proc") || path.starts_with("/dev") && !path.starts_with("/dev/shm") {
-            "it has a /proc and a /dev of its own"
+    // Those that are missing are missing inside, too.
+    let whole = |path: &Path| path.canonicalize().ok().map(|whole| (path.to_owned(), whole));
+    let write = [context.fs_root.as_path()].into_iter().chain(shared.write.iter().map(PathBuf::as_path));
+    let write: Vec<_> = write.filter_map(whole).collect();
+    let read = context.allowed_paths.iter().chain(&shared.read).map(PathBuf::as_path);
+    let control = whole(control);
+    for (path, real) in read.filter_map(whole).chain(write.clone()).chain(control.clone()) {
+        let behind = write.iter().find(|(around, of_around)| {
+            path != *around && path.starts_with(around) && !real.starts_with(of_around)
+        });
+        let why = if real.parent().is_none() {
+            "it is all of the host".to_owned()
+        } else if real.starts_with("/proc") || real.starts_with("/dev") && !real.starts_with("/dev/shm/") {
+            "it has a /proc and a /dev of its own".to_owned()
+        } else if path.components().any(|part| part == Component::ParentDir) {
+            "it has .. in it".to_owned()
+        } else if let Some((around, _)) = behind {
+            format!("it lies behind a link in {}, which code can write", around.display())
         } else {
             continue;
         };
         return Err(format!("a confined session cannot have {}: {why}", path.display()));
     }
-    Ok(())
+    let Some((control, real)) = control else { return Ok(()) };
+    match write.iter().find(|(_, around)| real.starts_with(around)) {
+        Some((path, _)) => Err(format!(
+            "a confined session cannot write {}: its control directory {} lies in it; choose another directory for one of them (TMPDIR)",
+            path.display(),
+            control.display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Confines this process, and all that it starts. `link` leads to the guard, which waits for a word.

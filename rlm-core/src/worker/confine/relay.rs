@@ -5,16 +5,19 @@
 //! made. The guard accepts there, connects outside, and copies bytes.
 
 use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use nix::cmsg_space;
+use nix::libc;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 use super::failed::Failed;
@@ -52,11 +55,33 @@ impl Target {
         }
     }
 
+    /// Opens the socket, before code could put something else in its place.
+    fn open(self) -> io::Result<Outside> {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW;
+        Ok(match self {
+            Self::Port(port) => Outside::Port(port),
+            Self::Socket(path) => {
+                Outside::Socket(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+            }
+        })
+    }
+}
+
+/// An endpoint outside, found.
+enum Outside {
+    Port(u16),
+    Socket(File),
+}
+
+impl Outside {
     fn connect(&self) -> io::Result<TcpStream> {
         match self {
             Self::Port(port) => TcpStream::connect(("127.0.0.1", *port)),
-            // Reading, writing and shutting down are the same for all kinds of streams.
-            Self::Socket(path) => UnixStream::connect(path).map(|stream| OwnedFd::from(stream).into()),
+            Self::Socket(socket) => {
+                let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
+                // Reading, writing and shutting down are the same for all kinds of streams.
+                Ok(OwnedFd::from(stream).into())
+            }
         }
     }
 }
@@ -105,11 +130,12 @@ pub(in super::super) fn receive(link: &UnixStream) -> Option<Relay> {
 
 /// Serves connections to the listener, in threads, as long as this process lives.
 pub(in super::super) fn serve(listener: TcpListener, target: Target) -> io::Result<()> {
+    let target = target.open()?;
     let open = Arc::new(());
     let accept = move || {
         for inside in listener.incoming().flatten() {
             // A Unix socket is closed to other users, and so is the port in its place.
-            if matches!(target, Target::Socket(_)) && !is_ours(&inside) {
+            if matches!(target, Outside::Socket(_)) && !is_ours(&inside) {
                 continue;
             }
             // Each has two threads. Those beyond the bound, and those without a peer, end: their clients say so.

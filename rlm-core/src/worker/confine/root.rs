@@ -282,10 +282,13 @@ impl Root {
             // One of the system's, whose target is there.
             return Ok(());
         }
-        let around = before.iter().rev().find(|other| source.path.starts_with(&other.path));
         let is_the_same = (there.st_dev, there.st_ino) == (source.found.st_dev, source.found.st_ino);
-        let can_be_written = around.is_some_and(Source::is_writable);
-        if is_the_same && can_be_written == source.is_writable() {
+        if !is_the_same && !self.owns(&place) {
+            // Code of another session has put a link there, or taken one away.
+            return Err(about(Errno::ELOOP));
+        }
+        let around = before.iter().rev().find(|other| source.path.starts_with(&other.path));
+        if is_the_same && around.is_some_and(|around| around.is_writable() == source.is_writable()) {
             return Ok(());
         }
         if source.attributes != 0 {

@@ -231,6 +231,9 @@ fn paths_that_are_shared_stay_as_they_are_on_the_host() {
     let text = |name: &str| path(name).to_string_lossy().into_owned();
     let (data, inner, file, sub) =
         (text("work/data"), text("work/sub/inner"), text("outside/file"), text("work/sub"));
+    std::os::unix::fs::symlink("/proc", path("proc")).unwrap();
+    fs::create_dir(path("tmp")).unwrap();
+    let proc = text("proc");
     let (through, all, missing) = (text("work/link/file"), text("all"), text("missing"));
     for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
         for (flags, code, expected) in [
@@ -258,32 +261,24 @@ fn paths_that_are_shared_stay_as_they_are_on_the_host() {
             ("--confine-read", &*all, "it is all of the host"),
             ("--workdir", "/", "a confined session cannot have /: it is all of the host"),
             ("--confine-write", "/proc/self", "it has a /proc and a /dev of its own"),
+            ("--confine-write", &proc, "it has a /proc and a /dev of its own"),
+            ("--confine-write", "/dev/shm/..", "it has a /proc and a /dev of its own"),
+            ("--workdir", place.path().to_str().unwrap(), "its control directory "),
+            ("--confine-read", &through, "it lies behind a link in "),
             ("--confine-read", &missing, "RLM_CONFINE_READ names "),
         ] {
             let output = Command::new(program("rlm"))
                 .args(["exec", "--confine", level, flag, value, "echo here"])
+                .env("TMPDIR", path("tmp"))
+                .current_dir(path("work"))
                 .output()
                 .unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.contains(words) && output.stdout.is_empty(), "{level}, {value}: {output:?}");
         }
-        let linked = Command::new(program("rlm"))
-            .args(["exec", "--confine", level, "--confine-read", &through, "cat link/file"])
-            .current_dir(path("work"))
-            .output()
-            .unwrap();
-        let is_behind_a_link =
-            String::from_utf8_lossy(&linked.stderr).contains(&format!("mount of {through}: ELOOP"));
-        assert!(is_behind_a_link || level == "landlock", "{linked:?}");
         for file in ["work/data", "outside/file", "work/sub/inner"] {
             assert_eq!(fs::read(path(file)).unwrap(), b"precious", "{level}: {file}");
         }
-    }
-    if can_have("full") {
-        let marker = format!("/tmp/{}", place.path().file_name().unwrap().to_str().unwrap());
-        let args =
-            ["exec", "--confine", "full", "--workdir", "/tmp", &format!("test -d {marker} && echo there")];
-        assert_eq!(Command::new(program("rlm")).args(args).output().unwrap().stdout, b"there\n");
     }
 }
 
@@ -429,7 +424,8 @@ fn a_host_that_lacks_something_is_named_and_try_takes_what_there_is() {
             let Some(why) = fails else { continue };
             let control = place.path().join("control");
             fs::create_dir_all(&control).unwrap();
-            fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path()}).to_string())
+            fs::create_dir_all(place.path().join("work")).unwrap();
+            fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path().join("work")}).to_string())
                 .unwrap();
             let refused = Command::new(&path)
                 .arg("--control-dir")
@@ -462,7 +458,8 @@ fn what_cannot_be_asked_for_is_said() {
     let worker = program("rlm-worker-bash");
     let control = place.path().join("control");
     fs::create_dir(&control).unwrap();
-    fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path()}).to_string()).unwrap();
+    fs::create_dir(place.path().join("work")).unwrap();
+    fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path().join("work")}).to_string()).unwrap();
     let wrong =
         Command::new(&worker).arg("--control-dir").arg(&control).env("RLM_CONFINE", "ful").output().unwrap();
     let words = String::from_utf8_lossy(&wrong.stderr);

@@ -261,6 +261,25 @@ def test_what_a_dying_node_had_not_got_is_not_lost(
     assert {result.id: result.metrics.get("losses", 0) for result in found} == {"packed-1": 0, "sent-1": 1}
 
 
+def test_an_attempt_that_kills_its_node_takes_no_others_along(cluster: Any, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    (files / "closed").mkdir(parents=True)
+    (files / "closed" / "one").write_text("1")
+    os.link(files / "closed" / "one", files / "two")
+    (files / "closed").chmod(0o555)
+
+    def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        if messages[1]["content"] == "poison":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return running('RLM_CONTENT="$(cat closed/one two)" RLM_READY=1')(messages, tools)
+
+    questions = [Question("poison" if number == 2 else "?", id=str(number)) for number in range(8)]
+    batch = run_batch(questions, model=model, context=files, concurrency_per_node=CONCURRENCY, max_losses=3)
+    ends = {result.id: (result.stop_reason, result.answer) for result in batch}
+    assert ends.pop("2-1") == ("worker_failed", None)
+    assert set(ends.values()) == {("answered", "11")} and len(ends) == 7
+
+
 def test_a_budget_holds_and_nothing_is_left_where_a_node_is_killed_at_work(cluster: Any) -> None:
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -361,6 +380,11 @@ def test_what_is_wrong_is_said_before_anything_runs(
         list(run_batch("?", model=scripted, context=tmp_path / "missing"))
     for wrong, error, words in (
         ({"questions": None}, TypeError, "questions must be a str, a Question or several of them, not None"),
+        (
+            {"questions": Question("\ud800", id="a")},
+            ValueError,
+            "the question a cannot be sent: 'utf-8' codec can't encode",
+        ),
         (
             {"questions": Question("?", metadata=float("nan"), id="a")},
             ValueError,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import queue
 import re
@@ -129,6 +130,7 @@ def run_batch(
             raise ValueError(f"the id {one.id!r} of a question must be 1 to {longest} of a-z A-Z 0-9 _ - .")
         try:
             one.line()
+            json.dumps(one.document(), ensure_ascii=False).encode()
         except (TypeError, ValueError) as error:
             raise ValueError(f"the question {one.id} cannot be sent: {error}") from error
     for repeated, count in Counter(one.id for one in asked).items():

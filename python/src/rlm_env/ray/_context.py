@@ -10,6 +10,7 @@ import os
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 
@@ -58,12 +59,20 @@ def _archive(paths: Sequence[str], *, with_git: bool) -> tuple[bytes, tuple[str,
 
     file, names = io.BytesIO(), []
     with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.inodes = _Forgetful()  # type: ignore[attr-defined]  # a hard link is a file like others
         for number, path in enumerate(paths):
             # Of a directory, a name with a number alone would become a part of the context.
             name = f"{number}/{os.path.basename(os.path.normpath(path))}"
             archive.add(os.path.realpath(path), name, filter=chosen)
             names.append(name)
     return file.getvalue(), tuple(names)
+
+
+class _Forgetful(dict[Any, Any]):
+    """Holds nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
 
 
 class Unpacker:
@@ -90,6 +99,5 @@ class Unpacker:
 
 def _extract(archive: bytes, directory: str) -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        for entry in opened:
-            # Our own archive: modes and links stay as they are.
-            opened.extract(entry, directory, filter="fully_trusted")
+        # Our own archive: modes and links stay as they are, those of directories once their contents are there.
+        opened.extractall(directory, filter="fully_trusted")

@@ -39,8 +39,11 @@ _LOOK_INTERVAL = 1.0
 _ROOM_LIMIT = 60.0
 """Seconds for which a batch waits for its first node with room: of a cluster that starts, some are still to come."""
 
+_MOST_STARTS = 3
+"""Starts of an actor on a node, after which a batch ends that cannot load what it needs."""
+
 MAX_UNREAD = 1000
-"""Results that wait for the program; with more of them, no attempt is begun."""
+"""Results that wait here, and as many again for the program; with more of them, no attempt is begun."""
 
 _CLOSE_LIMIT = 15.0
 
@@ -144,6 +147,8 @@ class Driver:
         self._versions = versions()
         self._hub: Any = None
         self._has_hub = asyncio.Event()
+        self._failed_starts: dict[str, int] = {}
+        """Of nodes, by their ids."""
 
     async def results(self) -> AsyncGenerator[RolloutResult, None]:
         """The results of all attempts that wait. Raises what ends the batch."""
@@ -260,6 +265,10 @@ class Driver:
             if cause is not None:
                 raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
             self._forget(place)
+            self._failed_starts[place.node] = self._failed_starts.get(place.node, 0) + 1
+            if self._failed_starts[place.node] >= _MOST_STARTS:
+                words = f"an actor on the node {place.address} died {_MOST_STARTS} times while it started"
+                raise StartError(f"{words}, last: {error}") from error
             return
         place.is_ready = True
         self._changed.set()
@@ -302,12 +311,24 @@ class Driver:
     def _give(self, place: Place, limit: int) -> list[Attempt]:
         """Takes attempts for a node until it has as many as this."""
         new = []
-        while self._state.waiting and len(place.given) + place.unread < limit and self._exhausted is None:
-            attempt = self._state.waiting.popleft()
+        while len(place.given) + place.unread < limit and self._exhausted is None:
+            attempt = self._next(place)
+            if attempt is None:
+                break
             attempt.is_sent = False
             place.given[attempt.id] = attempt
             new.append(attempt)
         return new
+
+    def _next(self, place: Place) -> Attempt | None:
+        """Takes the first attempt that waits. Those that were lost twice run one at a time on a node: one of them may
+        be the cause, and the others would be lost with it."""
+        is_suspect = any(attempt.losses > 1 for attempt in place.given.values())
+        for at, attempt in enumerate(self._state.waiting):
+            if attempt.losses < 2 or not is_suspect:
+                del self._state.waiting[at]
+                return attempt
+        return None
 
     async def _pack(self, place: Place, new: list[Attempt]) -> None:
         """Sends attempts whose contexts take a while."""
@@ -373,6 +394,11 @@ class Driver:
             # The budget has no room for its first turn.
             self._exhausted = document["error"] or "the budget is exhausted"
             self._state.waiting.append(attempt)
+            return
+        if document["stop_reason"] == "cancelled":
+            # Nobody here does that: its node is being ended.
+            [lost] = await self._hub.take.remote([attempt.id])
+            await self._lose(place, attempt, lost, "its rollouts were cancelled there")
             return
         document["node"] = place.address
         if attempt.losses > 0:

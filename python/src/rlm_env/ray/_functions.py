@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -86,8 +87,12 @@ class Functions:
             if tool.is_async:
                 return True, await tool.function(*args, **kwargs)
             return True, await self._threads.run(lambda: tool.function(*args, **kwargs))
-        except asyncio.CancelledError:
-            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if sys.version_info < (3, 11) or task is None or task.cancelling() > 0:
+                raise
+            # Not by us: what the tool waited for was cancelled.
+            return False, (type(error).__name__, "the tool cancelled its call")
         except Raised as raised:
             return False, (type(raised.error).__name__, message_of(raised.error))
         except BaseException as error:

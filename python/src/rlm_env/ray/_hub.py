@@ -67,6 +67,10 @@ class _Hub:
         self._ledger.lose(actor)
         return [self._ledger.take(rollout) for rollout in rollouts]
 
+    async def take(self, rollouts: list[str]) -> list[Spending]:
+        """What these rollouts have spent, which have ended and are to be begun again."""
+        return [self._ledger.take(rollout) for rollout in rollouts]
+
     async def spent(self) -> Spending:
         return self._ledger.spent
 

@@ -89,6 +89,9 @@ class _Session:
             self._directory = None
 
 
+_CLOSE_LIMIT = 10.0
+"""Seconds for the end of a session; then its actor is killed."""
+
 _Actor: Any = ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=_CONCURRENCY)(_Session)
 
 
@@ -207,8 +210,9 @@ class SessionActor:
         self._has_ended = self.actor is not None
         try:
             if self.actor is not None:
-                with suppress(RayError):
-                    await self.actor.close.remote()
+                with suppress(RayError, asyncio.TimeoutError):
+                    # One that has found no room yet answers nothing.
+                    await asyncio.wait_for(self.actor.close.remote(), _CLOSE_LIMIT)
             if self._functions is not None:
                 await self._functions.close()
         finally:

@@ -125,12 +125,12 @@ impl Python {
         Ok(Self { program, virtual_env, is_builtin })
     }
 
-    /// The paths that it is read from: its environment, the links to its program, and the Pythons that these lie in or that its
-    /// environment was made with. Of a directory that holds the user's home, only the parts that are Python's.
+    /// The paths that it is read from: its environment, the links to its program, and the parts of the Pythons that these lie in or
+    /// that its environment was made with. Of an environment that holds the user's home, the same parts.
     #[must_use]
     pub fn paths(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let prefix = |program: &Path| program.parent().and_then(Path::parent).map(Path::to_owned);
-        let mut directories: Vec<_> = self.virtual_env.iter().cloned().collect();
+        let mut directories: Vec<PathBuf> = Vec::new();
         let mut found = Vec::new();
         let mut program = self.program.clone();
         for _ in 0..MOST_LINKS {
@@ -153,13 +153,20 @@ impl Python {
             made_with.as_deref().and_then(Path::parent).filter(|dir| has_library(dir)).map(Path::to_owned),
         );
         let home = home.and_then(|home| home.canonicalize().ok());
-        for dir in directories {
-            match &home {
-                Some(home) if dir.canonicalize().is_ok_and(|dir| home.starts_with(dir)) => {
-                    found.extend(["bin", "lib", "lib64", "include"].map(|name| dir.join(name)));
-                }
-                _ => found.push(dir),
+        if let Some(dir) = &self.virtual_env {
+            let holds_home = match (&home, dir.canonicalize()) {
+                (Some(home), Ok(dir)) => home.starts_with(dir),
+                _ => true,
+            };
+            if holds_home {
+                found.push(dir.join("pyvenv.cfg"));
+                directories.push(dir.clone());
+            } else {
+                found.push(dir.clone());
             }
+        }
+        for dir in directories {
+            found.extend(["bin", "lib", "lib64", "include", "ssl"].map(|name| dir.join(name)));
         }
         found
     }

@@ -208,10 +208,10 @@ fn enter<P: Program>(
         Confining::Cannot(failures) => return Err(cannot_confine(wanted, &in_words(&failures))),
         Confining::In { level, before, link, user } => (level, before, link, user),
     };
-    confine::check_paths(settings, context, control.path()).map_err(Exit::failed)?;
     let programs = programs::directory(environment.path(env::BIN_DIR).as_deref()).map_err(Exit::failed)?;
     let mut needs = program.needs(environment, &programs)?;
     needs.push(programs);
+    confine::check_paths(settings, context, control.path(), &needs).map_err(Exit::failed)?;
     settings.shared.write.extend(limits.cgroup_dir().map(Path::to_owned));
     match confine::enter(level, settings, context, control, needs, (&link, user)) {
         Ok(confinement) => {

@@ -95,7 +95,7 @@ impl Tools {
         let is_from_before = unread.is_some();
         let answer = match unread {
             Some(answer) => answer,
-            None => self.post(py, name, body)?,
+            None => self.post(py, name, body, (args, kwargs))?,
         };
         let body = answer.into_ok().map_err(failure)?;
         let unreadable = |error: WireError| failure(error.in_reply_of(name));
@@ -145,7 +145,13 @@ impl Tools {
         Some(unread.remove(at).1)
     }
 
-    fn post(&self, py: Python<'_>, name: &str, body: Vec<u8>) -> PyResult<Answer> {
+    fn post(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        body: Vec<u8>,
+        arguments: (&Bound<'_, PyTuple>, &Bound<'_, PyDict>),
+    ) -> PyResult<Answer> {
         let deadline = Instant::now() + self.timeout;
         let interrupts = INTERRUPTS.load(Ordering::Relaxed);
         let is_owner = Pid::this() == self.owner;
@@ -171,7 +177,8 @@ impl Tools {
             let stopped = is_stopped.then(|| PyKeyboardInterrupt::new_err(()));
             return match py.check_signals().err().or(stopped) {
                 Some(raised) => {
-                    if asks(name) {
+                    // The host alone knows whether files have changed.
+                    if asks(name) && is_answered(&answer) && !format!("{arguments:?}").contains("files") {
                         self.unread.lock().unwrap_or_else(PoisonError::into_inner).push((body, answer));
                     }
                     Err(raised)
@@ -192,6 +199,14 @@ impl Tools {
     fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True if models have answered all that they were asked.
+fn is_answered(answer: &Answer) -> bool {
+    let is_fault = |line: &str| line.contains(" failed") || line.contains("no final answer");
+    answer.status == 200
+        && RawReply::parse(&answer.body)
+            .is_ok_and(|reply| !reply.print_lines.iter().any(|line| is_fault(line)))
 }
 
 fn failure(error: impl ToString) -> PyErr {

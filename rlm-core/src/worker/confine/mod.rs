@@ -62,7 +62,12 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
 ///
 /// # Errors
 /// A sentence that names the path.
-pub(super) fn check_paths(settings: &Settings, context: &Context, control: &Path) -> Result<(), String> {
+pub(super) fn check_paths(
+    settings: &Settings,
+    context: &Context,
+    control: &Path,
+    needs: &[PathBuf],
+) -> Result<(), String> {
     let shared = &settings.shared;
     for (paths, by) in [(&shared.read, env::CONFINE_READ), (&shared.write, env::CONFINE_WRITE)] {
         for path in paths {
@@ -73,10 +78,10 @@ pub(super) fn check_paths(settings: &Settings, context: &Context, control: &Path
     let whole = |path: &Path| path.canonicalize().ok().map(|whole| (path.to_owned(), whole));
     let write = [context.fs_root.as_path()].into_iter().chain(shared.write.iter().map(PathBuf::as_path));
     let write: Vec<_> = write.filter_map(whole).collect();
-    let read = context.allowed_paths.iter().chain(&shared.read).map(PathBuf::as_path);
+    let read = context.allowed_paths.iter().chain(&shared.read).chain(needs).map(PathBuf::as_path);
     let control = whole(control);
     for (path, real) in read.filter_map(whole).chain(write.clone()).chain(control.clone()) {
-        let behind = write.iter().find(|(around, of_around)| {
+        let behind = write.iter().chain(&control).find(|(around, of_around)| {
             path != *around && path.starts_with(around) && !real.starts_with(of_around)
         });
         let why = if real.parent().is_none() {

@@ -283,6 +283,38 @@ fn paths_that_are_shared_stay_as_they_are_on_the_host() {
 }
 
 #[test]
+fn of_a_python_no_more_is_shared_than_is_pythons() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    // Something that looks like a Python's directory, with a secret beside its library.
+    fs::create_dir_all(path("tree/lib/python3.11")).unwrap();
+    fs::create_dir_all(path("tree/bin")).unwrap();
+    fs::create_dir_all(path("venv/bin")).unwrap();
+    fs::create_dir(path("work")).unwrap();
+    fs::write(path("tree/lib/python3.11/os.py"), "").unwrap();
+    fs::write(path("tree/secret"), "c0ffee").unwrap();
+    std::os::unix::fs::symlink("/usr/bin/python3", path("venv/bin/python3")).unwrap();
+    fs::write(path("venv/pyvenv.cfg"), format!("home = {}\n", path("tree/bin").display())).unwrap();
+    let code = format!("open({:?}).read()", path("tree/secret"));
+    for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
+        for python in ["--python=/bin/python3".to_owned(), format!("--python={}", path("venv").display())] {
+            let output = Command::new(program("rlm"))
+                .args(["exec", "--confine", level, &python, "1 + 1", &code, "open('/etc/shadow').read()"])
+                .env_remove("HOME")
+                .current_dir(path("work"))
+                .output()
+                .unwrap();
+            let shown = format!("{output:?}");
+            assert!(!shown.contains("c0ffee") && !shown.contains("root:"), "{level}, {python}: {shown}");
+            assert!(
+                python.contains("venv") || output.stdout.starts_with(b"2\n"),
+                "{level}, {python}: {shown}"
+            );
+        }
+    }
+}
+
+#[test]
 fn links_in_the_control_directory_lead_nobody_outside() {
     for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
         let place = tempfile::tempdir().unwrap();
@@ -425,8 +457,11 @@ fn a_host_that_lacks_something_is_named_and_try_takes_what_there_is() {
             let control = place.path().join("control");
             fs::create_dir_all(&control).unwrap();
             fs::create_dir_all(place.path().join("work")).unwrap();
-            fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path().join("work")}).to_string())
-                .unwrap();
+            fs::write(
+                control.join("rlm_context.json"),
+                json!({"fs_root": place.path().join("work")}).to_string(),
+            )
+            .unwrap();
             let refused = Command::new(&path)
                 .arg("--control-dir")
                 .arg(&control)
@@ -459,7 +494,8 @@ fn what_cannot_be_asked_for_is_said() {
     let control = place.path().join("control");
     fs::create_dir(&control).unwrap();
     fs::create_dir(place.path().join("work")).unwrap();
-    fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path().join("work")}).to_string()).unwrap();
+    fs::write(control.join("rlm_context.json"), json!({"fs_root": place.path().join("work")}).to_string())
+        .unwrap();
     let wrong =
         Command::new(&worker).arg("--control-dir").arg(&control).env("RLM_CONFINE", "ful").output().unwrap();
     let words = String::from_utf8_lossy(&wrong.stderr);

@@ -39,14 +39,15 @@ pub(crate) fn run(options: &ExecOptions, environment: &Environment) -> anyhow::R
     for (at, code) in calls.iter().enumerate() {
         check_size(code).with_context(|| format!("call {}", at + 1))?;
     }
-    let environment = &Settings::load(&options.settings.0, environment)?.confined(environment);
+    let settings = Settings::load(&options.settings.0, environment)?;
+    let environment = &settings.confined(environment);
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = (!options.json).then(|| Arc::new(LivePrinter::default()));
     // The lines that intercepted calls print come before the code's.
     let is_intercepted = options.callbacks == Some(Callbacks::Intercept);
     let watching = printer.clone().filter(|_| !is_intercepted);
     config.output = watching.map(|printer| printer as Arc<dyn OutputObserver>);
-    let tools = SessionTools::choose(&options.settings, options.callbacks, &config, environment)?;
+    let tools = SessionTools::choose(&options.settings, &settings, options.callbacks, &config, environment)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let mut ends = EndSignals::catch()?;

@@ -33,11 +33,12 @@ const INTERRUPTED_BYTES: usize = 2 << 10;
 pub(crate) fn run(options: &ReplOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
     crate::standard_output::require()?;
     let language = options.session.language();
-    let environment = &Settings::load(&options.settings.0, environment)?.confined(environment);
+    let settings = Settings::load(&options.settings.0, environment)?;
+    let environment = &settings.confined(environment);
     let mut config = worker::session_config(&options.session, environment)?;
     let printer = Arc::new(LivePrinter::default());
     config.output = Some(printer.clone());
-    let tools = SessionTools::choose(&options.settings, None, &config, environment)?;
+    let tools = SessionTools::choose(&options.settings, &settings, None, &config, environment)?;
     let _terminal = TerminalSettings::keep();
     let mut lines = Lines::start(language, history_file(language, environment))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -27,6 +27,7 @@ impl SessionTools {
     /// only the tools that its environment names already.
     pub(crate) fn choose(
         flags: &ToolFlags,
+        settings: &Settings,
         callbacks: Option<Callbacks>,
         session: &SessionConfig,
         environment: &Environment,
@@ -37,10 +38,9 @@ impl SessionTools {
         let Some(callbacks) = callbacks.or(is_asked_for.then_some(Callbacks::Network)) else {
             return Ok(Self::default());
         };
-        let settings = Settings::load(flags, environment)?;
-        let mut tools = live_tools(&settings, environment)?;
+        let mut tools = live_tools(settings, environment)?;
         tools.extend(Navigation::new(&session.fs_root)?.tools());
-        let mcp_servers = DeclaredServers::read(&settings, environment)?;
+        let mcp_servers = DeclaredServers::read(settings, environment)?;
         Ok(Self { chosen: Some((tools, callbacks)), mcp_servers })
     }
 

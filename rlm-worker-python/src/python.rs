@@ -130,17 +130,16 @@ impl Python {
     #[must_use]
     pub fn paths(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let prefix = |program: &Path| program.parent().and_then(Path::parent).map(Path::to_owned);
-        let mut directories: Vec<PathBuf> = Vec::new();
-        let mut found = Vec::new();
+        let (mut prefixes, mut found) = (Vec::new(), Vec::new());
         let mut program = self.program.clone();
         for _ in 0..MOST_LINKS {
-            directories.extend(prefix(&program).filter(|dir| has_library(dir)));
+            prefixes.extend(prefix(&program));
             let Ok(target) = program.read_link() else { break };
             found.push(program.clone());
             program = program.parent().unwrap_or(Path::new("/")).join(target);
         }
         let resolved = self.program.canonicalize().ok();
-        directories.extend(resolved.as_deref().and_then(prefix).filter(|dir| has_library(dir)));
+        prefixes.extend(resolved.as_deref().and_then(prefix));
         found.extend(resolved);
         let settings =
             self.virtual_env.as_ref().and_then(|dir| std::fs::read_to_string(dir.join("pyvenv.cfg")).ok());
@@ -148,10 +147,9 @@ impl Python {
             let (name, value) = line.split_once('=')?;
             (name.trim() == "home").then(|| PathBuf::from(value.trim()))
         });
-        // Code may have written there.
-        directories.extend(
-            made_with.as_deref().and_then(Path::parent).filter(|dir| has_library(dir)).map(Path::to_owned),
-        );
+        prefixes.extend(made_with.as_deref().and_then(Path::parent).map(Path::to_owned));
+        // What these names lead to may be no Python's: code may have written them.
+        prefixes.retain(|dir| has_library(dir));
         let home = home.and_then(|home| home.canonicalize().ok());
         if let Some(dir) = &self.virtual_env {
             let holds_home = match (&home, dir.canonicalize()) {
@@ -160,12 +158,12 @@ impl Python {
             };
             if holds_home {
                 found.push(dir.join("pyvenv.cfg"));
-                directories.push(dir.clone());
+                prefixes.push(dir.clone());
             } else {
                 found.push(dir.clone());
             }
         }
-        for dir in directories {
+        for dir in prefixes {
             found.extend(["bin", "lib", "lib64", "include", "ssl"].map(|name| dir.join(name)));
         }
         found

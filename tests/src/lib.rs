@@ -397,9 +397,7 @@ pub fn pythons() -> Vec<PathBuf> {
         of_minor.sort();
         match of_minor.pop() {
             Some(python) => found.push(python),
-            // Visible when the output of a test is shown.
-            #[allow(clippy::print_stdout)]
-            None => println!("skipped: no CPython 3.{minor} under ~/.pyenv/versions"),
+            None => skipped(format_args!("no CPython 3.{minor} under ~/.pyenv/versions")),
         }
     }
     if found.is_empty() {
@@ -413,6 +411,12 @@ pub fn pythons() -> Vec<PathBuf> {
         "the tests need a CPython from 3.10 on: at /usr/bin/python3, of pyenv, or on PATH"
     );
     found
+}
+
+/// Says why a test, or a part of one, tests nothing here. Visible when the output of a test is shown.
+#[expect(clippy::print_stdout, reason = "it is for the person who reads a test's output")]
+pub fn skipped(reason: impl std::fmt::Display) {
+    println!("skipped: {reason}");
 }
 
 fn is_new_enough(python: &Path) -> bool {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
-from ._config import check_count
+from ._config import Confine, check_count
 from ._errors import EndedError, StartError
 from ._events import Event, Result, RolloutResult, read_event
 from ._files import PrivateDirectory
@@ -64,7 +64,7 @@ class Settings(TypedDict, total=False):
     max_context_bytes: int | str
     gitignore: bool
     exclude: Sequence[str]
-    confine: Literal["off", "full", "landlock", "try"]
+    confine: Confine
     confine_read: Sequence[Path]
     confine_write: Sequence[Path]
     confine_tmp: int | str

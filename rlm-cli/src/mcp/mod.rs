@@ -54,9 +54,10 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(options: &McpOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let environment = &Settings::load(&options.settings.0, environment)?.confined(environment);
+    let settings = Settings::load(&options.settings.0, environment)?;
+    let environment = &settings.confined(environment);
     let listen = options.listen.map(|address| Listen::new(address, environment)).transpose()?;
-    let servers = Arc::new(servers(options, environment)?);
+    let servers = Arc::new(servers(options, settings, environment)?);
     hide_from_others()?;
     let log = log::start(&options.log)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -104,9 +105,8 @@ async fn serve(server: &Arc<Server>) -> anyhow::Result<()> {
     }
 }
 
-fn servers(options: &McpOptions, environment: &Environment) -> anyhow::Result<Servers> {
+fn servers(options: &McpOptions, settings: Settings, environment: &Environment) -> anyhow::Result<Servers> {
     let root = worker::working_directory(&options.workdir)?;
-    let settings = Settings::load(&options.settings.0, environment)?;
     let mut env = rlm_core::env::for_workers(&environment.to_list());
     // Agents run the user's programs. A worker gives its session another PATH unless this variable names it.
     let passed = environment.text(PASS_ENV)?.unwrap_or_default();

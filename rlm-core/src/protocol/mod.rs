@@ -454,7 +454,7 @@ pub enum Confine {
 }
 
 impl Confine {
-    /// What it may be.
+    /// The values that are accepted, for error messages.
     pub const EXPECTED: &str = "off, full, landlock or try";
 
     /// Its name.
@@ -468,7 +468,7 @@ impl Confine {
         }
     }
 
-    /// What is tried, in order.
+    /// The levels to try, in order.
     #[must_use]
     pub const fn levels(self) -> &'static [ConfinementLevel] {
         match self {

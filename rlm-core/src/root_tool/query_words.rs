@@ -6,7 +6,7 @@ use super::words::{Word, limits};
 use super::{Call, RLM_QUERY};
 use crate::pickle::{Dict, Value};
 
-/// What the words of a command stand for outside of them.
+/// Where a command gets its standard input from, and how it names files.
 pub trait Surroundings {
     /// Reads the standard input of the command.
     ///

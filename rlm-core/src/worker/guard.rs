@@ -129,10 +129,18 @@ fn start(confine: Confine) -> Result<Started, Errno> {
         }
     }
     let confining = if failures.is_empty() { Confining::No } else { Confining::Cannot(failures) };
+    Ok(match fork_plainly()? {
+        0 => Started::Server(confining),
+        child => Started::Guard(Pid::from_raw(child)),
+    })
+}
+
+/// Forks, where the process has one thread: the process id of the child, and 0 there.
+fn fork_plainly() -> Result<libc::pid_t, Errno> {
     // SAFETY: the process has one thread, so the child may do anything the parent could.
     Ok(match unsafe { fork() }? {
-        ForkResult::Child => Started::Server(confining),
-        ForkResult::Parent { child } => Started::Guard(child),
+        ForkResult::Child => 0,
+        ForkResult::Parent { child } => child.as_raw(),
     })
 }
 
@@ -143,11 +151,7 @@ fn start_in(level: ConfinementLevel, before: &[Failed]) -> Result<Result<Started
     let user = (getuid(), getgid());
     let forked = match level {
         ConfinementLevel::Full => confine::fork_into_namespaces(),
-        // SAFETY: the process has one thread, so the child may do anything the parent could.
-        _ => Ok(match unsafe { fork() }? {
-            ForkResult::Child => 0,
-            ForkResult::Parent { child } => child.as_raw(),
-        }),
+        _ => Ok(fork_plainly()?),
     };
     match forked {
         Ok(0) => {

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use rlm_core::json::JsonText;
 use rlm_core::limits::MAX_HISTORY_VARIABLES_BYTES;
 use rlm_core::protocol::{Exception, Outcome, Response};
-use rlm_core::root_tool::Reply;
-use rlm_core::root_tool::print;
+use rlm_core::root_tool::{Reply, print};
 use rlm_rootd::{CallError, Receipt, Rootd};
 use tokio::time::timeout_at;
 

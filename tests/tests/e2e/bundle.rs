@@ -16,7 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, chown, geteuid};
-use rlm_tests::{Place, default_python, program, wait_until, write_program};
+use rlm_tests::{Place, default_python, program, skipped, wait_until, write_program};
 
 /// The program in the bundles: says where it is and what it was given.
 const RLM: &str = "#!/bin/sh\nprintf '%s\\n' \"$0\" \"${RLM_BIN_DIR-}\" \"$@\"; [ \"$1\" != wait ] || cat\n\
@@ -81,12 +81,6 @@ fn names(directory: &Path) -> Vec<String> {
 
 fn cache(place: &Place) -> PathBuf {
     place.path("home").join(".cache/rlm")
-}
-
-/// Visible when the output of a test is shown.
-#[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
-fn skipped(reason: &str) {
-    println!("skipped: {reason}");
 }
 
 /// A command in a mount namespace of its own, after some mounts. None, with a note, where there can be none.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlm_core::protocol::{Limit, Limits, Mechanism, Outcome, Response, State};
-use rlm_tests::{Setup, Worker, shell_status, wait_until};
+use rlm_tests::{Setup, Worker, shell_status, skipped, wait_until};
 use serde_json::json;
 
 use crate::endings::assert_all_gone;
@@ -123,11 +123,7 @@ fn the_cgroup_of_a_session_goes_with_it_however_the_worker_ends() {
     for victim in [None, Some(Worker::server as fn(&Worker) -> Pid), Some(Worker::pid)] {
         let mut worker = Setup::bash().env("RLM_LIMIT_CPU", 1000).start();
         let Some(cgroup) = cgroup(&worker) else {
-            // Visible when the output of a test is shown.
-            #[allow(clippy::print_stdout)]
-            {
-                println!("skipped: no cgroup can be created here");
-            }
+            skipped("no cgroup can be created here");
             return worker.end();
         };
         worker.output("nohup sleep 1000 >/dev/null 2>&1 &");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use rlm_tests::{PATIENCE, program, pythons};
+use rlm_tests::{PATIENCE, program, pythons, skipped};
 
 /// A Python with the SDK of MCP; see [`python_with`].
 pub(super) fn python_with_mcp() -> Option<PathBuf> {
@@ -12,7 +12,6 @@ pub(super) fn python_with_mcp() -> Option<PathBuf> {
 
 /// A Python that can import these modules of these packages, in a virtual environment of this name. None, with a message, if there
 /// is none that can install them.
-#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
 pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<PathBuf> {
     let runs = |python: &PathBuf, code: &str| {
         Command::new(python).args(["-I", "-c", code]).output().is_ok_and(|output| output.status.success())
@@ -27,7 +26,7 @@ pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<P
         return Some(python);
     }
     let Some(base) = pythons().into_iter().rev().find(|python| runs(python, "import pip, ensurepip")) else {
-        println!("skipped: no Python here has pip");
+        skipped("no Python here has pip");
         return None;
     };
     // The remains of an environment that could not be created.
@@ -38,7 +37,8 @@ pub(super) fn python_with(name: &str, packages: &str, modules: &str) -> Option<P
     let pip = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", &limit];
     let installed = Command::new(&python).args(pip).args(packages.split_whitespace()).output().unwrap();
     if !runs(&python, &import) {
-        println!("skipped: {packages} cannot be installed: {}", String::from_utf8_lossy(&installed.stderr));
+        let said = String::from_utf8_lossy(&installed.stderr);
+        skipped(format_args!("{packages} cannot be installed: {said}"));
         return None;
     }
     Some(python)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::pty::openpty;
-use rlm_tests::program;
+use rlm_tests::{program, skipped};
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
@@ -167,7 +167,6 @@ fn where_the_pager_cannot_be_found_the_tree_is_printed() {
 }
 
 /// A page as Chromium has it in a narrow window, after a link to `fragment`. None without Chromium.
-#[expect(clippy::print_stdout, reason = "seen where a test's output is looked at")]
 fn in_browser(html: &str, fragment: &str) -> Option<String> {
     let (dir, page) = file(html);
     let page_html = page.with_extension("html");
@@ -182,7 +181,7 @@ fn in_browser(html: &str, fragment: &str) -> Option<String> {
         .output();
     match output {
         Err(error) => {
-            println!("skipped: no chromium: {error}");
+            skipped(format_args!("no chromium: {error}"));
             None
         }
         Ok(output) => Some(text(&output.stdout).to_owned()),

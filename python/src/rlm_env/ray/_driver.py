@@ -293,8 +293,10 @@ class Driver:
                 for place in places:
                     new[place.key] += self._give(place, self._plan.concurrency * 2)
             for place in places:
-                ready = [attempt for attempt in new[place.key] if self._is_packed(attempt)]
-                to_pack = [attempt for attempt in new[place.key] if attempt not in ready]
+                ready: list[Attempt] = []
+                to_pack: list[Attempt] = []
+                for attempt in new[place.key]:
+                    (ready if self._is_packed(attempt) else to_pack).append(attempt)
                 if ready or place.exchanges == 0:
                     place.exchanges += 1
                     self._begin(self._exchange(place, ready))

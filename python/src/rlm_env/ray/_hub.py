@@ -65,7 +65,7 @@ class _Hub:
     async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
         """What these rollouts had spent on a node that died."""
         self._ledger.lose(actor)
-        return [self._ledger.take(rollout) for rollout in rollouts]
+        return await self.take(rollouts)
 
     async def take(self, rollouts: list[str]) -> list[Spending]:
         """What these rollouts have spent, which have ended and are to be begun again."""

@@ -1,4 +1,4 @@
-//! What a host does not allow.
+//! The error for a part of the confinement that a host refuses.
 
 use std::borrow::Cow;
 

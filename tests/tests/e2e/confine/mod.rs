@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown, getuid};
 use rlm_core::protocol::ConfinementLevel;
 use rlm_tests::endpoint::ExistingEndpoint;
-use rlm_tests::{Setup, Worker, is_over, program, wait_until, write_program};
+use rlm_tests::{Setup, Worker, is_over, program, skipped, wait_until, write_program};
 use serde_json::json;
 
 /// An ordinary user's number.
@@ -70,17 +70,11 @@ impl Who {
     }
 }
 
-/// Visible when the output of a test is shown.
-#[expect(clippy::print_stdout, reason = "a test says that it tests nothing here")]
-fn skipped(reason: &str) {
-    println!("skipped: {reason}");
-}
-
 /// Whether this host allows the level; if not, says why.
 pub(crate) fn can_have(level: &str) -> bool {
     let output = Command::new(program("rlm")).args(["exec", "--confine", level, ":"]).output().unwrap();
     if !output.status.success() {
-        skipped(&String::from_utf8_lossy(&output.stderr));
+        skipped(String::from_utf8_lossy(&output.stderr));
     }
     output.status.success()
 }

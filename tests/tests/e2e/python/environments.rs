@@ -1,8 +1,5 @@
 //! The Python that runs the cells, and its surroundings: virtual environments, variables, locale.
 
-// Skipped tests say so where the output of a test is shown.
-#![allow(clippy::print_stdout)]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,7 +7,7 @@ use std::process::{Command, Output};
 
 use rlm_core::control::ControlDir;
 use rlm_core::protocol::Context;
-use rlm_tests::{Setup, Worker, default_python, program, pythons};
+use rlm_tests::{Setup, Worker, default_python, program, pythons, skipped};
 use serde_json::Value;
 
 #[test]
@@ -78,7 +75,7 @@ fn numpy_venv() -> Option<PathBuf> {
             .is_ok_and(|out| out.status.success())
     };
     let Some(python) = pythons().into_iter().rev().find(has_pip) else {
-        println!("skipped: no Python here has pip");
+        skipped("no Python here has pip");
         return None;
     };
     let venv = program("rlm-worker-python").with_file_name("venv-with-numpy");
@@ -95,7 +92,7 @@ fn numpy_venv() -> Option<PathBuf> {
             .output()
             .unwrap();
         if !works(&venv) {
-            println!("skipped: numpy cannot be installed: {}", String::from_utf8_lossy(&pip.stderr));
+            skipped(format_args!("numpy cannot be installed: {}", String::from_utf8_lossy(&pip.stderr)));
             return None;
         }
     }
@@ -194,7 +191,7 @@ fn a_python_that_cannot_be_used_is_named_with_the_reason() {
                 "CPython 3.10 or newer is needed, this is 3.9.",
             );
         }
-        None => println!("skipped: no CPython 3.9 under ~/.pyenv/versions"),
+        None => skipped("no CPython 3.9 under ~/.pyenv/versions"),
     }
 }
 

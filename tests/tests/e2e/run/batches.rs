@@ -345,10 +345,7 @@ fn under_strace(place: &Place, inject: &str, more: &[&str]) -> Option<(String, O
     traced.envs(rlm.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = match traced.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            #[allow(clippy::print_stdout)]
-            {
-                println!("skipped: there is no strace");
-            }
+            rlm_tests::skipped("there is no strace");
             return None;
         }
         output => output.unwrap(),

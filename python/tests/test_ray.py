@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import json
 import os
 import pickle
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -123,6 +126,20 @@ def scripted(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
         )
     function = {"name": name, "arguments": json.dumps({"code": code})}
     return {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+
+class WithSmallFiles:
+    """The same model for nodes that cannot write files of more than 1 MiB."""
+
+    def __reduce__(self) -> Any:
+        return scripted_with_small_files, ()
+
+    __call__ = staticmethod(scripted)
+
+
+def scripted_with_small_files() -> Any:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    return scripted
 
 
 def running(code: str) -> Any:
@@ -377,7 +394,9 @@ def test_what_is_wrong_is_said_before_anything_runs(
     with pytest.raises(ValueError, match="there are 2 questions with the id a"):
         run_batch([Question("?", id="a"), Question("!", id="a")], model=scripted)
     with pytest.raises(StartError, match="a context cannot be read"):
-        list(run_batch("?", model=scripted, context=tmp_path / "missing"))
+        run_batch("?", model=scripted, context=tmp_path / "missing")
+    with pytest.raises(StartError, match="a context cannot be read"):
+        run_batch(Question("?", context=tmp_path / "missing"), model=scripted, context=tmp_path)
     for wrong, error, words in (
         ({"questions": None}, TypeError, "questions must be a str, a Question or several of them, not None"),
         (
@@ -389,6 +408,16 @@ def test_what_is_wrong_is_said_before_anything_runs(
             {"questions": Question("?", metadata=float("nan"), id="a")},
             ValueError,
             "the question a cannot be sent: Out of",
+        ),
+        (
+            {"questions": Question("?", context_json=functools.reduce(lambda inner, _: [inner], range(101), []))},
+            ValueError,
+            "the question 1 cannot be sent: it has more than 100 levels",
+        ),
+        (
+            {"questions": Question("?", id="a", metadata={"b": [10**400]})},
+            ValueError,
+            "the question a cannot be sent: it has an int beyond a 64-bit float",
         ),
         ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 126 of a-z"),
         ({"model": 5}, TypeError, "model must be a name or a function, not 5"),
@@ -415,6 +444,30 @@ def test_what_is_wrong_is_said_before_anything_runs(
     file.write_text("not a result\n")
     with pytest.raises(StartError, match="r.jsonl:1 is no result"):
         list(run_batch("?", model=scripted, results=file, resume=True))
+
+
+def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:
+    deepest = functools.reduce(lambda inner, _: [inner], range(98), 1)
+    questions = [Question("?", context=tmp_path / name) for name in ("gone", "big", "there")]
+    for name in ("gone", "big", "there"):
+        (tmp_path / name).mkdir()
+    with (tmp_path / "big/file").open("wb") as file:
+        file.truncate(3 << 20)
+    batch = run_batch(
+        [*questions, Question("?", context_json=deepest, metadata=deepest)], attempts=2, model=WithSmallFiles()
+    )
+    (tmp_path / "gone").rmdir()
+    results = {result.id: result for result in batch}
+    assert len(results) == 8
+    for number in "12":
+        gone, big = results[f"1-{number}"], results[f"2-{number}"]
+        assert gone.stop_reason == big.stop_reason == "worker_failed"
+        assert gone.error is not None
+        assert "a context cannot be read: [Errno 2]" in gone.error
+        assert big.error is not None
+        assert re.search(r"it was lost 4 times, .* its context cannot be unpacked there: \[Errno 27\]", big.error)
+        assert results[f"3-{number}"].answer == "a sub-call: 0"
+        assert results[f"4-{number}"].answer == "a sub-call: 1"
 
 
 def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster: Any, tmp_path: Path) -> None:
@@ -617,7 +670,7 @@ def test_a_tool_that_a_busy_driver_does_not_answer_fails_in_time(cluster: Any) -
     assert result.answer == "Error: TimeoutError: the tool quick took longer than its limit of 1 s, quick"
 
 
-def test_a_node_with_another_version_is_named_before_anything_runs(cluster: Any, tmp_path: Path) -> None:
+def test_a_node_with_another_version_ends_the_batch_and_is_named(cluster: Any, tmp_path: Path) -> None:
     program = tmp_path / "rlm"
     program.write_text("#!/bin/sh\necho rlm 9.9.9\n")
     program.chmod(0o755)
@@ -625,7 +678,8 @@ def test_a_node_with_another_version_is_named_before_anything_runs(cluster: Any,
     try:
         cluster.wait_for_nodes()
         with pytest.raises(StartError, match=r"the node .* has version 9\.9\.9 of its command rlm, and the driver 0\."):
-            list(run_batch("?", attempts=50, model=scripted))
+            # However long that node takes to start, the others are at work.
+            list(run_batch("?", attempts=50, model=running("sleep 600")))
     finally:
         cluster.remove_node(node, allow_graceful=False)
 

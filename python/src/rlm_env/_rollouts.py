@@ -87,6 +87,10 @@ class Settings(TypedDict, total=False):
     sync_results: bool
 
 
+_MAX_LEVELS = 100
+"""Lists and objects in each other in a question. `rlm` reads 128."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A question, and the files that the model explores. At most one context is given."""
@@ -106,11 +110,17 @@ class Question:
     """A value that JSON can hold. It goes into the results, and never to the model."""
 
     def line(self) -> str:
-        """The line of a file of questions."""
+        """The line of a file of questions. Raises ValueError if it cannot be one."""
         document = self.document()
         if self.context is not None:
             document["context"] = absolute_paths(self.context)
-        return json.dumps(document, allow_nan=False)
+        try:
+            _check(document)
+            line = json.dumps(document, allow_nan=False, ensure_ascii=False)
+            line.encode()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the question {self.id or repr(self.question)} cannot be sent: {error}") from error
+        return line
 
     def document(self) -> dict[str, Any]:
         """The line without `context`, as an object."""
@@ -123,6 +133,20 @@ class Question:
             if (value := getattr(self, name)) is not None:
                 document[name] = value
         return document
+
+
+def _check(value: object, levels: int = 0) -> None:
+    """Raises ValueError for what Python takes for JSON and `rlm` does not."""
+    if levels > _MAX_LEVELS:
+        raise ValueError(f"it has more than {_MAX_LEVELS} levels of lists and objects")
+    if isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check(part, levels + 1)
+    elif isinstance(value, int):
+        try:
+            float(value)
+        except OverflowError as error:
+            raise ValueError("it has an int beyond a 64-bit float") from error
 
 
 async def run(

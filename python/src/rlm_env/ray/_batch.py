@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import queue
 import re
@@ -123,16 +122,20 @@ def run_batch(
     beside, with_driver = tools_of(tools), tools_of(driver_tools)
     if twice := beside.keys() & with_driver.keys():
         raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
+    shared = [] if context is None else absolute_paths(context)
     asked = [replace(one, id=one.id or str(number)) for number, one in enumerate(questions_of(questions), 1)]
     longest = _MAX_ID - len(f"-{attempts}")
     for one in asked:
         if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{longest}}}", one.id or ""):
             raise ValueError(f"the id {one.id!r} of a question must be 1 to {longest} of a-z A-Z 0-9 _ - .")
-        try:
-            one.line()
-            json.dumps(one.document(), ensure_ascii=False).encode()
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the question {one.id} cannot be sent: {error}") from error
+        one.line()
+    if not shared_storage:
+        contexts = (shared if one.context is None else absolute_paths(one.context) for one in asked)
+        for path in {path for paths in contexts for path in paths}:
+            try:
+                os.stat(path)
+            except OSError as error:
+                raise StartError(f"a context cannot be read: {error}") from error
     for repeated, count in Counter(one.id for one in asked).items():
         if count > 1:
             raise ValueError(f"there are {count} questions with the id {repeated}")
@@ -151,7 +154,7 @@ def run_batch(
         attempts=attempts,
         job=job,
         driver_tools=list(with_driver.values()),
-        context=None if context is None else absolute_paths(context),
+        context=None if context is None else shared,
         shared_storage=shared_storage,
         concurrency=concurrency_per_node,
         num_cpus=num_cpus,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Packer:
     def has(self, paths: Sequence[str]) -> bool:
         """Whether packing it takes no time any more."""
         packed = self._packed.get(tuple(paths))
-        return packed is not None and packed.done()
+        return packed is not None and packed.done() and packed.exception() is None
 
     def _pack(self, paths: tuple[str, ...]) -> Packed:
         try:
@@ -83,7 +84,7 @@ class Unpacker:
         self._unpacked: dict[str, asyncio.Task[str]] = {}
 
     async def paths(self, packed: Packed) -> list[str]:
-        """The paths of the files on this node."""
+        """The paths of the files on this node. Raises OSError if they cannot be written here."""
         key = packed.archive.hex()
         if key not in self._unpacked:
             self._unpacked[key] = asyncio.create_task(self._unpack(key, packed))
@@ -93,7 +94,12 @@ class Unpacker:
     async def _unpack(self, key: str, packed: Packed) -> str:
         archive = await packed.archive
         directory = os.path.join(self._directory, f"context-{key}")
-        await asyncio.to_thread(_extract, archive, directory)
+        try:
+            await asyncio.to_thread(_extract, archive, directory)
+        except OSError:
+            del self._unpacked[key]  # the next one may find room
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            raise
         return directory
 
 

@@ -334,10 +334,17 @@ class Driver:
 
     async def _pack(self, place: Place, new: list[Attempt]) -> None:
         """Sends attempts whose contexts take a while."""
+        packed = []
         for attempt in new:
-            await self._context(attempt.question)
+            try:
+                await self._context(attempt.question)
+            except StartError as error:
+                if place.given.pop(attempt.id, None) is not None:
+                    await self._fail(attempt, place, str(error))
+            else:
+                packed.append(attempt)
         place.exchanges += 1
-        await self._exchange(place, new)
+        await self._exchange(place, packed)
 
     async def _exchange(self, place: Place, new: list[Attempt]) -> None:
         """Sends attempts to a node, and takes the results that it has. If it is lost, its attempts wait again."""
@@ -398,9 +405,9 @@ class Driver:
             self._state.waiting.append(attempt)
             return
         if document["stop_reason"] == "cancelled":
-            # Nobody here does that: its node is being ended.
+            # Nobody here does that: its node is being ended, or has no room for its context.
             [lost] = await self._hub.take.remote([attempt.id])
-            await self._lose(place, attempt, lost, "its rollouts were cancelled there")
+            await self._lose(place, attempt, lost, document["error"] or "its rollouts were cancelled there")
             return
         document["node"] = place.address
         if attempt.losses > 0:
@@ -429,6 +436,10 @@ class Driver:
             self._state.waiting.appendleft(attempt)
             return
         reason = f"it was lost {attempt.losses} times, at last with the node {place.address}: {cause}"
+        await self._fail(attempt, place, reason)
+
+    async def _fail(self, attempt: Attempt, place: Place, reason: str) -> None:
+        """Ends an attempt that does not run."""
         document = {
             "id": attempt.id,
             "question": attempt.question.question,

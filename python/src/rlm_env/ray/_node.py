@@ -156,8 +156,12 @@ class _Node:
             attempt = self._waiting.popleft()
             self._running.add(attempt.rollout)
             line, context = {**attempt.question, "attempt": attempt.number}, attempt.context
-            if context is not None:
-                line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
+            try:
+                if context is not None:
+                    line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
+            except OSError as error:
+                self._end(attempt.rollout, f"its context cannot be unpacked there: {error}")
+                continue
             self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
 
     async def _read(self) -> None:
@@ -172,12 +176,20 @@ class _Node:
         event = head["event"]
         if event == b"result":
             # The driver reads the rest.
-            self._running.discard(head["rollout"].decode())
-            self._results.append(line)
-            self._came.set()
-            self._changed.set()
+            self._give(head["rollout"].decode(), line)
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:
             self._count(json.loads(line))
+
+    def _end(self, rollout: str, reason: str) -> None:
+        """Gives an attempt back that cannot run here."""
+        result = {"id": rollout, "stop_reason": "cancelled", "error": reason}
+        self._give(rollout, json.dumps({"result": result}).encode())
+
+    def _give(self, rollout: str, line: bytes) -> None:
+        self._running.discard(rollout)
+        self._results.append(line)
+        self._came.set()
+        self._changed.set()
 
     def _attempt_of(self, rollout: str) -> str:
         """The attempt that has this rollout in its tree: ids of children are those of their parents with a number."""

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use rlm_core::text::{counted, listed};
-use rlm_env::trajectory::{Entry, Line, read};
+use rlm_env::trajectory::{Event, Line, read};
 
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
@@ -96,38 +96,32 @@ fn lines<'a>(
 fn export(input: impl BufRead, asked_for: Option<&str>, output: &mut impl Write) -> anyhow::Result<()> {
     let mut wanted = asked_for.map(str::to_owned);
     let mut others = Vec::new();
-    let mut has_any = false;
-    let entries = lines(input)?.filter_map(|line| {
-        let entry: Entry = match line {
-            Ok(Line::Entry(entry)) => *entry,
-            Ok(_) => return None,
-            Err(error) => return Some(Err(error)),
-        };
+    let mut entries = Vec::new();
+    for line in lines(input)? {
+        let Line::Entry(entry) = line? else { continue };
         if entry.depth > 0 && asked_for.is_none() {
             // Those that code has started are meant only by their names.
-            return None;
+            continue;
         }
         let id = wanted.get_or_insert_with(|| entry.rollout.clone());
         if entry.rollout == *id {
-            has_any = true;
-            return Some(Ok(entry));
-        }
-        if !others.contains(&entry.rollout) {
+            if matches!(entry.event, Event::RolloutStarted(_)) {
+                // Of attempts with the same id, the last one.
+                entries.clear();
+            }
+            entries.push(*entry);
+        } else if !others.contains(&entry.rollout) {
             others.push(entry.rollout);
         }
-        None
-    });
-    // The whole is known before anything is printed.
-    let mut log = Vec::new();
-    rlms::write(entries, &mut log)?;
-    match (has_any, asked_for) {
-        (false, asked_for) => Err(none_of(asked_for, &others)),
-        (true, None) if !others.is_empty() => {
-            others.extend(wanted);
-            bail!("RLMLogger has a file for each rollout: choose one with --rollout ({})", shown_ids(&others))
-        }
-        _ => output.write_all(&log).and_then(|()| output.flush()).context("cannot write to standard output"),
     }
+    if entries.is_empty() {
+        return Err(none_of(asked_for, &others));
+    }
+    if asked_for.is_none() && !others.is_empty() {
+        others.extend(wanted);
+        bail!("RLMLogger has a file for each rollout: choose one with --rollout ({})", shown_ids(&others));
+    }
+    rlms::write(entries, output).context("cannot write to standard output")
 }
 
 fn shown_ids(ids: &[String]) -> String {

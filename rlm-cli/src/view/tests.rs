@@ -179,7 +179,16 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
 
 #[test]
 fn an_id_that_begins_again_is_another_rollout() {
-    assert_eq!(rollouts(&EXAMPLE.repeat(2), IN_TERMINAL).list.len(), 2);
+    let twice = EXAMPLE.repeat(2);
+    assert_eq!(rollouts(&twice, IN_TERMINAL).list.len(), 2);
+    assert_eq!(exported(&twice, None).unwrap(), exported(EXAMPLE, None).unwrap(), "the last one alone");
+    let child = changed(|entry| {
+        (entry["rollout"], entry["depth"], entry["parent"]) = ("a.1".into(), 1.into(), "a".into());
+    });
+    let (attempts, _) = collect(child.repeat(2).as_bytes(), Some("a.1"), IN_TERMINAL).unwrap();
+    let whole = tree(&attempts, false, false);
+    assert_eq!(whole.matches("\nrollout a.1 · ").count(), 2, "{whole}");
+    assert_eq!(whole.matches("the answer is final").count(), 2, "{whole}");
 }
 
 #[test]

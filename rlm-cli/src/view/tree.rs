@@ -39,7 +39,7 @@ pub(super) struct TreeStyle {
     pub(super) is_full: bool,
 }
 
-/// Prints rollouts. Several are first listed in a line each, as the tree that they are. Those that code has started are whole only if
+/// Prints rollouts. Several are first listed in a line each, as the tree that they are. Those below the first ones are whole only if
 /// nothing is to be left out.
 pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write) -> io::Result<()> {
     let mut tree = Tree { look, output };
@@ -49,8 +49,8 @@ pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write
         }
         tree.line("", PLAIN, "")?;
     }
-    let is_alone = rollouts.list.len() == 1;
-    let whole = rollouts.list.iter().filter(|rollout| is_alone || look.is_full || rollout.depth == 0);
+    let least = rollouts.list.iter().map(|rollout| rollout.depth).min();
+    let whole = rollouts.list.iter().filter(|rollout| look.is_full || Some(rollout.depth) == least);
     for (at, rollout) in whole.enumerate() {
         if at > 0 {
             tree.line("", PLAIN, "")?;

@@ -11,18 +11,16 @@ use super::super::rollouts::said;
 
 /// Writes the lines of one rollout from its entries.
 pub(in crate::view) fn write(
-    entries: impl Iterator<Item = anyhow::Result<Entry>>,
+    entries: Vec<Entry>,
     output: &mut impl Write,
-) -> anyhow::Result<()> {
+) -> io::Result<()> {
     let mut log =
         Log { output, messages: Vec::new(), context: Json::Null, number: 0, began: 0.0, open: None };
     for entry in entries {
-        let entry = entry?;
         log.add(entry.time, entry.event)?;
     }
     log.close()?;
-    log.output.flush()?;
-    Ok(())
+    log.output.flush()
 }
 
 struct Log<'a, W> {

@@ -299,8 +299,8 @@ fn interrupts_from_within_the_session_never_wedge_it() {
         // The interrupts may hit this call anywhere, even in the driver.
         worker.call("true");
     }
-    // Guard, server and shell only: no more interrupts will come.
-    rlm_tests::wait_until("the interrupts are over", || worker.processes().len() == 3);
+    // At most guard, server and shell, the server of a confined session not among them: no more interrupts will come.
+    rlm_tests::wait_until("the interrupts are over", || worker.processes().len() <= 3);
     worker.call("true");
     assert_eq!(worker.output("echo on"), "on\n");
     worker.end();

@@ -10,10 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use super::super::rollouts::said;
 
 /// Writes the lines of one rollout from its entries.
-pub(in crate::view) fn write(
-    entries: Vec<Entry>,
-    output: &mut impl Write,
-) -> io::Result<()> {
+pub(in crate::view) fn write(entries: Vec<Entry>, output: &mut impl Write) -> io::Result<()> {
     let mut log =
         Log { output, messages: Vec::new(), context: Json::Null, number: 0, began: 0.0, open: None };
     for entry in entries {

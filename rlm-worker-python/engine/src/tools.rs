@@ -47,8 +47,8 @@ struct Tools {
     loads: Py<PyAny>,
     print: Py<PyAny>,
     kept: Mutex<Vec<Connection>>,
-    /// Answers of models that came just before an interrupt was raised, by their requests: the same call takes them.
-    unread: Mutex<Vec<(Vec<u8>, Answer)>>,
+    /// Replies of models that an interrupt has kept from the code, by their requests: the same call takes them.
+    unread: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
     /// The session's process. Its forks have copies of the connections, which they must not use.
     owner: Pid,
 }
@@ -93,13 +93,35 @@ impl Tools {
         let body = self.body(name, args, kwargs)?;
         let unread = if asks(name) { self.take_unread(&body) } else { None };
         let is_from_before = unread.is_some();
-        let answer = match unread {
-            Some(answer) => answer,
-            None => self.post(py, name, body, (args, kwargs))?,
+        let (reply, stopped) = match unread {
+            Some(reply) => (Ok(reply), None),
+            None => {
+                let (answer, stopped) = self.post(py, name, &body)?;
+                (answer.into_ok(), stopped)
+            }
         };
-        let body = answer.into_ok().map_err(failure)?;
+        let is_stopped = stopped.is_some();
+        let taken = match (stopped, &reply) {
+            (Some(raised), _) => Err(raised),
+            (None, Ok(reply)) => self.read(py, name, reply, is_from_before),
+            (None, Err(reason)) => Err(failure(reason)),
+        };
+        if let (Ok(reply), Err(error)) = (reply, &taken)
+            && (is_stopped || error.is_instance_of::<PyKeyboardInterrupt>(py))
+            && asks(name)
+            && is_answered(&reply)
+            // The host alone knows whether files have changed.
+            && !format!("{args:?}{kwargs:?}").contains("files")
+        {
+            self.unread().push((body, reply));
+        }
+        taken
+    }
+
+    /// The value of a reply, whose lines are printed.
+    fn read(&self, py: Python<'_>, name: &str, reply: &[u8], is_from_before: bool) -> PyResult<Py<PyAny>> {
         let unreadable = |error: WireError| failure(error.in_reply_of(name));
-        let reply = RawReply::parse(&body).map_err(unreadable)?;
+        let reply = RawReply::parse(reply).map_err(unreadable)?;
         for line in &reply.print_lines {
             let line = if is_from_before { format!("{line}, all{PAID_BEFORE}") } else { line.clone() };
             self.print.call1(py, (line,))?;
@@ -139,26 +161,25 @@ impl Tools {
         body.map_err(failure)
     }
 
-    fn take_unread(&self, body: &[u8]) -> Option<Answer> {
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_unread(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let mut unread = self.unread();
         let at = unread.iter().position(|(asked, _)| asked == body)?;
         Some(unread.remove(at).1)
     }
 
-    fn post(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        body: Vec<u8>,
-        arguments: (&Bound<'_, PyTuple>, &Bound<'_, PyDict>),
-    ) -> PyResult<Answer> {
+    fn unread(&self) -> MutexGuard<'_, Vec<(Vec<u8>, Vec<u8>)>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer of the endpoint, and what an interrupt has raised that came with it.
+    fn post(&self, py: Python<'_>, name: &str, body: &[u8]) -> PyResult<(Answer, Option<PyErr>)> {
         let deadline = Instant::now() + self.timeout;
         let interrupts = INTERRUPTS.load(Ordering::Relaxed);
         let is_owner = Pid::this() == self.owner;
         let mut raised = None;
         let answer = py.detach(|| {
             let mut connection = is_owner.then(|| self.connections().pop()).flatten();
-            let answer = self.endpoint.post(&body, &mut connection, Some(deadline), &mut || {
+            let answer = self.endpoint.post(body, &mut connection, Some(deadline), &mut || {
                 // Only the main thread's signals raise.
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none() && INTERRUPTS.load(Ordering::Relaxed) == interrupts
@@ -171,22 +192,16 @@ impl Tools {
             }
             answer
         });
-        if let Ok(answer) = answer {
-            // Between the looks at signals one may have come, and the code would not get what was paid for.
-            let is_stopped = INTERRUPTS.load(Ordering::Relaxed) != interrupts;
-            let stopped = is_stopped.then(|| PyKeyboardInterrupt::new_err(()));
-            return match py.check_signals().err().or(stopped) {
-                Some(raised) => {
-                    // The host alone knows whether files have changed.
-                    if asks(name) && is_answered(&answer) && !format!("{arguments:?}").contains("files") {
-                        self.unread.lock().unwrap_or_else(PoisonError::into_inner).push((body, answer));
-                    }
-                    Err(raised)
-                }
-                None => Ok(answer),
-            };
-        }
-        answer.map_err(|error| match (error, raised) {
+        let error = match answer {
+            Ok(answer) => {
+                // Between the looks at signals one may have come, and the code would not get what was paid for.
+                let is_stopped = INTERRUPTS.load(Ordering::Relaxed) != interrupts;
+                let stopped = is_stopped.then(|| PyKeyboardInterrupt::new_err(()));
+                return Ok((answer, py.check_signals().err().or(stopped)));
+            }
+            Err(error) => error,
+        };
+        Err(match (error, raised) {
             (_, Some(raised)) => raised,
             (PostError::Interrupted, None) => PyKeyboardInterrupt::new_err(()),
             (PostError::TimedOut, None) => {
@@ -202,11 +217,9 @@ impl Tools {
 }
 
 /// True if models have answered all that they were asked.
-fn is_answered(answer: &Answer) -> bool {
+fn is_answered(reply: &[u8]) -> bool {
     let is_fault = |line: &str| line.contains(" failed") || line.contains("no final answer");
-    answer.status == 200
-        && RawReply::parse(&answer.body)
-            .is_ok_and(|reply| !reply.print_lines.iter().any(|line| is_fault(line)))
+    RawReply::parse(reply).is_ok_and(|reply| !reply.print_lines.iter().any(|line| is_fault(line)))
 }
 
 fn failure(error: impl ToString) -> PyErr {

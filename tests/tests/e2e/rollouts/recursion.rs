@@ -424,6 +424,27 @@ answer['content'] = str(len(got)); answer['ready'] = True";
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_is_being_read_when_an_interrupt_comes_is_not_paid_again() {
+    // As if the interrupt came at the first line of Python that reads it.
+    let code = "import sys
+def interrupt(frame, event, argument):
+    if frame.f_code.co_name == 'loads': raise KeyboardInterrupt
+sys.settrace(interrupt)
+try: llm_query('ask')
+except KeyboardInterrupt: stopped = True
+sys.settrace(None)
+answer['content'] = f\"{stopped} {llm_query('ask')} {llm_query('ask')}\"; answer['ready'] = True";
+    let stage =
+        Stage::new([asked("How many?", ReplLanguage::Python, code), Rule::on("ask").reply("it")]).await;
+    let (mut config, seen) = stage.rollout("a");
+    config.language = ReplLanguage::Python;
+    let result = stage.run(config).await;
+    assert_eq!(result.answer.as_deref(), Some("True it it"), "{result:?} {:?}", seen.outputs());
+    assert_eq!(stage.sub_requests().len(), 2);
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn levels_have_models_and_tools_of_their_own() {
     let language = ReplLanguage::Bash;
     let stage = Stage::new([

@@ -307,15 +307,15 @@ impl ControlDir {
 
     fn replace_bytes(&self, path: &Path, text: &[u8]) -> Result<()> {
         let temporary = temporary(path);
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(OWN_FILE_FLAGS)
-            .open(&temporary)
-            .and_then(|mut file| file.write_all(text))
-            .and_then(|()| fs::rename(&temporary, path));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(OWN_FILE_FLAGS);
+        let opened = options.open(&temporary).or_else(|error| {
+            // Code may have put something else there.
+            clear_unless(&temporary, |kind| kind.is_file()).map_err(|_| error)?;
+            options.open(&temporary)
+        });
+        let written =
+            opened.and_then(|mut file| file.write_all(text)).and_then(|()| fs::rename(&temporary, path));
         written.map_err(|error| {
             // On a full disk its bytes are needed.
             let _never_made = fs::remove_file(&temporary);
@@ -463,7 +463,7 @@ mod tests {
                 fs::create_dir_all(path.join("in")).unwrap();
             }
             // Nothing here may block.
-            control.set_ready().unwrap_err();
+            control.set_ready().unwrap();
             control.open_log().unwrap_err();
             fs::create_dir(control.history_file()).unwrap();
             control.open_history().err().unwrap();

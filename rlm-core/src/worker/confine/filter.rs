@@ -51,6 +51,9 @@ const ABSENT_IN_THE_HOSTS: &[c_long] = &[
     libc::SYS_mq_unlink,
 ];
 
+/// `open_tree_attr`, of Linux 6.15: newer system calls have one number everywhere.
+const OPEN_TREE_ATTR: c_long = 467;
+
 /// System calls that are refused.
 const REFUSED: &[c_long] = &[
     // Other processes.
@@ -65,6 +68,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_move_mount,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,

@@ -80,9 +80,14 @@ pub(super) fn check_paths(
     let write: Vec<_> = write.filter_map(whole).collect();
     let read = context.allowed_paths.iter().chain(&shared.read).chain(needs).map(PathBuf::as_path);
     let control = whole(control);
+    // What can be read anyway, links or not.
+    let given: Vec<_> =
+        shared.read.iter().filter_map(|path| path.canonicalize().ok().filter(|real| real == path)).collect();
+    let is_given =
+        |real: &Path| root::is_of_system(real) || given.iter().any(|around| real.starts_with(around));
     for (path, real) in read.filter_map(whole).chain(write.clone()).chain(control.clone()) {
         let behind = write.iter().chain(&control).find(|(around, of_around)| {
-            path != *around && path.starts_with(around) && !real.starts_with(of_around)
+            path != *around && path.starts_with(around) && !real.starts_with(of_around) && !is_given(&real)
         });
         let why = if real.parent().is_none() {
             "it is all of the host".to_owned()
@@ -91,7 +96,11 @@ pub(super) fn check_paths(
         } else if path.components().any(|part| part == Component::ParentDir) {
             "it has .. in it".to_owned()
         } else if let Some((around, _)) = behind {
-            format!("it lies behind a link in {}, which code can write", around.display())
+            format!(
+                "it lies behind a link in {}, which code can write; if that leads where it should, add --confine-read {}",
+                around.display(),
+                real.display()
+            )
         } else {
             continue;
         };

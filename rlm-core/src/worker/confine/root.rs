@@ -97,6 +97,11 @@ pub(super) struct Paths {
     pub(super) tmp_bytes: u64,
 }
 
+/// True for what the directories of the system have at its place.
+pub(super) fn is_of_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|name| path.starts_with(Path::new("/").join(name)))
+}
+
 /// What of the host's files every session can read, where it has no root directory of its own.
 pub(super) fn system() -> impl Iterator<Item = PathBuf> {
     let of_etc = ETC.map(|name| Path::new("/etc").join(name));
@@ -187,7 +192,8 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
         root.link(path, target)?;
     }
     for name in ["tmp", "var/tmp", "dev/shm"] {
-        let size = format!("mode=1777,size={}", paths.tmp_bytes);
+        // A file takes about a kibibyte of the kernel's, also an empty one.
+        let size = format!("mode=1777,size={},nr_inodes={}", paths.tmp_bytes, paths.tmp_bytes / 1024 + 1);
         root.mount(name, "tmpfs", flags, &size)?;
     }
     let options = "newinstance,ptmxmode=0666,mode=620";

@@ -309,6 +309,56 @@ fn of_a_python_no_more_is_shared_than_is_pythons() {
 }
 
 #[test]
+fn an_environment_in_the_working_directory_is_used_if_its_python_can_be_read_anyway() {
+    let place = tempfile::tempdir().unwrap();
+    for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
+        for (python, words) in [
+            ("/usr/bin/python3", "work/.venv"),
+            (
+                "/etc/hostname",
+                "which code can write; if that leads where it should, add --confine-read /etc/hostname",
+            ),
+        ] {
+            let work = tempfile::Builder::new().prefix("work").tempdir_in(&place).unwrap();
+            let work = work.path().join("work");
+            fs::create_dir_all(work.join(".venv/bin")).unwrap();
+            fs::write(work.join(".venv/pyvenv.cfg"), "home = /usr/bin\n").unwrap();
+            std::os::unix::fs::symlink(python, work.join(".venv/bin/python3")).unwrap();
+            let output = Command::new(program("rlm"))
+                .args(["exec", "--confine", level, "--python=.venv", "import sys; sys.prefix"])
+                .current_dir(&work)
+                .output()
+                .unwrap();
+            let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(shown.contains(words), "{level}, {python}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn what_code_has_put_in_the_way_of_a_file_does_not_keep_a_worker_from_starting() {
+    for obstacle in ["ln -s /nonexistent", "mkdir", "mkfifo"] {
+        let mut worker = Setup::bash().start();
+        let control = worker.control.path().display().to_string();
+        worker.output(&format!("{obstacle} {control}/rlm_answer.json.new"));
+        assert_eq!(worker.output("RLM_CONTENT=kept; echo on"), "on\n", "{obstacle}");
+        assert_eq!(fs::read_to_string(worker.control.answer_file()).unwrap().matches("kept").count(), 1);
+        worker.end();
+    }
+}
+
+#[test]
+fn empty_files_in_tmp_are_bounded_too() {
+    if !can_have("full") {
+        return;
+    }
+    let mut worker = Setup::bash().env("RLM_CONFINE", "full").env("RLM_CONFINE_TMP", 1 << 20).start();
+    let made = worker.output("for i in {1..3000}; do : >/tmp/$i || break; done 2>/dev/null; ls /tmp | wc -l");
+    assert!(made.trim().parse::<u32>().unwrap() < 1100, "{made}");
+    worker.end();
+}
+
+#[test]
 fn links_in_the_control_directory_lead_nobody_outside() {
     for level in ["full", "landlock"].into_iter().filter(|level| can_have(level)) {
         let place = tempfile::tempdir().unwrap();

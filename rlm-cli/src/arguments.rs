@@ -447,6 +447,12 @@ pub(crate) struct ViewOptions {
     /// Show only this rollout.
     #[arg(long, value_name = "ID")]
     pub(crate) rollout: Option<String>,
+    /// Show only rollouts without a final answer.
+    #[arg(long, conflicts_with = "to")]
+    pub(crate) failed: bool,
+    /// Show the rollouts with most of this first.
+    #[arg(long, value_name = "KEY", value_enum, conflicts_with = "to")]
+    pub(crate) sort: Option<SortKey>,
     /// Show every text in full.
     #[arg(long)]
     pub(crate) full: bool,
@@ -459,6 +465,15 @@ pub(crate) struct ViewOptions {
     /// Do not start a pager.
     #[arg(long)]
     pub(crate) no_pager: bool,
+}
+
+/// What rollouts are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortKey {
+    Cost,
+    Time,
+    Tokens,
+    Turns,
 }
 
 /// The form of a log.

@@ -12,11 +12,20 @@ pub(super) fn has_answer(rollout: &Rollout) -> bool {
     rollout.end.as_ref().is_some_and(|end| end.is_ready)
 }
 
+/// Why it has ended.
+pub(super) fn state(rollout: &Rollout) -> &str {
+    rollout.end.as_ref().map_or("no end", |end| &end.stop_reason)
+}
+
+/// The number of turns.
+pub(super) fn turns(rollout: &Rollout) -> usize {
+    rollout.turns.iter().filter(|turn| turn.number > 0).count()
+}
+
 pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
-    let turns = rollout.turns.iter().filter(|turn| turn.number > 0).count();
     let mut facts = vec![
-        rollout.end.as_ref().map_or("no end", |end| &end.stop_reason).to_owned(),
-        counted(turns as u64, "turn"),
+        state(rollout).to_owned(),
+        counted(turns(rollout) as u64, "turn"),
         duration(rollout.last - rollout.began),
         rollout.usage.tokens(),
     ];

@@ -65,7 +65,13 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         let written = export(input, options.rollout.as_deref(), &mut BufWriter::new(io::stdout().lock()));
         return written.context(name).map(|()| ExitCode::SUCCESS);
     }
-    let (rollouts, remarks) = collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
+    let (mut rollouts, remarks) =
+        collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
+    rollouts.arrange(options.failed, options.sort);
+    if rollouts.list.is_empty() {
+        tell(format_args!("rlm: {name}: every rollout has a final answer"));
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(page) = &options.html {
         html::write_to(page, &text::word(&name), rollouts)
             .with_context(|| format!("cannot write {}", page.display()))?;

@@ -10,8 +10,10 @@ use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 
+use super::facts;
 use super::quantity::Usage;
 use super::text::{Length, Text, word};
+use crate::arguments::SortKey;
 
 /// Lengths of texts by kind. None: the whole text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -186,6 +188,29 @@ impl Rollouts {
         let rollout = &mut self.list[place];
         rollout.last = rollout.last.max(entry.time);
         rollout.add(entry.time, entry.event, lengths);
+    }
+}
+
+impl Rollouts {
+    /// Keeps only those without a final answer, if that is wanted, and puts those with most of something first.
+    pub(super) fn arrange(&mut self, is_failed: bool, key: Option<SortKey>) {
+        let of = |rollout: &Rollout| match key {
+            Some(SortKey::Cost) => rollout.usage.cost_usd,
+            Some(SortKey::Time) => rollout.last - rollout.began,
+            Some(SortKey::Tokens) => (rollout.usage.prompt_tokens + rollout.usage.completion_tokens) as f64,
+            Some(SortKey::Turns) => facts::turns(rollout) as f64,
+            None => 0.0,
+        };
+        let mut kept: Vec<_> = std::mem::take(&mut self.list).into_iter().enumerate().collect();
+        kept.retain(|(_, rollout)| !is_failed || !facts::has_answer(rollout));
+        kept.sort_by(|(_, one), (_, other)| of(other).total_cmp(&of(one)));
+        let places: HashMap<usize, usize> =
+            kept.iter().enumerate().map(|(place, (before, _))| (*before, place)).collect();
+        let moved = |(_, rollout): (usize, Rollout)| Rollout {
+            parent: rollout.parent.and_then(|parent| places.get(&parent).copied()),
+            ..rollout
+        };
+        self.list = kept.into_iter().map(moved).collect();
     }
 }
 

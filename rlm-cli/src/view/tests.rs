@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::arguments::SortKey;
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
@@ -75,7 +76,11 @@ fn the_example_as_a_page() {
     let page = page(EXAMPLE, ON_A_PAGE);
     let (head, rest) = page.split_once("<style>").unwrap();
     let (_, body) = rest.split_once("</style>").unwrap();
-    insta::assert_snapshot!(format!("{head}<style>…</style>{body}"));
+    let (body, script) = body.split_once("<script>").unwrap();
+    assert!(script.starts_with(&format!("\n{}</script>", include_str!("page.js"))));
+    let (before, after) = head.split_once("script-src 'sha256-").unwrap();
+    let (_, after) = after.split_once('\'').unwrap();
+    insta::assert_snapshot!(format!("{before}script-src '…'{after}<style>…</style>{body}<script>…"));
 }
 
 #[test]
@@ -121,12 +126,14 @@ fn no_text_of_a_model_becomes_a_part_of_the_page() {
     assert!(!poisoned.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t')));
     // The same tags, with the same attributes, in the same order: all that is new is text.
     let tags = |page: &str| {
+        let (page, _script) = page.split_once("<script>").unwrap();
         page.split('<').skip(1).map(|tag| tag.split_once('>').unwrap().0.to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(tags(&poisoned), tags(&harmless));
-    for fetched in ["src=", "href=\"http", "url(", "@import", "<script", "<link"] {
+    for fetched in ["src=", "href=\"http", "url(", "@import", "<link"] {
         assert!(!harmless.contains(fetched), "{fetched}");
     }
+    assert_eq!(harmless.matches("<script").count(), 1, "its own");
 }
 
 #[test]
@@ -175,6 +182,25 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
     assert!(page.contains("<a href=\"#r1\">letters-2</a>") && page.contains("id=\"r1\""));
     let error = collect(interleaved.as_bytes(), Some("letters-3"), IN_TERMINAL).unwrap_err();
     assert_eq!(error.to_string(), "no rollout `letters-3`: the file has letters-1, letters-2");
+}
+
+#[test]
+fn failed_rollouts_alone_and_those_with_most_of_something_first() {
+    let input = tree_of_rollouts();
+    let ids = |is_failed, key| {
+        let mut rollouts = rollouts(&input, IN_TERMINAL);
+        rollouts.arrange(is_failed, key);
+        rollouts.in_tree_order().iter().map(|node| node.rollout.id.clone()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(ids(false, None), "a a.2 a.1 a.1.1 b c.1");
+    assert_eq!(ids(false, Some(SortKey::Cost)), "a a.2 a.1 a.1.1 b c.1");
+    assert_eq!(ids(true, Some(SortKey::Time)), "a a.2 a.1 a.1.1 b c.1", "none has an answer");
+    let mixed = format!("{EXAMPLE}{}", entry("rollout_started", |entry| entry["rollout"] = "failed".into()));
+    let mut rollouts = rollouts(&mixed, IN_TERMINAL);
+    rollouts.arrange(false, Some(SortKey::Turns));
+    assert_eq!(rollouts.list[0].id, "letters-1");
+    rollouts.arrange(true, None);
+    assert_eq!(rollouts.list.iter().map(|rollout| &*rollout.id).collect::<Vec<_>>(), ["failed"]);
 }
 
 #[test]
@@ -425,18 +451,19 @@ fn tree_of_rollouts() -> String {
 fn children_follow_their_parents_with_their_parts_of_time_and_money() {
     let input = tree_of_rollouts();
     let page = page(&input, ON_A_PAGE);
-    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<tr><td style")).collect();
+    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<td style")).collect();
     let order = [("a", 0), ("a.2", 1), ("a.1", 1), ("a.1.1", 2), ("b", 0), ("c.1", 0)];
     for (at, (id, level)) in order.iter().enumerate() {
-        let row = format!("<tr><td style=\"padding-left:{level}em\"><a href=\"#r{at}\">{id}</a></td>");
+        let row = format!("<td style=\"padding-left:{level}em\"><a href=\"#r{at}\">{id}</a></td>");
         assert!(rows[at].starts_with(&row), "{}", rows[at]);
     }
     let bars: Vec<_> = page.lines().filter(|line| line.starts_with("<span class=\"track\"")).collect();
-    assert!(bars[0].contains("margin-left:0.00%;width:100.00%"), "{}", bars[0]);
-    assert!(bars[1].contains("margin-left:0.00%;width:25.00%"), "its own cost: {}", bars[1]);
-    assert!(bars[2].contains("margin-left:50.00%;width:10.00%"), "{}", bars[2]);
-    assert!(bars[3].contains("width:75.00%"), "{}", bars[3]);
-    assert_eq!(page.matches("<details class=\"rollout\" style=\"margin-left:1em\">").count(), 2);
+    assert!(bars[0].contains("margin-left:0.00%;width:25.00%"), "its own cost: {}", bars[0]);
+    assert!(bars[1].contains("margin-left:0.00%;width:100.00%"), "{}", bars[1]);
+    assert!(bars[2].contains("width:75.00%"), "{}", bars[2]);
+    assert!(bars[3].contains("margin-left:50.00%;width:10.00%"), "{}", bars[3]);
+    let details = page.lines().filter(|line| line.starts_with("<details class=\"rollout\""));
+    assert_eq!(details.filter(|line| line.contains(" style=\"margin-left:1em\"")).count(), 2);
     let shown = |input: &str| tree(&rollouts(input, IN_TERMINAL), false, false);
     let (tree, again) = (shown(&input), shown(&input.repeat(2)));
     assert!(tree.contains("\n  a.2 · ") && tree.contains("\n    a.1.1 · "), "{tree}");

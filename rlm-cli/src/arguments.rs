@@ -467,7 +467,7 @@ pub(crate) struct ViewOptions {
     pub(crate) no_pager: bool,
 }
 
-/// What rollouts are sorted by.
+/// The value that orders rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {
     Cost,

@@ -231,7 +231,6 @@ impl ControlDir {
             [self.ready_flag(), self.context_file(), self.history_file(), self.log_file(), self.clock_file()];
         for path in &files {
             clear_unless(path, |kind| kind.is_file() || kind.is_symlink())?;
-            clear_unless(&temporary(path), |kind| kind.is_file())?;
         }
         let fifos =
             [self.command_fifo(), self.new_command_fifo(), self.response_fifo(), self.spare_response_fifo()];

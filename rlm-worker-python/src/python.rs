@@ -148,7 +148,7 @@ impl Python {
             (name.trim() == "home").then(|| PathBuf::from(value.trim()))
         });
         prefixes.extend(made_with.as_deref().and_then(Path::parent).map(Path::to_owned));
-        // What these names lead to may be no Python's: code may have written them.
+        // Code may have written these names, so that they lead to something other than a Python.
         prefixes.retain(|dir| has_library(dir));
         let home = home.and_then(|home| home.canonicalize().ok());
         if let Some(dir) = &self.virtual_env {

@@ -237,7 +237,7 @@ pub(crate) static EXCLUDE: Setting<Vec<String>> = Setting {
     ..setting("exclude", Form::List, Effect::Value, patterns)
 };
 
-/// How much of this host sessions can reach.
+/// The part of this host that sessions can reach.
 pub(crate) static CONFINE: Setting<Confine> = Setting {
     value_name: "LEVEL",
     help: "What of this host code can reach; full: its own directory, the system's programs and its endpoint alone; \

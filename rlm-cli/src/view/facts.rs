@@ -26,7 +26,7 @@ pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
     let mut facts = vec![
         state(rollout).to_owned(),
         counted(turns(rollout) as u64, "turn"),
-        duration(rollout.last - rollout.began),
+        duration(rollout.seconds()),
         rollout.usage.tokens(),
     ];
     facts.extend(rollout.usage.cost());
@@ -135,7 +135,7 @@ pub(super) fn of_batch(batch: &Batch) -> Vec<String> {
     if failed > 0 {
         facts.push(format!("{} failed", grouped(failed as u64)));
     }
-    facts.push(duration(batch.ended - batch.began));
+    facts.push(duration(batch.seconds()));
     facts.push(batch.usage.tokens());
     facts.extend(batch.usage.cost());
     facts

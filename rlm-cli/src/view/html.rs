@@ -115,7 +115,7 @@ fn row(node: &Node, cost: Option<f64>) -> Value {
     let (rollout, root) = (node.rollout, node.root);
     let question = rollout.start.as_ref().and_then(|start| start.question.head.lines().next());
     let answer = rollout.end.as_ref().and_then(|end| end.answer.as_ref()?.head.lines().next());
-    let span = Span { began: root.began, whole: root.last - root.began };
+    let span = Span { began: root.began, whole: root.seconds() };
     context! {
         id => rollout.id.as_str(),
         class => class(rollout),
@@ -124,14 +124,14 @@ fn row(node: &Node, cost: Option<f64>) -> Value {
         turns => facts::turns(rollout),
         calls => calls(rollout).count(),
         tokens => rollout.usage.tokens().trim_end_matches(" tokens"),
-        tokens_value => rollout.usage.prompt_tokens.saturating_add(rollout.usage.completion_tokens),
+        tokens_value => rollout.usage.all_tokens(),
         cost => rollout.usage.cost().unwrap_or_default().trim_end_matches(" USD"),
         cost_value => rollout.usage.cost().map(|_| rollout.usage.cost_usd.to_string()).unwrap_or_default(),
-        duration => duration(seconds(rollout)),
-        seconds => format!("{:.3}", seconds(rollout)),
+        duration => duration(rollout.seconds()),
+        seconds => format!("{:.3}", rollout.seconds()),
         question => question.unwrap_or_default(),
         answer => answer.unwrap_or_default(),
-        time => cost.and_then(|_| span.part(rollout.began, rollout.last - rollout.began)),
+        time => cost.and_then(|_| span.part(rollout.began, rollout.seconds())),
         money => cost.and_then(|cost| Span { began: 0.0, whole: cost }.part(0.0, rollout.usage.cost_usd)),
     }
 }
@@ -160,7 +160,7 @@ fn rollout(rollout: &Rollout, level: usize) -> Value {
         language => start.map(|start| start.language.as_str()),
         models => models(rollout),
         times => times(rollout),
-        marks => MARKS.iter().map(|part| duration(seconds(rollout) * part)).collect::<Value>(),
+        marks => MARKS.iter().map(|part| duration(rollout.seconds() * part)).collect::<Value>(),
         bars => bars(rollout),
         system => rollout.system.as_ref().map(text),
         turns => rollout.turns.iter().map(turn).collect::<Value>(),
@@ -281,13 +281,13 @@ impl Span {
 /// A bar for each request to the root model, each call and each batch, on the time line of the rollout. None if the rollout
 /// took no time.
 fn bars(rollout: &Rollout) -> Option<Value> {
-    let span = Span { began: rollout.began, whole: rollout.last - rollout.began };
+    let span = Span { began: rollout.began, whole: rollout.seconds() };
     let bar = |turn: &Turn, class: &str, label: String, began: f64, time: f64| {
         context! { turn => turn.number, class, label, part => span.part(began, time), time => duration(time) }
     };
     let batch = |turn: &Turn, batch: &Batch| {
         let label = format!("llm_batch × {}", grouped(batch.prompts.len() as u64));
-        bar(turn, "batch", label, batch.began, batch.ended - batch.began)
+        bar(turn, "batch", label, batch.began, batch.seconds())
     };
     let bars = rollout.turns.iter().flat_map(|turn| turn.steps.iter().map(move |step| (turn, step)));
     let bars = bars.flat_map(|(turn, step)| match step {
@@ -306,10 +306,6 @@ fn bars(rollout: &Rollout) -> Option<Value> {
     (span.whole > 0.0).then(|| bars.collect())
 }
 
-fn seconds(rollout: &Rollout) -> f64 {
-    rollout.last - rollout.began
-}
-
 fn steps(rollout: &Rollout) -> impl Iterator<Item = &Step> {
     rollout.turns.iter().flat_map(|turn| &turn.steps)
 }
@@ -326,7 +322,7 @@ fn batches(rollout: &Rollout) -> impl Iterator<Item = &Batch> {
     })
 }
 
-/// What each model was asked and what that cost: name, requests, tokens, cost.
+/// The requests to each model and their cost: a row of its name, requests, tokens and cost.
 fn models(rollout: &Rollout) -> Value {
     let mut models: BTreeMap<&str, (u32, Usage)> = BTreeMap::new();
     let mut add = |model, requests, usage| {
@@ -353,11 +349,10 @@ fn models(rollout: &Rollout) -> Value {
 fn times(rollout: &Rollout) -> String {
     let of_models = |step: &Step| if let Step::Model(call) = step { call.seconds } else { 0.0 };
     let models: f64 = steps(rollout).map(of_models).sum();
-    let sub_calls: f64 = batches(rollout).map(|batch| batch.ended - batch.began).sum();
-    let inner: f64 =
-        calls(rollout).flat_map(|call| &call.batches).map(|batch| batch.ended - batch.began).sum();
+    let sub_calls: f64 = batches(rollout).map(Batch::seconds).sum();
+    let inner: f64 = calls(rollout).flat_map(|call| &call.batches).map(Batch::seconds).sum();
     let code = (calls(rollout).filter_map(|call| call.seconds).sum::<f64>() - inner).max(0.0);
-    let rest = (seconds(rollout) - models - sub_calls - code).max(0.0);
+    let rest = (rollout.seconds() - models - sub_calls - code).max(0.0);
     format!(
         "model {} · code {} · sub-calls {} · the rest {}",
         duration(models),
@@ -391,13 +386,13 @@ fn totals(rollouts: &[Rollout]) -> String {
     words.join(" · ")
 }
 
-/// How cost and time are spread, where there are enough rollouts to see that.
+/// The distributions of cost and time, if there are enough rollouts for them.
 fn histograms(rollouts: &[Rollout]) -> Vec<Value> {
     if rollouts.len() < MIN_OF_HISTOGRAM {
         return Vec::new();
     }
     let costs = rollouts.iter().map(|rollout| rollout.usage.cost_usd).collect::<Vec<_>>();
-    let times = rollouts.iter().map(seconds).collect::<Vec<_>>();
+    let times = rollouts.iter().map(Rollout::seconds).collect::<Vec<_>>();
     let money = |cost: f64| format!("{cost:.4} USD");
     [histogram("cost", &costs, money), histogram("time", &times, duration)].into_iter().flatten().collect()
 }

@@ -1,5 +1,6 @@
 //! `rlm view`: trajectories as a tree or a page.
 
+mod arrange;
 mod facts;
 mod html;
 mod pager;
@@ -24,6 +25,7 @@ use crate::environment::Environment;
 use crate::runs::file_or_run;
 use crate::tell;
 
+use arrange::arrange;
 use pager::Pager;
 use rollouts::{Lengths, Rollouts};
 use text::Length;
@@ -67,7 +69,7 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
     }
     let (mut rollouts, remarks) =
         collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
-    rollouts.arrange(options.failed, options.sort);
+    arrange(&mut rollouts, options.failed, options.sort);
     if rollouts.list.is_empty() {
         tell(format_args!("rlm: {name}: every rollout has a final answer"));
         return Ok(ExitCode::SUCCESS);

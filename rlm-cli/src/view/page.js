@@ -13,12 +13,12 @@ function key(row, column) {
     const text = cell.dataset.value ?? cell.textContent ?? "";
     return text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text);
 }
-function compare(one, other) {
-    if (typeof one === "number" && typeof other === "number")
-        return one - other;
-    if (typeof one !== typeof other)
-        return typeof one === "number" ? -1 : 1;
-    return String(one).localeCompare(String(other), undefined, { numeric: true });
+function compare(a, b) {
+    if (typeof a === "number" && typeof b === "number")
+        return a - b;
+    if (typeof a !== typeof b)
+        return typeof a === "number" ? -1 : 1;
+    return String(a).localeCompare(String(b), undefined, { numeric: true });
 }
 function sortBy(heading) {
     const isDown = heading.ariaSort === "ascending";

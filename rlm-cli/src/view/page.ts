@@ -20,11 +20,11 @@ function key(row: Row, column: number): number | string {
   return text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text);
 }
 
-function compare(one: number | string, other: number | string): number {
-  if (typeof one === "number" && typeof other === "number") return one - other;
-  // What has no number comes after what has one.
-  if (typeof one !== typeof other) return typeof one === "number" ? -1 : 1;
-  return String(one).localeCompare(String(other), undefined, { numeric: true });
+function compare(a: number | string, b: number | string): number {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  // Texts come after numbers.
+  if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+  return String(a).localeCompare(String(b), undefined, { numeric: true });
 }
 
 function sortBy(heading: HTMLTableCellElement): void {

@@ -39,6 +39,10 @@ impl Usage {
         self.is_unpriced |= other.is_unpriced;
     }
 
+    pub(super) fn all_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.completion_tokens)
+    }
+
     /// `812 + 41 tokens`: prompt and completion, with `~` if estimated.
     pub(super) fn tokens(&self) -> String {
         let sign = if self.is_estimated { "~" } else { "" };

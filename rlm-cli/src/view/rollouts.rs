@@ -10,10 +10,8 @@ use rlm_env::rollout::Callbacks;
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 
-use super::facts;
 use super::quantity::Usage;
 use super::text::{Length, Text, word};
-use crate::arguments::SortKey;
 
 /// Lengths of texts by kind. None: the whole text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +40,7 @@ pub(super) struct Rollout {
     /// The number of rollouts above it, and the one that has started it.
     pub(super) depth: usize,
     /// The place in the list of the one whose code has started it, if that is in the file.
-    parent: Option<usize>,
+    pub(super) parent: Option<usize>,
     /// Times of its first and last entry, in seconds since the epoch.
     pub(super) began: f64,
     pub(super) last: f64,
@@ -191,29 +189,6 @@ impl Rollouts {
     }
 }
 
-impl Rollouts {
-    /// Keeps only those without a final answer, if that is wanted, and puts those with most of something first.
-    pub(super) fn arrange(&mut self, is_failed: bool, key: Option<SortKey>) {
-        let of = |rollout: &Rollout| match key {
-            Some(SortKey::Cost) => rollout.usage.cost_usd,
-            Some(SortKey::Time) => rollout.last - rollout.began,
-            Some(SortKey::Tokens) => (rollout.usage.prompt_tokens + rollout.usage.completion_tokens) as f64,
-            Some(SortKey::Turns) => facts::turns(rollout) as f64,
-            None => 0.0,
-        };
-        let mut kept: Vec<_> = std::mem::take(&mut self.list).into_iter().enumerate().collect();
-        kept.retain(|(_, rollout)| !is_failed || !facts::has_answer(rollout));
-        kept.sort_by(|(_, one), (_, other)| of(other).total_cmp(&of(one)));
-        let places: HashMap<usize, usize> =
-            kept.iter().enumerate().map(|(place, (before, _))| (*before, place)).collect();
-        let moved = |(_, rollout): (usize, Rollout)| Rollout {
-            parent: rollout.parent.and_then(|parent| places.get(&parent).copied()),
-            ..rollout
-        };
-        self.list = kept.into_iter().map(moved).collect();
-    }
-}
-
 /// A rollout in its tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
@@ -245,6 +220,10 @@ impl Rollouts {
 }
 
 impl Rollout {
+    pub(super) fn seconds(&self) -> f64 {
+        self.last - self.began
+    }
+
     fn new(entry: &Entry, parent: Option<usize>) -> Self {
         Self {
             id: word(&entry.rollout),
@@ -492,6 +471,10 @@ impl Call {
 }
 
 impl Batch {
+    pub(super) fn seconds(&self) -> f64 {
+        self.ended - self.began
+    }
+
     pub(super) fn failed(&self) -> usize {
         self.prompts.values().filter(|prompt| prompt.error.is_some()).count()
     }

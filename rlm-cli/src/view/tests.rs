@@ -189,7 +189,7 @@ fn failed_rollouts_alone_and_those_with_most_of_something_first() {
     let input = tree_of_rollouts();
     let ids = |is_failed, key| {
         let mut rollouts = rollouts(&input, IN_TERMINAL);
-        rollouts.arrange(is_failed, key);
+        arrange(&mut rollouts, is_failed, key);
         rollouts.in_tree_order().iter().map(|node| node.rollout.id.clone()).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(ids(false, None), "a a.2 a.1 a.1.1 b c.1");
@@ -197,9 +197,9 @@ fn failed_rollouts_alone_and_those_with_most_of_something_first() {
     assert_eq!(ids(true, Some(SortKey::Time)), "a a.2 a.1 a.1.1 b c.1", "none has an answer");
     let mixed = format!("{EXAMPLE}{}", entry("rollout_started", |entry| entry["rollout"] = "failed".into()));
     let mut rollouts = rollouts(&mixed, IN_TERMINAL);
-    rollouts.arrange(false, Some(SortKey::Turns));
+    arrange(&mut rollouts, false, Some(SortKey::Turns));
     assert_eq!(rollouts.list[0].id, "letters-1");
-    rollouts.arrange(true, None);
+    arrange(&mut rollouts, true, None);
     assert_eq!(rollouts.list.iter().map(|rollout| &*rollout.id).collect::<Vec<_>>(), ["failed"]);
 }
 

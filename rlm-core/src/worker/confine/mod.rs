@@ -80,11 +80,11 @@ pub(super) fn check_paths(
     let write: Vec<_> = write.filter_map(whole).collect();
     let read = context.allowed_paths.iter().chain(&shared.read).chain(needs).map(PathBuf::as_path);
     let control = whole(control);
-    // What can be read anyway, links or not.
-    let given: Vec<_> =
-        shared.read.iter().filter_map(|path| path.canonicalize().ok().filter(|real| real == path)).collect();
-    let is_given =
-        |real: &Path| root::is_of_system(real) || given.iter().any(|around| real.starts_with(around));
+    // A session can read these in any case.
+    let is_given = |real: &Path| {
+        let is_whole = |path: &PathBuf| path.canonicalize().is_ok_and(|whole| whole == *path);
+        root::is_of_system(real) || shared.read.iter().any(|path| real.starts_with(path) && is_whole(path))
+    };
     for (path, real) in read.filter_map(whole).chain(write.clone()).chain(control.clone()) {
         let behind = write.iter().chain(&control).find(|(around, of_around)| {
             path != *around && path.starts_with(around) && !real.starts_with(of_around) && !is_given(&real)

@@ -164,7 +164,7 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     }
     sources.extend(DEVICES.iter().filter_map(|name| Source::open(&Path::new("/dev").join(name), 0)));
     // The system's own are there already.
-    let is_there = |path: &&PathBuf| !system.iter().any(|there| path.starts_with(there));
+    let is_there = |path: &&PathBuf| !is_of_system(path);
     let mut own: Vec<_> =
         paths.read.iter().filter(is_there).filter_map(|path| Source::open(path, READ)).collect();
     own.extend(paths.write.iter().filter_map(|path| Source::open(path, WRITE)));

@@ -336,7 +336,7 @@ fn an_environment_in_the_working_directory_is_used_if_its_python_can_be_read_any
 }
 
 #[test]
-fn what_code_has_put_in_the_way_of_a_file_does_not_keep_a_worker_from_starting() {
+fn what_code_has_put_in_the_way_of_the_answer_does_not_keep_it_from_being_saved() {
     for obstacle in ["ln -s /nonexistent", "mkdir", "mkfifo"] {
         let mut worker = Setup::bash().start();
         let control = worker.control.path().display().to_string();

@@ -548,7 +548,8 @@ pub(crate) struct Descriptors {
 pub(crate) fn descriptors(pid: Pid) -> io::Result<Descriptors> {
     let mut counts = Descriptors { of_responses: 0, others: 0 };
     for fd in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
-        let link = fs::read_link(fd.path()).unwrap_or_default();
+        // One that has just been closed has no link any more.
+        let Ok(link) = fs::read_link(fd.path()) else { continue };
         let is_response = link.to_string_lossy().contains("/rlm_res");
         *if is_response { &mut counts.of_responses } else { &mut counts.others } += 1;
     }

@@ -434,6 +434,11 @@ master, slave = pty.openpty()
 fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
         Sign::Prints("typed"),
     ),
+    by_anyone(
+        "open_tree_attr",
+        "print('tree', call(467, -100, b'/', 0, 0, 0) >= 0)",
+        Sign::Prints("tree True"),
+    ),
     by_anyone("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", Sign::Prints("other True")),
 ];
 
@@ -443,8 +448,17 @@ const WITHOUT_NAMESPACES: [&str; 7] =
     ["stat", "chmod", "utime", "inotify", "command line", "priority", "affinity"];
 
 /// Attempts that a kernel may refuse anyway: it is built or set up without that part.
-const OPTIONAL: [&str; 8] =
-    ["AF_ALG", "MPTCP", "bpf", "io_uring", "sysrq", "typed input", "userfaultfd", "x32 numbers"];
+const OPTIONAL: [&str; 9] = [
+    "AF_ALG",
+    "MPTCP",
+    "bpf",
+    "io_uring",
+    "open_tree_attr",
+    "sysrq",
+    "typed input",
+    "userfaultfd",
+    "x32 numbers",
+];
 
 fn reaches(worker: &mut Worker, victim: &Victim, attempt: &Attempt) -> bool {
     let response = worker.call(&format!("{BEGIN}{}", victim.fill(attempt.code)));

@@ -329,6 +329,11 @@ pub(crate) struct RunOptions {
     /// Do not record the run for `rlm runs` and `rlm view`.
     #[arg(long)]
     pub(crate) no_record: bool,
+    /// Serve a page at a loopback address that shows the run as it goes on: the address is printed. At a terminal, it stays until
+    /// Ctrl-C; `rlm view --serve` serves it again.
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+        conflicts_with = "dry_run")]
+    pub(crate) serve: Option<u16>,
     #[command(flatten)]
     pub(crate) batch: BatchOptions,
     #[command(flatten)]
@@ -459,6 +464,13 @@ pub(crate) struct ViewOptions {
     /// Write one self-contained HTML page instead; `-` is standard output.
     #[arg(long, value_name = "OUT")]
     pub(crate) html: Option<PathBuf>,
+    /// Serve the page at a loopback address instead, and show the rollouts as they go on: the address is printed. Until Ctrl-C.
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+        conflicts_with_all = ["html", "to", "rollout", "failed", "sort", "follow"])]
+    pub(crate) serve: Option<u16>,
+    /// Print the turns as they are done, until every rollout has ended.
+    #[arg(long, conflicts_with_all = ["html", "to", "failed", "sort"])]
+    pub(crate) follow: bool,
     /// Print one rollout in another form instead: rlms is that of RLMLogger, for its visualizer.
     #[arg(long, value_name = "FORMAT", value_enum, conflicts_with_all = ["html", "full"])]
     pub(crate) to: Option<Format>,

@@ -102,6 +102,17 @@ impl Runs {
         self.0.join(format!("{id}.jsonl"))
     }
 
+    /// Reports whether a run has ended.
+    pub(crate) fn has_ended(&self, id: &str) -> bool {
+        self.0.join(format!("{id}.json")).exists()
+    }
+
+    /// The id of the run that a file is the trajectory of.
+    pub(crate) fn id_of(&self, file: &Path) -> Option<String> {
+        let id = file.file_stem()?.to_str()?;
+        (self.trajectory(id) == file && is_rollout_id(id)).then(|| id.to_owned())
+    }
+
     /// The latest run.
     pub(crate) fn latest(&self) -> anyhow::Result<PathBuf> {
         let newest = self.listed()?.into_iter().find(|run| run.bytes > 0);
@@ -109,6 +120,21 @@ impl Runs {
             Usage::new(format!("no run is recorded in {}: give the file of a trajectory", self.0.display()))
         })?;
         Ok(self.trajectory(&newest.id))
+    }
+
+    /// The ids of the runs with what each came to, the newest first; none where they cannot be read.
+    pub(crate) fn described(&self) -> Vec<(String, String)> {
+        let held = self.listed().unwrap_or_default().into_iter().filter(|held| held.bytes > 0);
+        held.map(|held| (held.id.clone(), self.words(&held))).collect()
+    }
+
+    /// A run in a line.
+    fn words(&self, Held { id, time, .. }: &Held) -> String {
+        let run = fs::read(self.0.join(format!("{id}.json"))).ok();
+        let run: Option<Run> = run.and_then(|text| serde_json::from_slice(&text).ok());
+        let time = DateTime::<Local>::from(*time).format("%Y-%m-%d %H:%M");
+        let words = run.map_or("not ended".to_owned(), |run| run.words());
+        format!("{id:<28} {time}  {words}")
     }
 
     /// The runs for a reader, the newest first: none where none was recorded yet.
@@ -218,12 +244,8 @@ pub(crate) fn tokens(metrics: &Metrics) -> u64 {
 /// `rlm runs`: the list.
 pub(crate) fn list(environment: &Environment) -> anyhow::Result<ExitCode> {
     let runs = Runs::of(environment).context("there is no home directory, so no runs are recorded")?;
-    for Held { id, time, .. } in runs.listed()? {
-        let run = fs::read(runs.0.join(format!("{id}.json"))).ok();
-        let run: Option<Run> = run.and_then(|text| serde_json::from_slice(&text).ok());
-        let time = DateTime::<Local>::from(time).format("%Y-%m-%d %H:%M");
-        let words = run.map_or("not ended".to_owned(), |run| run.words());
-        println(&format!("{id:<28} {time}  {words}"))?;
+    for held in runs.listed()? {
+        println(&runs.words(&held))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use rlm_core::error::with_causes;
 use rlm_core::text::{counted, cut, one_line};
+use rlm_env::trajectory::{Entry, Event, RolloutScored};
 use rlm_env::{Control, Host, HostConfig, RolloutConfig, RolloutResult, StopReason};
 use rlm_rootd::{Budget, Ledger};
 use tokio::task::JoinSet;
@@ -74,6 +75,11 @@ impl RunAttempt for Runner {
                 score = self.scorer.score(&rollout, expected.as_ref(), metadata.as_ref()) => score,
                 () = control.cancelled() => Some(Err("the batch ended before it was scored".to_owned())),
             };
+            if let Some(score) = score.clone() {
+                let scored = Event::RolloutScored(RolloutScored::new(score));
+                let entry = Entry::now(rollout.id.clone(), 0, scored);
+                self.template.sinks.iter().for_each(|sink| sink.entry(&entry));
+            }
             let (score, score_error) = match score {
                 None => (None, None),
                 Some(Ok(score)) => (Some(Some(score)), None),

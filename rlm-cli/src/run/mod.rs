@@ -11,6 +11,7 @@ mod question;
 mod setup;
 mod stop;
 
+use std::io::IsTerminal as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ use crate::evaluation::{Evaluation, Provenance, RunResult};
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
+use crate::view::{Shown, serve_run};
 use crate::warnings::Warnings;
 use crate::{batch, tell};
 
@@ -97,6 +99,8 @@ pub(crate) fn run(
         let events = options.events.then(Events::start).transpose().context("no threads can be started")?;
         let events = events.map(Arc::new);
         let mut requests = Requests::catch()?.until(lost(host_process, events.clone()));
+        // A signal that ends the run also ends the page.
+        let mut end_of_page = Requests::catch()?;
         let mcp_servers = tokio::select! {
             started = setup.start_mcp_servers() => started?,
             request = requests.next() => return Ok(ExitCode::from(request.status())),
@@ -111,6 +115,8 @@ pub(crate) fn run(
         let record =
             (!options.no_record && !options.events).then(|| record(&id, &settings, environment)).flatten();
         setup.rollout.sinks.extend(record.as_ref().map(|record| record.writer.clone() as Arc<dyn Sink>));
+        let serve = |port| serve_run(port, shown(record.as_ref(), &settings)?, environment);
+        let page = options.serve.map(serve).transpose()?;
         let ended = match work {
             Work::Feed(feed) => {
                 let events = events.expect("--feed requires --events");
@@ -131,11 +137,32 @@ pub(crate) fn run(
             }
         };
         mcp_servers.stop().await;
+        if let Some(page) = page.filter(|_| ended.is_ok()) {
+            let stays = std::io::stderr().is_terminal();
+            if stays {
+                tell(format_args!("rlm: the page stays until Ctrl-C"));
+            }
+            tokio::select! {
+                _ = end_of_page.next() => {}
+                () = page.catch_up(), if !stays => {}
+            }
+        }
         ended
     });
     // A thread that still reads or writes a large file must not delay the end.
     runtime.shutdown_background();
     ended
+}
+
+/// What the page of a run shows: its record, or else its trajectory.
+fn shown(record: Option<&Record>, settings: &Settings) -> Result<Shown, Usage> {
+    match (record, settings.get(&TRAJECTORY)) {
+        (Some(record), _) => Ok(Shown::Run(record.id.clone())),
+        (None, Some(file)) => Ok(Shown::File(file)),
+        (None, None) => Err(Usage::new(
+            "--serve shows what is recorded of a run: leave out --no-record and --events, or give --trajectory FILE",
+        )),
+    }
 }
 
 /// Begins the record of a run. Without one, the run goes on.

@@ -30,6 +30,7 @@ pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
         rollout.usage.tokens(),
     ];
     facts.extend(rollout.usage.cost());
+    facts.extend(rollout.score.map(|score| format!("score {score}")));
     facts
 }
 

@@ -3,17 +3,20 @@
 mod arrange;
 mod facts;
 mod html;
+mod live;
 mod pager;
 mod quantity;
 mod rlms;
 mod rollouts;
+mod row;
+mod serve;
 mod text;
 mod tree;
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -22,15 +25,19 @@ use rlm_env::trajectory::{Event, Line, read};
 
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
-use crate::runs::file_or_run;
+use crate::runs::{Runs, file_or_run};
+use crate::signals::{EndSignals, interrupted};
 use crate::tell;
 
 use arrange::arrange;
+use live::{Growing, LOOK_EVERY};
 use pager::Pager;
 use rollouts::{Lengths, Rollouts};
+pub(crate) use serve::Shown;
+use serve::{Server, Serving};
 use text::Length;
 pub(crate) use text::{one_line, visible};
-use tree::TreeStyle;
+use tree::{Following, TreeStyle};
 
 /// Columns without a terminal.
 const DEFAULT_WIDTH: usize = 100;
@@ -50,13 +57,20 @@ const ON_A_PAGE: Lengths = Lengths {
 };
 
 pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let lengths = match (options.full, &options.html) {
-        (true, _) => Lengths::default(),
-        (false, None) => IN_TERMINAL,
-        (false, Some(_)) => ON_A_PAGE,
+    let lengths = match options.full {
+        true => Lengths::default(),
+        false if options.html.is_some() || options.serve.is_some() => ON_A_PAGE,
+        false => IN_TERMINAL,
     };
     let file = file_or_run(options.file.as_deref(), environment)?;
     let is_standard_input = file == Path::new("-");
+    if let Some(port) = options.serve {
+        return serve(port, file, lengths, environment);
+    }
+    if options.follow {
+        let style = Terminal::new(environment).tree_style(options.full);
+        return follow(&file, options.rollout.as_deref(), Following::new(style), lengths, environment);
+    }
     let name = if is_standard_input { "standard input".into() } else { file.display().to_string() };
     let input: Box<dyn BufRead> = if is_standard_input {
         Box::new(io::stdin().lock())
@@ -88,6 +102,74 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         tell(format_args!("rlm: {name}: {remark}"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what comes, until a recorded run has ended; of any other file, until Ctrl-C.
+fn follow(
+    file: &Path,
+    asked_for: Option<&str>,
+    mut following: Following,
+    lengths: Lengths,
+    environment: &Environment,
+) -> anyhow::Result<ExitCode> {
+    let runs = Runs::of(environment);
+    let run = runs.as_ref().and_then(|runs| Some((runs, runs.id_of(file)?)));
+    let mut growing = Growing::open(file)?;
+    let mut rollouts = Rollouts::new(lengths);
+    loop {
+        // What a run wrote before its end is there then.
+        let has_ended = run.as_ref().is_some_and(|(runs, id)| runs.has_ended(id));
+        match growing.more().with_context(|| file.display().to_string())? {
+            Some(entries) => {
+                let wanted =
+                    entries.into_iter().filter(|entry| asked_for.is_none_or(|id| id == entry.rollout));
+                wanted.for_each(|entry| rollouts.add(entry));
+                following
+                    .print(&rollouts, &mut io::stdout().lock())
+                    .context("cannot write to standard output")?;
+            }
+            None if has_ended => return Ok(ExitCode::SUCCESS),
+            None if growing.is_void()? => bail!("{}: another file took its place", file.display()),
+            None => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+/// Serves the page until a signal.
+fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) -> anyhow::Result<ExitCode> {
+    File::open(&file)
+        .and_then(|file| file.metadata())
+        .map_err(anyhow::Error::from)
+        .and_then(|found| {
+            if found.is_file() {
+                Ok(())
+            } else {
+                bail!("--serve takes a file, which can be read from its beginning")
+            }
+        })
+        .with_context(|| file.display().to_string())?;
+    let shown = match Runs::of(environment).and_then(|runs| runs.id_of(&file)) {
+        Some(id) => Shown::Run(id),
+        None => Shown::File(file),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut ends = EndSignals::catch()?;
+        let server = Server::new(Some(port).filter(|port| *port != 0), shown, lengths, environment)?;
+        tell(format_args!("rlm: the page is at {} until Ctrl-C", server.address()?));
+        let _serving = server.start()?;
+        Ok(ExitCode::from(tokio::select! {
+            status = ends.next() => status,
+            () = interrupted() => 128 + 2,
+        }))
+    })
+}
+
+/// Serves the page of a run that begins, and prints its address.
+pub(crate) fn serve_run(port: u16, shown: Shown, environment: &Environment) -> anyhow::Result<Serving> {
+    let server = Server::new(Some(port).filter(|port| *port != 0), shown, ON_A_PAGE, environment)?;
+    tell(format_args!("rlm: the page of this run is at {}", server.address()?));
+    server.start()
 }
 
 /// The lines of a trajectory, or of a file of RLMLogger in that form.

@@ -1,77 +1,529 @@
-// What the page does besides being read: rows are sorted, rollouts filtered and searched, and keys go from turn to turn. Without
-// it, the page has the same content.
+// What draws the page. The overview has a row for each rollout; a rollout is drawn from its HTML when it is opened, since a browser
+// takes ten thousand of them as text, but not as elements. A page that is served asks for them, and hears of changes.
 
-type Row = HTMLTableRowElement;
+interface Spent { model: string; requests: number; tokens: number; is_estimated: boolean; cost: number | null }
 
-const find = <T extends Element>(selector: string, within: ParentNode = document): T[] => [...within.querySelectorAll<T>(selector)];
+interface Row {
+  at: number; stamp: number; id: string; parent: number | null; call: string | null;
+  state: string; is_answered: boolean; has_ended: boolean; turns: number; calls: number;
+  began: number; seconds: number; question: string; answer: string | null; score?: number; spent: Spent[];
+}
+
+type Child = Node | string;
+
 const one = <T extends HTMLElement>(selector: string): T => document.querySelector<T>(selector)!;
+const all = <T extends Element>(selector: string, within: ParentNode = document): T[] => [...within.querySelectorAll<T>(selector)];
 
-/** Rows in the order of the file, each with those below it in the tree. */
-const groups: Row[][] = [];
-for (const row of find<Row>(".overview tbody tr")) {
-  if (Number(row.dataset.level) > 0 && groups.length > 0) groups.at(-1)!.push(row);
-  else groups.push([row]);
+/** An element, with attributes that are neither false nor undefined. */
+function make<K extends keyof HTMLElementTagNameMap>(
+  tag: K, attributes: Record<string, string | number | boolean | undefined>, ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children);
+  return element;
 }
 
-/** What a cell is sorted by: a number, or its text. */
-function key(row: Row, column: number): number | string {
-  const cell = row.cells[column]!;
-  const text = cell.dataset.value ?? cell.textContent ?? "";
-  return text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text);
+const isLive = document.body.dataset.live !== undefined;
+const main = one("#main");
+
+// Words
+
+const grouped = (count: number): string => count.toLocaleString("en-US");
+const counted = (count: number, noun: string): string => `${grouped(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+function duration(seconds: number): string {
+  if (seconds < 0.0995) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 119.95) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  return `${grouped(Math.floor(whole / 60))} min ${whole % 60} s`;
 }
 
-function compare(a: number | string, b: number | string): number {
+function usd(cost: number): string {
+  return cost === 0 ? "0" : cost < 0.0001 ? "< 0.0001" : cost.toFixed(4);
+}
+
+// Rows
+
+/** In the order of the file. */
+const rows = new Map<number, Row>();
+
+/** Those that the code of each has started. */
+const below = new Map<number, Row[]>();
+
+function take(changed: Row[]): void {
+  for (const row of changed) {
+    if (!rows.has(row.at) && row.parent !== null) {
+      const others = below.get(row.parent);
+      if (others) others.push(row);
+      else below.set(row.parent, [row]);
+    }
+    const known = rows.get(row.at);
+    if (known) Object.assign(known, row);
+    else rows.set(row.at, row);
+  }
+}
+
+const parentOf = (row: Row): Row | undefined => (row.parent === null ? undefined : rows.get(row.parent));
+const levelOf = (row: Row): number => { let level = 0; for (let above = parentOf(row); above; above = parentOf(above)) level++; return level; };
+const tokensOf = (row: Row): number => row.spent.reduce((sum, one) => sum + one.tokens, 0);
+
+/** Undefined if a part of it is not known. */
+function costOf(spent: Spent[]): number | undefined {
+  let sum = 0;
+  for (const { cost } of spent) {
+    if (cost === null) return undefined;
+    sum += cost;
+  }
+  return sum;
+}
+
+/** A rollout and those below it. */
+function tree(root: Row): Row[] {
+  return [root, ...(below.get(root.at) ?? []).flatMap(tree)];
+}
+
+const firstLine = (text: string): string => text.split("\n", 1)[0]!;
+
+interface Column { name: string; isNumber: boolean; key: (row: Row) => string | number | undefined; shown: (row: Row) => string }
+
+const number = (name: string, key: Column["key"], shown: (value: number) => string = grouped): Column =>
+  ({ name, isNumber: true, key, shown: (row) => { const value = key(row); return typeof value === "number" ? shown(value) : ""; } });
+const words = (name: string, key: (row: Row) => string): Column => ({ name, isNumber: false, key, shown: key });
+
+const COLUMNS: Column[] = [
+  words("rollout", (row) => row.id),
+  words("state", (row) => row.state),
+  number("score", (row) => row.score, String),
+  number("turns", (row) => row.turns),
+  number("calls", (row) => row.calls),
+  number("tokens", tokensOf),
+  number("USD", (row) => costOf(row.spent), usd),
+  number("time", (row) => row.seconds, duration),
+  words("question", (row) => firstLine(row.question)),
+  words("answer", (row) => firstLine(row.answer ?? "")),
+];
+
+// Overview
+
+let sortedBy: { column: Column; isDown: boolean } | undefined;
+const unfolded = new Set<number>();
+
+/** The rollouts that have what is searched for; undefined: all. */
+let found: Set<number> | undefined;
+let wantedState = "";
+
+/** Rows that are drawn: more when the end of the table comes into view. */
+const ROWS_AT_ONCE = 200;
+let limit = ROWS_AT_ONCE;
+
+function compare(a: string | number, b: string | number): number {
   if (typeof a === "number" && typeof b === "number") return a - b;
-  // Texts come after numbers.
-  if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
   return String(a).localeCompare(String(b), undefined, { numeric: true });
 }
 
-function sortBy(heading: HTMLTableCellElement): void {
-  const isDown = heading.ariaSort === "ascending";
-  for (const other of find<HTMLTableCellElement>(".overview th")) other.removeAttribute("aria-sort");
-  heading.ariaSort = isDown ? "descending" : "ascending";
-  const keyed = groups.map((rows) => ({ rows, key: key(rows[0]!, heading.cellIndex) }));
-  keyed.sort((a, b) => (isDown ? compare(b.key, a.key) : compare(a.key, b.key)));
-  one(".overview tbody").append(...keyed.flatMap(({ rows }) => rows));
+const isFiltered = (): boolean => found !== undefined || wantedState !== "";
+const passes = (row: Row): boolean => (wantedState === "" || row.state === wantedState) && (!found || found.has(row.at));
+
+/** Rows to show: without a filter those that a host has started, with those below them that are unfolded. */
+function shownRows(): Row[] {
+  const isFree = !isFiltered();
+  const first = [...rows.values()].filter((row) => (isFree ? !parentOf(row) : passes(row)));
+  if (sortedBy) {
+    const { column, isDown } = sortedBy;
+    const keyed = first.map((row) => ({ row, key: column.key(row) }));
+    keyed.sort(({ key: a }, { key: b }) => {
+      // What is unknown comes last.
+      if (a === undefined || b === undefined) return Number(a === undefined) - Number(b === undefined);
+      return isDown ? compare(b, a) : compare(a, b);
+    });
+    first.splice(0, first.length, ...keyed.map(({ row }) => row));
+  }
+  if (!isFree) return first;
+  const open = (row: Row): Row[] => [row, ...(unfolded.has(row.at) ? (below.get(row.at) ?? []).flatMap(open) : [])];
+  return first.flatMap(open);
 }
 
-for (const button of find<HTMLButtonElement>(".overview th button")) {
-  button.addEventListener("click", () => sortBy(button.parentElement as HTMLTableCellElement));
+function bar(kind: string, title: string, start: number, width: number): Node {
+  const inner = make("span", { class: `bar ${kind}`, style: `margin-left:${start.toFixed(2)}%;width:${width.toFixed(2)}%` });
+  return make("span", { class: "track", title }, inner);
 }
 
-const rollouts = find<HTMLDetailsElement>("details.rollout");
-const rows = new Map(groups.flat().map((row) => [row.dataset.rollout, row]));
-const texts = new Map<Element, string>();
+/** When it ran, or its part of the cost, in its tree. */
+function barOf(row: Row, column: Column): Node | undefined {
+  let root = row;
+  for (let above = parentOf(row); above; above = parentOf(above)) root = above;
+  if (root === row && !below.has(row.at)) return undefined;
+  if (column.name === "time" && root.seconds > 0) {
+    const start = Math.min(Math.max((row.began - root.began) / root.seconds, 0), 1);
+    return bar("call", "when it ran", start * 100, Math.min(row.seconds / root.seconds, 1 - start) * 100);
+  }
+  const [cost, whole] = [costOf(row.spent), costOf(tree(root).flatMap(({ spent }) => spent))];
+  return column.name === "USD" && cost !== undefined && whole ? bar("money", "its part of the cost", 0, (cost / whole) * 100) : undefined;
+}
 
-/** All text of a rollout, in small letters. */
-function textOf(rollout: Element): string {
-  let text = texts.get(rollout);
-  if (text === undefined) texts.set(rollout, (text = (rollout.textContent ?? "").toLowerCase()));
+function cell(row: Row, column: Column): HTMLTableCellElement {
+  if (column.name === "rollout") {
+    const level = levelOf(row);
+    const children = below.get(row.at)?.length ?? 0;
+    const td = make("td", { style: `padding-left:${Math.min(level, 20)}em` }, make("a", { href: `#r${row.at}` }, row.id));
+    if (children > 0 && !isFiltered()) {
+      const isOpen = unfolded.has(row.at);
+      const fold = make("button", { type: "button", class: "fold", "aria-expanded": String(isOpen) }, `${isOpen ? "▾" : "▸"} ${grouped(children)}`);
+      fold.title = counted(children, "rollout") + " below it";
+      fold.addEventListener("click", () => { isOpen ? unfolded.delete(row.at) : unfolded.add(row.at); drawOverview(); });
+      td.append(" ", fold);
+    }
+    return td;
+  }
+  const kind = column.name === "state" ? (row.is_answered ? "good" : row.has_ended ? "bad" : "notice") : column.isNumber ? "number" : "words";
+  const td = make("td", { class: kind, "data-column": column.name }, column.shown(row));
+  const drawn = barOf(row, column);
+  if (drawn) td.append(drawn);
+  return td;
+}
+
+function totals(shown: Row[]): string {
+  const spent = shown.flatMap((row) => row.spent);
+  const running = shown.filter((row) => !row.has_ended).length;
+  const cost = costOf(spent);
+  const scores = shown.map((row) => row.score).filter((score) => score !== undefined);
+  return [
+    counted(shown.length, "rollout"),
+    `${grouped(shown.filter((row) => row.is_answered).length)} answered`,
+    ...(running ? [`${grouped(running)} without an end`] : []),
+    ...(scores.length ? [`score ${(scores.reduce((sum, score) => sum + score, 0) / scores.length).toFixed(3)}`] : []),
+    `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens`,
+    cost === undefined ? "cost unknown" : `${usd(cost)} USD`,
+  ].join(" · ");
+}
+
+/** The distribution of a value, where there are ten of it that differ. */
+function histogram(of: string, values: number[], shown: (value: number) => string): Node[] {
+  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
+  const most = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  if (values.length < 10 || !(most > least)) return [];
+  const counts = new Array<number>(24).fill(0);
+  const width = (most - least) / counts.length;
+  for (const value of values) counts[Math.min(Math.floor((value - least) / width), counts.length - 1)]!++;
+  const highest = Math.max(...counts);
+  const bars = counts.map((count, at) => make("span", {
+    style: `height:${(count / highest) * 100}%`,
+    title: `${counted(count, "rollout")}: ${shown(least + width * at)} to ${shown(least + width * (at + 1))}`,
+  }));
+  return [make("figure", {},
+    make("figcaption", {}, `${of}: ${shown(least)} to ${shown(most)}`),
+    make("div", { class: "histogram", "aria-hidden": "true" }, ...bars))];
+}
+
+function headings(columns: Column[]): Node {
+  return make("tr", {}, ...columns.map((column) => {
+    const button = make("button", { type: "button" }, column.name);
+    const order = sortedBy?.column !== column ? undefined : sortedBy.isDown ? "descending" : "ascending";
+    button.addEventListener("click", () => {
+      sortedBy = { column, isDown: order === "ascending" };
+      drawOverview();
+    });
+    return make("th", { scope: "col", "aria-sort": order, class: column.isNumber && "number" }, button);
+  }));
+}
+
+const atEnd = new IntersectionObserver((entries) => {
+  if (!entries.some((entry) => entry.isIntersecting)) return;
+  limit += ROWS_AT_ONCE;
+  drawOverview();
+}, { rootMargin: "600px" });
+
+function drawOverview(): void {
+  const shown = shownRows();
+  const counts = new Map<string, number>();
+  let hasScores = false;
+  for (const row of rows.values()) {
+    counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
+    hasScores ||= row.score !== undefined;
+  }
+  const states = [...counts].sort(([, a], [, b]) => b - a);
+  one("#state").replaceChildren(
+    make("option", { value: "" }, "all"),
+    ...states.map(([name, count]) => make("option", { value: name, selected: name === wantedState }, `${name} (${grouped(count)})`)));
+  if (place().kind !== "overview") return;
+  one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
+  const columns = COLUMNS.filter((column) => column.name !== "score" || hasScores);
+  const of = isFiltered() ? shown : [...rows.values()];
+  const costs = of.map((row) => costOf(row.spent)).filter((cost) => cost !== undefined);
+  const figures = [...histogram("cost", costs, (cost) => `${usd(cost)} USD`), ...histogram("time", of.map((row) => row.seconds), duration)];
+  const focused = document.activeElement instanceof HTMLAnchorElement ? document.activeElement.hash : "";
+  const drawn = shown.slice(0, limit).map((row) => make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column))));
+  const rest = shown.length > limit ? [make("p", { class: "more" }, `${grouped(shown.length - limit)} more`)] : [];
+  main.replaceChildren(
+    make("p", { class: "totals" }, totals(of)),
+    ...(figures.length ? [make("div", { class: "histograms" }, ...figures)] : []),
+    make("table", { class: "overview" }, make("thead", {}, headings(columns)), make("tbody", {}, ...drawn)),
+    ...rest);
+  atEnd.disconnect();
+  for (const more of rest) atEnd.observe(more);
+  if (focused) all<HTMLAnchorElement>(".overview a").find((link) => link.hash === focused)?.focus({ preventScroll: true });
+}
+
+// A rollout
+
+async function asked(path: string): Promise<Response> {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
+  return response;
+}
+
+/** The HTML of a rollout: all texts in it are escaped. */
+async function htmlOf(at: number): Promise<string> {
+  if (isLive) return (await asked(`${location.pathname}/body?at=${at}`)).text();
+  return one(`#body${at}`).textContent;
+}
+
+async function articleOf(at: number): Promise<HTMLElement> {
+  const template = document.createElement("template");
+  template.innerHTML = await htmlOf(at);
+  return template.content.querySelector("article")!;
+}
+
+/** Each part that has not changed stays as it is, and what is open stays open. */
+function keepFrom(before: HTMLElement, article: HTMLElement): void {
+  const openings = (within: Element): HTMLDetailsElement[] => all<HTMLDetailsElement>("details:not(.turn)", within);
+  for (const part of openings(article).filter((part) => part.dataset.part)) {
+    const same = before.querySelector<HTMLDetailsElement>(`details[data-part="${part.dataset.part}"]`);
+    if (same) part.open = same.open;
+  }
+  for (const turn of all<HTMLDetailsElement>("details.turn", article)) {
+    const same = all<HTMLDetailsElement>(`details.turn[data-number="${turn.dataset.number}"]`, before)[0];
+    if (!same) continue;
+    if (same.dataset.stamp === turn.dataset.stamp) {
+      turn.replaceWith(same);
+      continue;
+    }
+    turn.open = same.open;
+    const opened = openings(same);
+    openings(turn).forEach((part, at) => (part.open = opened[at]?.open ?? part.open));
+  }
+}
+
+/** The requests of a rollout and of those below it, by level and model. */
+function moneyOf(row: Row): Node {
+  const sums = new Map<string, Spent & { level: number }>();
+  const level = levelOf(row);
+  for (const node of tree(row)) {
+    for (const spent of node.spent) {
+      const below = levelOf(node) - level;
+      const key = `${below} ${spent.model}`;
+      const sum = sums.get(key) ?? { level: below, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
+      sum.requests += spent.requests;
+      sum.tokens += spent.tokens;
+      sum.is_estimated ||= spent.is_estimated;
+      sum.cost = sum.cost === null || spent.cost === null ? null : sum.cost + spent.cost;
+      sums.set(key, sum);
+    }
+  }
+  const hasLevels = below.has(row.at);
+  const line = (cells: string[], tag: "td" | "th"): Node => make("tr", {}, ...cells.slice(hasLevels ? 0 : 1).map((text) => make(tag, {}, text)));
+  const lines = [...sums.values()].sort((a, b) => a.level - b.level).map((sum) => line([
+    String(sum.level), sum.model, grouped(sum.requests), `${sum.is_estimated ? "~" : ""}${grouped(sum.tokens)}`, sum.cost === null ? "unknown" : usd(sum.cost),
+  ], "td"));
+  return make("table", {}, line(["depth", "model", "requests", "tokens", "USD"], "th"), ...lines);
+}
+
+const factsOf = (row: Row): string => {
+  const cost = costOf(row.spent);
+  return [row.state, counted(row.turns, "turn"), duration(row.seconds), ...(cost === undefined ? [] : [`${usd(cost)} USD`])].join(" · ");
+};
+
+/** A link to a rollout, with its facts, question and answer. */
+function linkTo(row: Row): Node {
+  return make("li", {},
+    make("a", { href: `#r${row.at}` }, row.id), " ", make("span", { class: "facts" }, factsOf(row)),
+    make("span", { class: "asked" }, `${firstLine(row.question)} → ${firstLine(row.answer ?? "…")}`));
+}
+
+/** The rollouts that its code has started, folded, in the calls that did. */
+function linkChildren(row: Row, article: HTMLElement): void {
+  for (const old of all("details.children", article)) old.remove();
+  const byCall = new Map<string, Row[]>();
+  for (const child of below.get(row.at) ?? []) byCall.set(child.call ?? "", [...(byCall.get(child.call ?? "") ?? []), child]);
+  for (const [call, children] of byCall) {
+    const within = all<HTMLElement>(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave");
+    const list = make("details", { class: "children" }, make("summary", {}, counted(children.length, "rollout") + " below it"), make("ul", {}, ...children.map(linkTo)));
+    (within ?? article).append(list);
+  }
+}
+
+/** Other attempts at its question. */
+function othersOf(row: Row): Row[] {
+  return [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+}
+
+function navigation(row: Row): HTMLElement {
+  const nav = make("nav", { "aria-label": "rollouts" });
+  if (rows.size > 1) nav.append(make("a", { href: "#" }, `all ${grouped(rows.size)} rollouts`));
+  const above = parentOf(row);
+  if (above) nav.append(make("a", { href: `#r${above.at}` }, `above: ${above.id}`));
+  const others = othersOf(row);
+  if (others.length > 0) {
+    const select = make("select", { id: "other", "aria-label": "compare with another attempt" }, make("option", { value: "" }, "compare with …"),
+      ...others.map((other) => make("option", { value: other.at }, `${other.id}: ${factsOf(other)}`)));
+    select.addEventListener("change", () => { if (select.value) location.hash = `#compare=${row.at},${select.value}`; });
+    nav.append(select);
+  }
+  return nav;
+}
+
+async function drawRollout(at: number): Promise<void> {
+  const row = rows.get(at);
+  if (!row) return missing(at);
+  const article = await articleOf(at);
+  // Another place may have been asked for in the meantime.
+  const now = place();
+  if (now.kind !== "rollout" || now.at !== at) return;
+  const before = main.querySelector<HTMLElement>(`article[data-at="${at}"]`);
+  if (before) keepFrom(before, article);
+  article.querySelector(".money")!.append(moneyOf(row));
+  linkChildren(row, article);
+  colourAll(article);
+  if (before) before.replaceWith(article);
+  else main.replaceChildren(navigation(row), article);
+}
+
+function missing(at: number): void {
+  main.replaceChildren(make("p", {}, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
+}
+
+/** Two attempts side by side: their ends, then turn by turn. */
+async function drawComparison(ats: [number, number]): Promise<void> {
+  const [left, right] = ats.map((at) => rows.get(at));
+  if (!left || !right) return missing(ats[left ? 1 : 0]);
+  const articles = await Promise.all(ats.map(articleOf));
+  const now = place();
+  if (now.kind !== "comparison" || now.ats.join() !== ats.join()) return;
+  const head = (row: Row): Node => make("div", {},
+    make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)),
+    make("pre", { class: row.is_answered ? "good" : "bad" }, row.answer ?? "no answer"));
+  const turns = articles.map((article) => new Map(all<HTMLElement>("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
+  articles.forEach(colourAll);
+  const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
+  const cells = numbers.flatMap((number) => turns.map((of) => of.get(number) ?? make("p", { class: "facts" }, `no turn ${number}`)));
+  main.replaceChildren(
+    make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")),
+    make("pre", { class: "question" }, left.question),
+    make("div", { class: "comparison" }, head(left), head(right), ...cells));
+}
+
+// Where the reader is
+
+type Place = { kind: "overview" } | { kind: "rollout"; at: number; turn?: string } | { kind: "comparison"; ats: [number, number] };
+
+function place(): Place {
+  const two = /^#compare=(\d+),(\d+)$/.exec(location.hash);
+  if (two) return { kind: "comparison", ats: [Number(two[1]), Number(two[2])] };
+  const single = /^#r(\d+)(t\d+)?$/.exec(location.hash);
+  if (single) return { kind: "rollout", at: Number(single[1]), ...(single[2] ? { turn: single[2] } : {}) };
+  const [only] = rows.values();
+  return only && rows.size === 1 ? { kind: "rollout", at: only.at } : { kind: "overview" };
+}
+
+let overviewTop = 0;
+let last: Place = { kind: "overview" };
+
+async function go(): Promise<void> {
+  const now = place();
+  if (last.kind === "overview" && now.kind !== "overview") overviewTop = scrollY;
+  const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector("article");
+  last = now;
+  if (now.kind === "overview") {
+    drawOverview();
+    scrollTo(0, overviewTop);
+  } else if (now.kind === "comparison") {
+    await drawComparison(now.ats);
+    scrollTo(0, 0);
+  } else {
+    if (!isSame) await drawRollout(now.at);
+    if (now.turn) showTurn(document.getElementById(`r${now.at}${now.turn}`));
+    else if (!isSame) scrollTo(0, 0);
+  }
+}
+
+function showTurn(turn: HTMLElement | null): void {
+  if (!turn) return;
+  if (turn instanceof HTMLDetailsElement) turn.open = true;
+  turn.scrollIntoView();
+  turn.querySelector("summary")?.focus({ preventScroll: true });
+}
+
+function tell(words: string): void {
+  one("#trouble").textContent = words;
+  one("#trouble").hidden = words === "";
+}
+
+const trouble = (error: unknown): void => tell(String(error));
+
+addEventListener("hashchange", () => go().catch(trouble));
+
+// Search
+
+/** All text of a rollout on this page, in small letters. */
+const texts = new Map<number, string>();
+const ENTITIES: Record<string, string> = { "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&amp;": "&" };
+
+function textOf(row: Row): string {
+  let text = texts.get(row.at);
+  if (text === undefined) {
+    const html = one(`#body${row.at}`).textContent;
+    text = html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]!).toLowerCase();
+    texts.set(row.at, text);
+  }
   return text;
 }
 
-/** Shows the rollouts with this state and all these words, and how many they are. */
-function filter(): void {
-  const words = one<HTMLInputElement>("#search").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const state = document.querySelector<HTMLSelectElement>("#state")?.value ?? "";
-  let shown = 0;
-  for (const rollout of rollouts) {
-    const isShown = (state === "" || rollout.dataset.state === state) && words.every((word) => textOf(rollout).includes(word));
-    rollout.hidden = !isShown;
-    const row = rows.get(rollout.dataset.rollout);
-    if (row) row.hidden = !isShown;
-    shown += Number(isShown);
+let searches = 0;
+
+async function search(): Promise<void> {
+  const number = ++searches;
+  const typed = one<HTMLInputElement>("#search").value.toLowerCase();
+  const wanted = typed.split(/\s+/).filter(Boolean);
+  let hits: Set<number> | undefined;
+  if (wanted.length > 0 && isLive) {
+    hits = new Set<number>(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`)).json());
+  } else if (wanted.length > 0) {
+    hits = new Set();
+    let pause = performance.now() + 30;
+    for (const row of rows.values()) {
+      if (wanted.every((word) => textOf(row).includes(word))) hits.add(row.at);
+      if (performance.now() > pause) {
+        await new Promise((resume) => setTimeout(resume));
+        if (number !== searches) return;
+        pause = performance.now() + 30;
+      }
+    }
   }
-  one("#shown").textContent = shown === rollouts.length ? "" : `${shown} of ${rollouts.length}`;
+  if (number !== searches) return;
+  found = hits;
+  refilter();
+}
+
+function refilter(): void {
+  limit = ROWS_AT_ONCE;
+  if (place().kind === "overview") drawOverview();
+  else location.hash = "#";
 }
 
 let waiting = 0;
 one("#search").addEventListener("input", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(filter, 150);
+  waiting = setTimeout(() => search().catch(trouble), 150);
 });
-document.querySelector("#state")?.addEventListener("change", filter);
+one<HTMLSelectElement>("#state").addEventListener("change", (event) => {
+  wantedState = (event.target as HTMLSelectElement).value;
+  refilter();
+});
+
+// Colours of code
 
 const WORDS: Record<string, RegExp> = {
   python:
@@ -80,54 +532,68 @@ const WORDS: Record<string, RegExp> = {
 };
 
 /** Longest code with colours, in characters. */
-const MAX_COLOURED = 100_000;
+const MAX_COLOURED = 20_000;
 
 function colour(code: Element, words: RegExp): void {
   for (const node of [...code.childNodes]) {
     if (!(node instanceof Text) || node.length > MAX_COLOURED) continue;
-    const parts: (Node | string)[] = [];
+    const parts: Child[] = [];
     let end = 0;
     for (const found of node.data.matchAll(words)) {
       const kind = Object.entries(found.groups!).find(([, text]) => text !== undefined)![0];
-      const span = document.createElement("span");
-      span.className = `code-${kind}`;
-      span.textContent = found[0];
-      parts.push(node.data.slice(end, found.index), span);
+      parts.push(node.data.slice(end, found.index), make("span", { class: `code-${kind}` }, found[0]));
       end = found.index + found[0].length;
     }
     if (end > 0) node.replaceWith(...parts, node.data.slice(end));
   }
 }
 
-/** Colours the code of a rollout when it is first opened. */
-function open(rollout: HTMLDetailsElement): void {
-  const words = WORDS[rollout.dataset.language ?? ""];
-  if (!rollout.open || rollout.dataset.isColoured || !words) return;
-  rollout.dataset.isColoured = "yes";
-  for (const code of find("pre.repl", rollout)) colour(code, words);
+/** Colours code when it comes into view. */
+const inView = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    inView.unobserve(target);
+    const words = WORDS[target.closest<HTMLElement>("[data-language]")?.dataset.language ?? ""];
+    if (words) colour(target, words);
+  }
+}, { rootMargin: "400px" });
+
+function colourAll(article: HTMLElement): void {
+  for (const turn of all<HTMLElement>("details.turn", article)) turn.dataset.language ??= article.dataset.language ?? "";
+  for (const code of all("pre.repl", article)) inView.observe(code);
 }
 
-for (const rollout of rollouts) {
-  rollout.addEventListener("toggle", () => open(rollout));
-  open(rollout);
-}
+// Keys
 
-/** Goes to the next turn that can be seen, or the one before. */
+/** Goes to the next turn or row that can be seen, or the one before. */
 function step(by: 1 | -1): void {
-  const turns = find<HTMLElement>("details.rollout[open]:not([hidden]) details.turn");
-  const passed = turns.filter((turn) => turn.getBoundingClientRect().top < (by > 0 ? 8 : -8)).length;
-  const turn = turns[by > 0 ? passed : passed - 1];
-  if (!turn) return;
-  turn.scrollIntoView();
-  turn.querySelector("summary")!.focus({ preventScroll: true });
-  history.replaceState(null, "", `#${turn.id}`);
+  const isOverview = place().kind === "overview";
+  const stops = all<HTMLElement>(isOverview ? ".overview tbody a" : "details.turn", main);
+  const focused = stops.findIndex((stop) => stop.contains(document.activeElement));
+  const passed = stops.filter((stop) => stop.getBoundingClientRect().top < (by > 0 ? 8 : -8)).length;
+  const next = focused >= 0 ? focused + by : isOverview ? (by > 0 ? 0 : -1) : by > 0 ? passed : passed - 1;
+  const stop = stops[next];
+  if (!stop) return;
+  if (isOverview) return stop.focus();
+  showTurn(stop);
+  const now = place();
+  if (stop.id && now.kind === "rollout") history.replaceState(null, "", `#${stop.id}`);
 }
 
-/** Opens all rollouts that are shown, or closes them. */
+/** Goes to the rollout behind this one in the overview, or before it. */
+function stepRollout(by: 1 | -1): void {
+  const now = place();
+  if (now.kind !== "rollout") return;
+  const shown = shownRows();
+  const next = shown[shown.findIndex((row) => row.at === now.at) + by];
+  if (next) location.hash = `#r${next.at}`;
+}
+
+/** Opens all turns, or closes them. */
 function openAll(): void {
-  const shown = rollouts.filter((rollout) => !rollout.hidden);
-  const isOpening = shown.some((rollout) => !rollout.open);
-  for (const rollout of shown) rollout.open = isOpening;
+  const turns = all<HTMLDetailsElement>("details.turn", main);
+  const isOpening = turns.some((turn) => !turn.open);
+  for (const turn of turns) turn.open = isOpening;
 }
 
 const help = one<HTMLDialogElement>("#help");
@@ -136,16 +602,73 @@ one("#keys").addEventListener("click", () => help.showModal());
 const KEYS: Record<string, () => void> = {
   j: () => step(1),
   k: () => step(-1),
+  n: () => stepRollout(1),
+  p: () => stepRollout(-1),
   o: openAll,
   "/": () => one("#search").focus(),
   "?": () => help.showModal(),
+  Escape: () => { if (rows.size > 1) location.hash = "#"; },
 };
 document.addEventListener("keydown", (event) => {
   const field = event.target as HTMLElement;
-  if (event.key === "Escape" && field.id === "search") field.blur();
+  if (help.open) return;
+  if (event.key === "Escape" && field.id === "search") return field.blur();
   const act = KEYS[event.key];
-  if (!act || event.ctrlKey || event.metaKey || event.altKey || field.matches("input, select, textarea") || help.open) return;
+  if (!act || event.ctrlKey || event.metaKey || event.altKey || field.matches("input, select, textarea")) return;
   event.preventDefault();
   act();
 });
-document.body.classList.add("has-script");
+
+// Changes
+
+interface Changes { instance: string; rows: Row[] }
+
+let instance = "";
+function hear({ instance: now, rows: changed }: Changes): void {
+  const isAnew = now !== instance;
+  if (isAnew) {
+    // Another server, or another file of this name: what was known is void.
+    instance = now;
+    rows.clear();
+    below.clear();
+    main.replaceChildren();
+  }
+  take(changed);
+  tell("");
+  const here = place();
+  if (isAnew || !main.hasChildNodes()) go().catch(trouble);
+  else if (here.kind === "overview") drawOverview();
+  else if (here.kind === "rollout" && changed.some((row) => row.at === here.at || row.parent === here.at)) drawRollout(here.at).catch(trouble);
+}
+
+function listen(): void {
+  const events = new EventSource(`${location.pathname}/events`);
+  const live = one("#live");
+  events.addEventListener("open", () => (live.textContent = "live"));
+  events.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
+  events.addEventListener("trouble", (event) => tell(event.data));
+  events.addEventListener("error", () => {
+    live.textContent = "reconnecting …";
+    // The browser tries again by itself, but not after an answer that is none of a stream.
+    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+  });
+}
+
+/** The recorded runs, to go from one to another. */
+async function listRuns(): Promise<void> {
+  const runs: { path: string; words: string }[] = await (await asked("/runs")).json();
+  const select = one<HTMLSelectElement>("#runs");
+  select.replaceChildren(...runs.map(({ path, words }) => make("option", { value: path, selected: path === location.pathname }, words)));
+  select.hidden = runs.length < 2;
+  select.addEventListener("change", () => (location.href = select.value));
+}
+
+take(JSON.parse(one("#rows").textContent));
+if (isLive) {
+  main.replaceChildren(make("p", {}, "reading …"));
+  listen();
+  listRuns().catch(trouble);
+} else {
+  drawOverview();
+  go().catch(trouble);
+}

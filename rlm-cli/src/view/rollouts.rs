@@ -31,16 +31,24 @@ pub(super) struct Rollouts {
     /// The index in the list, by id.
     places: HashMap<String, usize>,
     lengths: Lengths,
+    /// The number of entries.
+    pub(super) stamp: u64,
 }
 
 /// A rollout.
 #[derive(Debug)]
 pub(super) struct Rollout {
     pub(super) id: String,
+    /// Its number in the file, from 0: links name it.
+    pub(super) at: usize,
+    /// The number of its latest entry in the file, from 1.
+    pub(super) stamp: u64,
     /// The number of rollouts above it, and the one that has started it.
     pub(super) depth: usize,
     /// The place in the list of the one whose code has started it, if that is in the file.
     pub(super) parent: Option<usize>,
+    /// The call whose code has started it.
+    pub(super) parent_call: Option<String>,
     /// Times of its first and last entry, in seconds since the epoch.
     pub(super) began: f64,
     pub(super) last: f64,
@@ -48,6 +56,7 @@ pub(super) struct Rollout {
     pub(super) system: Option<Text>,
     pub(super) turns: Vec<Turn>,
     pub(super) end: Option<End>,
+    pub(super) score: Option<f64>,
     /// Of all models.
     pub(super) usage: Usage,
     /// The answer after the last call, to show it only when it changes.
@@ -71,6 +80,8 @@ pub(super) struct Start {
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) number: u32,
+    /// The number of its latest entry in the file.
+    pub(super) stamp: u64,
     pub(super) steps: Vec<Step>,
 }
 
@@ -97,7 +108,7 @@ pub(super) struct ModelCall {
 
 #[derive(Debug)]
 pub(super) struct Call {
-    id: String,
+    pub(super) id: String,
     pub(super) tool: Option<String>,
     /// The code for a REPL, the arguments for other tools.
     pub(super) input: Option<Text>,
@@ -168,6 +179,7 @@ impl Rollouts {
         let lengths = self.lengths;
         let begins_anew =
             |rollout: &Rollout| matches!(entry.event, Event::RolloutStarted(_)) && rollout.start.is_some();
+        self.stamp += 1;
         let place = self.places.get(&entry.rollout).copied();
         let place = match place.filter(|place| !begins_anew(&self.list[*place])) {
             Some(place) => place,
@@ -178,13 +190,17 @@ impl Rollouts {
                     _ => None,
                 };
                 let parent = parent.and_then(|parent| self.places.get(parent).copied());
-                self.list.push(Rollout::new(&entry, parent));
+                self.list.push(Rollout::new(&entry, self.list.len(), parent));
                 self.places.insert(entry.rollout.clone(), self.list.len() - 1);
                 self.list.len() - 1
             }
         };
         let rollout = &mut self.list[place];
-        rollout.last = rollout.last.max(entry.time);
+        rollout.stamp = self.stamp;
+        // Scoring is no part of it.
+        if !matches!(entry.event, Event::RolloutScored(_)) {
+            rollout.last = rollout.last.max(entry.time);
+        }
         rollout.add(entry.time, entry.event, lengths);
     }
 }
@@ -224,17 +240,85 @@ impl Rollout {
         self.last - self.began
     }
 
-    fn new(entry: &Entry, parent: Option<usize>) -> Self {
+    pub(super) fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.turns.iter().flat_map(|turn| &turn.steps)
+    }
+
+    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.steps().filter_map(|step| if let Step::Call(call) = step { Some(&**call) } else { None })
+    }
+
+    pub(super) fn batches(&self) -> impl Iterator<Item = &Batch> {
+        self.steps().flat_map(|step| match step {
+            Step::Call(call) => &call.batches[..],
+            Step::Batch(batch) => std::slice::from_ref(batch),
+            _ => &[],
+        })
+    }
+
+    /// Reports whether its texts have all these words, which are in small letters.
+    pub(super) fn has_words(&self, words: &[String]) -> bool {
+        let mut missing: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.see_texts(&mut |text| {
+            if !missing.is_empty() {
+                let text = text.to_lowercase();
+                missing.retain(|word| !text.contains(word));
+            }
+        });
+        missing.is_empty()
+    }
+
+    /// Shows each of its texts.
+    fn see_texts(&self, see: &mut dyn FnMut(&str)) {
+        let mut see_all = |texts: &[Option<&Text>]| {
+            for text in texts.iter().flatten() {
+                see(&text.head);
+                see(&text.tail);
+            }
+        };
+        let (start, end) = (self.start.as_ref(), self.end.as_ref());
+        see_all(&[start.map(|start| &start.question), self.system.as_ref()]);
+        see_all(&[end.and_then(|end| end.answer.as_ref()), end.and_then(|end| end.error.as_ref())]);
+        for step in self.steps() {
+            match step {
+                Step::Model(call) => see_all(&[call.error.as_ref()]),
+                Step::Message(_, text) => see_all(&[Some(text)]),
+                Step::Call(call) => {
+                    see_all(&[call.input.as_ref(), call.message.as_ref(), call.error.as_ref()])
+                }
+                Step::Batch(_) => {}
+            }
+        }
+        for output in self.calls().filter_map(|call| call.output.as_ref()) {
+            let answer = output.answer.as_ref().map(|(answer, _)| answer);
+            see_all(&[Some(&output.stdout), Some(&output.stderr), output.result.as_ref()]);
+            see_all(&[output.hint.as_ref(), answer]);
+        }
+        for prompt in self.batches().flat_map(|batch| batch.prompts.values()) {
+            see_all(&[Some(&prompt.prompt), prompt.reply.as_ref(), prompt.error.as_ref()]);
+        }
+        see(&self.id);
+    }
+
+    fn new(entry: &Entry, at: usize, parent: Option<usize>) -> Self {
+        let parent_call = match &entry.event {
+            Event::RolloutStarted(started) => started.parent_call_id.as_deref().map(word),
+            _ => None,
+        };
         Self {
             id: word(&entry.rollout),
+            at,
+            stamp: 0,
             depth: entry.depth as usize,
             parent,
+            parent_call,
             began: entry.time,
             last: entry.time,
             start: None,
             system: None,
             turns: Vec::new(),
             end: None,
+            score: None,
             usage: Usage::default(),
             answer: Answer::default(),
         }
@@ -276,6 +360,7 @@ impl Rollout {
             Event::CallEnded(ended) => self.end_call(time, ended, lengths),
             Event::SubCall(sub_call) => self.add_sub_call(time, &sub_call, lengths),
             Event::RolloutEnded(ended) => self.end = Some(End::new(&ended, lengths)),
+            Event::RolloutScored(scored) => self.score = scored.score,
             _ => {}
         }
     }
@@ -383,6 +468,7 @@ impl Rollout {
             usage: Usage::default(),
         };
         if let Some((turn, step)) = sub_call.call_id.as_deref().and_then(|id| self.place_of_call(Some(id))) {
+            self.turns[turn].stamp = self.stamp;
             let batches = &mut self.turns[turn].call_at(step).batches;
             let place = batches.iter().position(|batch| batch.id == sub_call.batch_id);
             let place = place.unwrap_or_else(|| {
@@ -405,9 +491,10 @@ impl Rollout {
     /// The turn with a number. It is the newest one, unless entries are out of order.
     fn turn(&mut self, number: u32) -> &mut Turn {
         let place = self.turns.iter().rposition(|turn| turn.number == number).unwrap_or_else(|| {
-            self.turns.push(Turn { number, steps: Vec::new() });
+            self.turns.push(Turn { number, stamp: 0, steps: Vec::new() });
             self.turns.len() - 1
         });
+        self.turns[place].stamp = self.stamp;
         &mut self.turns[place]
     }
 
@@ -424,6 +511,7 @@ impl Rollout {
     /// The newest call, or the newest one with an id.
     fn newest_call(&mut self, id: Option<&str>) -> Option<&mut Call> {
         let (turn, step) = self.place_of_call(id)?;
+        self.turns[turn].stamp = self.stamp;
         Some(self.turns[turn].call_at(step))
     }
 

@@ -35,6 +35,12 @@ fn page(input: &str, lengths: Lengths) -> String {
     String::from_utf8(output).unwrap()
 }
 
+/// The rows of a page's overview.
+fn rows_of(page: &str) -> Json {
+    let (_, rows) = page.split_once("id=\"rows\">\n").unwrap();
+    serde_json::from_str(rows.split_once("</script>").unwrap().0).unwrap()
+}
+
 #[test]
 fn intercepted_calls_are_shown() {
     let intercepted = EXAMPLE.replace(r#""callbacks":"network""#, r#""callbacks":"intercept""#);
@@ -127,13 +133,19 @@ fn no_text_of_a_model_becomes_a_part_of_the_page() {
     // The same tags, with the same attributes, in the same order: all that is new is text.
     let tags = |page: &str| {
         let (page, _script) = page.split_once("<script>").unwrap();
-        page.split('<').skip(1).map(|tag| tag.split_once('>').unwrap().0.to_owned()).collect::<Vec<_>>()
+        let tags = page.split('<').skip(1).map(|tag| tag.split_once('>').unwrap().0);
+        let without_id = |tag: &str| match tag.split_once(" data-call=\"") {
+            Some((before, id)) => format!("{before}{}", id.split_once('"').unwrap().1),
+            None => tag.to_owned(),
+        };
+        tags.map(without_id).collect::<Vec<_>>()
     };
     assert_eq!(tags(&poisoned), tags(&harmless));
     for fetched in ["src=", "href=\"http", "url(", "@import", "<link"] {
         assert!(!harmless.contains(fetched), "{fetched}");
     }
-    assert_eq!(harmless.matches("<script").count(), 1, "its own");
+    assert_eq!(harmless.matches("<script>").count(), 1, "its own");
+    assert_eq!(harmless.matches("<script type=").count(), 2, "the rows, and the rollout");
 }
 
 #[test]
@@ -179,7 +191,9 @@ fn several_rollouts_are_listed_first_and_each_is_whole() {
     let (one, _) = collect(interleaved.as_bytes(), Some("letters-2"), IN_TERMINAL).unwrap();
     assert_eq!(tree(&one, false, false), short_tree(&second));
     let page = page(&interleaved, ON_A_PAGE);
-    assert!(page.contains("<a href=\"#r1\">letters-2</a>") && page.contains("id=\"r1\""));
+    let listed = rows_of(&page);
+    assert_eq!((&listed[1]["at"], &listed[1]["id"]), (&json!(1), &json!("letters-2")));
+    assert!(page.contains("<script type=\"text/html\" id=\"body1\">\n<article"));
     let error = collect(interleaved.as_bytes(), Some("letters-3"), IN_TERMINAL).unwrap_err();
     assert_eq!(error.to_string(), "no rollout `letters-3`: the file has letters-1, letters-2");
 }
@@ -448,22 +462,24 @@ fn tree_of_rollouts() -> String {
 }
 
 #[test]
-fn children_follow_their_parents_with_their_parts_of_time_and_money() {
+fn children_name_their_parents_and_follow_them_in_a_tree() {
     let input = tree_of_rollouts();
-    let page = page(&input, ON_A_PAGE);
-    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<td style")).collect();
-    let order = [("a", 0), ("a.2", 1), ("a.1", 1), ("a.1.1", 2), ("b", 0), ("c.1", 0)];
-    for (at, (id, level)) in order.iter().enumerate() {
-        let row = format!("<td style=\"padding-left:{level}em\"><a href=\"#r{at}\">{id}</a></td>");
-        assert!(rows[at].starts_with(&row), "{}", rows[at]);
-    }
-    let bars: Vec<_> = page.lines().filter(|line| line.starts_with("<span class=\"track\"")).collect();
-    assert!(bars[0].contains("margin-left:0.00%;width:25.00%"), "its own cost: {}", bars[0]);
-    assert!(bars[1].contains("margin-left:0.00%;width:100.00%"), "{}", bars[1]);
-    assert!(bars[2].contains("width:75.00%"), "{}", bars[2]);
-    assert!(bars[3].contains("margin-left:50.00%;width:10.00%"), "{}", bars[3]);
-    let details = page.lines().filter(|line| line.starts_with("<details class=\"rollout\""));
-    assert_eq!(details.filter(|line| line.contains(" style=\"margin-left:1em\"")).count(), 2);
+    let listed = rows_of(&page(&input, ON_A_PAGE));
+    let parts: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| format!("{} {} {} {}", row["at"], row["id"], row["parent"], row["spent"][0]["cost"]))
+        .collect();
+    let expected = [
+        "0 \"a\" null 1.0",
+        "1 \"a.2\" 0 3.0",
+        "2 \"a.1\" 0 null",
+        "3 \"b\" null null",
+        "4 \"a.1.1\" 2 null",
+        "5 \"c.1\" null null",
+    ];
+    assert_eq!(parts, expected);
     let shown = |input: &str| tree(&rollouts(input, IN_TERMINAL), false, false);
     let (tree, again) = (shown(&input), shown(&input.repeat(2)));
     assert!(tree.contains("\n  a.2 · ") && tree.contains("\n    a.1.1 · "), "{tree}");

@@ -9,7 +9,7 @@ use rlm_env::trajectory::MessageKind;
 use unicode_width::UnicodeWidthStr;
 
 use super::facts;
-use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Step, Turn};
+use super::rollouts::{Batch, Call, End, Output, Prompt, Rollout, Rollouts, Start, Step, Turn};
 use super::text::{Text, without_tabs, wrap};
 
 /// Narrowest that text is wrapped to, in columns.
@@ -60,6 +60,56 @@ pub(super) fn print(rollouts: &Rollouts, look: TreeStyle, output: &mut dyn Write
     Ok(())
 }
 
+/// Rollouts that are printed as they go on: each turn once the next one has begun, or the rollout has ended.
+#[derive(Debug)]
+pub(super) struct Following {
+    look: TreeStyle,
+    /// What of each rollout is printed, by its number.
+    printed: Vec<Printed>,
+    /// The rollout of the latest line.
+    latest: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Printed {
+    has_head: bool,
+    turns: usize,
+    has_end: bool,
+}
+
+impl Following {
+    pub(super) fn new(look: TreeStyle) -> Self {
+        Self { look, printed: Vec::new(), latest: None }
+    }
+
+    /// Prints what has come.
+    pub(super) fn print(&mut self, rollouts: &Rollouts, output: &mut dyn Write) -> io::Result<()> {
+        let mut tree = Tree { look: self.look, output };
+        self.printed.resize(rollouts.list.len(), Printed::default());
+        for (rollout, printed) in rollouts.list.iter().zip(&mut self.printed) {
+            let done = rollout.turns.len() - usize::from(rollout.end.is_none()).min(rollout.turns.len());
+            let end = rollout.end.as_ref().filter(|_| !printed.has_end);
+            if printed.has_head && printed.turns == done && end.is_none() {
+                continue;
+            }
+            if self.latest.replace(rollout.at) != Some(rollout.at) {
+                tree.wrapped("", HEAD, &format!("rollout {}", rollout.id))?;
+            }
+            if let Some(start) = rollout.start.as_ref().filter(|_| !printed.has_head) {
+                tree.started(start)?;
+            }
+            for turn in &rollout.turns[printed.turns.min(done)..done] {
+                tree.turn(turn)?;
+            }
+            if let Some(end) = end {
+                tree.end(end, rollout)?;
+            }
+            *printed = Printed { has_head: true, turns: done, has_end: rollout.end.is_some() };
+        }
+        tree.output.flush()
+    }
+}
+
 struct Tree<'a> {
     look: TreeStyle,
     output: &'a mut dyn Write,
@@ -92,8 +142,7 @@ impl Tree<'_> {
             &format!("rollout {} · {}", rollout.id, facts::of_rollout(rollout).join(" · ")),
         )?;
         if let Some(start) = &rollout.start {
-            self.text("│ ", HEAD, &start.question)?;
-            self.wrapped("│ ", FAINT, &facts::of_start(start).join(" · "))?;
+            self.started(start)?;
         }
         if let Some(system) = rollout.system.as_ref().filter(|_| self.look.is_full) {
             self.line("│ ", FAINT, "system prompt:")?;
@@ -106,6 +155,11 @@ impl Tree<'_> {
             Some(end) => self.end(end, rollout),
             None => self.line("└─ ", NOTICE, "no end: it runs, or its host was killed"),
         }
+    }
+
+    fn started(&mut self, start: &Start) -> io::Result<()> {
+        self.text("│ ", HEAD, &start.question)?;
+        self.wrapped("│ ", FAINT, &facts::of_start(start).join(" · "))
     }
 
     fn turn(&mut self, turn: &Turn) -> io::Result<()> {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use rlm_core::protocol::{Outcome, State};
 use rlm_rootd::{LedgerSnapshot, Prices, Recorder, RolloutMetrics, SubCallRecord};
@@ -80,13 +80,7 @@ impl Log {
         for log in above {
             log.state().count_below(self.depth, &event);
         }
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let entry = Entry {
-            rollout: self.rollout.clone(),
-            time: since_epoch.as_secs_f64(),
-            event,
-            depth: self.depth,
-        };
+        let entry = Entry::now(self.rollout.clone(), self.depth, event);
         // Under the lock, so that all sinks see the same order.
         for sink in &self.sinks {
             sink.entry(&entry);
@@ -165,7 +159,10 @@ impl LogState {
     fn count(&mut self, event: &Event) {
         let metrics = &mut self.metrics;
         match event {
-            Event::RolloutStarted(_) | Event::ModelRetry(_) | Event::QuestionEnded(_) => {}
+            Event::RolloutStarted(_)
+            | Event::ModelRetry(_)
+            | Event::QuestionEnded(_)
+            | Event::RolloutScored(_) => {}
             Event::RolloutEnded(_) => self.is_over = true,
             Event::Message(message) if message.kind == MessageKind::Summary => {
                 metrics.root_llm_summary_count += 1;

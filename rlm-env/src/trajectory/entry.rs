@@ -1,5 +1,7 @@
 //! The entries of a trajectory.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rlm_core::protocol::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -28,6 +30,15 @@ pub struct Entry {
     pub depth: u32,
 }
 
+impl Entry {
+    /// An entry of this moment.
+    #[must_use]
+    pub fn now(rollout: String, depth: u32, event: Event) -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { rollout, time: since_epoch.as_secs_f64(), event, depth }
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(depth: &u32) -> bool {
     *depth == 0
@@ -54,8 +65,10 @@ pub enum Event {
     SubCall(SubCall),
     /// The end of a question of a rollout that takes several.
     QuestionEnded(QuestionEnded),
-    /// The last entry of a rollout.
+    /// The last entry of a rollout, but for its score.
     RolloutEnded(RolloutEnded),
+    /// The score of a rollout of a batch that is scored, after its end.
+    RolloutScored(RolloutScored),
 }
 
 /// The start of a rollout.
@@ -274,4 +287,25 @@ pub struct RolloutEnded {
     pub error: Option<String>,
     /// The rollout's metrics.
     pub metrics: Metrics,
+}
+
+/// The score of a rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RolloutScored {
+    /// From 0 to 1. None: it could not be scored.
+    pub score: Option<f64>,
+    /// Why it could not.
+    pub error: Option<String>,
+}
+
+impl RolloutScored {
+    /// What scoring came to.
+    #[must_use]
+    pub fn new(score: Result<f64, String>) -> Self {
+        match score {
+            Ok(score) => Self { score: Some(score), error: None },
+            Err(error) => Self { score: None, error: Some(error) },
+        }
+    }
 }

@@ -11,7 +11,7 @@ mod write;
 
 pub use self::entry::{
     CallEnded, CallStarted, Entry, Event, Message, MessageKind, ModelCall, ModelRetry, QuestionEnded,
-    RolloutEnded, RolloutStarted, SubCall, VERSION,
+    RolloutEnded, RolloutScored, RolloutStarted, SubCall, VERSION,
 };
 pub use self::read::{Line, ReadError, Reader, read};
 pub use self::sink::{OutputPiece, Sink};

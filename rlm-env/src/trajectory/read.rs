@@ -125,7 +125,9 @@ fn understand(line: jsonl::Line<'_>) -> Result<Line, ReadError> {
         "call_started" => Event::CallStarted(parse_owned(line)?),
         "call_ended" => Event::CallEnded(parse_owned(line)?),
         "sub_call" => Event::SubCall(parse_owned(line)?),
+        "question_ended" => Event::QuestionEnded(parse_owned(line)?),
         "rollout_ended" => Event::RolloutEnded(parse_owned(line)?),
+        "rollout_scored" => Event::RolloutScored(parse_owned(line)?),
         _ => return Ok(Line::Unknown { line: line.number, event: head.event.into_owned() }),
     };
     Ok(Line::Entry(Box::new(Entry {
@@ -224,6 +226,16 @@ mod tests {
         let [Line::Entry(entry)] = &read[..] else { panic!("{read:?}") };
         let Event::RolloutStarted(started) = &entry.event else { panic!("{entry:?}") };
         assert_eq!((started.callbacks, started.final_functions), (Callbacks::Network, false));
+    }
+
+    #[test]
+    fn events_that_only_some_rollouts_have_are_known() {
+        let question = r#"{"rollout":"r","time":1.0,"event":"question_ended","stop_reason":"answered","answer":"a","answer_ready":true,"error":null}"#;
+        let score = r#"{"rollout":"r","time":1.0,"event":"rollout_scored","score":0.5,"error":null}"#;
+        let read = lines(&format!("{question}\n{score}\n"));
+        let [Line::Entry(question), Line::Entry(score)] = &read[..] else { panic!("{read:?}") };
+        assert!(matches!(&question.event, Event::QuestionEnded(ended) if ended.answer_ready));
+        assert!(matches!(&score.event, Event::RolloutScored(scored) if scored.score == Some(0.5)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::pty::openpty;
-use rlm_tests::{program, skipped};
+use rlm_tests::program;
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
@@ -164,118 +164,4 @@ fn where_the_pager_cannot_be_found_the_tree_is_printed() {
     let (printed, paged) = on_a_terminal(&[("PAGER", "no-such-pager-anywhere")], &[]);
     assert_eq!(paged, None);
     assert!(printed.contains("\u{1b}[36mls -l;"), "{printed}");
-}
-
-/// A page as Chromium has it in a narrow window, after a link to `fragment`. None without Chromium.
-fn in_browser(html: &str, fragment: &str) -> Option<String> {
-    let (dir, page) = file(html);
-    let page_html = page.with_extension("html");
-    fs::rename(&page, &page_html).unwrap();
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"])
-        // The narrowest one.
-        .arg("--window-size=500,900")
-        .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
-        .arg(format!("file://{}#{fragment}", page_html.display()))
-        .stdin(Stdio::null())
-        .output();
-    match output {
-        Err(error) => {
-            skipped(format_args!("no chromium: {error}"));
-            None
-        }
-        Ok(output) => Some(text(&output.stdout).to_owned()),
-    }
-}
-
-#[test]
-fn a_link_of_the_overview_opens_its_rollout() {
-    let (_dir, path) = file(&format!("{EXAMPLE}{}", EXAMPLE.replace("letters-1", "letters-2")));
-    let page = view(&path, &["--html", "-"]);
-    let html = text(&page.stdout);
-    assert!(html.contains("<a href=\"#r1\">letters-2</a>"));
-    let Some(shown) = in_browser(html, "r1") else { return };
-    let rollouts: Vec<_> = shown.lines().filter(|line| line.contains("class=\"rollout\"")).collect();
-    assert_eq!(rollouts.len(), 2);
-    assert!(!rollouts[0].contains("open=") && rollouts[1].contains("open=\"\""), "{rollouts:?}");
-}
-
-#[test]
-fn the_time_line_has_room_on_a_phone() {
-    let (_dir, path) = file(EXAMPLE);
-    let page = view(&path, &["--html", "-"]);
-    let html = text(&page.stdout);
-    let Some(width) = told(html, "document.querySelector('.track').offsetWidth") else { return };
-    assert!(width.parse::<u32>().unwrap() > 400, "{width} pixels");
-}
-
-/// What an expression on a page is in Chromium, where such a script may run. None without Chromium.
-fn told(html: &str, expression: &str) -> Option<String> {
-    let (before, policy) = html.split_once("<meta http-equiv=\"Content-Security-Policy\"").unwrap();
-    let html = format!("{before}<meta{policy}");
-    let html = html.replace("</body>", &format!("<script>document.title = {expression}</script></body>"));
-    let shown = in_browser(&html, "")?;
-    let (_, title) = shown.split_once("<title>").unwrap();
-    Some(title.split_once("</title>").unwrap().0.to_owned())
-}
-
-/// A batch: the example three times, with costs of their own.
-fn batch() -> String {
-    let with = |id: &str, answer: &str, cost: &str| {
-        let of = EXAMPLE
-            .replace("letters-1", id)
-            .replace("\"answer\":\"1.txt\"", &format!("\"answer\":\"{answer}\""));
-        of.replace("\"cost_usd\":0.00", &format!("\"cost_usd\":{cost}"))
-    };
-    [with("a", "first", "2.00"), with("b", "second", "10.00"), with("c", "third", "1.00")].concat()
-}
-
-#[test]
-fn a_page_runs_its_own_script_and_no_other() {
-    let (_dir, path) = file(EXAMPLE);
-    let page = view(&path, &["--html", "-"]);
-    let html = text(&page.stdout).replace("</body>", "<script>document.title = 'another'</script></body>");
-    let Some(shown) = in_browser(&html, "") else { return };
-    assert!(shown.contains("<body class=\"has-script\">"), "its own has run");
-    assert!(!shown.contains("<title>another"));
-    assert!(shown.contains("<span class=\"code-word\">for</span>"), "code has colours");
-}
-
-#[test]
-fn an_overview_is_sorted_filtered_and_searched() {
-    let (_dir, path) = file(&batch());
-    let page = view(&path, &["--html", "-"]);
-    let html = text(&page.stdout);
-    let ids = "[...document.querySelectorAll('.overview tbody tr:not([hidden]) a')].map(a => a.textContent).join(' ')";
-    let click = |name: &str| {
-        format!("[...document.querySelectorAll('th button')].find(b => b.textContent === '{name}').click()")
-    };
-    let after = |acts: &[String]| told(html, &format!("({}, {ids})", acts.join(", ")));
-    let Some(by_cost) = after(&[click("USD")]) else { return };
-    assert_eq!(by_cost, "c a b", "as numbers");
-    assert_eq!(after(&[click("USD"), click("USD")]).unwrap(), "b a c");
-    assert_eq!(after(&[click("answer")]).unwrap(), "a b c");
-    let choose = "(state.value = 'answered', state.dispatchEvent(new Event('change')))".to_owned();
-    assert_eq!(after(&[choose]).unwrap(), "a b c");
-    // What is searched for is found in all of a rollout, also where that is closed.
-    let search =
-        |words: &str| format!("(search.value = '{words}', state.dispatchEvent(new Event('change')))");
-    assert_eq!(after(&[search("THIRD ls -l")]).unwrap(), "c");
-    assert_eq!(told(html, &format!("({}, shown.textContent)", search("third"))).unwrap(), "1 of 3");
-    assert_eq!(told(html, &format!("({}, shown.textContent)", search("nowhere"))).unwrap(), "0 of 3");
-}
-
-#[test]
-fn keys_go_from_turn_to_turn() {
-    let (_dir, path) = file(EXAMPLE);
-    let page = view(&path, &["--html", "-"]);
-    let press = |keys: &str| {
-        let press = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}))";
-        format!("([...'{keys}'].forEach(key => {press}), location.hash)")
-    };
-    let Some(second) = told(text(&page.stdout), &press("jj")) else { return };
-    assert_eq!(second, "#r0t2");
-    assert_eq!(told(text(&page.stdout), &press("jjk")).unwrap(), "#r0t1");
-    let searches = format!("({}, document.activeElement.id)", press("/"));
-    assert_eq!(told(text(&page.stdout), &searches).unwrap(), "search");
 }

@@ -72,6 +72,15 @@ fn expected_answers_are_scored_and_never_reach_the_model() {
             }
         }
     }
+    let mut scored: Vec<Value> = place
+        .read("t.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|entry| entry["event"] == "rollout_scored")
+        .map(|entry| json!([entry["rollout"], entry["score"], entry["error"]]))
+        .collect();
+    scored.sort_by_key(|entry| entry[0].to_string());
+    assert_eq!(scored, [json!(["a-1", 1.0, null]), json!(["b-1", 0.0, null])]);
     for secret in ["SECRET-X", "SECRET-Y", "SECRET-Z"] {
         assert!(!place.read("t.jsonl").contains(secret));
     }

@@ -1,0 +1,104 @@
+//! What the page's overview knows of a rollout, as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::facts;
+use super::quantity::Usage;
+use super::rollouts::{Rollout, Rollouts, Step};
+
+/// Characters of a question or an answer.
+const WORDS: usize = 300;
+
+/// A rollout in the overview.
+#[derive(Debug, Serialize)]
+pub(super) struct Row<'a> {
+    at: usize,
+    /// The number of its latest entry.
+    stamp: u64,
+    id: &'a str,
+    /// The rollout that has started it, and the call.
+    parent: Option<usize>,
+    call: Option<&'a str>,
+    state: &'a str,
+    is_answered: bool,
+    has_ended: bool,
+    turns: usize,
+    calls: usize,
+    began: f64,
+    seconds: f64,
+    question: String,
+    answer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    spent: Vec<Spent<'a>>,
+}
+
+/// The requests to one model.
+#[derive(Debug, Serialize)]
+struct Spent<'a> {
+    model: &'a str,
+    requests: u32,
+    tokens: u64,
+    is_estimated: bool,
+    /// None: the price of a part is not known.
+    cost: Option<f64>,
+}
+
+/// The rows of the rollouts that have changed after an entry.
+pub(super) fn rows(rollouts: &Rollouts, since: u64) -> Vec<Row<'_>> {
+    let changed = rollouts.list.iter().filter(|rollout| rollout.stamp > since);
+    changed.map(|rollout| row(rollout, rollouts)).collect()
+}
+
+fn row<'a>(rollout: &'a Rollout, rollouts: &Rollouts) -> Row<'a> {
+    let (start, end) = (rollout.start.as_ref(), rollout.end.as_ref());
+    Row {
+        at: rollout.at,
+        stamp: rollout.stamp,
+        id: &rollout.id,
+        parent: rollout.parent.map(|parent| rollouts.list[parent].at),
+        call: rollout.parent_call.as_deref(),
+        state: facts::state(rollout),
+        is_answered: facts::has_answer(rollout),
+        has_ended: end.is_some(),
+        turns: facts::turns(rollout),
+        calls: rollout.calls().count(),
+        began: rollout.began,
+        seconds: rollout.seconds(),
+        question: start.map(|start| begin(&start.question.head)).unwrap_or_default(),
+        answer: end.and_then(|end| end.answer.as_ref()).map(|answer| begin(&answer.head)),
+        score: rollout.score,
+        spent: spent(rollout),
+    }
+}
+
+fn begin(text: &str) -> String {
+    text.chars().take(WORDS).collect()
+}
+
+fn spent(rollout: &Rollout) -> Vec<Spent<'_>> {
+    let mut models: BTreeMap<&str, (u32, Usage)> = BTreeMap::new();
+    let mut add = |model, requests, usage| {
+        let (all, sum) = models.entry(model).or_default();
+        *all += requests;
+        sum.add(usage);
+    };
+    for step in rollout.steps() {
+        if let Step::Model(call) = step {
+            add(&*call.model, 1, call.usage);
+        }
+    }
+    for prompt in rollout.batches().flat_map(|batch| batch.prompts.values()) {
+        add(&*prompt.model, prompt.requests, prompt.usage);
+    }
+    let of_model = |(model, (requests, usage)): (_, (_, Usage))| Spent {
+        model,
+        requests,
+        tokens: usage.all_tokens(),
+        is_estimated: usage.is_estimated,
+        cost: usage.cost().map(|_| usage.cost_usd),
+    };
+    models.into_iter().map(of_model).collect()
+}

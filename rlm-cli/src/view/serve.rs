@@ -1,0 +1,439 @@
+//! The page, served from a loopback address to whoever has the token, and kept up to date by server-sent events.
+//!
+//! | path | what |
+//! | --- | --- |
+//! | `/` | leads to the trajectory that was asked for |
+//! | `/runs` | the recorded runs, as JSON |
+//! | `/run/ID`, `/file/NAME` | the page of a recorded run, or of the file that was given |
+//! | `…/events` | its rows, as they change |
+//! | `…/body?at=N` | a rollout, as HTML |
+//! | `…/search?words=W` | the numbers of the rollouts that have all these words |
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write as _};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{Path as UrlPath, Query, Request, State};
+use axum::http::header::{COOKIE, HOST, ORIGIN, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{Html, IntoResponse, Json, Redirect, Response};
+use axum::routing::get;
+use futures_util::stream::{Stream, unfold};
+use rlm_core::ids::is_rollout_id;
+use rlm_rootd::Secret;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::live::{Live, yield_to_others};
+use super::rollouts::Lengths;
+use super::row::rows;
+use super::{html, text};
+use crate::environment::Environment;
+use crate::runs::Runs;
+use crate::tell;
+use crate::usage::Usage;
+
+/// The port, unless another program has it: pages that are open find the next server.
+const PORT: u16 = 7569;
+
+/// Least time between two messages to a page.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// A message may take this part of the time.
+const PART_OF_TIME: u32 = 10;
+
+/// Time between comments on a stream without news, which show that a page has gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Time in which open pages get the end of a run.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// The trajectory that is shown first.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    Run(String),
+    File(PathBuf),
+}
+
+/// A server that has its address.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: std::net::TcpListener,
+    page: Arc<Page>,
+}
+
+/// A page that is being served.
+#[derive(Debug)]
+pub(crate) struct Serving(Arc<Page>);
+
+#[derive(Debug)]
+struct Page {
+    secret: Secret,
+    /// Browsers send a cookie to all ports.
+    cookie: String,
+    runs: Option<Runs>,
+    file: Option<PathBuf>,
+    first: String,
+    lengths: Lengths,
+    lives: Mutex<HashMap<PathBuf, Weak<Live>>>,
+}
+
+impl Server {
+    /// Takes the port that is given, or the usual one, or any.
+    pub(crate) fn new(
+        port: Option<u16>,
+        shown: Shown,
+        lengths: Lengths,
+        environment: &Environment,
+    ) -> anyhow::Result<Self> {
+        let bind = |port| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let listener = match port {
+            Some(port) => bind(port).map_err(|error| {
+                Usage::new(format!("--serve={port}: {error}; without a number, a free port is taken"))
+            })?,
+            None => bind(PORT).or_else(|_| bind(0)).context("cannot listen on 127.0.0.1")?,
+        };
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let (first, file) = match shown {
+            Shown::Run(id) => (format!("/run/{id}"), None),
+            Shown::File(file) => ("/file/trajectory".to_owned(), Some(file)),
+        };
+        let page = Page {
+            secret: secret(environment)?,
+            cookie: format!("rlm_{port}"),
+            runs: Runs::of(environment),
+            file,
+            first,
+            lengths,
+            lives: Mutex::default(),
+        };
+        Ok(Self { listener, page: Arc::new(page) })
+    }
+
+    /// The address to open, which holds the token.
+    pub(crate) fn address(&self) -> io::Result<String> {
+        let (host, page) = (self.listener.local_addr()?, &self.page);
+        Ok(format!("http://{host}{}?token={}", page.first, page.secret.reveal()))
+    }
+
+    /// Serves until the process ends, on a thread that leaves the processors to others.
+    pub(crate) fn start(self) -> anyhow::Result<Serving> {
+        let serving = Serving(self.page.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let serve = move || {
+            yield_to_others();
+            if let Err(error) = runtime.block_on(serve(self)) {
+                tell(format_args!("rlm: the page is served no more: {error}"));
+            }
+        };
+        std::thread::Builder::new()
+            .name("page".to_owned())
+            .spawn(serve)
+            .context("no thread can be started")?;
+        Ok(serving)
+    }
+}
+
+impl Serving {
+    /// Waits until pages that are open have what was written last; not at all if there is none.
+    pub(crate) async fn catch_up(&self) {
+        let is_read = self.0.lives().values().any(|live| live.strong_count() > 0);
+        if is_read {
+            tokio::time::sleep(CATCH_UP).await;
+        }
+    }
+}
+
+/// The token. It is kept, so that pages that are open find the next server.
+fn secret(environment: &Environment) -> anyhow::Result<Secret> {
+    let new = Secret::random().context("the system has no random bytes")?;
+    let Some(dir) = environment.state_dir() else { return Ok(new) };
+    let file = dir.join("page-token");
+    let keep = || -> io::Result<Secret> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        // For its owner alone.
+        let mut kept = tempfile::NamedTempFile::new_in(&dir)?;
+        kept.write_all(new.reveal().as_bytes())?;
+        match kept.persist_noclobber(&file) {
+            Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+            _ => Ok(Secret::new(fs::read_to_string(&file)?.trim())),
+        }
+    };
+    match keep() {
+        Ok(kept) if kept.reveal().len() == new.reveal().len() => Ok(kept),
+        Ok(_) => Err(Usage::new(format!("{} holds no token: remove it", file.display())).into()),
+        Err(error) => {
+            tell(format_args!("rlm: the page's token is a new one each time: {}: {error}", file.display()));
+            Ok(new)
+        }
+    }
+}
+
+async fn serve(Server { listener, page }: Server) -> io::Result<()> {
+    let app = Router::new()
+        .route("/", get(async |State(page): State<Arc<Page>>| Redirect::to(&page.first)))
+        .route("/runs", get(runs))
+        .route("/{kind}/{name}", get(whole))
+        .route("/{kind}/{name}/events", get(events))
+        .route("/{kind}/{name}/body", get(body))
+        .route("/{kind}/{name}/search", get(search))
+        .layer(from_fn_with_state(page.clone(), check))
+        .with_state(page);
+    axum::serve(TcpListener::from_std(listener)?, app).await
+}
+
+/// Why a request gets nothing.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, self.1).into_response()
+    }
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+}
+
+const HEADERS: [(HeaderName, &str); 5] = [
+    (HeaderName::from_static("cache-control"), "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("referrer-policy"), "no-referrer"),
+    (HeaderName::from_static("x-content-type-options"), "nosniff"),
+    (HeaderName::from_static("x-frame-options"), "DENY"),
+];
+
+/// Lets through whoever has the token, from this page or from no page.
+async fn check(
+    State(page): State<Arc<Page>>,
+    Query(Token { token }): Query<Token>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let answer = match allowed(&page, request.headers()) {
+        Err(refusal) => refusal.into_response(),
+        Ok(_) if token.as_ref().is_some_and(|token| page.secret.is(token.as_bytes())) => {
+            // The address without the token can be shown and copied.
+            let cookie = format!("{}={}; HttpOnly; SameSite=Lax; Path=/", page.cookie, page.secret.reveal());
+            ([(SET_COOKIE, cookie)], Redirect::to(request.uri().path())).into_response()
+        }
+        Ok(false) => {
+            let words = "This page needs the token that rlm printed: open that address.\n";
+            Refusal(StatusCode::UNAUTHORIZED, words.to_owned()).into_response()
+        }
+        Ok(true) => next.run(request).await,
+    };
+    (HEADERS, answer).into_response()
+}
+
+/// Reports whether a request has the token.
+fn allowed(page: &Page, headers: &HeaderMap) -> Result<bool, Refusal> {
+    let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host_of = |authority: &str| authority.rsplit_once(':').map_or(authority, |(host, _)| host).to_owned();
+    let host = header(HOST.as_str()).map(host_of);
+    if !host.as_deref().is_some_and(|host| matches!(host, "127.0.0.1" | "localhost")) {
+        let words = "Host must be 127.0.0.1 or localhost: open the address that rlm printed.\n";
+        return Err(Refusal(StatusCode::FORBIDDEN, words.to_owned()));
+    }
+    let own = header(HOST.as_str()).map(|host| format!("http://{host}"));
+    let is_ours = match (header("sec-fetch-site"), header(ORIGIN.as_str())) {
+        // A link that is followed from elsewhere.
+        (Some("cross-site" | "same-site"), None) => {
+            header("sec-fetch-mode") == Some("navigate") && header("sec-fetch-dest") == Some("document")
+        }
+        (Some("cross-site" | "same-site"), Some(_)) => false,
+        (_, origin) => origin.is_none_or(|origin| own.as_deref() == Some(origin)),
+    };
+    if !is_ours {
+        return Err(Refusal(StatusCode::FORBIDDEN, "Another page asked for this.\n".to_owned()));
+    }
+    let cookies = header(COOKIE.as_str()).unwrap_or_default().split(';').map(str::trim);
+    let mut tokens = cookies.filter_map(|cookie| cookie.strip_prefix(&page.cookie)?.strip_prefix('='));
+    Ok(tokens.any(|token| page.secret.is(token.as_bytes())))
+}
+
+impl Page {
+    /// The file of a path, with the page's title.
+    fn file(&self, kind: &str, name: &str) -> Result<(PathBuf, String), Refusal> {
+        let found = match kind {
+            "run" if is_rollout_id(name) => {
+                let of_run = self.runs.as_ref().map(|runs| runs.trajectory(name));
+                of_run.filter(|file| file.is_file()).map(|file| (file, name.to_owned()))
+            }
+            "file" => self.file.clone().map(|file| {
+                let title = text::word(&file.display().to_string());
+                (file, title)
+            }),
+            _ => None,
+        };
+        found.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("no run {name} is recorded\n")))
+    }
+
+    fn lives(&self) -> MutexGuard<'_, HashMap<PathBuf, Weak<Live>>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of a trajectory. It is read by one thread, however many pages show it.
+    fn live(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
+        let (file, _) = self.file(kind, name)?;
+        let mut lives = self.lives();
+        lives.retain(|_, live| live.strong_count() > 0);
+        let known = lives.get(&file).and_then(Weak::upgrade);
+        if let Some(live) = known.filter(|live| live.so_far().trouble.is_none()) {
+            return Ok(live);
+        }
+        let live = Live::follow(&file, self.lengths)
+            .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")))?;
+        lives.insert(file, Arc::downgrade(&live));
+        Ok(live)
+    }
+}
+
+type Place = UrlPath<(String, String)>;
+
+async fn whole(State(page): State<Arc<Page>>, UrlPath((kind, name)): Place) -> Result<Html<String>, Refusal> {
+    let (_, title) = page.file(&kind, &name)?;
+    Ok(Html(html::live_page(&title)))
+}
+
+#[derive(Serialize)]
+struct Listed {
+    path: String,
+    words: String,
+}
+
+async fn runs(State(page): State<Arc<Page>>) -> Result<Json<Vec<Listed>>, Refusal> {
+    let of_file = page
+        .file
+        .iter()
+        .map(|file| Listed { path: page.first.clone(), words: text::word(&file.display().to_string()) });
+    let recorded = page.runs.as_ref().map(Runs::described).unwrap_or_default();
+    let of_runs = recorded
+        .into_iter()
+        .map(|(id, words)| Listed { path: format!("/run/{id}"), words: text::word(&words) });
+    Ok(Json(of_file.chain(of_runs).collect()))
+}
+
+/// The messages to one page.
+struct Messages {
+    live: Arc<Live>,
+    changes: watch::Receiver<()>,
+    /// The reading and the entry up to which the page knows its rows.
+    known: Option<(String, u64)>,
+    has_told: bool,
+    /// Before the next one.
+    pause: Duration,
+}
+
+#[derive(Serialize)]
+struct Changes<'a, T> {
+    instance: &'a str,
+    rows: T,
+}
+
+impl Messages {
+    /// What the page does not know; None if there is nothing.
+    fn news(&mut self) -> Option<Event> {
+        let so_far = self.live.so_far();
+        let stamp = so_far.rollouts.stamp;
+        let since = match &self.known {
+            Some((instance, known)) if *instance == so_far.instance => Some(*known),
+            _ => None,
+        };
+        if since == Some(stamp) {
+            let trouble = so_far.trouble.clone().filter(|_| !self.has_told)?;
+            drop(so_far);
+            self.has_told = true;
+            return Some(Event::default().event("trouble").data(trouble));
+        }
+        let changes =
+            Changes { instance: &so_far.instance, rows: rows(&so_far.rollouts, since.unwrap_or(0)) };
+        let event = Event::default().event("rows").data(html::json(&changes));
+        let known = (so_far.instance.clone(), stamp);
+        drop(so_far);
+        self.known = Some(known);
+        Some(event)
+    }
+
+    async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
+        tokio::time::sleep(self.pause).await;
+        loop {
+            self.changes.mark_unchanged();
+            let begun = Instant::now();
+            if let Some(event) = self.news() {
+                // What comes meanwhile goes together.
+                self.pause = PAUSE.max(begun.elapsed() * PART_OF_TIME);
+                return Some((Ok(event), self));
+            }
+            self.changes.changed().await.ok()?;
+        }
+    }
+}
+
+async fn events(
+    State(page): State<Arc<Page>>,
+    UrlPath((kind, name)): Place,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    let live = page.live(&kind, &name)?;
+    let changes = live.changes();
+    let messages = Messages { live, changes, known: None, has_told: false, pause: Duration::ZERO };
+    Ok(Sse::new(unfold(messages, Messages::next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+#[derive(Deserialize)]
+struct At {
+    at: usize,
+}
+
+async fn body(
+    State(page): State<Arc<Page>>,
+    UrlPath((kind, name)): Place,
+    Query(At { at }): Query<At>,
+) -> Result<Html<String>, Refusal> {
+    let live = page.live(&kind, &name)?;
+    let found = blocking(move || live.so_far().rollouts.list.get(at).map(html::body)).await;
+    found.map(Html).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("no rollout {at}\n")))
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    words: String,
+}
+
+async fn search(
+    State(page): State<Arc<Page>>,
+    UrlPath((kind, name)): Place,
+    Query(Wanted { words }): Query<Wanted>,
+) -> Result<Json<Vec<usize>>, Refusal> {
+    let live = page.live(&kind, &name)?;
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    let find = move || {
+        let so_far = live.so_far();
+        let found = so_far.rollouts.list.iter().filter(|rollout| rollout.has_words(&words));
+        found.map(|rollout| rollout.at).collect()
+    };
+    Ok(Json(blocking(find).await))
+}
+
+/// Runs what may take long beside the requests of others.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let work = move || {
+        yield_to_others();
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.expect("it does not panic")
+}

@@ -1,0 +1,264 @@
+"""The page of `rlm view --html`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from conftest import EXAMPLE, changed, named, until
+
+TITLE = "run.jsonl"
+
+
+def ids(page: Page) -> str:
+    return " ".join(page.locator(".overview tbody a").all_inner_texts())
+
+
+def batch() -> str:
+    parts = [("a", "first", 2.0), ("b", "second", 10.0), ("c", "third", 1.0)]
+    return "".join(named(name, answer=answer, cost_usd=cost) for name, answer, cost in parts)
+
+
+def tree() -> str:
+    """A rollout whose first call has started two, one of which has started another."""
+    child = [("a.1", "a", "call_1"), ("a.2", "a", "call_1"), ("a.1.1", "a.1", "call_1")]
+    of = [named(name, depth=1, parent=parent, parent_call_id=call) for name, parent, call in child]
+
+    def below(entry: dict[str, Any]) -> None:
+        entry["depth"] = 1
+        if entry["event"] == "rollout_started":
+            name = entry["rollout"]
+            entry["parent"], entry["parent_call_id"] = {n: (p, c) for n, p, c in child}[name]
+
+    return named("a") + changed(below, "".join(of))
+
+
+def test_its_own_script_runs_and_no_other(page: Page, written, tmp_path: Path) -> None:
+    owned = "document.title = 'owned'"
+    hostile = f'</script><script>{owned}</script><img src=x onerror="{owned}">\u202e\x00\x1b[2J'
+
+    def poison(entry: dict[str, Any]) -> None:
+        for field in ("question", "answer", "content", "code", "model", "error"):
+            if field in entry and isinstance(entry[field], str):
+                entry[field] += hostile
+        for part in ("message", "output"):
+            for name in ("content", "stdout", "stderr", "result"):
+                if isinstance(entry.get(part), dict) and isinstance(entry[part].get(name), str):
+                    entry[part][name] += hostile
+
+    page.goto(written(changed(poison) + changed(poison, named("other"))))
+    page.get_by_role("link", name="letters-1").click()
+    expect(page.locator("article")).to_contain_text("<script>document.title = 'owned'</script>")
+    page.locator("#search").fill("owned")
+    expect(page.locator("#shown")).to_have_text("2 of 2")
+    assert (page.title(), page.locator("img").count()) == (TITLE, 0)
+    # Nor does anything that came into the page on its way.
+    file = tmp_path / "page.html"
+    file.write_text(file.read_text().replace("</main>", "</main><script>document.title = 'owned'</script>"))
+    page.reload()
+    expect(page.locator("#shown")).to_have_text("")
+    assert page.title() == TITLE
+
+
+def test_rows_are_sorted_filtered_and_searched(page: Page, written) -> None:
+    page.goto(written(batch()))
+    assert ids(page) == "a b c"
+    heading = page.get_by_role("button", name="USD")
+    heading.click()
+    assert ids(page) == "c a b", "as numbers"
+    heading.click()
+    assert ids(page) == "b a c"
+    assert page.locator("th[aria-sort=descending]").inner_text() == "USD"
+    page.get_by_role("button", name="answer").click()
+    assert ids(page) == "a b c"
+    page.locator("#state").select_option("answered")
+    expect(page.locator("#shown")).to_have_text("3 of 3")
+    page.locator("#state").select_option("")
+    # What is searched for is found in all of a rollout, also where that was never opened.
+    page.locator("#search").fill("THIRD ls -l")
+    expect(page.locator("#shown")).to_have_text("1 of 3")
+    assert ids(page) == "c"
+    page.locator("#search").fill("nowhere")
+    expect(page.locator("#shown")).to_have_text("0 of 3")
+    page.locator("#search").fill("")
+    expect(page.locator(".overview tbody tr")).to_have_count(3)
+    assert page.locator(".totals").inner_text().startswith("3 rollouts · 3 answered")
+
+
+def test_scores_have_a_column_where_there_are_any(page: Page, written) -> None:
+    page.goto(written(batch()))
+    assert page.get_by_role("button", name="score").count() == 0
+    scores = {"a": 0.5, "b": 1.0, "c": None}
+    entries = [
+        {"event": "rollout_scored", "rollout": name, "score": score, "error": None} for name, score in scores.items()
+    ]
+    page.goto(written(batch() + "".join(json.dumps({"time": 1790000009.0, **entry}) + "\n" for entry in entries)))
+    page.get_by_role("button", name="score").click()
+    page.get_by_role("button", name="score").click()
+    assert ids(page) == "b a c", "what has none comes last"
+    assert "score 0.750" in page.locator(".totals").inner_text()
+
+
+def test_a_link_leads_to_a_turn_and_back(page: Page, written) -> None:
+    address = written(batch())
+    page.goto(f"{address}#r1t2")
+    expect(page.locator("article h2")).to_have_text("b")
+    turn = page.locator("#r1t2")
+    expect(turn).to_be_in_viewport()
+    # The time line leads to turns, too.
+    page.locator(".times a", has_text="turn 3").click()
+    expect(page.locator("#r1t3")).to_be_in_viewport()
+    assert page.evaluate("location.hash") == "#r1t3"
+    page.get_by_role("link", name="all 3 rollouts").click()
+    assert ids(page) == "a b c"
+    page.go_back()
+    expect(page.locator("article h2")).to_have_text("b")
+
+
+def test_turns_are_folded_and_long_outputs_have_boxes(page: Page, written) -> None:
+    lines = "\n".join(f"line {number}" for number in range(400))
+
+    def long(entry: dict[str, Any]) -> None:
+        if entry.get("output"):
+            entry["output"]["stdout"] = lines
+
+    page.goto(written(changed(long)))
+    box = page.locator("pre[tabindex]").first
+    assert page.locator(".size").first.inner_text() == "3.5 kB"
+    assert box.bounding_box()["height"] < 450
+    assert box.evaluate("box => box.scrollHeight") > 4000
+    page.locator("details.turn > summary").first.click()
+    assert not page.locator("details.turn").first.evaluate("turn => turn.open")
+    page.keyboard.press("o")
+    assert page.locator("details.turn[open]").count() == 3
+    page.keyboard.press("o")
+    assert page.locator("details.turn[open]").count() == 0
+
+
+def test_code_has_colours_and_turns_are_left_of_what_they_did(page: Page, written) -> None:
+    page.goto(written(EXAMPLE))
+    expect(page.locator(".code-word", has_text="for").first).to_be_visible()
+    left, code, gave = (
+        page.locator(selector).first.bounding_box() for selector in ("details.turn > summary", ".ran pre", ".gave pre")
+    )
+    assert left["x"] + left["width"] <= code["x"] and code["x"] + code["width"] <= gave["x"]
+    page.set_viewport_size({"width": 390, "height": 800})
+    code, gave = (page.locator(selector).first.bounding_box() for selector in (".ran pre", ".gave pre"))
+    assert code["y"] < gave["y"] and gave["x"] + gave["width"] <= 390
+    assert page.locator(".track").first.bounding_box()["width"] > 300
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_keys(page: Page, written) -> None:
+    page.goto(written(batch()))
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("article h2")).to_have_text("b")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert page.evaluate("location.hash") == "#r1t2"
+    page.keyboard.press("k")
+    assert page.evaluate("location.hash") == "#r1t1"
+    page.keyboard.press("n")
+    expect(page.locator("article h2")).to_have_text("c")
+    page.keyboard.press("p")
+    expect(page.locator("article h2")).to_have_text("b")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("Escape")
+    assert ids(page) == "a b c"
+
+
+def test_children_are_folded_below_their_parents_with_money_by_depth(page: Page, written) -> None:
+    page.goto(written(tree()))
+    assert ids(page) == "a"
+    page.locator(".fold").click()
+    assert ids(page) == "a a.1 a.2"
+    page.locator(".fold").nth(1).click()
+    assert ids(page) == "a a.1 a.1.1 a.2"
+    page.locator(".fold").first.click()
+    assert ids(page) == "a"
+    page.get_by_role("link", name="a", exact=True).click()
+    money = page.locator("details.money")
+    money.locator("summary").click()
+    depths = money.locator("tr").all_inner_texts()
+    assert [row.split("\t")[:2] for row in depths[1:]] == [
+        [str(d), m] for d in range(3) for m in ("large-1", "small-1")
+    ]
+    children = page.locator("#r0t1 details.children")
+    assert children.locator("summary").inner_text() == "2 rollouts below it"
+    children.locator("summary").click()
+    children.get_by_role("link", name="a.2").click()
+    expect(page.locator("article h2")).to_have_text("a.2")
+    page.get_by_role("link", name="above: a").click()
+    expect(page.locator("article h2")).to_have_text("a")
+
+
+def test_two_attempts_are_compared_turn_by_turn(page: Page, written) -> None:
+    page.goto(written(batch() + named("other", question="Another question?")))
+    page.get_by_role("link", name="a", exact=True).click()
+    assert page.locator("#other option").count() == 3, "attempts at this question"
+    page.locator("#other").select_option(index=1)
+    cells = page.locator(".comparison > *")
+    expect(cells).to_have_count(8)
+    assert "first" in cells.nth(0).inner_text() and "second" in cells.nth(1).inner_text()
+    for left, right in ((2, 3), (4, 5), (6, 7)):
+        one, other = (cells.nth(at).bounding_box() for at in (left, right))
+        assert one["y"] == other["y"] and one["x"] < other["x"]
+    assert page.evaluate("location.hash") == "#compare=0,1"
+
+
+def test_of_ten_thousand_rollouts_those_in_view_are_drawn(page: Page, written) -> None:
+    start, *_, end = EXAMPLE.splitlines()
+    lines = []
+    for number in range(10_000):
+        for line in (start, end):
+            entry = json.loads(line)
+            entry["rollout"] = f"r{number}"
+            entry["time"] += number % 7
+            lines.append(json.dumps(entry))
+    page.goto(written("\n".join(lines) + "\n"))
+    assert page.locator(".totals").inner_text().startswith("10,000 rollouts")
+    assert page.locator(".overview tbody tr").count() == 200
+    for name in ("time", "rollout"):
+        page.get_by_role("button", name=name).click()
+    page.mouse.wheel(0, 100_000)
+    until(lambda: page.locator(".overview tbody tr").count() >= 400)
+    page.locator("#search").fill("r77")
+    expect(page.locator("#shown")).to_have_text("111 of 10,000")
+    page.get_by_role("link", name="r7777").click()
+    expect(page.locator("article h2")).to_have_text("r7777")
+
+
+def test_five_thousand_turns_and_much_output_leave_it_usable(page: Page, written) -> None:
+    entries = [json.loads(line) for line in EXAMPLE.splitlines()]
+    first = [entry for entry in entries if entry.get("turn") == 1]
+    lines = [json.dumps(entries[0])]
+    for turn in range(1, 5001):
+        for entry in first:
+            entry["turn"] = turn
+            if turn == 5000 and entry["event"] == "call_ended":
+                entry["output"]["stdout"] = ("x" * 79 + "\n") * ((64 << 20) // 80)
+            lines.append(json.dumps(entry))
+    # It is cut off.
+    lines.append(json.dumps(entries[-1])[:200])
+    page.goto(written("\n".join(lines)))
+    expect(page.locator("details.turn")).to_have_count(5000)
+    page.evaluate("location.hash = '#r0t4999'")
+    expect(page.locator("#r0t4999")).to_be_in_viewport()
+    page.keyboard.press("k")
+    assert page.evaluate("location.hash") == "#r0t4998"
+    assert "left out (--full holds it)" in page.locator("#r0t5000").inner_text()
+    # All of it is there if all is wanted, and closed until it is opened.
+    address = written("\n".join(lines), "--full")
+    page.goto("about:blank")
+    page.goto(f"{address}#r0t5000")
+    expect(page.locator("#r0t5000")).to_be_in_viewport()
+    assert page.locator("#r0t5000 .large > summary").inner_text() == "67.1 MB"

@@ -1,0 +1,276 @@
+"""The page of `rlm view --serve` and `rlm run --serve`."""
+
+import http.server
+import json
+import signal
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from conftest import EXAMPLE, RLM, Server, named
+
+LINES = EXAMPLE.splitlines(keepends=True)
+
+
+def grow(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_what_comes_is_shown_and_what_is_open_stays_so(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    # The first turn has gone by, the second has begun.
+    second = next(at for at, line in enumerate(LINES) if json.loads(line).get("turn") == 2) + 1
+    grow(file, "".join(LINES[:second]) + LINES[second][:50])
+    page.goto(server.start("view", "run.jsonl"))
+    assert "token" not in page.url
+    expect(page.locator("article")).to_contain_text("no end: it runs")
+    expect(page.locator("#live")).to_have_text("live")
+    first = page.locator("#r0t1")
+    first.locator("> summary").click()
+    page.evaluate("document.querySelector('#r0t1').dataset.mark = 'the same element'")
+    page.locator("details[data-part=system]").evaluate("details => details.open = true")
+    grow(file, LINES[second][50:] + "".join(LINES[second + 1 :]))
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    assert first.get_attribute("data-mark") == "the same element"
+    assert not first.evaluate("turn => turn.open")
+    assert page.locator("details[data-part=system]").evaluate("details => details.open")
+    # Another rollout begins: there is an overview.
+    grow(file, named("second", stop_reason="max_turns", answer_ready=False))
+    expect(page.locator("#state option")).to_have_count(3)
+    page.evaluate("location.hash = '#'")
+    expect(page.locator(".overview tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="rollout").click()
+    grow(file, named("alpha"))
+    expect(page.locator(".overview tbody tr").first).to_contain_text("alpha")
+    # The server searches what the page does not have.
+    page.locator("#search").fill("LS -L nowhere")
+    expect(page.locator("#shown")).to_have_text("0 of 3")
+    page.locator("#search").fill("LS -L second")
+    expect(page.locator("#shown")).to_have_text("1 of 3")
+
+
+def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, EXAMPLE)
+    address = server.start("view", "run.jsonl")
+    page.goto(address)
+    expect(page.locator("article h2")).to_have_text("letters-1")
+    server.end(signal.SIGKILL)
+    expect(page.locator("#live")).to_have_text("reconnecting …")
+    grow(file, named("second"))
+    assert server.start("view", "run.jsonl", port=urlsplit(address).port) == address, "the same token"
+    expect(page.locator("#live")).to_have_text("live")
+    page.evaluate("location.hash = '#r1'")
+    expect(page.locator("article h2")).to_have_text("second")
+    # Another file takes the place of this one.
+    other = tmp_path / "other"
+    other.write_text(named("other"))
+    other.replace(file)
+    expect(page.locator("main")).to_contain_text("no rollout 1")
+    page.evaluate("location.hash = '#'")
+    expect(page.locator("article h2")).to_have_text("other")
+
+
+def test_two_tabs_and_one_that_is_stalled(browser: Browser, page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, EXAMPLE)
+    page.goto(server.start("view", "run.jsonl"))
+    cookies = page.context.cookies()
+    other = page.context.new_page()
+    other.goto(page.url)
+    # It asks for events, and never reads them.
+    stalled = socket.create_connection(("127.0.0.1", urlsplit(page.url).port))
+    header = f"Cookie: {cookies[0]['name']}={cookies[0]['value']}"
+    stalled.sendall(f"GET {urlsplit(page.url).path}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\n\r\n".encode())
+    for number in range(300):
+        grow(file, named(f"r{number}", question="a long question " * 200))
+    for tab in (page, other):
+        expect(tab.locator("#state option").first).to_be_attached()
+        tab.evaluate("location.hash = '#'")
+        expect(tab.locator(".totals")).to_contain_text("301 rollouts")
+    other.close()
+    grow(file, named("last"))
+    expect(page.locator(".totals")).to_contain_text("302 rollouts")
+    stalled.close()
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """A page of another origin."""
+
+    address = ""
+
+    def do_GET(self) -> None:
+        html = f"<title>other</title><iframe src='{self.address}'></iframe>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(html.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=serving.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{serving.server_port}/"
+    serving.shutdown()
+    thread.join()
+    serving.server_close()
+
+
+def status(url: str, **headers: str) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_without_the_token_and_from_elsewhere_nothing_is_served(
+    page: Page, server: Server, elsewhere: str, tmp_path: Path
+) -> None:
+    grow(tmp_path / "run.jsonl", EXAMPLE)
+    address = server.start("view", "run.jsonl")
+    base = address.split("?")[0]
+    for path in ("", "/events", "/body?at=0", "/search?words=x", "?token=wrong"):
+        assert status(base + path) == 401, path
+    assert status(f"{base[: base.index('/file')]}/runs") == 401
+    page.goto(address)
+    expect(page.locator("article h2")).to_have_text("letters-1")
+    cookie = "; ".join(f"{one['name']}={one['value']}" for one in page.context.cookies())
+    assert status(f"{base}/body?at=0", Cookie=cookie) == 200
+    # Names that lead here from elsewhere, and requests that a page of another origin makes, with the cookie.
+    assert status(f"{base}/body?at=0", Cookie=cookie, Host="evil.example") == 403
+    assert status(f"{base}/body?at=0", Cookie=cookie, Origin="http://127.0.0.1:1") == 403
+    image = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+    assert status(f"{base}/body?at=0", Cookie=cookie, **image) == 403
+    Answers.address = base
+    with page.expect_response(base) as frame:
+        page.goto(elsewhere)
+    assert frame.value.status == 403
+    fetched = page.evaluate(f"fetch('{base}/body?at=0', {{credentials: 'include'}}).then(() => 'got', () => 'refused')")
+    assert fetched == "refused"
+    # A link that someone follows works, and only trajectories that are recorded or were named are there.
+    page.evaluate(f"document.body.innerHTML = '<a href=\"{base}\">a link</a>'")
+    page.get_by_text("a link").click()
+    expect(page.locator("article h2")).to_have_text("letters-1")
+    root = base[: base.index("/file")]
+    for path in (
+        "/run/..%2F..%2Fpage-token",
+        "/run/none",
+        "/run/none/events",
+        "/other/x",
+        "/file/trajectory/body?at=9",
+    ):
+        assert status(root + path, Cookie=cookie) == 404, path
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """Answers on its second turn, when it is let go on."""
+
+    protocol_version = "HTTP/1.1"
+    go_on = threading.Event()
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_first = len(body["messages"]) <= 2
+        if not is_first:
+            assert self.go_on.wait(20)
+        code = "echo looking" if is_first else "RLM_CONTENT=found RLM_READY=1"
+        message = {"role": "assistant", "content": f"```bash\n{code}\n```"}
+        reply = json.dumps(
+            {
+                "id": "1",
+                "object": "chat.completion",
+                "model": "scripted",
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+            }
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def model() -> Iterator[str]:
+    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    thread = threading.Thread(target=serving.serve_forever)
+    thread.start()
+    Model.go_on.clear()
+    yield f"http://127.0.0.1:{serving.server_port}/v1"
+    Model.go_on.set()
+    serving.shutdown()
+    thread.join()
+    serving.server_close()
+
+
+def test_a_run_is_watched_and_found_again_among_the_recorded_ones(
+    page: Page, server: Server, model: str, tmp_path: Path
+) -> None:
+    run = ("run", "--context", "", "--base-url", model, "--model", "scripted", "where?")
+    address = server.start(*run, "--id", "watched")
+    page.goto(address)
+    expect(page.locator("article")).to_contain_text("looking")
+    expect(page.locator("article")).to_contain_text("no end: it runs")
+    Model.go_on.set()
+    expect(page.locator("article")).to_contain_text("found")
+    # There is no terminal, so the page ends with the run.
+    assert server.process is not None and server.process.wait(20) == 0
+    server.process.stderr.close()
+    server.process = None
+    again = server.start("view", port=urlsplit(address).port)
+    assert again == address, "the latest run, at the same place"
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    page.reload()
+    expect(page.locator("article h2")).to_have_text("watched")
+
+
+def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:
+    def error(*arguments: str) -> tuple[int, str]:
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        ended = subprocess.run([RLM, *arguments], env=environment, cwd=tmp_path, text=True, capture_output=True)
+        return ended.returncode, ended.stderr
+
+    grow(tmp_path / "run.jsonl", EXAMPLE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, words = error("view", "run.jsonl", f"--serve={port}")
+    assert status == 2 and f"--serve={port}: Address already in use" in words and "a free port" in words
+    status, words = error("view", "-", "--serve")
+    assert status == 3 and "-: No such file" in words
+    status, words = error("view", ".", "--serve")
+    assert status == 3 and "takes a file" in words
+    status, words = error(
+        "run", "--no-record", "--serve", "--context", "", "--model", "m", "--base-url", "http://127.0.0.1:1", "q"
+    )
+    assert status == 2 and "leave out --no-record" in words
+    token = tmp_path / ".local/state/rlm/page-token"
+    token.parent.mkdir(parents=True)
+    token.write_text("short")
+    status, words = error("view", "run.jsonl", "--serve")
+    assert status == 2 and "page-token holds no token: remove it" in words

@@ -1,7 +1,8 @@
 //! The choice of the Python that runs the cells.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rlm_core::env;
@@ -66,6 +67,15 @@ pub enum PythonError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A script in place of an interpreter: a confined session has nothing of what it starts.
+    #[error(
+        "{} is a script that starts a Python, such as those of pyenv, and a confined session cannot run it: name the interpreter itself, with --python \"$(pyenv which python3)\" or RLM_PYTHON",
+        program.display()
+    )]
+    Script {
+        /// The script.
+        program: PathBuf,
+    },
     /// No Python was named, and the default was not found.
     #[error("no python3 on PATH: install CPython 3.10 or newer, or name one with --python or RLM_PYTHON")]
     None,
@@ -123,6 +133,19 @@ impl Python {
         let virtual_env = virtual_env.filter(|dir| dir.join("pyvenv.cfg").is_file()).map(Path::to_owned);
         let is_builtin = builtin_python(programs).is_some_and(|builtin| builtin == program);
         Ok(Self { program, virtual_env, is_builtin })
+    }
+
+    /// Refuses a script.
+    ///
+    /// # Errors
+    /// [`PythonError::Script`].
+    pub fn check_is_no_script(&self) -> Result<(), PythonError> {
+        let mut begin = [0; 2];
+        let is_read = File::open(&self.program).and_then(|mut file| file.read_exact(&mut begin)).is_ok();
+        match is_read && begin == *b"#!" {
+            true => Err(PythonError::Script { program: self.program.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// The paths that it is read from: its environment, the links to its program, and the parts of the Pythons that these lie in or

@@ -32,6 +32,7 @@ use rmcp::transport::io::stdio_pipes;
 
 use crate::arguments::McpOptions;
 use crate::config::Settings;
+use crate::config::table::CONFINE;
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::run::{hide_from_others, python_variable};
@@ -120,6 +121,7 @@ fn servers(options: &McpOptions, settings: Settings, environment: &Environment) 
         timeout: options.call_timeout,
         max_output_bytes: options.max_output_bytes,
         max_sessions: options.max_sessions.get(),
+        confine: settings.get(&CONFINE).unwrap_or_default(),
     };
     let asker = Asker::new(settings, environment, &root)?.map(Arc::new);
     let mut tools = tools::definitions(&doc, &prompts)?;

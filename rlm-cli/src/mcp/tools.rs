@@ -131,6 +131,7 @@ fn schema(text: &str) -> anyhow::Result<Arc<JsonObject>> {
 mod tests {
     use std::path::Path;
 
+    use rlm_core::protocol::Confine;
     use serde_json::json;
 
     use super::*;
@@ -141,6 +142,7 @@ mod tests {
             timeout: Duration::from_secs(120),
             max_output_bytes: 32 << 10,
             max_sessions: 16,
+            confine: Confine::Off,
         };
         definitions(&doc, &Prompts::new()).unwrap()
     }

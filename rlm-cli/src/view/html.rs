@@ -26,6 +26,9 @@ use super::text::{Text, word};
 
 const SCRIPT: &str = include_str!("page.js");
 
+const BODY: &str = concat!(include_str!("parts.html"), "{{ body(rollout) }}");
+const PAGE: &str = concat!(include_str!("parts.html"), include_str!("page.html"));
+
 /// Lines of a text that has a box of its own, with its size.
 const LONG_LINES: usize = 24;
 
@@ -111,11 +114,7 @@ fn environment() -> Environment<'static> {
         let text = if value.is_safe() { text } else { escaped(&text) };
         Ok(output.write_str(&text)?)
     });
-    for (name, template) in [
-        ("parts.html", include_str!("parts.html")),
-        ("body.html", "{% from 'parts.html' import body %}{{ body(rollout) }}"),
-        ("page.html", include_str!("page.html")),
-    ] {
+    for (name, template) in [("body.html", BODY), ("page.html", PAGE)] {
         environment.add_template(name, template).expect("the template is valid");
     }
     environment

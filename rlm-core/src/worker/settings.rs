@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -260,6 +261,9 @@ pub struct Shared {
     pub tmp_bytes: Option<u64>,
 }
 
+/// Sizes of a directory for temporary files: the kernel makes no smaller one.
+const TMP_BYTES: RangeInclusive<u64> = 1 << 16..=1 << 60;
+
 impl Shared {
     fn from_environment(environment: &Environment) -> Result<Self, BadVariable> {
         let expected = "absolute paths, with colons between them";
@@ -271,11 +275,15 @@ impl Shared {
             });
             paths.map(Option::unwrap_or_default)
         };
-        let bytes = |text: &str| text.parse::<u64>().ok().filter(|bytes| *bytes > 0);
+        let bytes = |text: &str| text.parse::<u64>().ok().filter(|bytes| TMP_BYTES.contains(bytes));
         Ok(Self {
             read: paths(env::CONFINE_READ)?,
             write: paths(env::CONFINE_WRITE)?,
-            tmp_bytes: environment.parse(env::CONFINE_TMP, "a whole number of bytes above 0", bytes)?,
+            tmp_bytes: environment.parse(
+                env::CONFINE_TMP,
+                "a whole number of bytes from 65536 to 2^60",
+                bytes,
+            )?,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rlm_core::protocol::{Outcome, Response, State};
+use rlm_core::protocol::{Confine, Outcome, Response, State};
 use rlm_rootd::Budget;
 use serde_json::{Value as Json, json};
 
@@ -53,6 +53,7 @@ pub(super) fn render_all(prompts: &Prompts) -> Result<Vec<(String, String)>, Pro
         timeout: Duration::from_secs(120),
         max_output_bytes: 32 << 10,
         max_sessions: 16,
+        confine: Confine::Off,
     };
     for (name, text) in [
         ("mcp_ask_directory", McpText::AskDirectory),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use minijinja::context;
-use rlm_core::protocol::State;
+use rlm_core::protocol::{Confine, State};
 use rlm_core::text::grouped;
 
 use super::format::duration;
@@ -145,6 +145,8 @@ pub struct McpDoc<'a> {
     pub max_output_bytes: usize,
     /// Number of sessions that may exist at once.
     pub max_sessions: usize,
+    /// The confinement of sessions that is wanted.
+    pub confine: Confine,
 }
 
 impl McpDoc<'_> {
@@ -155,7 +157,10 @@ impl McpDoc<'_> {
     pub fn render(&self, text: McpText, prompts: &Prompts) -> Result<String, PromptError> {
         let root = self.root.to_string_lossy();
         match text {
-            McpText::Instructions => prompts.render("mcp/instructions.md", context! { root }),
+            McpText::Instructions => {
+                let confine = self.confine.to_string();
+                prompts.render("mcp/instructions.md", context! { root, confine })
+            }
             McpText::Reset => prompts.render("mcp/reset.md", context! {}),
             McpText::SessionScript => prompts.render("mcp/session_script.md", context! {}),
             McpText::AskDirectory => prompts.render("mcp/ask_directory.md", context! {}),

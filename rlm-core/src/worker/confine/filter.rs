@@ -27,6 +27,7 @@ const fn argument(index: u32) -> u32 {
 const ABSENT: &[c_long] = &[
     // Its flags lie in memory, where a filter cannot look.
     libc::SYS_clone3,
+    libc::SYS_openat2,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -53,6 +54,39 @@ const ABSENT_IN_THE_HOSTS: &[c_long] = &[
 
 /// `open_tree_attr`, of Linux 6.15: newer system calls have one number everywhere.
 const OPEN_TREE_ATTR: c_long = 467;
+
+/// `fchmodat2`, of Linux 6.6.
+const FCHMODAT2: c_long = 452;
+
+/// Bits of a mode that lend the user's rights to whoever runs the file.
+const LENDING: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// Calls that set a mode, with its place among their arguments.
+const OF_MODES: &[(c_long, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (FCHMODAT2, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mkdir, 1),
+    (libc::SYS_mkdirat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+];
+
+/// Calls that set one if their flags, before it, ask for a new file.
+const OF_NEW_FILES: &[(c_long, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+    (libc::SYS_openat, 2),
+];
+
+/// Asks for a new file: `O_CREAT`, or `O_TMPFILE` without the flag that it shares with others.
+const NEW_FILE: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
 
 /// System calls that are refused.
 const REFUSED: &[c_long] = &[
@@ -167,7 +201,15 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
         // The limits of others, of the server too.
         (libc::SYS_prlimit64, 0, unless(&[0], refuse)),
         (libc::SYS_personality, 0, unless(&PERSONALITIES, refuse)),
+        // Others who write to the file would wait for the session.
+        (libc::SYS_fcntl, 1, vec![jump(libc::BPF_JEQ, libc::F_SETLEASE as u32, 0, 1), refuse]),
     ];
+    let lends = || vec![jump(libc::BPF_JSET, LENDING, 0, 1), refuse];
+    tests.extend(OF_MODES.iter().map(|(number, mode)| (*number, *mode, lends())));
+    for (number, flags) in OF_NEW_FILES {
+        let asks = vec![jump(libc::BPF_JSET, NEW_FILE, 0, 3), load(argument(flags + 1))];
+        tests.push((*number, *flags, [asks, lends()].concat()));
+    }
     let typed = IOCTLS.iter().flat_map(|request| [jump(libc::BPF_JEQ, *request as u32, 0, 1), refuse]);
     tests.push((libc::SYS_ioctl, 1, typed.collect()));
     if has_namespaces {

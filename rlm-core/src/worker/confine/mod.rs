@@ -58,6 +58,9 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
     Errno::result(child).map(|pid| pid as libc::pid_t).map_err(failed("clone"))
 }
 
+/// Most instances of inotify at the level `full`.
+const MOST_WATCHERS: &str = "32";
+
 /// Refuses paths that no confined session can have.
 ///
 /// # Errors
@@ -91,8 +94,12 @@ pub(super) fn check_paths(
         });
         let why = if real.parent().is_none() {
             "it is all of the host".to_owned()
-        } else if real.starts_with("/proc") || real.starts_with("/dev") && !real.starts_with("/dev/shm/") {
-            "it has a /proc and a /dev of its own".to_owned()
+        } else if ["/proc", "/sys"].iter().any(|dir| real.starts_with(dir))
+            || real.starts_with("/dev") && !real.starts_with("/dev/shm/")
+        {
+            "it has a /proc, a /sys and a /dev of its own".to_owned()
+        } else if path == context.fs_root && !path.is_absolute() {
+            "it is no absolute path".to_owned()
         } else if path.components().any(|part| part == Component::ParentDir) {
             "it has .. in it".to_owned()
         } else if let Some((around, _)) = behind {
@@ -201,6 +208,8 @@ fn map_user((user, group): (Uid, Gid)) -> Result<(), Failed> {
     ] {
         fs::write(format!("/proc/self/{file}"), text).map_err(failed_io("write of a map of ids"))?;
     }
+    // Its user has few of them for all of the host. A kernel without this limit has none to take away.
+    _ = fs::write("/proc/sys/user/max_inotify_instances", MOST_WATCHERS);
     Ok(())
 }
 

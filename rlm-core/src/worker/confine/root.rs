@@ -17,8 +17,8 @@ use super::failed::{Failed, failed, failed_io};
 /// Where the new root is built.
 const PLACE: &str = "/tmp";
 
-/// What a system's programs are and need, by name: nothing of `/run`, where the sockets of its services lie.
-const SYSTEM: [&str; 11] = [
+/// What a system's programs are and need, by name: nothing of `/run` and `/opt`, where the sockets of its services lie.
+const SYSTEM: [&str; 10] = [
     "usr",
     "bin",
     "sbin",
@@ -26,7 +26,6 @@ const SYSTEM: [&str; 11] = [
     "lib32",
     "lib64",
     "libx32",
-    "opt",
     "nix/store",
     "gnu/store",
     "sys/devices/system/cpu",
@@ -88,6 +87,19 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Parts of `/proc` that are the kernel's settings.
 const PROC_READ_ONLY: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
+/// Those that tell root of the whole host.
+const PROC_OF_ROOT: [&str; 9] = [
+    "kcore",
+    "key-users",
+    "keys",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "slabinfo",
+    "timer_list",
+    "vmallocinfo",
+];
+
 /// Which paths a session has, besides those of the system.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
@@ -148,6 +160,9 @@ const WRITE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 /// For what it can read of `/proc`.
 const PROC: u64 = READ | libc::MOUNT_ATTR_NOEXEC;
 
+/// For devices. They can be written all the same; their modes and times cannot.
+const DEVICE: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+
 /// Makes a new root and enters it. The process must be the first of new namespaces.
 pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
@@ -162,7 +177,7 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
             Err(_) => sources.extend(Source::open(path, READ)),
         }
     }
-    sources.extend(DEVICES.iter().filter_map(|name| Source::open(&Path::new("/dev").join(name), 0)));
+    sources.extend(DEVICES.iter().filter_map(|name| Source::open(&Path::new("/dev").join(name), DEVICE)));
     // The system's own are there already.
     let is_there = |path: &&PathBuf| !is_of_system(path);
     let mut own: Vec<_> =
@@ -203,6 +218,12 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
         let source = Source::open(&Path::new(PLACE).join("proc").join(name), PROC);
         if let Some(source) = source.map(|source| Source { path: Path::new("/proc").join(name), ..source }) {
             root.attach(&source, &[])?;
+        }
+    }
+    let of_root = PROC_OF_ROOT.iter().filter(|_| nix::unistd::getuid().is_root());
+    for path in of_root.map(|name| Path::new("/proc").join(name)).filter(|path| path.exists()) {
+        if let Some(nothing) = Source::open(Path::new("/dev/null"), DEVICE) {
+            root.attach(&Source { path, ..nothing }, &[])?;
         }
     }
     for (at, source) in own.iter().enumerate() {
@@ -297,9 +318,7 @@ impl Root {
         if is_the_same && around.is_some_and(|around| around.is_writable() == source.is_writable()) {
             return Ok(());
         }
-        if source.attributes != 0 {
-            set_attributes(&source.tree, source.attributes, libc::AT_RECURSIVE)?;
-        }
+        set_attributes(&source.tree, source.attributes, libc::AT_RECURSIVE)?;
         let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
         let (from, to) = (source.tree.as_raw_fd(), place.as_raw_fd());
         // SAFETY: the descriptors and the empty paths are live.
@@ -315,7 +334,7 @@ impl Root {
         let options = (!options.is_empty()).then_some(options);
         mount(Some(what), &*place, Some(what), flags, options)
             .map_err(|errno| Failed { call: format!("mount of {what}").into(), errno })?;
-        if what == "tmpfs" {
+        if matches!(what, "tmpfs" | "proc") {
             let mounted = self.find(Path::new(name), true)?;
             self.devices.push(fstat(&mounted).map_err(failed("fstat"))?.st_dev);
         }

@@ -43,6 +43,8 @@ struct Victim {
     datagram: UnixDatagram,
     /// The number of a segment of shared memory.
     memory: i32,
+    /// One of a service that is installed below `/opt`, where the tests may.
+    service: Option<UnixListener>,
 }
 
 impl Victim {
@@ -74,6 +76,9 @@ impl Victim {
             named: UnixListener::bind_addr(&name).unwrap(),
             datagram: UnixDatagram::bind(dir.path().join("datagram")).unwrap(),
             memory: shared_memory(),
+            service: fs::create_dir_all(service(&mark))
+                .and_then(|()| UnixListener::bind(service(&mark).join("socket")))
+                .ok(),
             mark,
             dir,
         };
@@ -121,7 +126,14 @@ impl Drop for Victim {
         unsafe { libc::shmctl(self.memory, libc::IPC_RMID, std::ptr::null_mut()) };
         let _none = fs::remove_file(format!("/tmp/{}-made", self.mark));
         let _none = fs::remove_file(format!("/dev/shm/{}-made", self.mark));
+        if self.service.is_some() {
+            fs::remove_dir_all(service(&self.mark)).unwrap();
+        }
     }
+}
+
+fn service(mark: &str) -> PathBuf {
+    format!("/opt/{mark}").into()
 }
 
 /// Shared memory that everyone may read, with the token.
@@ -439,13 +451,50 @@ fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
         "print('tree', call(467, -100, b'/', 0, 0, 0) >= 0)",
         Sign::Prints("tree True"),
     ),
+    by_root(
+        "socket of a service",
+        "s = socket.socket(socket.AF_UNIX); s.connect('/opt/{mark}/socket'); print('connected')",
+        Sign::Prints("connected"),
+    ),
+    by_anyone(
+        "set-user-id",
+        "open('own', 'w'); os.chmod('own', 0o4755); print('lent', os.stat('own').st_mode & 0o6000 > 0)",
+        Sign::Prints("lent True"),
+    ),
+    by_anyone(
+        "set-user-id by a new file",
+        "fd = os.open('new', os.O_CREAT | os.O_WRONLY, 0o4755); print('lent', os.fstat(fd).st_mode & 0o6000 > 0)",
+        Sign::Prints("lent True"),
+    ),
+    by_anyone(
+        "set-group-id by a file without a name",
+        "fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o2755); print('lent', os.fstat(fd).st_mode & 0o6000 > 0)",
+        Sign::Prints("lent True"),
+    ),
+    by_anyone(
+        "set-user-id by a node",
+        "os.mknod('node', 0o104755); print('lent', os.stat('node').st_mode & 0o6000 > 0)",
+        Sign::Prints("lent True"),
+    ),
+    by_anyone(
+        "lease",
+        "fd = os.open('leased', os.O_CREAT | os.O_RDONLY); fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK); print('leased')",
+        Sign::Prints("leased"),
+    ),
+    by_root(
+        "mode of a device",
+        "os.chmod('/dev/full', stat.S_IMODE(os.stat('/dev/full').st_mode)); print('set')",
+        Sign::Prints("set"),
+    ),
     by_anyone("x32 numbers", "print('other', call(0x40000000 + 39) != -38)", Sign::Prints("other True")),
 ];
 
-/// Attempts that get through where there are no namespaces: Landlock has no rules for them. The last two, of an ordinary user alone:
-/// processes of root have capabilities that the session has not.
-const WITHOUT_NAMESPACES: [&str; 7] =
-    ["stat", "chmod", "utime", "inotify", "command line", "priority", "affinity"];
+/// Attempts that get through where there are no namespaces: Landlock has no rules for them.
+const WITHOUT_NAMESPACES: [&str; 5] = ["stat", "chmod", "utime", "inotify", "command line"];
+
+/// Further ones of root, and of an ordinary user: processes of root have capabilities that the session has not.
+const OF_ROOT: [&str; 1] = ["mode of a device"];
+const OF_A_USER: [&str; 2] = ["priority", "affinity"];
 
 /// Attempts that a kernel may refuse anyway: it is built or set up without that part.
 const OPTIONAL: [&str; 9] = [
@@ -474,8 +523,8 @@ fn reaches(worker: &mut Worker, victim: &Victim, attempt: &Attempt) -> bool {
 #[test]
 fn no_attempt_gets_out_and_each_does_without_confinement() {
     for who in Who::all() {
-        let left = if who == Who::Root { &WITHOUT_NAMESPACES[..5] } else { &WITHOUT_NAMESPACES };
-        let levels: [(&str, &[&str]); 2] = [("full", &[]), ("landlock", left)];
+        let further: &[&str] = if who == Who::Root { &OF_ROOT } else { &OF_A_USER };
+        let levels = [("full", Vec::new()), ("landlock", [&WITHOUT_NAMESPACES, further].concat())];
         for (level, expected) in levels.into_iter().filter(|(level, _)| can_have(level)) {
             let (mut inside, mut reached) = (confined(who, level), Vec::new());
             for attempt in ATTEMPTS {

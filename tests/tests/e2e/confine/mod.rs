@@ -4,7 +4,7 @@ mod attempts;
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -254,9 +254,9 @@ fn paths_that_are_shared_stay_as_they_are_on_the_host() {
         for (flag, value, words) in [
             ("--confine-read", &*all, "it is all of the host"),
             ("--workdir", "/", "a confined session cannot have /: it is all of the host"),
-            ("--confine-write", "/proc/self", "it has a /proc and a /dev of its own"),
-            ("--confine-write", &proc, "it has a /proc and a /dev of its own"),
-            ("--confine-write", "/dev/shm/..", "it has a /proc and a /dev of its own"),
+            ("--confine-write", "/proc/self", "it has a /proc, a /sys and a /dev of its own"),
+            ("--confine-write", &proc, "it has a /proc, a /sys and a /dev of its own"),
+            ("--confine-write", "/dev/shm/..", "it has a /proc, a /sys and a /dev of its own"),
             ("--workdir", place.path().to_str().unwrap(), "its control directory "),
             ("--confine-read", &through, "it lies behind a link in "),
             ("--confine-read", &missing, "RLM_CONFINE_READ names "),
@@ -355,6 +355,26 @@ fn empty_files_in_tmp_are_bounded_too() {
     let mut worker = Setup::bash().env("RLM_CONFINE", "full").env("RLM_CONFINE_TMP", 1 << 20).start();
     let made = worker.output("for i in {1..3000}; do : >/tmp/$i || break; done 2>/dev/null; ls /tmp | wc -l");
     assert!(made.trim().parse::<u32>().unwrap() < 1100, "{made}");
+    worker.end();
+}
+
+#[test]
+fn what_the_host_has_few_of_and_what_it_tells_root_stay_the_hosts() {
+    if !can_have("full") {
+        return;
+    }
+    let mut worker = confined(Who::Self_, "full");
+    let code = "\
+import ctypes, os
+libc = ctypes.CDLL(None)
+watchers = [fd for fd in (libc.inotify_init() for _ in range(100)) if fd >= 0]
+len(watchers)";
+    assert!(worker.value(code).parse::<u32>().unwrap() <= 32, "the user has few for all of the host");
+    for name in ["keys", "key-users", "slabinfo", "timer_list", "vmallocinfo"] {
+        let there = fs::read(format!("/proc/{name}")).is_ok_and(|text| !text.is_empty());
+        let read = format!("open('/proc/{name}').read()");
+        assert!(!there || !getuid().is_root() || worker.value(&read) == "''", "{name}");
+    }
     worker.end();
 }
 
@@ -545,18 +565,32 @@ fn what_cannot_be_asked_for_is_said() {
     let words = String::from_utf8_lossy(&wrong.stderr);
     let expected = "environment variable RLM_CONFINE is \"ful\", expected off, full, landlock or try";
     assert!(words.contains(expected), "{words}");
-    let all = Command::new(&worker)
-        .arg("--control-dir")
-        .arg(&control)
-        .env("RLM_CONFINE", "full")
-        .env("RLM_CONFINE_READ", "/")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert_eq!(all.status.code(), Some(3));
-    assert!(
-        String::from_utf8_lossy(&all.stderr)
-            .contains("a confined session cannot have /: it is all of the host"),
-        "{all:?}"
-    );
+    let refused = |worker: &str, fs_root: &Path, variables: &[(&str, &str)]| {
+        let context = json!({"fs_root": fs_root}).to_string();
+        fs::write(control.join("rlm_context.json"), context).unwrap();
+        let mut command = Command::new(program(worker));
+        command.arg("--control-dir").arg(&control).env("RLM_CONFINE", "full").envs(variables.iter().copied());
+        let ended = command.current_dir(place.path()).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+        String::from_utf8(ended.stderr).unwrap()
+    };
+    let work = place.path().join("work");
+    let shim = place.path().join("python3");
+    write_program(&shim, "#!/bin/sh\nexec /usr/bin/python3 \"$@\"\n");
+    let shim = shim.to_str().unwrap();
+    let bash = "rlm-worker-bash";
+    let tmp = "expected a whole number of bytes from 65536 to 2^60";
+    for (words, expected) in [
+        (refused(bash, &work, &[("RLM_CONFINE_READ", "/")]), "cannot have /: it is all of the host"),
+        (
+            refused(bash, &work, &[("RLM_CONFINE_WRITE", "/sys")]),
+            "cannot have /sys: it has a /proc, a /sys and",
+        ),
+        (refused(bash, "work".as_ref(), &[]), "cannot have work: it is no absolute path"),
+        (refused(bash, &work, &[("RLM_CONFINE_TMP", "4096")]), tmp),
+        (refused(bash, &work, &[("RLM_CONFINE_TMP", "9223372036854775807")]), tmp),
+        (refused("rlm-worker-python", &work, &[("RLM_PYTHON", shim)]), "is a script that starts a Python"),
+    ] {
+        assert!(words.contains(expected), "{words}");
+    }
 }

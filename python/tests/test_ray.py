@@ -419,6 +419,18 @@ def test_what_is_wrong_is_said_before_anything_runs(
             ValueError,
             "the question a cannot be sent: it has an int beyond a 64-bit float",
         ),
+        (
+            {"questions": ["a", ""]},
+            ValueError,
+            "the question 2 cannot be sent: question must be a str that is not empty",
+        ),
+        ({"questions": Question("?", id=5)}, ValueError, "the question 5 cannot be sent: id must be a str, not 5"),
+        (
+            {"questions": Question("?", id="a", context_text="a", context_json=1)},
+            ValueError,
+            "the question a cannot be sent: at most one of context, context_text and context_json can be given",
+        ),
+        ({"context": "\udcff", "shared_storage": True}, ValueError, r"the path '.*\\udcff' of a context is not UTF-8"),
         ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 126 of a-z"),
         ({"model": 5}, TypeError, "model must be a name or a function, not 5"),
         ({"context": 5}, TypeError, "a context must be a path or several of them, not 5"),

@@ -275,13 +275,39 @@ def test_wrong_arguments_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "there is no setting max_turn:" in refused(TypeError, "?", model=model, max_turn=1)
     assert "leave out its base_url" in refused(ValueError, "?", model=model, base_url="http://h/v1")
     assert "must be a str or a Question" in refused(TypeError, [3], model=model)
-    assert "question" in refused(StartError, " ", model=model)
     assert "two tools with the name lookup" in refused(ValueError, "?", model=model, tools=[lookup, lookup])
     assert "leave out its api_key_env" in refused(ValueError, "?", model=model, api_key_env="KEY")
     assert "cannot be read" in refused(StartError, "?", model="m", base_url="nowhere")
     assert "must be the name of a model or a function" in refused(TypeError, "?", model=5)
     assert "`batch` takes several" in refused(TypeError, ["a?", "b?"], model=model)
-    assert "context" in refused(StartError, Question("?", context_text="a", context_json=1), model=model)
+
+
+def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    for question, words in [
+        ("", "the question 2 cannot be sent: question must be a str that is not empty, not ''"),
+        (" \n", "the question 2 cannot be sent: question must be a str that is not empty"),
+        (Question(5), "the question 2 cannot be sent: question must be a str that is not empty, not 5"),  # type: ignore[arg-type]
+        (Question("?", id=5), "the question 5 cannot be sent: id must be a str, not 5"),  # type: ignore[arg-type]
+        (
+            Question("?", id="a", context_text=5),  # type: ignore[arg-type]
+            "the question a cannot be sent: context_text must be a str, not 5",
+        ),
+        (
+            Question("?", id="a", context_text="a", context_json=1),
+            "the question a cannot be sent: at most one of context, context_text and context_json can be given",
+        ),
+        (Question("?", id="a", context="\udcff"), "the question a cannot be sent: 'utf-8' codec can't encode"),
+    ]:
+
+        async def ask(question: str | Question = question) -> None:
+            async for _ in rlm_env.batch(["?", question], model=running(f": > {started}; RLM_READY=1")):
+                pass
+
+        with pytest.raises(ValueError) as caught:
+            asyncio.run(ask())
+        assert str(caught.value).startswith(words)
+        assert not started.exists()
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -8,7 +8,7 @@ import os
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
@@ -112,15 +112,26 @@ class Question:
     def line(self) -> str:
         """The line of a file of questions. Raises ValueError if it cannot be one."""
         document = self.document()
-        if self.context is not None:
-            document["context"] = absolute_paths(self.context)
         try:
+            self._check_fields()
+            if self.context is not None:
+                document["context"] = absolute_paths(self.context)
             _check(document)
             line = json.dumps(document, allow_nan=False, ensure_ascii=False)
             line.encode()
         except (TypeError, ValueError) as error:
             raise ValueError(f"the question {self.id or repr(self.question)} cannot be sent: {error}") from error
         return line
+
+    def _check_fields(self) -> None:
+        if self.id is not None and not isinstance(self.id, str):
+            raise TypeError(f"id must be a str, not {self.id!r}")
+        if not isinstance(self.question, str) or not self.question.strip():
+            raise ValueError(f"question must be a str that is not empty, not {self.question!r}")
+        if self.context_text is not None and not isinstance(self.context_text, str):
+            raise TypeError(f"context_text must be a str, not {self.context_text!r}")
+        if sum(one is not None for one in (self.context, self.context_text, self.context_json)) > 1:
+            raise ValueError("at most one of context, context_text and context_json can be given")
 
     def document(self) -> dict[str, Any]:
         """The line without `context`, as an object."""
@@ -166,7 +177,8 @@ async def run(
     `tools` are functions that the model's code can call. A rollout without an answer is a result, too: `stop_reason`
     says why.
 
-    Raises StartError if a setting is wrong or something is missing, and EndedError if `rlm run` ends without a result.
+    Raises ValueError for a question that cannot be sent, StartError if a setting is wrong or something is missing, and
+    EndedError if `rlm run` ends without a result.
     """
     if not isinstance(question, (str, Question)):
         raise TypeError(f"question must be a str or a Question, not {question!r}: `batch` takes several")
@@ -345,7 +357,8 @@ def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) ->
 
 
 def questions_of(given: str | Question | Iterable[str | Question]) -> list[Question]:
-    questions = []
+    """The questions, each with an id."""
+    questions: list[Question] = []
     if isinstance(given, (str, Question)):
         given = [given]
     if not isinstance(given, Iterable):
@@ -354,7 +367,7 @@ def questions_of(given: str | Question | Iterable[str | Question]) -> list[Quest
         question = Question(one) if isinstance(one, str) else one
         if not isinstance(question, Question):
             raise TypeError(f"a question must be a str or a Question, not {one!r}")
-        questions.append(question)
+        questions.append(question if question.id is not None else replace(question, id=str(len(questions) + 1)))
     return questions
 
 

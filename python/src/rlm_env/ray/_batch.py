@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -101,7 +101,8 @@ def run_batch(
     run again. `progress` shows a line on standard error; None: if that is a terminal. `settings` are those of
     `rlm run`; files that they name are those of the nodes.
 
-    Raises StartError if something is wrong or missing, here or on a node.
+    Raises ValueError for a question that cannot be sent, and StartError if something is wrong or missing, here or on a
+    node.
     """
     check_count("attempts", attempts)
     check_count("concurrency_per_node", concurrency_per_node)
@@ -123,12 +124,17 @@ def run_batch(
     if twice := beside.keys() & with_driver.keys():
         raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
     shared = [] if context is None else absolute_paths(context)
-    asked = [replace(one, id=one.id or str(number)) for number, one in enumerate(questions_of(questions), 1)]
+    for path in shared:
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the path {path!r} of a context is not UTF-8") from error
+    asked = questions_of(questions)
     longest = _MAX_ID - len(f"-{attempts}")
     for one in asked:
+        one.line()
         if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{longest}}}", one.id or ""):
             raise ValueError(f"the id {one.id!r} of a question must be 1 to {longest} of a-z A-Z 0-9 _ - .")
-        one.line()
     if not shared_storage:
         contexts = (shared if one.context is None else absolute_paths(one.context) for one in asked)
         for path in {path for paths in contexts for path in paths}:

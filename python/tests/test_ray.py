@@ -44,6 +44,7 @@ except ImportError as error:  # pragma: no cover
 
 from rlm_env.ray import Rollouts, SessionActor, SessionPool, run_batch
 from rlm_env.ray._context import Packer
+from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -454,7 +455,7 @@ def test_what_is_wrong_is_said_before_anything_runs(
     with pytest.raises(StartError, match="is of another question"):
         list(run_batch("another", model=scripted, results=file, resume=True))
     file.write_text("not a result\n")
-    with pytest.raises(StartError, match="r.jsonl:1 is no result"):
+    with pytest.raises(StartError, match="r.jsonl:1 is not a result"):
         list(run_batch("?", model=scripted, results=file, resume=True))
 
 
@@ -709,6 +710,41 @@ def test_the_example_of_grpo_runs(cluster: Any) -> None:
     assert ran.returncode == 0, ran.stderr
     groups = [line for line in ran.stdout.splitlines() if line.startswith("How many letters")]
     assert len(groups) == 4, ran.stdout
+
+
+def test_a_file_of_results_loses_only_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+
+    def line(id: str) -> str:
+        names = ("question", "stop_reason", "answer", "error")
+        return json.dumps({"id": id, **dict.fromkeys(names, "answered"), "answer_ready": True, "metrics": {}})
+
+    def read(text: str) -> tuple[list[str], str]:
+        file.write_text(text)
+        results = Results(str(file), resume=True)
+        results.close()
+        return list(results.before), file.read_text()
+
+    one, two = line("1-1"), line("2-1")
+    assert read("") == ([], "")
+    assert read(f"{one}\n\n{two}\n\n") == (["1-1", "2-1"], f"{one}\n\n{two}\n\n")
+    assert read(f"{one}\n{two}") == (["1-1", "2-1"], f"{one}\n{two}\n")
+    assert read(f"{one}\n{two[:-1]}") == (["1-1"], f"{one}\n")
+    for text, number in [
+        ("notes", 1),
+        ("notes\n", 1),
+        (f"{one}\nnotes", 2),
+        ("notes\n" + two[:-1], 1),
+        ('{"a": 1}', 1),
+        (f"{two[:-1]}\n{one}\n", 1),
+    ]:
+        with pytest.raises(StartError, match=rf"r.jsonl:{number} is not a result: "):
+            read(text)
+        assert file.read_text() == text
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("/dev/null", f"{tmp_path}/fifo"):
+        with pytest.raises(StartError, match=rf"cannot be kept in {path}: it is not a regular file"):
+            Results(path, resume=True)
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ _AGAIN = ("stopped", "cancelled")
 
 
 class Results:
-    """A file to which one program at a time appends. A line that was cut off by its death is removed."""
+    """A file to which one program at a time appends. A last line that was cut off by its death is removed."""
 
     def __init__(self, path: str, *, resume: bool) -> None:
         self._path = path
@@ -26,6 +27,8 @@ class Results:
         except OSError as error:
             raise StartError(f"the results cannot be kept in {path}: {error}") from error
         try:
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                raise StartError(f"the results cannot be kept in {path}: it is not a regular file")
             self._lock()
             self.before = self._read(resume=resume)
         except BaseException:
@@ -44,16 +47,23 @@ class Results:
         text = self._file.read()
         if text and not resume:
             raise StartError(f"{self._path} has results already: give resume=True to go on from them")
-        whole = text[: text.rfind(b"\n") + 1]
-        self._file.truncate(len(whole))
         found: dict[str, RolloutResult] = {}
-        for number, line in enumerate(whole.splitlines(), 1):
+        lines = text.split(b"\n")
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
                 result = read_result(json.loads(line))
             except Exception as error:
-                raise StartError(f"{self._path}:{number} is no result: {error}") from error
+                is_cut_off = number == len(lines) and line.startswith(b"{") and isinstance(error, ValueError)
+                if not is_cut_off:
+                    raise StartError(f"{self._path}:{number} is not a result: {error}") from error
+                self._file.truncate(len(text) - len(line))
+                return found
             if result.stop_reason not in _AGAIN:
                 found.setdefault(result.id, result)
+        if lines[-1]:
+            self._file.write(b"\n")
         return found
 
     def append(self, document: Mapping[str, Any]) -> None:

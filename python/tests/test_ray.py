@@ -44,6 +44,7 @@ except ImportError as error:  # pragma: no cover
 
 from rlm_env.ray import Rollouts, SessionActor, SessionPool, run_batch
 from rlm_env.ray._context import Packer
+from rlm_env.ray._functions import Functions
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -143,6 +144,13 @@ def scripted_with_small_files() -> Any:
     return scripted
 
 
+class Leaving:
+    """Ends the program that pickles it."""
+
+    def __reduce__(self) -> Any:
+        raise SystemExit("no")
+
+
 def running(code: str) -> Any:
     """A model that runs this code, and nothing else."""
 
@@ -204,15 +212,20 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
         """Returns what no other process can have."""
         return threading.Lock()
 
+    def leaves() -> Any:
+        """Returns what ends the program that pickles it."""
+        return Leaving()
+
     def beside() -> str:
         """Runs beside the session."""
         return "elsewhere" if os.getppid() != driver else "here"
 
     driver = os.getpid()
-    code = 'RLM_CONTENT="$(here x), $(beside), $(fails 2>&1), $(hangs 2>&1), $(lock 2>&1)"; RLM_READY=1'
-    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails, lock])
+    code = 'RLM_CONTENT="$(here x), $(beside), $(fails 2>&1), $(hangs 2>&1), $(leaves 2>&1), $(lock 2>&1)"; RLM_READY=1'
+    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails, leaves, lock])
     limit = "Error: TimeoutError: the tool hangs took longer than its limit of 1 s"
-    start = f"x of {os.getpid()}, elsewhere, Error: ValueError: no, {limit}, Error: TypeError: the tool lock returned a"
+    left = "Error: SystemExit: the tool leaves returned a value that cannot be pickled: no"
+    start = f"x of {os.getpid()}, elsewhere, Error: ValueError: no, {limit}, {left}, Error: TypeError: the tool lock returned a"
     assert result.answer is not None
     assert result.answer.startswith(f"{start} value that cannot be pickled: "), result.answer
     assert calls == ["x"]
@@ -530,6 +543,31 @@ def test_a_loop_that_is_left_ends_the_rollouts(cluster: Any) -> None:
             break
     with pytest.raises(RuntimeError, match="come once"):
         list(batch)
+
+
+def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leave(*_: Any) -> None:
+        raise SystemExit("no")
+
+    monkeypatch.setattr(Functions, "_call", leave)
+
+    def here() -> None:
+        """Runs with the driver."""
+
+    with pytest.raises(SystemExit, match="no"):
+        list(run_batch("?", model=running("here"), driver_tools=[here]))
+
+
+def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    batch = run_batch("?", model=running(f": > {started}; sleep 1000"))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
+    thread.start()
+    wait_until(started.exists, "the rollout")
+    batch.close()
+    thread.join(60)
+    assert not thread.is_alive() and found == []
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])

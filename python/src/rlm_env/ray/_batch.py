@@ -86,7 +86,7 @@ def run_batch(
     progress: bool | None = None,
     **settings: Unpack[Settings],
 ) -> Batch:
-    """Rollouts on all nodes of a Ray cluster: an iterator of their results as they come, for `for` and `async for`.
+    """Rollouts on all nodes of a Ray cluster: an iterable of their results as they come, for `for` and `async for`.
 
         for result in run_batch(questions, attempts=8, model="large-model", base_url=url, results="results.jsonl"):
 
@@ -172,7 +172,7 @@ def run_batch(
 
 
 class Batch:
-    """The results of a batch as they come: an iterator, sync or async, that can be used once.
+    """The results of a batch as they come: an iterable, sync or async, that can be used once.
 
     Ending the loop early ends the rollouts: call `close` where you do, or use the batch in a `with` statement.
     """
@@ -184,6 +184,9 @@ class Batch:
         self._state = State()
         self._is_used = False
         self._iterator: Generator[RolloutResult, None, None] | None = None
+        self._reader: int | None = None
+        """The thread that has the synchronous loop."""
+        self._cancel: Callable[[], None] | None = None
 
     @property
     def progress(self) -> Progress:
@@ -200,7 +203,7 @@ class Batch:
         return self._results()
 
     def __iter__(self) -> Iterator[RolloutResult]:
-        self._iterator = self._in_thread()
+        self._iterator, self._reader = self._in_thread(), threading.get_ident()
         return self._iterator
 
     def __enter__(self) -> Batch:
@@ -210,9 +213,11 @@ class Batch:
         self.close()
 
     def close(self) -> None:
-        """Ends the rollouts of a synchronous loop that was left."""
-        if self._iterator is not None:
+        """Ends the rollouts of a synchronous loop that was left, and a loop that runs in another thread."""
+        if self._reader == threading.get_ident() and self._iterator is not None:
             self._iterator.close()
+        elif self._cancel is not None:
+            self._cancel()
 
     async def _results(self) -> AsyncGenerator[RolloutResult, None]:
         if self._is_used:
@@ -251,28 +256,36 @@ class Batch:
         loop = asyncio.new_event_loop()
 
         async def main() -> None:
+            async with aclosing(self._results()) as results:
+                async for result in results:
+                    try:
+                        came.put_nowait(result)
+                    except queue.Full:
+                        await asyncio.to_thread(came.put, result)
+
+        def run() -> None:
             end: BaseException | None = None
             try:
-                async with aclosing(self._results()) as results:
-                    async for result in results:
-                        try:
-                            came.put_nowait(result)
-                        except queue.Full:
-                            await asyncio.to_thread(came.put, result)
+                loop.run_until_complete(task)
             except asyncio.CancelledError:
                 pass
             except BaseException as error:
                 end = error
-            came.put(end)
-
-        def run() -> None:
-            try:
-                loop.run_until_complete(task)
-                loop.run_until_complete(loop.shutdown_default_executor())
+                if not task.done():  # SystemExit and KeyboardInterrupt of any task end the loop
+                    task.cancel()
+                    with suppress(BaseException):
+                        loop.run_until_complete(task)
             finally:
-                loop.close()
+                came.put(end)
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+        def cancel() -> None:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(task.cancel)
 
         task = loop.create_task(main())
+        self._cancel = cancel
         thread = threading.Thread(target=run, name="rlm-batch", daemon=True)
         thread.start()
         is_over = False
@@ -284,8 +297,7 @@ class Batch:
                 raise one
         finally:
             if not is_over:
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(task.cancel)
+                cancel()
                 while isinstance(came.get(), RolloutResult):
                     pass
             thread.join()

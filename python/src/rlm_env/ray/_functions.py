@@ -75,7 +75,7 @@ class Functions:
             outcome = await self._outcome(self._tools[name], args, kwargs)
             try:
                 pickled = cloudpickle.dumps(outcome)
-            except Exception as error:
+            except BaseException as error:  # of the value's own methods
                 words = f"the tool {name} returned a value that cannot be pickled: {message_of(error)}"
                 pickled = cloudpickle.dumps((False, (type(error).__name__, words)))
             self._hub.answer.remote(key, pickled)

@@ -225,7 +225,8 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
     [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails, leaves, lock])
     limit = "Error: TimeoutError: the tool hangs took longer than its limit of 1 s"
     left = "Error: SystemExit: the tool leaves returned a value that cannot be pickled: no"
-    start = f"x of {os.getpid()}, elsewhere, Error: ValueError: no, {limit}, {left}, Error: TypeError: the tool lock returned a"
+    failed = f"Error: ValueError: no, {limit}, {left}, Error: TypeError: the tool lock returned a"
+    start = f"x of {os.getpid()}, elsewhere, {failed}"
     assert result.answer is not None
     assert result.answer.startswith(f"{start} value that cannot be pickled: "), result.answer
     assert calls == ["x"]
@@ -470,6 +471,33 @@ def test_what_is_wrong_is_said_before_anything_runs(
     file.write_text("not a result\n")
     with pytest.raises(StartError, match="r.jsonl:1 is not a result"):
         list(run_batch("?", model=scripted, results=file, resume=True))
+
+
+def test_a_batch_that_waits_for_free_cpus_says_so(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, said = tmp_path / "gate", []
+
+    @ray.remote(num_cpus=1)
+    def wait() -> None:
+        deadline = time.monotonic() + 20
+        while not gate.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def warn(words: str, **_: Any) -> None:
+        said.append(words)
+        gate.touch()
+
+    taken = [wait.remote() for node in ray.nodes() if node["Alive"]]
+    wait_until(lambda: ray.available_resources().get("CPU", 0) == 0, "tasks on all CPUs")
+    monkeypatch.setattr("rlm_env.ray._driver._FREE_LIMIT", 0.0)
+    monkeypatch.setattr("rlm_env.ray._driver.warnings.warn", warn)
+    assert len(list(run_batch("?", model=scripted))) == 1
+    [words] = said
+    assert re.match(
+        r"no node has begun after 0 s: this batch needs 0\.8 free CPUs .* on the node .* and 2 others", words
+    )
+    ray.get(taken)
 
 
 def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ _LOOK_INTERVAL = 1.0
 _ROOM_LIMIT = 60.0
 """Seconds for which a batch waits for its first node with room: of a cluster that starts, some are still to come."""
 
+_FREE_LIMIT = 10.0
+"""Seconds for which no node has begun after which that is said: what has their CPUs may be waiting for this batch."""
+
 _MOST_STARTS = 3
 """Starts of an actor on a node, after which a batch ends that cannot load what it needs."""
 
@@ -217,6 +220,8 @@ class Driver:
         """Takes in the nodes that come, also back from an accident, as long as the batch runs."""
         deadline: float | None = time.monotonic() + _ROOM_LIMIT
         is_said = False
+        begun = time.monotonic()
+        is_wait_said = False
         while True:
             nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
@@ -239,6 +244,12 @@ class Driver:
                     address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
                     place = self._state.places[node["NodeID"]] = Place(node["NodeID"], address)
                     self._begin(self._open(place))
+            places = list(self._state.places.values())
+            if any(place.is_ready for place in places) or not places:
+                begun = time.monotonic()
+            elif not is_wait_said and time.monotonic() - begun > _FREE_LIMIT:
+                warnings.warn(_words_of_wait(places, self._plan.cpus), stacklevel=2)
+                is_wait_said = True
             await asyncio.sleep(_LOOK_INTERVAL)
 
     async def _open(self, place: Place) -> None:
@@ -484,6 +495,15 @@ class Driver:
                 sys.stderr.write(f"\r\x1b[K{self._words()}")
                 sys.stderr.flush()
             await asyncio.sleep(_LOOK_INTERVAL)
+
+
+def _words_of_wait(places: list[Place], cpus: float) -> str:
+    others = f" and {len(places) - 1} others" if len(places) > 1 else ""
+    return (
+        f"no node has begun after {_FREE_LIMIT:g} s: this batch needs {cpus:g} free CPUs "
+        f"(num_cpus * concurrency_per_node) on the node {places[0].address}{others}. "
+        "If they are taken by other tasks, perhaps by the one that calls run_batch, give that num_cpus=0"
+    )
 
 
 async def _closed(actor: Any) -> None:

@@ -144,6 +144,15 @@ def scripted_with_small_files() -> Any:
     return scripted
 
 
+def holding(value: Any) -> Any:
+    """A function that has this value."""
+
+    def holds(*_: Any, **__: Any) -> str:
+        return str(value)
+
+    return holds
+
+
 class Leaving:
     """Ends the program that pickles it."""
 
@@ -447,6 +456,12 @@ def test_what_is_wrong_is_said_before_anything_runs(
         ),
         ({"context": "\udcff", "shared_storage": True}, ValueError, r"the path '.*\\udcff' of a context is not UTF-8"),
         ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 126 of a-z"),
+        (
+            {"tools": [holding(threading.Lock())]},
+            TypeError,
+            r"the tool holds cannot be pickled \(cannot pickle '_thread.lock' object\): .* it as one of driver_tools",
+        ),
+        ({"model": holding(threading.Lock())}, TypeError, "model cannot be pickled .*must be made on the node"),
         ({"model": 5}, TypeError, "model must be a name or a function, not 5"),
         ({"context": 5}, TypeError, "a context must be a path or several of them, not 5"),
         ({"context": [None]}, TypeError, "a context must be a path or several of them"),
@@ -624,6 +639,8 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             assert "b True" in response.stdout + (response.result or ""), response
             assert os.path.isdir(directory)
             assert (await session.set({"x": 42})).outcome == "ok"
+            with pytest.raises(TypeError, match="the variable 'x' cannot be sent as JSON: Object of type lock is not"):
+                await session.set({"x": threading.Lock()})
             again = pickle.loads(pickle.dumps(session))
             shown = await again.execute({"bash": "echo $x", "python": "print(x)"}[language])
             assert shown.stdout.strip() == "42"
@@ -642,6 +659,8 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
         assert not os.path.exists(directory)
         with pytest.raises(UsageError, match="has not been started"):
             await SessionActor().execute("ls")
+        with pytest.raises(TypeError, match="the tool holds cannot be pickled"):
+            SessionActor(tools=[holding(threading.Lock())])
         with pytest.raises(UsageError, match="the session has ended: start another"):
             await session.start()
         nowhere = SessionActor("/not/there")

@@ -256,13 +256,7 @@ class Core:
         return self._operate({"op": "reset"})
 
     def set(self, variables: Mapping[str, Any]) -> Steps[Response]:
-        if not isinstance(variables, Mapping):
-            raise TypeError(f"variables must be a dict of names and values, not {type(variables).__name__}")
-        for name, value in variables.items():
-            try:
-                json.dumps(value, allow_nan=False)
-            except (TypeError, ValueError, RecursionError) as error:
-                raise type(error)(f"the variable {name!r} cannot be sent as JSON: {error}") from None
+        check_variables(variables)
         return self._operate({"op": "set", "variables": dict(variables)})
 
     def info(self) -> Steps[Info]:
@@ -395,3 +389,14 @@ class Core:
             self._is_stopping = True
             self.link.signal(Signals.SIGINT)
             self._watcher.wake()
+
+
+def check_variables(variables: Mapping[str, Any]) -> None:
+    """Raises TypeError or ValueError for what `set` cannot send."""
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"variables must be a dict of names and values, not {type(variables).__name__}")
+    for name, value in variables.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise type(error)(f"the variable {name!r} cannot be sent as JSON: {error}") from None

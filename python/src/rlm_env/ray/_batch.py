@@ -25,7 +25,7 @@ from .._models import Budget, ChatModel, Spending
 from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
 from .._tools import Tool, tools_of
 from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State
-from ._functions import declared
+from ._functions import check_pickles, declared
 from ._node import Job
 from ._results import Results, check_same
 
@@ -123,6 +123,7 @@ def run_batch(
     beside, with_driver = tools_of(tools), tools_of(driver_tools)
     if twice := beside.keys() & with_driver.keys():
         raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
+    check_pickles(beside.values(), model=model, sub_model=sub_model)
     shared = [] if context is None else absolute_paths(context)
     for path in shared:
         try:

@@ -30,6 +30,18 @@ def declared(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> list[Tool[
 def _absent() -> None: ...
 
 
+def check_pickles(beside: Iterable[Tool[..., Any]], **models: object) -> None:
+    """Raises TypeError for a tool or a model that cannot be sent to nodes."""
+    hint = "what it needs must be made on the node, by its first call"
+    given: list[tuple[str, object, str]] = [(name, model, hint) for name, model in models.items()]
+    given += [(f"the tool {tool.name}", tool, f"{hint}, or give it as one of driver_tools") for tool in beside]
+    for name, value, hint in given:
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            raise TypeError(f"{name} cannot be pickled ({message_of(error)}): {hint}") from error
+
+
 def attached(tools: Iterable[Tool[..., Any]], hub: Any) -> list[Tool[..., Any]]:
     """Declared tools whose functions call the driver's, by the hub."""
 

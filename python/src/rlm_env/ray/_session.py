@@ -17,11 +17,12 @@ from ray.exceptions import RayError, RayTaskError
 
 from .._asyncio import AsyncSession
 from .._config import SessionConfig, check_count
+from .._core import check_variables
 from .._documents import Info, Response
 from .._errors import EndedError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
-from ._functions import Functions, attached, declared
+from ._functions import Functions, attached, check_pickles, declared
 from ._hub import start_hub
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class SessionActor:
         beside, with_driver = tools_of(tools), tools_of(driver_tools)
         if twice := beside.keys() & with_driver.keys():
             raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
+        check_pickles(beside.values(), models=models)
         self.node = ""
         """The address of its node, once it runs."""
         self.actor: Any = None
@@ -177,7 +179,8 @@ class SessionActor:
         return response
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
-        """Sets variables from values that JSON can hold."""
+        """Sets variables from values that JSON can hold. Raises TypeError or ValueError for another one."""
+        check_variables(variables)
         response: Response = await self._ask("set", variables)
         return response
 

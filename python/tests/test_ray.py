@@ -650,6 +650,14 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             session.interrupt()
             assert (await running).outcome == "interrupted"
             await session.restart()
+            running = asyncio.ensure_future(
+                session.execute("sleep 3" if language == "bash" else "import time; time.sleep(3)")
+            )
+            await asyncio.sleep(1)
+            refused = asyncio.ensure_future(again.execute("1"))
+            await asyncio.sleep(0)
+            refused.cancel()
+            assert (await running).outcome != "interrupted", "another call was cancelled"
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(session.execute(slow[language]), 1)
             assert (await session.execute({"bash": "echo next", "python": "'next'"}[language])).outcome == "ok"

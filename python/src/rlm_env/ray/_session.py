@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ class _Session:
         if self._directory is not None:
             config = dataclasses.replace(config, fs_root=self._directory.path)
         self._session = AsyncSession(config, tools=[*tools, *attached(driver_tools, hub)], models=models)
+        self._calls: dict[str, asyncio.Task[Response]] = {}
+        """Calls of `execute` by their keys, those included that will be refused."""
 
     async def start(self) -> str:
         """Returns the address of the node."""
@@ -59,8 +62,19 @@ class _Session:
             raise
         return str(ray.util.get_node_ip_address())
 
-    async def execute(self, code: str, **options: Any) -> Response:
-        return await self._session.execute(code, **options)
+    async def execute(self, code: str, *, key: str | None = None, **options: Any) -> Response:
+        call = asyncio.create_task(self._session.execute(code, **options))
+        key = key or uuid.uuid4().hex
+        self._calls[key] = call
+        try:
+            return await call
+        finally:
+            del self._calls[key]
+
+    async def cancel(self, key: str) -> None:
+        """Cancels the call with this key, if it has not ended."""
+        if key in self._calls:
+            self._calls[key].cancel()
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
         return await self._session.set(variables)
@@ -171,10 +185,12 @@ class SessionActor:
 
         A call whose `await` is cancelled is interrupted.
         """
+        key = uuid.uuid4().hex
         try:
-            response: Response = await self._ask("execute", code, **options)
+            response: Response = await self._ask("execute", code, key=key, **options)
         except asyncio.CancelledError:
-            self.interrupt()
+            if self.actor is not None:
+                self.actor.cancel.remote(key)
             raise
         return response
 

@@ -669,6 +669,8 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             await SessionActor().execute("ls")
         with pytest.raises(TypeError, match="the tool holds cannot be pickled"):
             SessionActor(tools=[holding(threading.Lock())])
+        with pytest.raises(UsageError, match="the session is closed: start another"):
+            await session.execute("ls")
         with pytest.raises(UsageError, match="the session has ended: start another"):
             await session.start()
         nowhere = SessionActor("/not/there")
@@ -696,7 +698,13 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             with pytest.raises(EndedError, match=r"the session on the node .* has ended, and its state is lost"):
                 await (await pool.get("a")).execute("echo $x")
             assert (await (await pool.get("a")).execute("echo $x")).stdout == "\n"
+            ray.kill((await pool.get("c")).actor)
+            await pool.get("d")  # the dead one has no place any more
+            with pytest.raises(EndedError):
+                await (await pool.get("c")).execute("echo")
         assert len(pool) == 0
+        with pytest.raises(UsageError, match="the pool is closed: create another"):
+            await pool.get("a")
         async with SessionPool(max_sessions=1, num_cpus=0.01) as pool:
             one, other = (asyncio.ensure_future(pool.get("a")) for _ in range(2))
             one.add_done_callback(lambda _: other.cancel())
@@ -719,7 +727,7 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
                 await waiting
         async with SessionPool(idle_timeout=2.0, num_cpus=0.01) as pool:
             busy = await pool.get("busy")
-            running = asyncio.ensure_future(busy.execute("sleep 1000"))
+            running = asyncio.ensure_future(pickle.loads(pickle.dumps(busy)).execute("sleep 1000"))
             await pool.get("idle")
             while len(pool) > 1:
                 await asyncio.sleep(0.05)

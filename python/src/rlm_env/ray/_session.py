@@ -9,7 +9,7 @@ import dataclasses
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from .._asyncio import AsyncSession
 from .._config import SessionConfig, check_count
-from .._core import check_variables
+from .._core import Result, check_variables
 from .._documents import Info, Response
 from .._errors import EndedError, UsageError
 from .._files import PrivateDirectory
@@ -52,6 +52,8 @@ class _Session:
         self._session = AsyncSession(config, tools=[*tools, *attached(driver_tools, hub)], models=models)
         self._calls: dict[str, asyncio.Task[Response]] = {}
         """Calls of `execute` by their keys, those included that will be refused."""
+        self._running = 0
+        self._used = time.monotonic()
 
     async def start(self) -> str:
         """Returns the address of the node."""
@@ -67,7 +69,7 @@ class _Session:
         key = key or uuid.uuid4().hex
         self._calls[key] = call
         try:
-            return await call
+            return await self._in_use(call)
         finally:
             del self._calls[key]
 
@@ -77,26 +79,42 @@ class _Session:
             self._calls[key].cancel()
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
-        return await self._session.set(variables)
+        return await self._in_use(self._session.set(variables))
 
     async def reset(self) -> Response:
-        return await self._session.reset()
+        return await self._in_use(self._session.reset())
 
     async def info(self) -> Info:
-        return await self._session.info()
+        return await self._in_use(self._session.info())
 
     async def spent(self) -> Spending:
-        return await self._session.spent()
+        return await self._in_use(self._session.spent())
 
     async def interrupt(self) -> None:
         self._session.interrupt()
 
     async def restart(self) -> None:
-        await self._session.restart()
+        await self._in_use(self._session.restart())
+
+    async def idle(self) -> float:
+        """Seconds since the end of the last call: 0 while one runs, whoever makes it."""
+        return 0.0 if self._running else time.monotonic() - self._used
+
+    async def wait(self) -> None:
+        """Never returns: Ray ends this call with the actor."""
+        await asyncio.Event().wait()
 
     async def close(self) -> None:
         await self._session.close()
         self._remove()
+
+    async def _in_use(self, call: Awaitable[Result]) -> Result:
+        self._running += 1
+        try:
+            return await call
+        finally:
+            self._running -= 1
+            self._used = time.monotonic()
 
     def _remove(self) -> None:
         if self._directory is not None:
@@ -148,11 +166,9 @@ class SessionActor:
         self._hub: Any = None
         self._functions: Functions | None = None
         self._starting = asyncio.Lock()
-        self._has_ended = False
+        self._is_closed = self._has_ended = False
         self._given_up: Any = None
         """Ray's reference to a call that was cancelled, and may still run."""
-        self._running = 0
-        self._used = time.monotonic()
 
     def __reduce__(self) -> Any:
         if self.actor is None:
@@ -169,7 +185,7 @@ class SessionActor:
                     await self._start()
                 except BaseException:
                     await self.close()
-                    self.actor, self._has_ended = None, False
+                    self.actor, self._is_closed, self._has_ended = None, False, False
                     raise
         return self
 
@@ -226,7 +242,7 @@ class SessionActor:
 
     async def close(self) -> None:
         """Ends the session and everything it started. Safe to repeat."""
-        self._has_ended = self.actor is not None
+        self._is_closed = self._has_ended = self.actor is not None
         try:
             if self.actor is not None:
                 with suppress(RayError, asyncio.TimeoutError):
@@ -249,7 +265,8 @@ class SessionActor:
     async def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         if self.actor is None:
             raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
-        self._running += 1
+        if self._is_closed:
+            raise UsageError("the session is closed: start another")
         try:
             if self._given_up is not None and method != "restart":
                 with suppress(Exception):
@@ -269,9 +286,6 @@ class SessionActor:
             raise EndedError(
                 f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
             ) from error
-        finally:
-            self._running -= 1
-            self._used = time.monotonic()
 
 
 def _handle(actor: Any, node: str) -> SessionActor:
@@ -279,6 +293,11 @@ def _handle(actor: Any, node: str) -> SessionActor:
     session = SessionActor()
     session.actor, session.node = actor, node
     return session
+
+
+async def _end(session: SessionActor) -> None:
+    with suppress(RayError):
+        await session.actor.wait.remote()
 
 
 def _first_line(error: Exception) -> str:
@@ -289,9 +308,13 @@ def _first_line(error: Exception) -> str:
 class _Pooled:
     """The session of a key."""
 
-    start: asyncio.Task[SessionActor]
+    start: asyncio.Task[SessionActor] = dataclasses.field(init=False)
+    end: asyncio.Future[None] | None = None
+    """Done when it is dead: until then it has a place."""
     waiting: int = 0
     """Those who wait for its start."""
+    got: float = 0.0
+    """When `get` gave it away."""
 
     @property
     def session(self) -> SessionActor | None:
@@ -309,7 +332,8 @@ class SessionPool:
 
     A key has one session, also where several ask for it at once. One whose node has died gives EndedError to the call
     that finds that out; `get` then gives the key a new one. A session that nobody has used for `idle_timeout` seconds
-    is closed; so is one that is released. With `max_sessions` of them, `get` waits until one is closed: none is lost.
+    is closed; so is one that is released. With `max_sessions` of them, `get` waits until one is closed or dies: none is
+    lost.
 
     `config`, the tools, `models` and `options` are those of `SessionActor`. It belongs to the event loop that uses it.
     """
@@ -339,20 +363,24 @@ class SessionPool:
         self._sessions: dict[str, _Pooled] = {}
         self._places = asyncio.Semaphore(max_sessions)
         self._closing: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     async def get(self, key: str) -> SessionActor:
         """The session of this key, which is started at the first use. Raises StartError if it cannot be."""
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close_idle())
         found = self._sessions.get(key)
         if found is not None and found.session is not None and found.session._has_ended:
             await self.release(key)
             found = self._sessions.get(key)
+        if self._is_closed:
+            raise UsageError("the pool is closed: create another")
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close_idle())
         if found is None:
-            found = self._sessions[key] = _Pooled(asyncio.create_task(self._start()))
+            found = self._sessions[key] = _Pooled()
+            found.start = asyncio.create_task(self._start(found))
         found.waiting += 1
         try:
             session = await asyncio.shield(found.start)
@@ -368,7 +396,7 @@ class SessionPool:
             raise
         finally:
             found.waiting -= 1
-        session._used = time.monotonic()
+        found.got = time.monotonic()
         return session
 
     async def release(self, key: str) -> None:
@@ -378,15 +406,16 @@ class SessionPool:
             return
         found.start.cancel()
         await asyncio.wait([found.start])
-        if found.session is None:
+        if found.session is None or found.end is None:
             return
         try:
             await found.session.close()
         finally:
-            self._places.release()
+            found.end.cancel()
 
     async def close(self) -> None:
         """Closes all of them."""
+        self._is_closed = True
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
@@ -398,21 +427,31 @@ class SessionPool:
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
-    async def _start(self) -> SessionActor:
+    async def _start(self, pooled: _Pooled) -> SessionActor:
         await self._places.acquire()
         try:
-            return await self._make().start()
+            session = await self._make().start()
         except BaseException:
             self._places.release()
             raise
+        pooled.end = asyncio.create_task(_end(session))
+        pooled.end.add_done_callback(lambda _: self._places.release())
+        return session
 
     async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(min(self._idle_timeout / 4, 10.0))
-            now = time.monotonic()
-            for key, pooled in list(self._sessions.items()):
-                session = pooled.session
-                if session is None or session._running or pooled.waiting:
-                    continue
-                if now - session._used > self._idle_timeout:
-                    await self.release(key)
+            await asyncio.gather(*(self._close_if_idle(key, pooled) for key, pooled in list(self._sessions.items())))
+
+    async def _close_if_idle(self, key: str, pooled: _Pooled) -> None:
+        def is_idle() -> bool:
+            return pooled.waiting == 0 and time.monotonic() - pooled.got > self._idle_timeout
+
+        if pooled.session is None or not is_idle():
+            return
+        # Others may have its handle.
+        with suppress(RayError):
+            if await pooled.session.actor.idle.remote() <= self._idle_timeout:
+                return
+        if is_idle() and self._sessions.get(key) is pooled:
+            await self.release(key)

@@ -765,6 +765,28 @@ def test_a_dataset_is_answered_by_rollouts(cluster: Any) -> None:
         Rollouts(max_turn=1)  # type: ignore[call-arg]
 
 
+def test_a_batch_of_a_dataset_is_answered_row_by_row() -> None:
+    pandas = pytest.importorskip("pandas")
+    pyarrow = pytest.importorskip("pyarrow")
+    rollouts = Rollouts(model=scripted)
+    frame = pandas.DataFrame({"question": ["a", "b"]}, index=[5, 6])
+    assert rollouts(frame)["answer"] == ["a sub-call: 0"] * 2
+    found = rollouts({"question": ["a", None, 5, ""]})
+    assert found["answer"] == ["a sub-call: 0", None, None, None]
+    assert found["stop_reason"] == ["answered", *["setup_failed"] * 3]
+    assert found["turns"] == [1, 0, 0, 0]
+    assert found["error"][2] == "the question 2 cannot be sent: question must be a str that is not empty, not 5"
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (pyarrow.table({"question": ["a"]}), TypeError, 'the batch_format "numpy" or "pandas": a batch is a Table'),
+        ({"question": "a row"}, TypeError, "Rollouts is for Dataset.map_batches"),
+        ({"question": None}, TypeError, "Rollouts is for Dataset.map_batches"),
+        ({"question": ["a"], "answer": ["b"], "score": [1]}, ValueError, "the dataset has the columns answer, score,"),
+    ]
+    for rows, error, words in wrong:
+        with pytest.raises(error, match=words):
+            rollouts(rows)
+
+
 def test_a_tool_that_a_busy_driver_does_not_answer_fails_in_time(cluster: Any) -> None:
     async def block() -> None:
         """Holds the driver's event loop."""

@@ -25,8 +25,9 @@ class Rollouts:
 
     `question`, `context_text` and `expected` are names of columns; `parallel` rollouts of a batch run at once on its
     node. Each row gets the columns `answer` (a text, or None), `answer_ready`, `stop_reason`, `error`, `score` (with
-    `score`), `turns`, `cost_usd` and `rollout_seconds`. A rollout that fails is a row that says so, and nothing else.
-    The rest is as in `rlm_env.batch`; files that settings name are those of the nodes.
+    `score`), `turns`, `cost_usd` and `rollout_seconds`; a dataset that has one of them is refused. A rollout that
+    fails, or a row whose question cannot be sent, is a row that says so, and nothing else. Batches have the format
+    "numpy" or "pandas". The rest is as in `rlm_env.batch`; files that settings name are those of the nodes.
     """
 
     def __init__(
@@ -55,32 +56,54 @@ class Rollouts:
         }
 
     def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        """A batch with its results."""
+        """A batch with its results. Raises TypeError for something else, and ValueError for columns in the way."""
+        if not hasattr(rows, "keys"):
+            raise TypeError(
+                f'give map_batches the batch_format "numpy" or "pandas": a batch is a {type(rows).__name__}'
+            )
+        if taken := [name for name in _ADDED if name in rows]:
+            raise ValueError(f"the dataset has the columns {', '.join(taken)}, which are those of results: rename them")
         columns = {name: rows[column] for name, column in self._columns.items() if column is not None}
-        count = len(columns["question"])
+        if isinstance(columns["question"], str) or not isinstance(columns["question"], Iterable):
+            raise TypeError("Rollouts is for Dataset.map_batches: Dataset.map gives it a row in place of a batch")
         questions = [
-            Question(id=str(at), **{name: _plain(column[at]) for name, column in columns.items()})
-            for at in range(count)
+            Question(id=str(at), **dict(zip(columns, map(_plain, values), strict=True)))
+            for at, values in enumerate(zip(*columns.values(), strict=True))
         ]
         results = asyncio.run(self._results(questions))
-        ordered = [results[str(at)] for at in range(count)]
-        return {
-            **rows,
-            "answer": [result.answer for result in ordered],
-            "answer_ready": [result.answer_ready for result in ordered],
-            "stop_reason": [result.stop_reason for result in ordered],
-            "error": [result.error for result in ordered],
-            "score": [result.score for result in ordered],
-            "turns": [result.metrics["root_llm_turns"] for result in ordered],
-            "cost_usd": [result.metrics["cost_usd"] for result in ordered],
-            "rollout_seconds": [result.metrics["total_time_seconds"] for result in ordered],
-        }
+        return {**rows, **{name: [value(result) for result in results] for name, value in _ADDED.items()}}
 
-    async def _results(self, questions: list[Question]) -> dict[str, RolloutResult]:
-        results = {}
-        async for result in batch(questions, **self._options):
-            results[str(result.question_id)] = result
-        return results
+    async def _results(self, questions: list[Question]) -> list[RolloutResult]:
+        results, right = {}, []
+        for question in questions:
+            try:
+                question.line()
+            except ValueError as error:
+                results[question.id] = _failed(question, str(error))
+            else:
+                right.append(question)
+        async for result in batch(right, **self._options):
+            results[result.question_id] = result
+        return [results[question.id] for question in questions]
+
+
+_ADDED: dict[str, Callable[[RolloutResult], Any]] = {
+    "answer": lambda result: result.answer,
+    "answer_ready": lambda result: result.answer_ready,
+    "stop_reason": lambda result: result.stop_reason,
+    "error": lambda result: result.error,
+    "score": lambda result: result.score,
+    "turns": lambda result: result.metrics["root_llm_turns"],
+    "cost_usd": lambda result: result.metrics["cost_usd"],
+    "rollout_seconds": lambda result: result.metrics["total_time_seconds"],
+}
+"""The columns of results."""
+
+
+def _failed(question: Question, reason: str) -> RolloutResult:
+    """The result of a question that cannot be sent."""
+    metrics = {"root_llm_turns": 0, "cost_usd": None, "total_time_seconds": 0.0}
+    return RolloutResult(str(question.id), question.question, None, False, "setup_failed", reason, metrics)
 
 
 def _plain(value: Any) -> Any:

@@ -290,6 +290,10 @@ def test_a_question_that_cannot_be_sent_is_named_before_any_runs(tmp_path: Path)
         (Question(5), "the question 2 cannot be sent: question must be a str that is not empty, not 5"),  # type: ignore[arg-type]
         (Question("?", id=5), "the question 5 cannot be sent: id must be a str, not 5"),  # type: ignore[arg-type]
         (
+            Question("?", id="a", expected=["x", {}]),  # type: ignore[list-item]
+            "the question a cannot be sent: expected must be a str that is not empty, a number, or a list of those",
+        ),
+        (
             Question("?", id="a", context_text=5),  # type: ignore[arg-type]
             "the question a cannot be sent: context_text must be a str, not 5",
         ),

@@ -132,6 +132,11 @@ class Question:
             raise TypeError(f"context_text must be a str, not {self.context_text!r}")
         if sum(one is not None for one in (self.context, self.context_text, self.context_json)) > 1:
             raise ValueError("at most one of context, context_text and context_json can be given")
+        expected = self.expected if isinstance(self.expected, list) else [self.expected]
+        if self.expected is not None and not (expected and all(map(_is_answer, expected))):
+            raise ValueError(
+                f"expected must be a str that is not empty, a number, or a list of those, not {self.expected!r}"
+            )
 
     def document(self) -> dict[str, Any]:
         """The line without `context`, as an object."""
@@ -354,6 +359,10 @@ def _functions(model: object, sub_model: object, settings: Mapping[str, Any]) ->
         elif which is not None and not isinstance(which, str):
             raise TypeError(f"{name} must be the name of a model or a function, not {which!r}")
     return functions
+
+
+def _is_answer(value: object) -> bool:
+    return value.strip() != "" if isinstance(value, str) else type(value) in (int, float)
 
 
 def questions_of(given: str | Question | Iterable[str | Question]) -> list[Question]:

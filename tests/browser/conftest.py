@@ -88,6 +88,8 @@ class Server:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.process: subprocess.Popen[str] | None = None
+        self.base = ""
+        """The address without the token."""
 
     def start(self, *arguments: str, port: int | None = None) -> str:
         """Returns the address, which has the token."""
@@ -101,6 +103,7 @@ class Server:
         for line in self.process.stderr:
             said += line
             if found := re.search(r"the page .*?is at (\S+)", line):
+                self.base = found[1].split("?")[0]
                 return found[1]
         raise AssertionError(f"no address, but status {self.process.wait()}: {said}")
 

@@ -86,6 +86,28 @@ def test_rows_are_sorted_filtered_and_searched(page: Page, written) -> None:
     assert page.locator(".totals").inner_text().startswith("3 rollouts · 3 answered")
 
 
+def test_numbers_without_bounds_and_deep_trees_are_shown(page: Page, written) -> None:
+    def huge(entry: dict[str, Any]) -> None:
+        entry["time"] = -1e308 if entry["event"] == "rollout_started" else 1e308
+        if "seconds" in entry:
+            entry["seconds"] = 1e308
+
+    page.goto(written(changed(huge)))
+    expect(page.locator("article h2")).to_have_text("letters-1")
+    start = json.loads(EXAMPLE.splitlines()[0])
+    chain = [
+        {**start, "rollout": f"r{at}", "parent": f"r{at - 1}" if at else None, "depth": at} for at in range(12_000)
+    ]
+    page.goto(written("".join(json.dumps(entry) + "\n" for entry in chain)))
+    assert ids(page) == "r0"
+    fold = page.locator(".fold").first
+    fold.click()
+    expect(page.locator(".fold").first).to_be_focused()
+    assert ids(page) == "r0 r1"
+    page.get_by_role("link", name="r0", exact=True).click()
+    expect(page.locator("article h2")).to_have_text("r0")
+
+
 def test_scores_have_a_column_where_there_are_any(page: Page, written) -> None:
     page.goto(written(batch()))
     assert page.get_by_role("button", name="score").count() == 0

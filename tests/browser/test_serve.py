@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -58,6 +59,88 @@ def test_what_comes_is_shown_and_what_is_open_stays_so(page: Page, server: Serve
     expect(page.locator("#shown")).to_have_text("1 of 3")
 
 
+def test_links_lead_to_turns_and_comparisons_of_a_page_that_is_read_first(
+    page: Page, server: Server, tmp_path: Path
+) -> None:
+    grow(tmp_path / "run.jsonl", named("a") + named("b"))
+    page.goto(server.start("view", "run.jsonl"))
+    expect(page.locator(".overview tbody tr")).to_have_count(2)
+    for fragment, selector in (("#compare=0,1", ".comparison"), ("#r1t3", "#r1t3")):
+        page.goto("about:blank")
+        page.goto(f"{server.base}{fragment}")
+        expect(page.locator(selector)).to_be_in_viewport()
+    page.goto(f"{server.base}#compare=1,2")
+    expect(page.locator("main")).to_contain_text("no rollout 2")
+    grow(tmp_path / "run.jsonl", named("c"))
+    expect(page.locator(".comparison")).to_contain_text("1.txt")
+    assert page.locator(".comparison summary").nth(1).inner_text().endswith("c")
+
+
+def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, named("a", stop_reason="max_turns", answer_ready=False) + named("b"))
+    page.goto(server.start("view", "run.jsonl"))
+    heading = page.get_by_role("button", name="rollout")
+    heading.click()
+    expect(heading).to_be_focused()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.overview tbody tr'))")
+    selected = page.evaluate("getSelection().toString()")
+    page.locator("#search").fill("heating")
+    expect(page.locator("#shown")).to_have_text("2 of 2")
+    page.locator("#state").select_option("max turns")
+    expect(page.locator(".overview tbody tr")).to_have_count(1)
+    grow(file, named("c") + named("d", stop_reason="max_turns", answer_ready=False))
+    expect(page.locator("#shown")).to_have_text("2 of 4")
+    assert page.locator("#state").input_value() == "max turns"
+    page.locator("#state").select_option("")
+    page.locator("#search").fill("")
+    expect(page.locator("#shown")).to_have_text("")
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.overview tbody tr'))")
+    grow(file, named("e"))
+    expect(page.locator(".overview tbody tr")).to_have_count(5)
+    assert page.evaluate("getSelection().toString()") == selected
+    # A rollout that goes on keeps what is selected in it, where it is scrolled to and what has the focus.
+    turns = [line for line in LINES if json.loads(line)["event"] != "rollout_ended"]
+    grow(file, "".join(turns).replace("letters-1", "going"))
+    page.get_by_role("link", name="going").click()
+    expect(page.locator("article h2")).to_be_focused()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.ran pre'))")
+    selected = page.evaluate("getSelection().toString()")
+    page.locator("details.turn > summary").nth(2).focus()
+    top = page.evaluate("scrollTo(0, 500), scrollY")
+    grow(file, LINES[-1].replace("letters-1", "going"))
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    expect(page.locator("details.turn > summary").nth(2)).to_be_focused()
+    assert page.evaluate("getSelection().toString()") == selected
+    assert abs(page.evaluate("scrollY") - top) < 200
+
+
+def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, named("one") + named("two"))
+    page.goto(server.start("view", "run.jsonl"))
+    expect(page.locator(".overview tbody tr")).to_have_count(2)
+    # It goes away for a while.
+    file.rename(tmp_path / "away")
+    expect(page.locator("#trouble")).to_contain_text("run.jsonl: No such file")
+    (tmp_path / "away").rename(file)
+    grow(file, named("three"))
+    expect(page.locator(".overview tbody tr")).to_have_count(3)
+    expect(page.locator("#trouble")).to_be_hidden()
+    # It is written anew, in place, and is longer than before.
+    file.write_text("".join(named(name) for name in ("aaa", "bbb", "ccc", "ddd")))
+    expect(page.locator(".overview tbody tr")).to_have_count(4)
+    expect(page.locator(".overview tbody tr").first).to_contain_text("aaa")
+    # What comes before a line that is none is shown, opened and searched all the same.
+    grow(file, named("good") + '{"broken\n' + named("never"))
+    expect(page.locator("#trouble")).to_contain_text("line")
+    expect(page.locator(".overview tbody tr")).to_have_count(5)
+    page.locator("#search").fill("heating")
+    expect(page.locator("#shown")).to_have_text("5 of 5")
+    page.get_by_role("link", name="good").click()
+    expect(page.locator("article h2")).to_have_text("good")
+
+
 def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server: Server, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     grow(file, EXAMPLE)
@@ -94,8 +177,7 @@ def test_two_tabs_and_one_that_is_stalled(browser: Browser, page: Page, server: 
     for number in range(300):
         grow(file, named(f"r{number}", question="a long question " * 200))
     for tab in (page, other):
-        expect(tab.locator("#state option").first).to_be_attached()
-        tab.evaluate("location.hash = '#'")
+        tab.get_by_role("link", name="all 301 rollouts").click()
         expect(tab.locator(".totals")).to_contain_text("301 rollouts")
     other.close()
     grow(file, named("last"))
@@ -173,6 +255,7 @@ def test_without_the_token_and_from_elsewhere_nothing_is_served(
         "/run/none",
         "/run/none/events",
         "/other/x",
+        "/file/x",
         "/file/trajectory/body?at=9",
     ):
         assert status(root + path, Cookie=cookie) == 404, path
@@ -262,15 +345,21 @@ def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:
         status, words = error("view", "run.jsonl", f"--serve={port}")
     assert status == 2 and f"--serve={port}: Address already in use" in words and "a free port" in words
     status, words = error("view", "-", "--serve")
-    assert status == 3 and "-: No such file" in words
+    assert status == 2 and "standard input cannot be read from its beginning" in words
     status, words = error("view", ".", "--serve")
-    assert status == 3 and "takes a file" in words
+    assert status == 3 and "expected a file, which can be read from its beginning" in words
     status, words = error(
         "run", "--no-record", "--serve", "--context", "", "--model", "m", "--base-url", "http://127.0.0.1:1", "q"
     )
     assert status == 2 and "leave out --no-record" in words
     token = tmp_path / ".local/state/rlm/page-token"
     token.parent.mkdir(parents=True)
-    token.write_text("short")
+    for text, mode in (("short", 0o600), ("\0" * 64, 0o600), ("a" * 64, 0o644)):
+        token.write_text(text)
+        token.chmod(mode)
+        status, words = error("view", "run.jsonl", "--serve")
+        assert status == 2 and "page-token holds no token that only its user can read: remove it" in words
+    token.unlink()
+    os.mkfifo(token, 0o600)
     status, words = error("view", "run.jsonl", "--serve")
-    assert status == 2 and "page-token holds no token: remove it" in words
+    assert status == 2 and "page-token holds no token" in words

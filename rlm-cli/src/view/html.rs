@@ -253,9 +253,11 @@ struct Span {
 impl Span {
     /// Where a part begins and how wide it is, in percent. None without a width of the whole.
     fn part(self, began: f64, width: f64) -> Option<Value> {
-        (self.whole > 0.0).then(|| {
-            let start = ((began - self.began) / self.whole * 100.0).clamp(0.0, 100.0);
-            let width = (width / self.whole * 100.0).clamp(0.0, 100.0 - start);
+        let (start, width) = ((began - self.began) / self.whole * 100.0, width / self.whole * 100.0);
+        // Numbers of a file may be too large for their sums.
+        (self.whole > 0.0 && start.is_finite() && width.is_finite()).then(|| {
+            let start = start.clamp(0.0, 100.0);
+            let width = width.clamp(0.0, 100.0 - start);
             let (start, width) = (format!("{start:.2}"), format!("{width:.2}"));
             context! { start, width }
         })

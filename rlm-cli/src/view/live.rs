@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,9 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Most bytes that are read at once.
 const CHUNK_BYTES: u64 = 4 << 20;
 
+/// Bytes by whose change a file is known for another one.
+const MARK_BYTES: usize = 64;
+
 /// A file that is being written.
 #[derive(Debug)]
 pub(super) struct Growing {
@@ -28,24 +31,40 @@ pub(super) struct Growing {
     file: File,
     /// The end of what was read: a line that is not finished.
     rest: Vec<u8>,
+    /// The last bytes that were read.
+    mark: Vec<u8>,
     bytes: u64,
     lines: u64,
+    /// A line that is none, behind entries that were returned.
+    malformed: Option<anyhow::Error>,
 }
 
 impl Growing {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = File::open(path).with_context(|| path.display().to_string())?;
-        Ok(Self { path: path.to_owned(), file, rest: Vec::new(), bytes: 0, lines: 0 })
+        let about = || path.display().to_string();
+        // A FIFO would wait for its writer.
+        let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path);
+        let file = file.with_context(about)?;
+        if !file.metadata().with_context(about)?.is_file() {
+            anyhow::bail!("{}: expected a file, which can be read from its beginning", path.display());
+        }
+        let (rest, mark) = (Vec::new(), Vec::new());
+        Ok(Self { path: path.to_owned(), file, rest, mark, bytes: 0, lines: 0, malformed: None })
     }
 
     /// The entries that have come since; None if there is nothing new.
     pub(super) fn more(&mut self) -> anyhow::Result<Option<Vec<Entry>>> {
+        if let Some(error) = self.malformed.take() {
+            return Err(error);
+        }
         let before = self.rest.len();
         let count = (&self.file).take(CHUNK_BYTES).read_to_end(&mut self.rest)?;
         if count == 0 {
             return Ok(None);
         }
         self.bytes += count as u64;
+        self.mark.extend_from_slice(&self.rest[before..][count.saturating_sub(MARK_BYTES)..]);
+        self.mark.drain(..self.mark.len().saturating_sub(MARK_BYTES));
         let Some(end) = self.rest[before..].iter().rposition(|byte| *byte == b'\n') else {
             return Ok(Some(Vec::new()));
         };
@@ -56,19 +75,27 @@ impl Growing {
         }
         let mut entries = Vec::new();
         for line in read(&whole[..]) {
-            let line = line.with_context(|| format!("behind the first {}", counted(self.lines, "line")))?;
-            if let Line::Entry(entry) = line {
-                entries.push(*entry);
+            match line {
+                Ok(Line::Entry(entry)) => entries.push(*entry),
+                Ok(_) => {}
+                Err(error) => {
+                    let behind = format!("behind the first {}", counted(self.lines, "line"));
+                    self.malformed = Some(anyhow::Error::from(error).context(behind));
+                }
             }
         }
         self.lines += whole.iter().filter(|byte| **byte == b'\n').count() as u64;
         Ok(Some(entries))
     }
 
-    /// Reports whether another file took its place, or it was cut.
-    pub(super) fn is_void(&self) -> io::Result<bool> {
-        let (here, there) = (self.file.metadata()?, self.path.metadata()?);
-        Ok((here.dev(), here.ino()) != (there.dev(), there.ino()) || here.len() < self.bytes)
+    /// Reports whether another file took its place, or it was written anew.
+    pub(super) fn is_void(&self) -> anyhow::Result<bool> {
+        let here = self.file.metadata()?;
+        let there = self.path.metadata().with_context(|| self.path.display().to_string())?;
+        let mut mark = vec![0; self.mark.len()];
+        let is_cut = here.len() < self.bytes
+            || self.file.read_exact_at(&mut mark, self.bytes - self.mark.len() as u64).is_err();
+        Ok(is_cut || mark != self.mark || (here.dev(), here.ino()) != (there.dev(), there.ino()))
     }
 }
 
@@ -85,14 +112,24 @@ pub(super) struct SoFar {
     /// Another one for each reading from the file's beginning, also by another process.
     pub(super) instance: String,
     pub(super) rollouts: Rollouts,
-    /// Why the file is read no further.
+    /// Whether it has all that was there when the reading began.
+    pub(super) is_read: bool,
+    /// Why the file is not read now.
     pub(super) trouble: Option<String>,
+    /// Whether it never will be.
+    pub(super) is_over: bool,
 }
 
 impl SoFar {
     fn new(lengths: Lengths) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        Self { instance: time.to_string(), rollouts: Rollouts::new(lengths), trouble: None }
+        Self {
+            instance: time.to_string(),
+            rollouts: Rollouts::new(lengths),
+            is_read: false,
+            trouble: None,
+            is_over: false,
+        }
     }
 }
 
@@ -121,34 +158,51 @@ impl Live {
 fn read_on(live: &Weak<Live>, mut growing: Growing, lengths: Lengths) {
     yield_to_others();
     while let Some(live) = live.upgrade() {
-        match look(&live, &mut growing, lengths) {
-            Ok(true) => live.changes.send_replace(()),
-            Ok(false) => {
-                drop(live);
-                std::thread::sleep(LOOK_EVERY);
-            }
+        let looked = look(&live, &mut growing, lengths);
+        let is_gone = |error: &anyhow::Error| {
+            let of_io = error.downcast_ref::<io::Error>();
+            of_io.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        let (has_changed, is_over) = match looked {
+            Ok(has_changed) => (has_changed, false),
             Err(error) => {
-                live.so_far().trouble = Some(text::visible(&format!("{error:#}")));
-                live.changes.send_replace(());
-                return;
+                let mut so_far = live.so_far();
+                let trouble = text::visible(&format!("{error:#}"));
+                let is_news = so_far.trouble.as_ref() != Some(&trouble);
+                // It may come back.
+                so_far.is_over = !is_gone(&error);
+                so_far.trouble = Some(trouble);
+                (is_news, so_far.is_over)
             }
+        };
+        if has_changed {
+            live.changes.send_replace(());
+        }
+        if is_over {
+            return;
+        }
+        if !has_changed {
+            drop(live);
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 }
 
 /// Reads what has come; false if nothing has.
 fn look(live: &Live, growing: &mut Growing, lengths: Lengths) -> anyhow::Result<bool> {
-    if let Some(entries) = growing.more()? {
-        let mut so_far = live.so_far();
-        entries.into_iter().for_each(|entry| so_far.rollouts.add(entry));
+    if growing.is_void()? {
+        *growing = Growing::open(&growing.path)?;
+        *live.so_far() = SoFar::new(lengths);
         return Ok(true);
     }
-    if !growing.is_void()? {
-        return Ok(false);
-    }
-    *growing = Growing::open(&growing.path)?;
-    *live.so_far() = SoFar::new(lengths);
-    Ok(true)
+    let entries = growing.more()?;
+    let mut so_far = live.so_far();
+    let had_trouble = so_far.trouble.take().is_some();
+    let was_read = so_far.is_read;
+    so_far.is_read |= entries.is_none();
+    let has_more = entries.is_some();
+    entries.into_iter().flatten().for_each(|entry| so_far.rollouts.add(entry));
+    Ok(has_more || had_trouble || so_far.is_read != was_read)
 }
 
 /// Lets this thread have what others leave of the processors.

@@ -28,6 +28,7 @@ use crate::environment::Environment;
 use crate::runs::{Runs, file_or_run};
 use crate::signals::{EndSignals, interrupted};
 use crate::tell;
+use crate::usage::Usage;
 
 use arrange::arrange;
 use live::{Growing, LOOK_EVERY};
@@ -137,17 +138,13 @@ fn follow(
 
 /// Serves the page until a signal.
 fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) -> anyhow::Result<ExitCode> {
-    File::open(&file)
-        .and_then(|file| file.metadata())
-        .map_err(anyhow::Error::from)
-        .and_then(|found| {
-            if found.is_file() {
-                Ok(())
-            } else {
-                bail!("--serve takes a file, which can be read from its beginning")
-            }
-        })
-        .with_context(|| file.display().to_string())?;
+    if file == Path::new("-") {
+        return Err(
+            Usage::new("--serve takes a file: standard input cannot be read from its beginning").into()
+        );
+    }
+    // What cannot be read is said here.
+    Growing::open(&file)?;
     let shown = match Runs::of(environment).and_then(|runs| runs.id_of(&file)) {
         Some(id) => Shown::Run(id),
         None => Shown::File(file),

@@ -10,6 +10,16 @@ function make(tag, attributes, ...children) {
     element.append(...children);
     return element;
 }
+function arrange(parent, wanted) {
+    const kept = new Set(wanted);
+    for (const child of [...parent.childNodes])
+        if (!kept.has(child))
+            child.remove();
+    wanted.forEach((node, at) => {
+        if (parent.childNodes[at] !== node)
+            parent.insertBefore(node, parent.childNodes[at] ?? null);
+    });
+}
 const isLive = document.body.dataset.live !== undefined;
 const main = one("#main");
 const grouped = (count) => count.toLocaleString("en-US");
@@ -56,8 +66,15 @@ function costOf(spent) {
     }
     return sum;
 }
-function tree(root) {
-    return [root, ...(below.get(root.at) ?? []).flatMap(tree)];
+function tree(root, isOpen = () => true) {
+    const found = [];
+    const left = [root];
+    for (let row = left.pop(); row; row = left.pop()) {
+        found.push(row);
+        if (isOpen(row))
+            left.push(...(below.get(row.at) ?? []).toReversed());
+    }
+    return found;
 }
 const firstLine = (text) => text.split("\n", 1)[0];
 const number = (name, key, shown = grouped) => ({ name, isNumber: true, key, shown: (row) => { const value = key(row); return typeof value === "number" ? shown(value) : ""; } });
@@ -102,8 +119,7 @@ function shownRows() {
     }
     if (!isFree)
         return first;
-    const open = (row) => [row, ...(unfolded.has(row.at) ? (below.get(row.at) ?? []).flatMap(open) : [])];
-    return first.flatMap(open);
+    return first.flatMap((row) => tree(row, ({ at }) => unfolded.has(at)));
 }
 function bar(kind, title, start, width) {
     const inner = make("span", { class: `bar ${kind}`, style: `margin-left:${start.toFixed(2)}%;width:${width.toFixed(2)}%` });
@@ -147,6 +163,7 @@ function totals(shown) {
     const spent = shown.flatMap((row) => row.spent);
     const running = shown.filter((row) => !row.has_ended).length;
     const cost = costOf(spent);
+    const known = spent.reduce((sum, one) => sum + (one.cost ?? 0), 0);
     const scores = shown.map((row) => row.score).filter((score) => score !== undefined);
     return [
         counted(shown.length, "rollout"),
@@ -154,7 +171,7 @@ function totals(shown) {
         ...(running ? [`${grouped(running)} without an end`] : []),
         ...(scores.length ? [`score ${(scores.reduce((sum, score) => sum + score, 0) / scores.length).toFixed(3)}`] : []),
         `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens`,
-        cost === undefined ? "cost unknown" : `${usd(cost)} USD`,
+        cost !== undefined ? `${usd(cost)} USD` : known > 0 ? `at least ${usd(known)} USD` : "cost unknown",
     ].join(" · ");
 }
 function histogram(of, values, shown) {
@@ -173,49 +190,79 @@ function histogram(of, values, shown) {
     }));
     return [make("figure", {}, make("figcaption", {}, `${of}: ${shown(least)} to ${shown(most)}`), make("div", { class: "histogram", "aria-hidden": "true" }, ...bars))];
 }
-function headings(columns) {
-    return make("tr", {}, ...columns.map((column) => {
-        const button = make("button", { type: "button" }, column.name);
-        const order = sortedBy?.column !== column ? undefined : sortedBy.isDown ? "descending" : "ascending";
-        button.addEventListener("click", () => {
-            sortedBy = { column, isDown: order === "ascending" };
-            drawOverview();
-        });
-        return make("th", { scope: "col", "aria-sort": order, class: column.isNumber && "number" }, button);
-    }));
-}
+const headings = new Map(COLUMNS.map((column) => {
+    const button = make("button", { type: "button" }, column.name);
+    button.addEventListener("click", () => {
+        sortedBy = { column, isDown: sortedBy?.column === column && !sortedBy.isDown };
+        drawOverview();
+    });
+    return [column, make("th", { scope: "col", class: column.isNumber && "number" }, button)];
+}));
 const atEnd = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting))
         return;
     limit += ROWS_AT_ONCE;
     drawOverview();
 }, { rootMargin: "600px" });
-function drawOverview() {
-    const shown = shownRows();
-    const counts = new Map();
-    let hasScores = false;
-    for (const row of rows.values()) {
+const head = make("tr", {});
+const body = make("tbody", {});
+const table = make("table", { class: "overview" }, make("thead", {}, head), body);
+const sums = make("p", { class: "totals" });
+const distributions = make("div", { class: "histograms" });
+const more = make("p", { class: "more" });
+const drawn = new Map();
+function rowOf(row, columns) {
+    let root = row;
+    for (let above = parentOf(row); above; above = parentOf(above))
+        root = above;
+    const of = [row.stamp, root.stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
+    const known = drawn.get(row.at);
+    if (known?.of === of)
+        return known.tr;
+    const tr = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
+    drawn.set(row.at, { of, tr });
+    return tr;
+}
+function focused() {
+    const element = document.activeElement;
+    const row = element?.closest(".overview tr[data-at]");
+    return row ? `[data-at="${row.dataset.at}"] ${element.matches(".fold") ? ".fold" : "a"}` : undefined;
+}
+function drawStates() {
+    const counts = new Map(wantedState === "" ? [] : [[wantedState, 0]]);
+    for (const row of rows.values())
         counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
-        hasScores ||= row.score !== undefined;
-    }
     const states = [...counts].sort(([, a], [, b]) => b - a);
     one("#state").replaceChildren(make("option", { value: "" }, "all"), ...states.map(([name, count]) => make("option", { value: name, selected: name === wantedState }, `${name} (${grouped(count)})`)));
+}
+function drawOverview() {
+    drawStates();
+    const shown = shownRows();
+    one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
     if (place().kind !== "overview")
         return;
-    one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
+    const hasScores = [...rows.values()].some((row) => row.score !== undefined);
     const columns = COLUMNS.filter((column) => column.name !== "score" || hasScores);
     const of = isFiltered() ? shown : [...rows.values()];
     const costs = of.map((row) => costOf(row.spent)).filter((cost) => cost !== undefined);
-    const figures = [...histogram("cost", costs, (cost) => `${usd(cost)} USD`), ...histogram("time", of.map((row) => row.seconds), duration)];
-    const focused = document.activeElement instanceof HTMLAnchorElement ? document.activeElement.hash : "";
-    const drawn = shown.slice(0, limit).map((row) => make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column))));
-    const rest = shown.length > limit ? [make("p", { class: "more" }, `${grouped(shown.length - limit)} more`)] : [];
-    main.replaceChildren(make("p", { class: "totals" }, totals(of)), ...(figures.length ? [make("div", { class: "histograms" }, ...figures)] : []), make("table", { class: "overview" }, make("thead", {}, headings(columns)), make("tbody", {}, ...drawn)), ...rest);
+    sums.textContent = totals(of);
+    distributions.replaceChildren(...histogram("cost", costs, (cost) => `${usd(cost)} USD`), ...histogram("time", of.map((row) => row.seconds), duration));
+    for (const [column, th] of headings) {
+        if (sortedBy?.column === column)
+            th.ariaSort = sortedBy.isDown ? "descending" : "ascending";
+        else
+            th.removeAttribute("aria-sort");
+    }
+    const had = focused();
+    arrange(head, columns.map((column) => headings.get(column)));
+    arrange(body, shown.slice(0, limit).map((row) => rowOf(row, columns)));
+    more.textContent = `${grouped(shown.length - limit)} more`;
+    arrange(main, [sums, distributions, table, ...(shown.length > limit ? [more] : [])]);
+    if (had && document.activeElement === document.body)
+        body.querySelector(had)?.focus({ preventScroll: true });
     atEnd.disconnect();
-    for (const more of rest)
+    if (shown.length > limit)
         atEnd.observe(more);
-    if (focused)
-        all(".overview a").find((link) => link.hash === focused)?.focus({ preventScroll: true });
 }
 async function asked(path) {
     const response = await fetch(path);
@@ -231,27 +278,34 @@ async function htmlOf(at) {
 async function articleOf(at) {
     const template = document.createElement("template");
     template.innerHTML = await htmlOf(at);
-    return template.content.querySelector("article");
+    const article = template.content.querySelector("article");
+    for (const part of article.children) {
+        const { stamp } = part.dataset;
+        came.set(part, stamp ?? part.outerHTML);
+    }
+    return article;
 }
-function keepFrom(before, article) {
-    const openings = (within) => all("details:not(.turn)", within);
-    for (const part of openings(article).filter((part) => part.dataset.part)) {
-        const same = before.querySelector(`details[data-part="${part.dataset.part}"]`);
-        if (same)
-            part.open = same.open;
-    }
-    for (const turn of all("details.turn", article)) {
-        const same = all(`details.turn[data-number="${turn.dataset.number}"]`, before)[0];
-        if (!same)
-            continue;
-        if (same.dataset.stamp === turn.dataset.stamp) {
-            turn.replaceWith(same);
-            continue;
-        }
-        turn.open = same.open;
-        const opened = openings(same);
-        openings(turn).forEach((part, at) => (part.open = opened[at]?.open ?? part.open));
-    }
+const came = new WeakMap();
+const nameOf = (part, at) => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
+function update(before, article) {
+    const parts = (of) => [...of.children].filter((part) => part instanceof HTMLElement);
+    const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
+    const details = (within) => all("details:not(.children)", within);
+    const wanted = parts(article).map((part, at) => {
+        const same = known.get(nameOf(part, at));
+        if (!same || same.tagName !== part.tagName)
+            return part;
+        if (came.get(same) === came.get(part))
+            return same;
+        const opened = [same, ...details(same)];
+        [part, ...details(part)].forEach((one, at) => {
+            const other = opened[at];
+            if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement)
+                one.open = other.open;
+        });
+        return part;
+    });
+    arrange(before, wanted);
 }
 function moneyOf(row) {
     const sums = new Map();
@@ -283,15 +337,17 @@ function linkTo(row) {
     return make("li", {}, make("a", { href: `#r${row.at}` }, row.id), " ", make("span", { class: "facts" }, factsOf(row)), make("span", { class: "asked" }, `${firstLine(row.question)} → ${firstLine(row.answer ?? "…")}`));
 }
 function linkChildren(row, article) {
-    for (const old of all("details.children", article))
-        old.remove();
     const byCall = new Map();
     for (const child of below.get(row.at) ?? [])
         byCall.set(child.call ?? "", [...(byCall.get(child.call ?? "") ?? []), child]);
+    const there = new Map(all("details.children", article).map((list) => [list.dataset.of ?? "", list]));
     for (const [call, children] of byCall) {
-        const within = all(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave");
-        const list = make("details", { class: "children" }, make("summary", {}, counted(children.length, "rollout") + " below it"), make("ul", {}, ...children.map(linkTo)));
-        (within ?? article).append(list);
+        const within = all(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave") ?? article;
+        const list = there.get(call) ?? make("details", { class: "children", "data-of": call, "data-part": "children" }, make("summary", {}), make("ul", {}));
+        list.querySelector("summary").textContent = `${counted(children.length, "rollout")} below it`;
+        list.querySelector("ul").replaceChildren(...children.map(linkTo));
+        if (list.parentElement !== within)
+            within.append(list);
     }
 }
 function othersOf(row) {
@@ -313,6 +369,15 @@ function navigation(row) {
     }
     return nav;
 }
+function navigationOf(row) {
+    const [nav, there] = [navigation(row), main.querySelector("nav")];
+    return there && (there.outerHTML === nav.outerHTML || there.querySelector("select:focus")) ? there : nav;
+}
+function drawNavigation(at) {
+    const [row, article] = [rows.get(at), main.querySelector("article")];
+    if (row && article)
+        arrange(main, [navigationOf(row), article]);
+}
 async function drawRollout(at) {
     const row = rows.get(at);
     if (!row)
@@ -323,14 +388,21 @@ async function drawRollout(at) {
         return;
     const before = main.querySelector(`article[data-at="${at}"]`);
     if (before)
-        keepFrom(before, article);
-    article.querySelector(".money").append(moneyOf(row));
-    linkChildren(row, article);
-    colourAll(article);
+        update(before, article);
+    const whole = before ?? article;
+    const money = whole.querySelector(".money");
+    money.querySelector("table")?.remove();
+    money.append(moneyOf(row));
+    linkChildren(row, whole);
+    colourAll(whole);
+    arrange(main, [navigationOf(row), whole]);
+    document.title = `${row.id} · ${TITLE}`;
     if (before)
-        before.replaceWith(article);
-    else
-        main.replaceChildren(navigation(row), article);
+        return;
+    scrollTo(0, 0);
+    const heading = whole.querySelector("h2");
+    heading.tabIndex = -1;
+    heading.focus({ preventScroll: true });
 }
 function missing(at) {
     main.replaceChildren(make("p", {}, `no rollout ${at} on this page`), make("p", {}, make("a", { href: "#" }, "all rollouts")));
@@ -347,7 +419,11 @@ async function drawComparison(ats) {
     const turns = articles.map((article) => new Map(all("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
     articles.forEach(colourAll);
     const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
-    const cells = numbers.flatMap((number) => turns.map((of) => of.get(number) ?? make("p", { class: "facts" }, `no turn ${number}`)));
+    const cells = numbers.flatMap((number) => turns.map((of, at) => {
+        const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number} `));
+        (turn.querySelector("summary") ?? turn).append(" ", make("span", { class: "facts" }, [left, right][at].id));
+        return turn;
+    }));
     main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), make("pre", { class: "question" }, left.question), make("div", { class: "comparison" }, head(left), head(right), ...cells));
 }
 function place() {
@@ -360,6 +436,7 @@ function place() {
     const [only] = rows.values();
     return only && rows.size === 1 ? { kind: "rollout", at: only.at } : { kind: "overview" };
 }
+const TITLE = document.title;
 let overviewTop = 0;
 let last = { kind: "overview" };
 async function go() {
@@ -368,7 +445,10 @@ async function go() {
         overviewTop = scrollY;
     const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector("article");
     last = now;
+    tell("");
+    drawStates();
     if (now.kind === "overview") {
+        document.title = TITLE;
         drawOverview();
         scrollTo(0, overviewTop);
     }
@@ -381,8 +461,6 @@ async function go() {
             await drawRollout(now.at);
         if (now.turn)
             showTurn(document.getElementById(`r${now.at}${now.turn}`));
-        else if (!isSame)
-            scrollTo(0, 0);
     }
 }
 function showTurn(turn) {
@@ -435,20 +513,19 @@ async function search() {
     }
     if (number !== searches)
         return;
+    tell("");
     found = hits;
-    refilter();
 }
 function refilter() {
     limit = ROWS_AT_ONCE;
-    if (place().kind === "overview")
-        drawOverview();
-    else
+    if (place().kind !== "overview" && rows.size > 1)
         location.hash = "#";
+    drawOverview();
 }
 let waiting = 0;
 one("#search").addEventListener("input", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => search().catch(trouble), 150);
+    waiting = setTimeout(() => search().then(refilter, trouble), 150);
 });
 one("#state").addEventListener("change", (event) => {
     wantedState = event.target.value;
@@ -523,6 +600,7 @@ function openAll() {
 }
 const help = one("#help");
 one("#keys").addEventListener("click", () => help.showModal());
+one("#close").addEventListener("click", () => help.close());
 const KEYS = {
     j: () => step(1),
     k: () => step(-1),
@@ -547,36 +625,69 @@ document.addEventListener("keydown", (event) => {
     act();
 });
 let instance = "";
+let isSearchingAgain = false;
+async function searchAgain() {
+    if (found === undefined || isSearchingAgain)
+        return;
+    isSearchingAgain = true;
+    await new Promise((resume) => setTimeout(resume, 1000));
+    isSearchingAgain = false;
+    await search();
+    drawOverview();
+}
 function hear({ instance: now, rows: changed }) {
     const isAnew = now !== instance;
     if (isAnew) {
         instance = now;
-        rows.clear();
-        below.clear();
+        for (const known of [rows, below, drawn, unfolded])
+            known.clear();
+        if (found)
+            found = new Set();
         main.replaceChildren();
     }
+    const wasAlone = place();
     take(changed);
-    tell("");
+    if (!isAnew && wasAlone.kind === "rollout" && place().kind === "overview")
+        history.replaceState(null, "", `#r${wasAlone.at}`);
+    searchAgain().catch(trouble);
+    drawStates();
     const here = place();
-    if (isAnew || !main.hasChildNodes())
+    const isTouched = (at) => changed.some((row) => row.at === at || row.parent === at);
+    if (isAnew || !main.querySelector("article, .comparison, .overview"))
         go().catch(trouble);
     else if (here.kind === "overview")
         drawOverview();
-    else if (here.kind === "rollout" && changed.some((row) => row.at === here.at || row.parent === here.at))
+    else if (here.kind === "comparison" && here.ats.some(isTouched))
+        drawComparison(here.ats).catch(trouble);
+    else if (here.kind === "rollout" && isTouched(here.at))
         drawRollout(here.at).catch(trouble);
+    else if (here.kind === "rollout")
+        drawNavigation(here.at);
 }
+let events;
 function listen() {
-    const events = new EventSource(`${location.pathname}/events`);
+    events = new EventSource(`${location.pathname}/events`);
     const live = one("#live");
     events.addEventListener("open", () => (live.textContent = "live"));
     events.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
-    events.addEventListener("trouble", (event) => tell(event.data));
+    events.addEventListener("trouble", (event) => {
+        const words = JSON.parse(event.data);
+        live.textContent = words === null ? "live" : "";
+        tell(words ?? "");
+    });
     events.addEventListener("error", () => {
         live.textContent = "reconnecting …";
-        if (events.readyState === EventSource.CLOSED)
+        if (events?.readyState === EventSource.CLOSED && !document.hidden)
             setTimeout(listen, 2000);
     });
 }
+document.addEventListener("visibilitychange", () => {
+    if (!isLive)
+        return;
+    events?.close();
+    if (!document.hidden)
+        listen();
+});
 async function listRuns() {
     const runs = await (await asked("/runs")).json();
     const select = one("#runs");

@@ -26,6 +26,15 @@ function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Makes these the children of an element, and leaves alone those that are: they keep focus, selection and scroll. */
+function arrange(parent: Element, wanted: Node[]): void {
+  const kept = new Set(wanted);
+  for (const child of [...parent.childNodes]) if (!kept.has(child)) child.remove();
+  wanted.forEach((node, at) => {
+    if (parent.childNodes[at] !== node) parent.insertBefore(node, parent.childNodes[at] ?? null);
+  });
+}
+
 const isLive = document.body.dataset.live !== undefined;
 const main = one("#main");
 
@@ -80,9 +89,15 @@ function costOf(spent: Spent[]): number | undefined {
   return sum;
 }
 
-/** A rollout and those below it. */
-function tree(root: Row): Row[] {
-  return [root, ...(below.get(root.at) ?? []).flatMap(tree)];
+/** A rollout and those below it, to whatever depth; of those that `isOpen` says. */
+function tree(root: Row, isOpen: (row: Row) => boolean = () => true): Row[] {
+  const found: Row[] = [];
+  const left = [root];
+  for (let row = left.pop(); row; row = left.pop()) {
+    found.push(row);
+    if (isOpen(row)) left.push(...(below.get(row.at) ?? []).toReversed());
+  }
+  return found;
 }
 
 const firstLine = (text: string): string => text.split("\n", 1)[0]!;
@@ -142,8 +157,7 @@ function shownRows(): Row[] {
     first.splice(0, first.length, ...keyed.map(({ row }) => row));
   }
   if (!isFree) return first;
-  const open = (row: Row): Row[] => [row, ...(unfolded.has(row.at) ? (below.get(row.at) ?? []).flatMap(open) : [])];
-  return first.flatMap(open);
+  return first.flatMap((row) => tree(row, ({ at }) => unfolded.has(at)));
 }
 
 function bar(kind: string, title: string, start: number, width: number): Node {
@@ -189,6 +203,7 @@ function totals(shown: Row[]): string {
   const spent = shown.flatMap((row) => row.spent);
   const running = shown.filter((row) => !row.has_ended).length;
   const cost = costOf(spent);
+  const known = spent.reduce((sum, one) => sum + (one.cost ?? 0), 0);
   const scores = shown.map((row) => row.score).filter((score) => score !== undefined);
   return [
     counted(shown.length, "rollout"),
@@ -196,7 +211,7 @@ function totals(shown: Row[]): string {
     ...(running ? [`${grouped(running)} without an end`] : []),
     ...(scores.length ? [`score ${(scores.reduce((sum, score) => sum + score, 0) / scores.length).toFixed(3)}`] : []),
     `${spent.some((one) => one.is_estimated) ? "~" : ""}${grouped(spent.reduce((sum, one) => sum + one.tokens, 0))} tokens`,
-    cost === undefined ? "cost unknown" : `${usd(cost)} USD`,
+    cost !== undefined ? `${usd(cost)} USD` : known > 0 ? `at least ${usd(known)} USD` : "cost unknown",
   ].join(" · ");
 }
 
@@ -218,17 +233,14 @@ function histogram(of: string, values: number[], shown: (value: number) => strin
     make("div", { class: "histogram", "aria-hidden": "true" }, ...bars))];
 }
 
-function headings(columns: Column[]): Node {
-  return make("tr", {}, ...columns.map((column) => {
-    const button = make("button", { type: "button" }, column.name);
-    const order = sortedBy?.column !== column ? undefined : sortedBy.isDown ? "descending" : "ascending";
-    button.addEventListener("click", () => {
-      sortedBy = { column, isDown: order === "ascending" };
-      drawOverview();
-    });
-    return make("th", { scope: "col", "aria-sort": order, class: column.isNumber && "number" }, button);
-  }));
-}
+const headings = new Map(COLUMNS.map((column) => {
+  const button = make("button", { type: "button" }, column.name);
+  button.addEventListener("click", () => {
+    sortedBy = { column, isDown: sortedBy?.column === column && !sortedBy.isDown };
+    drawOverview();
+  });
+  return [column, make("th", { scope: "col", class: column.isNumber && "number" }, button)];
+}));
 
 const atEnd = new IntersectionObserver((entries) => {
   if (!entries.some((entry) => entry.isIntersecting)) return;
@@ -236,35 +248,67 @@ const atEnd = new IntersectionObserver((entries) => {
   drawOverview();
 }, { rootMargin: "600px" });
 
-function drawOverview(): void {
-  const shown = shownRows();
-  const counts = new Map<string, number>();
-  let hasScores = false;
-  for (const row of rows.values()) {
-    counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
-    hasScores ||= row.score !== undefined;
-  }
+/** The parts of the overview, which stay. */
+const head = make("tr", {});
+const body = make("tbody", {});
+const table = make("table", { class: "overview" }, make("thead", {}, head), body);
+const sums = make("p", { class: "totals" });
+const distributions = make("div", { class: "histograms" });
+const more = make("p", { class: "more" });
+
+/** The row of a rollout, as it was drawn, and of what. */
+const drawn = new Map<number, { of: string; tr: HTMLTableRowElement }>();
+
+function rowOf(row: Row, columns: Column[]): HTMLTableRowElement {
+  let root = row;
+  for (let above = parentOf(row); above; above = parentOf(above)) root = above;
+  const of = [row.stamp, root.stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
+  const known = drawn.get(row.at);
+  if (known?.of === of) return known.tr;
+  const tr = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
+  drawn.set(row.at, { of, tr });
+  return tr;
+}
+
+/** What has the focus, to give it to what takes its place. */
+function focused(): string | undefined {
+  const element = document.activeElement;
+  const row = element?.closest<HTMLElement>(".overview tr[data-at]");
+  return row ? `[data-at="${row.dataset.at}"] ${element!.matches(".fold") ? ".fold" : "a"}` : undefined;
+}
+
+function drawStates(): void {
+  const counts = new Map<string, number>(wantedState === "" ? [] : [[wantedState, 0]]);
+  for (const row of rows.values()) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
   const states = [...counts].sort(([, a], [, b]) => b - a);
   one("#state").replaceChildren(
     make("option", { value: "" }, "all"),
     ...states.map(([name, count]) => make("option", { value: name, selected: name === wantedState }, `${name} (${grouped(count)})`)));
-  if (place().kind !== "overview") return;
+}
+
+function drawOverview(): void {
+  drawStates();
+  const shown = shownRows();
   one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
+  if (place().kind !== "overview") return;
+  const hasScores = [...rows.values()].some((row) => row.score !== undefined);
   const columns = COLUMNS.filter((column) => column.name !== "score" || hasScores);
   const of = isFiltered() ? shown : [...rows.values()];
   const costs = of.map((row) => costOf(row.spent)).filter((cost) => cost !== undefined);
-  const figures = [...histogram("cost", costs, (cost) => `${usd(cost)} USD`), ...histogram("time", of.map((row) => row.seconds), duration)];
-  const focused = document.activeElement instanceof HTMLAnchorElement ? document.activeElement.hash : "";
-  const drawn = shown.slice(0, limit).map((row) => make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column))));
-  const rest = shown.length > limit ? [make("p", { class: "more" }, `${grouped(shown.length - limit)} more`)] : [];
-  main.replaceChildren(
-    make("p", { class: "totals" }, totals(of)),
-    ...(figures.length ? [make("div", { class: "histograms" }, ...figures)] : []),
-    make("table", { class: "overview" }, make("thead", {}, headings(columns)), make("tbody", {}, ...drawn)),
-    ...rest);
+  sums.textContent = totals(of);
+  distributions.replaceChildren(...histogram("cost", costs, (cost) => `${usd(cost)} USD`), ...histogram("time", of.map((row) => row.seconds), duration));
+  for (const [column, th] of headings) {
+    if (sortedBy?.column === column) th.ariaSort = sortedBy.isDown ? "descending" : "ascending";
+    else th.removeAttribute("aria-sort");
+  }
+  const had = focused();
+  arrange(head, columns.map((column) => headings.get(column)!));
+  arrange(body, shown.slice(0, limit).map((row) => rowOf(row, columns)));
+  more.textContent = `${grouped(shown.length - limit)} more`;
+  arrange(main, [sums, distributions, table, ...(shown.length > limit ? [more] : [])]);
+  if (had && document.activeElement === document.body) body.querySelector<HTMLElement>(had)?.focus({ preventScroll: true });
   atEnd.disconnect();
-  for (const more of rest) atEnd.observe(more);
-  if (focused) all<HTMLAnchorElement>(".overview a").find((link) => link.hash === focused)?.focus({ preventScroll: true });
+  if (shown.length > limit) atEnd.observe(more);
 }
 
 // A rollout
@@ -284,27 +328,37 @@ async function htmlOf(at: number): Promise<string> {
 async function articleOf(at: number): Promise<HTMLElement> {
   const template = document.createElement("template");
   template.innerHTML = await htmlOf(at);
-  return template.content.querySelector("article")!;
+  const article = template.content.querySelector("article")!;
+  for (const part of article.children) {
+    const { stamp } = (part as HTMLElement).dataset;
+    came.set(part, stamp ?? part.outerHTML);
+  }
+  return article;
 }
 
-/** Each part that has not changed stays as it is, and what is open stays open. */
-function keepFrom(before: HTMLElement, article: HTMLElement): void {
-  const openings = (within: Element): HTMLDetailsElement[] => all<HTMLDetailsElement>("details:not(.turn)", within);
-  for (const part of openings(article).filter((part) => part.dataset.part)) {
-    const same = before.querySelector<HTMLDetailsElement>(`details[data-part="${part.dataset.part}"]`);
-    if (same) part.open = same.open;
-  }
-  for (const turn of all<HTMLDetailsElement>("details.turn", article)) {
-    const same = all<HTMLDetailsElement>(`details.turn[data-number="${turn.dataset.number}"]`, before)[0];
-    if (!same) continue;
-    if (same.dataset.stamp === turn.dataset.stamp) {
-      turn.replaceWith(same);
-      continue;
-    }
-    turn.open = same.open;
-    const opened = openings(same);
-    openings(turn).forEach((part, at) => (part.open = opened[at]?.open ?? part.open));
-  }
+/** The HTML of the parts of a rollout, as they came. */
+const came = new WeakMap<Element, string>();
+
+/** What a part is, in each state of a rollout. */
+const nameOf = (part: HTMLElement, at: number): string => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
+
+/** Puts into a rollout what has changed of it. The rest stays as it is, and what is open stays open. */
+function update(before: HTMLElement, article: HTMLElement): void {
+  const parts = (of: HTMLElement): HTMLElement[] => [...of.children].filter((part) => part instanceof HTMLElement);
+  const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
+  const details = (within: HTMLElement): HTMLDetailsElement[] => all<HTMLDetailsElement>("details:not(.children)", within);
+  const wanted = parts(article).map((part, at) => {
+    const same = known.get(nameOf(part, at));
+    if (!same || same.tagName !== part.tagName) return part;
+    if (came.get(same) === came.get(part)) return same;
+    const opened = [same, ...details(same)];
+    [part, ...details(part)].forEach((one, at) => {
+      const other = opened[at];
+      if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) one.open = other.open;
+    });
+    return part;
+  });
+  arrange(before, wanted);
 }
 
 /** The requests of a rollout and of those below it, by level and model. */
@@ -345,13 +399,15 @@ function linkTo(row: Row): Node {
 
 /** The rollouts that its code has started, folded, in the calls that did. */
 function linkChildren(row: Row, article: HTMLElement): void {
-  for (const old of all("details.children", article)) old.remove();
   const byCall = new Map<string, Row[]>();
   for (const child of below.get(row.at) ?? []) byCall.set(child.call ?? "", [...(byCall.get(child.call ?? "") ?? []), child]);
+  const there = new Map(all<HTMLDetailsElement>("details.children", article).map((list) => [list.dataset.of ?? "", list]));
   for (const [call, children] of byCall) {
-    const within = all<HTMLElement>(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave");
-    const list = make("details", { class: "children" }, make("summary", {}, counted(children.length, "rollout") + " below it"), make("ul", {}, ...children.map(linkTo)));
-    (within ?? article).append(list);
+    const within = all<HTMLElement>(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave") ?? article;
+    const list = there.get(call) ?? make("details", { class: "children", "data-of": call, "data-part": "children" }, make("summary", {}), make("ul", {}));
+    list.querySelector("summary")!.textContent = `${counted(children.length, "rollout")} below it`;
+    list.querySelector("ul")!.replaceChildren(...children.map(linkTo));
+    if (list.parentElement !== within) within.append(list);
   }
 }
 
@@ -375,6 +431,18 @@ function navigation(row: Row): HTMLElement {
   return nav;
 }
 
+/** The navigation that is there, unless it says something else now. A list that is open stays. */
+function navigationOf(row: Row): HTMLElement {
+  const [nav, there] = [navigation(row), main.querySelector("nav")];
+  return there && (there.outerHTML === nav.outerHTML || there.querySelector("select:focus")) ? there : nav;
+}
+
+/** Has the navigation know of other rollouts. */
+function drawNavigation(at: number): void {
+  const [row, article] = [rows.get(at), main.querySelector("article")];
+  if (row && article) arrange(main, [navigationOf(row), article]);
+}
+
 async function drawRollout(at: number): Promise<void> {
   const row = rows.get(at);
   if (!row) return missing(at);
@@ -383,12 +451,20 @@ async function drawRollout(at: number): Promise<void> {
   const now = place();
   if (now.kind !== "rollout" || now.at !== at) return;
   const before = main.querySelector<HTMLElement>(`article[data-at="${at}"]`);
-  if (before) keepFrom(before, article);
-  article.querySelector(".money")!.append(moneyOf(row));
-  linkChildren(row, article);
-  colourAll(article);
-  if (before) before.replaceWith(article);
-  else main.replaceChildren(navigation(row), article);
+  if (before) update(before, article);
+  const whole = before ?? article;
+  const money = whole.querySelector(".money")!;
+  money.querySelector("table")?.remove();
+  money.append(moneyOf(row));
+  linkChildren(row, whole);
+  colourAll(whole);
+  arrange(main, [navigationOf(row), whole]);
+  document.title = `${row.id} · ${TITLE}`;
+  if (before) return;
+  scrollTo(0, 0);
+  const heading = whole.querySelector("h2")!;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
 }
 
 function missing(at: number): void {
@@ -408,7 +484,11 @@ async function drawComparison(ats: [number, number]): Promise<void> {
   const turns = articles.map((article) => new Map(all<HTMLElement>("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
   articles.forEach(colourAll);
   const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
-  const cells = numbers.flatMap((number) => turns.map((of) => of.get(number) ?? make("p", { class: "facts" }, `no turn ${number}`)));
+  const cells = numbers.flatMap((number) => turns.map((of, at) => {
+    const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number} `));
+    (turn.querySelector("summary") ?? turn).append(" ", make("span", { class: "facts" }, [left, right][at]!.id));
+    return turn;
+  }));
   main.replaceChildren(
     make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")),
     make("pre", { class: "question" }, left.question),
@@ -428,6 +508,7 @@ function place(): Place {
   return only && rows.size === 1 ? { kind: "rollout", at: only.at } : { kind: "overview" };
 }
 
+const TITLE = document.title;
 let overviewTop = 0;
 let last: Place = { kind: "overview" };
 
@@ -436,7 +517,10 @@ async function go(): Promise<void> {
   if (last.kind === "overview" && now.kind !== "overview") overviewTop = scrollY;
   const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector("article");
   last = now;
+  tell("");
+  drawStates();
   if (now.kind === "overview") {
+    document.title = TITLE;
     drawOverview();
     scrollTo(0, overviewTop);
   } else if (now.kind === "comparison") {
@@ -445,7 +529,6 @@ async function go(): Promise<void> {
   } else {
     if (!isSame) await drawRollout(now.at);
     if (now.turn) showTurn(document.getElementById(`r${now.at}${now.turn}`));
-    else if (!isSame) scrollTo(0, 0);
   }
 }
 
@@ -503,20 +586,20 @@ async function search(): Promise<void> {
     }
   }
   if (number !== searches) return;
+  tell("");
   found = hits;
-  refilter();
 }
 
 function refilter(): void {
   limit = ROWS_AT_ONCE;
-  if (place().kind === "overview") drawOverview();
-  else location.hash = "#";
+  if (place().kind !== "overview" && rows.size > 1) location.hash = "#";
+  drawOverview();
 }
 
 let waiting = 0;
 one("#search").addEventListener("input", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(() => search().catch(trouble), 150);
+  waiting = setTimeout(() => search().then(refilter, trouble), 150);
 });
 one<HTMLSelectElement>("#state").addEventListener("change", (event) => {
   wantedState = (event.target as HTMLSelectElement).value;
@@ -598,6 +681,7 @@ function openAll(): void {
 
 const help = one<HTMLDialogElement>("#help");
 one("#keys").addEventListener("click", () => help.showModal());
+one("#close").addEventListener("click", () => help.close());
 
 const KEYS: Record<string, () => void> = {
   j: () => step(1),
@@ -624,35 +708,67 @@ document.addEventListener("keydown", (event) => {
 interface Changes { instance: string; rows: Row[] }
 
 let instance = "";
+let isSearchingAgain = false;
+
+/** What is searched for may be in what has come. */
+async function searchAgain(): Promise<void> {
+  if (found === undefined || isSearchingAgain) return;
+  isSearchingAgain = true;
+  await new Promise((resume) => setTimeout(resume, 1000));
+  isSearchingAgain = false;
+  await search();
+  drawOverview();
+}
+
 function hear({ instance: now, rows: changed }: Changes): void {
   const isAnew = now !== instance;
   if (isAnew) {
     // Another server, or another file of this name: what was known is void.
     instance = now;
-    rows.clear();
-    below.clear();
+    for (const known of [rows, below, drawn, unfolded]) known.clear();
+    if (found) found = new Set();
     main.replaceChildren();
   }
+  const wasAlone = place();
   take(changed);
-  tell("");
+  // Whoever reads the first rollout goes on reading it when there is a second one.
+  if (!isAnew && wasAlone.kind === "rollout" && place().kind === "overview") history.replaceState(null, "", `#r${wasAlone.at}`);
+  searchAgain().catch(trouble);
+  drawStates();
   const here = place();
-  if (isAnew || !main.hasChildNodes()) go().catch(trouble);
+  const isTouched = (at: number): boolean => changed.some((row) => row.at === at || row.parent === at);
+  if (isAnew || !main.querySelector("article, .comparison, .overview")) go().catch(trouble);
   else if (here.kind === "overview") drawOverview();
-  else if (here.kind === "rollout" && changed.some((row) => row.at === here.at || row.parent === here.at)) drawRollout(here.at).catch(trouble);
+  else if (here.kind === "comparison" && here.ats.some(isTouched)) drawComparison(here.ats).catch(trouble);
+  else if (here.kind === "rollout" && isTouched(here.at)) drawRollout(here.at).catch(trouble);
+  else if (here.kind === "rollout") drawNavigation(here.at);
 }
 
+let events: EventSource | undefined;
+
 function listen(): void {
-  const events = new EventSource(`${location.pathname}/events`);
+  events = new EventSource(`${location.pathname}/events`);
   const live = one("#live");
   events.addEventListener("open", () => (live.textContent = "live"));
   events.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
-  events.addEventListener("trouble", (event) => tell(event.data));
+  events.addEventListener("trouble", (event) => {
+    const words: string | null = JSON.parse(event.data);
+    live.textContent = words === null ? "live" : "";
+    tell(words ?? "");
+  });
   events.addEventListener("error", () => {
     live.textContent = "reconnecting …";
     // The browser tries again by itself, but not after an answer that is none of a stream.
-    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+    if (events?.readyState === EventSource.CLOSED && !document.hidden) setTimeout(listen, 2000);
   });
 }
+
+// A browser has few connections to a server, for all of its tabs.
+document.addEventListener("visibilitychange", () => {
+  if (!isLive) return;
+  events?.close();
+  if (!document.hidden) listen();
+});
 
 /** The recorded runs, to go from one to another. */
 async function listRuns(): Promise<void> {

@@ -4,17 +4,17 @@
 //! | --- | --- |
 //! | `/` | leads to the trajectory that was asked for |
 //! | `/runs` | the recorded runs, as JSON |
-//! | `/run/ID`, `/file/NAME` | the page of a recorded run, or of the file that was given |
+//! | `/run/ID`, `/file/trajectory` | the page of a recorded run, or of the file that was given |
 //! | `…/events` | its rows, as they change |
 //! | `…/body?at=N` | a rollout, as HTML |
 //! | `…/search?words=W` | the numbers of the rollouts that have all these words |
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fs::{self, DirBuilder};
-use std::io::{self, Write as _};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -29,9 +29,12 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Json, Redirect, Response};
 use axum::routing::get;
 use futures_util::stream::{Stream, unfold};
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 use rlm_core::ids::is_rollout_id;
 use rlm_rootd::Secret;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -46,6 +49,9 @@ use crate::usage::Usage;
 
 /// The port, unless another program has it: pages that are open find the next server.
 const PORT: u16 = 7569;
+
+/// The name of the file that was given.
+const TRAJECTORY: &str = "trajectory";
 
 /// Least time between two messages to a page.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -80,8 +86,8 @@ pub(crate) struct Serving(Arc<Page>);
 #[derive(Debug)]
 struct Page {
     secret: Secret,
-    /// Browsers send a cookie to all ports.
-    cookie: String,
+    /// The cookie's name and value: another one for each port, since a browser sends it to whoever listens there.
+    cookie: (String, Secret),
     runs: Option<Runs>,
     file: Option<PathBuf>,
     first: String,
@@ -108,11 +114,14 @@ impl Server {
         let port = listener.local_addr()?.port();
         let (first, file) = match shown {
             Shown::Run(id) => (format!("/run/{id}"), None),
-            Shown::File(file) => ("/file/trajectory".to_owned(), Some(file)),
+            Shown::File(file) => (format!("/file/{TRAJECTORY}"), Some(file)),
         };
+        let secret = secret(environment)?;
+        let pass = Sha256::digest(format!("{}:{port}", secret.reveal()));
+        let pass = pass.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let page = Page {
-            secret: secret(environment)?,
-            cookie: format!("rlm_{port}"),
+            secret,
+            cookie: (format!("rlm_{port}"), Secret::new(&pass)),
             runs: Runs::of(environment),
             file,
             first,
@@ -161,19 +170,32 @@ fn secret(environment: &Environment) -> anyhow::Result<Secret> {
     let new = Secret::random().context("the system has no random bytes")?;
     let Some(dir) = environment.state_dir() else { return Ok(new) };
     let file = dir.join("page-token");
-    let keep = || -> io::Result<Secret> {
+    let keep = || -> io::Result<Option<Secret>> {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         // For its owner alone.
-        let mut kept = tempfile::NamedTempFile::new_in(&dir)?;
-        kept.write_all(new.reveal().as_bytes())?;
-        match kept.persist_noclobber(&file) {
-            Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
-            _ => Ok(Secret::new(fs::read_to_string(&file)?.trim())),
+        let mut made = tempfile::NamedTempFile::new_in(&dir)?;
+        made.write_all(new.reveal().as_bytes())?;
+        match made.persist_noclobber(&file) {
+            Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => return Err(error.error),
+            _ => {}
         }
+        // What somebody put there may be a link or a FIFO.
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let mut kept = File::options().read(true).custom_flags(flags.bits()).open(&file)?;
+        let found = kept.metadata()?;
+        let is_ours = found.is_file() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
+        let mut text = String::new();
+        let is_token =
+            is_ours && found.len() == new.reveal().len() as u64 && kept.read_to_string(&mut text).is_ok();
+        let is_token = is_token && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        Ok(is_token.then(|| Secret::new(&text)))
     };
     match keep() {
-        Ok(kept) if kept.reveal().len() == new.reveal().len() => Ok(kept),
-        Ok(_) => Err(Usage::new(format!("{} holds no token: remove it", file.display())).into()),
+        Ok(Some(kept)) => Ok(kept),
+        Ok(None) => {
+            let words = "holds no token that only its user can read: remove it";
+            Err(Usage::new(format!("{} {words}", file.display())).into())
+        }
         Err(error) => {
             tell(format_args!("rlm: the page's token is a new one each time: {}: {error}", file.display()));
             Ok(new)
@@ -228,8 +250,10 @@ async fn check(
         Err(refusal) => refusal.into_response(),
         Ok(_) if token.as_ref().is_some_and(|token| page.secret.is(token.as_bytes())) => {
             // The address without the token can be shown and copied.
-            let cookie = format!("{}={}; HttpOnly; SameSite=Lax; Path=/", page.cookie, page.secret.reveal());
-            ([(SET_COOKIE, cookie)], Redirect::to(request.uri().path())).into_response()
+            let (name, pass) = &page.cookie;
+            let cookie = format!("{name}={}; HttpOnly; SameSite=Lax; Path=/", pass.reveal());
+            let path = format!("/{}", request.uri().path().trim_start_matches('/'));
+            ([(SET_COOKIE, cookie)], Redirect::to(&path)).into_response()
         }
         Ok(false) => {
             let words = "This page needs the token that rlm printed: open that address.\n";
@@ -262,8 +286,9 @@ fn allowed(page: &Page, headers: &HeaderMap) -> Result<bool, Refusal> {
         return Err(Refusal(StatusCode::FORBIDDEN, "Another page asked for this.\n".to_owned()));
     }
     let cookies = header(COOKIE.as_str()).unwrap_or_default().split(';').map(str::trim);
-    let mut tokens = cookies.filter_map(|cookie| cookie.strip_prefix(&page.cookie)?.strip_prefix('='));
-    Ok(tokens.any(|token| page.secret.is(token.as_bytes())))
+    let (name, pass) = &page.cookie;
+    let mut passes = cookies.filter_map(|cookie| cookie.strip_prefix(name)?.strip_prefix('='));
+    Ok(passes.any(|shown| pass.is(shown.as_bytes())))
 }
 
 impl Page {
@@ -274,7 +299,7 @@ impl Page {
                 let of_run = self.runs.as_ref().map(|runs| runs.trajectory(name));
                 of_run.filter(|file| file.is_file()).map(|file| (file, name.to_owned()))
             }
-            "file" => self.file.clone().map(|file| {
+            "file" if name == TRAJECTORY => self.file.clone().map(|file| {
                 let title = text::word(&file.display().to_string());
                 (file, title)
             }),
@@ -287,18 +312,32 @@ impl Page {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a trajectory. It is read by one thread, however many pages show it.
-    fn live(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
+    /// A trajectory, read by one thread, however many pages show it. `anew`: not one that is read no more.
+    fn live(&self, kind: &str, name: &str, anew: bool) -> Result<Arc<Live>, Refusal> {
         let (file, _) = self.file(kind, name)?;
         let mut lives = self.lives();
         lives.retain(|_, live| live.strong_count() > 0);
         let known = lives.get(&file).and_then(Weak::upgrade);
-        if let Some(live) = known.filter(|live| live.so_far().trouble.is_none()) {
+        if let Some(live) = known.filter(|live| !anew || !live.so_far().is_over) {
             return Ok(live);
         }
         let live = Live::follow(&file, self.lengths)
             .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")))?;
         lives.insert(file, Arc::downgrade(&live));
+        Ok(live)
+    }
+
+    /// All of a trajectory that there is.
+    async fn read(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
+        let live = self.live(kind, name, false)?;
+        let mut changes = live.changes();
+        while {
+            let so_far = live.so_far();
+            !so_far.is_read && so_far.trouble.is_none()
+        } {
+            // Its sender is a part of `live`.
+            _ = changes.changed().await;
+        }
         Ok(live)
     }
 }
@@ -334,7 +373,7 @@ struct Messages {
     changes: watch::Receiver<()>,
     /// The reading and the entry up to which the page knows its rows.
     known: Option<(String, u64)>,
-    has_told: bool,
+    told: Option<String>,
     /// Before the next one.
     pause: Duration,
 }
@@ -349,16 +388,21 @@ impl Messages {
     /// What the page does not know; None if there is nothing.
     fn news(&mut self) -> Option<Event> {
         let so_far = self.live.so_far();
+        if so_far.trouble != self.told {
+            let trouble = so_far.trouble.clone();
+            drop(so_far);
+            self.told.clone_from(&trouble);
+            // As JSON: a browser leaves out an event without data.
+            return Some(Event::default().event("trouble").data(html::json(&trouble)));
+        }
         let stamp = so_far.rollouts.stamp;
         let since = match &self.known {
             Some((instance, known)) if *instance == so_far.instance => Some(*known),
             _ => None,
         };
-        if since == Some(stamp) {
-            let trouble = so_far.trouble.clone().filter(|_| !self.has_told)?;
-            drop(so_far);
-            self.has_told = true;
-            return Some(Event::default().event("trouble").data(trouble));
+        // Not before all is read that was there: the page would look for what has yet to come.
+        if since == Some(stamp) || !so_far.is_read && so_far.trouble.is_none() {
+            return None;
         }
         let changes =
             Changes { instance: &so_far.instance, rows: rows(&so_far.rollouts, since.unwrap_or(0)) };
@@ -388,9 +432,9 @@ async fn events(
     State(page): State<Arc<Page>>,
     UrlPath((kind, name)): Place,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
-    let live = page.live(&kind, &name)?;
+    let live = page.live(&kind, &name, true)?;
     let changes = live.changes();
-    let messages = Messages { live, changes, known: None, has_told: false, pause: Duration::ZERO };
+    let messages = Messages { live, changes, known: None, told: None, pause: Duration::ZERO };
     Ok(Sse::new(unfold(messages, Messages::next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
@@ -404,7 +448,7 @@ async fn body(
     UrlPath((kind, name)): Place,
     Query(At { at }): Query<At>,
 ) -> Result<Html<String>, Refusal> {
-    let live = page.live(&kind, &name)?;
+    let live = page.read(&kind, &name).await?;
     let found = blocking(move || live.so_far().rollouts.list.get(at).map(html::body)).await;
     found.map(Html).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("no rollout {at}\n")))
 }
@@ -419,7 +463,7 @@ async fn search(
     UrlPath((kind, name)): Place,
     Query(Wanted { words }): Query<Wanted>,
 ) -> Result<Json<Vec<usize>>, Refusal> {
-    let live = page.live(&kind, &name)?;
+    let live = page.read(&kind, &name).await?;
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
     let find = move || {
         let so_far = live.so_far();

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import importlib
+import io
 import json
 import os
 import pickle
@@ -455,7 +457,7 @@ def test_what_is_wrong_is_said_before_anything_runs(
             "the question a cannot be sent: at most one of context, context_text and context_json can be given",
         ),
         ({"context": "\udcff", "shared_storage": True}, ValueError, r"the path '.*\\udcff' of a context is not UTF-8"),
-        ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 126 of a-z"),
+        ({"questions": Question("?", id="a b")}, ValueError, r"the id 'a b' of a question must be 1 to 112 of a-z"),
         (
             {"tools": [holding(threading.Lock())]},
             TypeError,
@@ -499,20 +501,59 @@ def test_a_batch_that_waits_for_free_cpus_says_so(
         while not gate.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def warn(words: str, **_: Any) -> None:
+    def warn(words: str) -> None:
         said.append(words)
         gate.touch()
 
     taken = [wait.remote() for node in ray.nodes() if node["Alive"]]
     wait_until(lambda: ray.available_resources().get("CPU", 0) == 0, "tasks on all CPUs")
     monkeypatch.setattr("rlm_env.ray._driver._FREE_LIMIT", 0.0)
-    monkeypatch.setattr("rlm_env.ray._driver.warnings.warn", warn)
+    monkeypatch.setattr("rlm_env.ray._driver._warn", warn)
     assert len(list(run_batch("?", model=scripted))) == 1
     [words] = said
     assert re.match(
         r"no node has begun after 0 s: this batch needs 0\.8 free CPUs .* on the node .* and 2 others", words
     )
     ray.get(taken)
+
+
+def test_each_batch_warns_and_one_whose_nodes_are_too_small_ends(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm_env.ray._driver._ROOM_LIMIT", 1.0)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="no node has room: .* need 8 CPUs"), pytest.raises(StartError):
+            list(run_batch("?", model=scripted, num_cpus=2, concurrency_per_node=4))
+
+
+def test_a_batch_that_loses_all_nodes_with_room_says_so_and_ends(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rlm_env.ray._driver._ROOM_LIMIT", 3.0)
+    large, started = cluster.add_node(num_cpus=3), tmp_path / "started"
+    wait_until(lambda: ray.cluster_resources().get("CPU", 0) == 6, "the node")
+    batch = run_batch("?", model=running(f": > {started}; sleep 1000"), num_cpus=3, concurrency_per_node=1)
+    found: list[BaseException] = []
+
+    def read() -> None:
+        with (
+            pytest.warns(UserWarning, match="no node has room"),
+            pytest.raises(StartError, match="no node has room") as end,
+        ):
+            list(batch)
+        found.append(end.value)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    wait_until(started.exists, "the rollout")
+    cluster.remove_node(large, allow_graceful=False)
+    thread.join(60)
+    assert found
+
+
+def test_a_context_that_is_read_once_is_there_for_each_attempt(cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("")
+    question = Question("?", context=(path for path in [tmp_path / "there"]))
+    results = list(run_batch(question, attempts=2, model=running('RLM_CONTENT="$(ls)" RLM_READY=1')))
+    assert [result.answer for result in results] == ["there", "there"]
 
 
 def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:
@@ -608,9 +649,20 @@ def test_a_loop_in_another_thread_is_ended(cluster: Any, tmp_path: Path) -> None
     thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
     thread.start()
     wait_until(started.exists, "the rollout")
-    batch.close()
+    for _ in range(3):
+        batch.close()
     thread.join(60)
     assert not thread.is_alive() and found == []
+    wait_until(lambda: ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"], "the CPUs of its actors")
+
+
+def test_what_cannot_be_shown_ends_nothing(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EIO, "the terminal is gone")
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    assert len(list(run_batch("?", attempts=2, model=scripted, progress=True))) == 2
 
 
 @pytest.mark.parametrize("language", ["bash", "python"])
@@ -660,6 +712,10 @@ def test_a_session_on_a_node_is_that_of_the_client(cluster: Any, language: Any) 
             assert (await running).outcome != "interrupted", "another call was cancelled"
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(session.execute(slow[language]), 1)
+            # One whose code travels for a while is cancelled when it comes.
+            large = asyncio.ensure_future(session.execute(slow[language] + " #" + "x" * 900_000))
+            await asyncio.sleep(0)
+            large.cancel()
             assert (await session.execute({"bash": "echo next", "python": "'next'"}[language])).outcome == "ok"
             assert await session.start() is session
             lost = await session.execute({"bash": "echo ${x-lost}", "python": "print('x' in globals())"}[language])

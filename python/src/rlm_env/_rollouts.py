@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from signal import Signals
@@ -108,6 +108,11 @@ class Question:
     """The right answer, or several. It is for the score, and never for the model."""
     metadata: Any = field(default=None, kw_only=True)
     """A value that JSON can hold. It goes into the results, and never to the model."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.context, Iterator):
+            # It is looked at several times.
+            object.__setattr__(self, "context", list(self.context))
 
     def line(self) -> str:
         """The line of a file of questions. Raises ValueError if it cannot be one."""

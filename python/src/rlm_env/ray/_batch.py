@@ -24,7 +24,7 @@ from .._events import RolloutResult
 from .._models import Budget, ChatModel, Spending
 from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
 from .._tools import Tool, tools_of
-from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State
+from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State, to_its_end
 from ._functions import check_pickles, declared
 from ._node import Job
 from ._results import Results, check_same
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 AnyTool = Tool[..., Any] | Callable[..., Any]
 
-_MAX_ID = 128
-"""Longest id of a rollout, which is that of its question and the number of the attempt."""
+_MAX_ID = 112
+"""Longest id of a question. That of a rollout has the number of the attempt, too."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,10 @@ def run_batch(
         except UnicodeEncodeError as error:
             raise ValueError(f"the path {path!r} of a context is not UTF-8") from error
     asked = questions_of(questions)
-    longest = _MAX_ID - len(f"-{attempts}")
     for one in asked:
         one.line()
-        if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{longest}}}", one.id or ""):
-            raise ValueError(f"the id {one.id!r} of a question must be 1 to {longest} of a-z A-Z 0-9 _ - .")
+        if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{_MAX_ID}}}", one.id or ""):
+            raise ValueError(f"the id {one.id!r} of a question must be 1 to {_MAX_ID} of a-z A-Z 0-9 _ - .")
     if not shared_storage:
         contexts = (shared if one.context is None else absolute_paths(one.context) for one in asked)
         for path in {path for paths in contexts for path in paths}:
@@ -246,7 +245,7 @@ class Batch:
                     async for result in results:
                         yield result
             finally:
-                await driver.close()
+                await to_its_end(driver.close())
         finally:
             if file is not None:
                 file.close()

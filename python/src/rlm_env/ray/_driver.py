@@ -37,7 +37,7 @@ _LOOK_INTERVAL = 1.0
 """Seconds between looks at the cluster's nodes, and between questions for what was spent."""
 
 _ROOM_LIMIT = 60.0
-"""Seconds for which a batch waits for its first node with room: of a cluster that starts, some are still to come."""
+"""Seconds for which a batch waits for a node with room: of a cluster that starts or has lost some, others may come."""
 
 _FREE_LIMIT = 10.0
 """Seconds for which no node has begun after which that is said: what has their CPUs may be waiting for this batch."""
@@ -72,7 +72,8 @@ class Plan:
     @property
     def cpus(self) -> float:
         """Of a node's rollouts."""
-        return self.num_cpus * self.concurrency
+        # Ray's own precision.
+        return round(self.num_cpus * self.concurrency, 4)
 
 
 @dataclass
@@ -100,6 +101,8 @@ class Place:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Of its actor: another one of the same node has another."""
     actor: Any = None
+    has_begun: bool = False
+    """Whether the actor has a process: Ray may wait for free CPUs."""
     is_ready: bool = False
     given: dict[str, Attempt] = field(default_factory=dict)
     """Attempts that have not ended, by their ids: it runs as many as it may, the first ones first."""
@@ -181,9 +184,10 @@ class Driver:
             place.given.clear()
         if self._functions is not None:
             await self._functions.close()
-        actors = [place.actor for place in self._state.places.values() if place.actor is not None]
-        if actors:
-            closing = [asyncio.ensure_future(_closed(actor)) for actor in actors]
+        places = [place for place in self._state.places.values() if place.actor is not None]
+        actors = [place.actor for place in places]
+        if begun := [place.actor for place in places if place.has_begun]:
+            closing = [asyncio.ensure_future(_closed(actor)) for actor in begun]
             _, late = await asyncio.wait(closing, timeout=_CLOSE_LIMIT)
             for one in late:
                 one.cancel()
@@ -195,8 +199,13 @@ class Driver:
             ray.kill(actor)
         # Lost actors of this machine have left their directories.
         await asyncio.to_thread(lambda: PrivateDirectory().remove())
+        self._show("\n")
+
+    def _show(self, end: str) -> None:
         if self._plan.shows:
-            sys.stderr.write(f"\r\x1b[K{self._words()}\n")
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                sys.stderr.write(f"\r\x1b[K{self._words()}{end}")
+                sys.stderr.flush()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Starts a task whose error ends the batch."""
@@ -218,26 +227,24 @@ class Driver:
 
     async def _look(self) -> None:
         """Takes in the nodes that come, also back from an accident, as long as the batch runs."""
-        deadline: float | None = time.monotonic() + _ROOM_LIMIT
-        is_said = False
+        deadline: float | None = None
         begun = time.monotonic()
         is_wait_said = False
         while True:
             nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
             most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
+            words = (
+                f"no node has room: {self._plan.concurrency} rollouts (concurrency_per_node) of "
+                f"{self._plan.num_cpus:g} CPUs (num_cpus) need {self._plan.cpus:g} CPUs, "
+                f"the largest node has {most:g}"
+            )
             if most >= self._plan.cpus:
                 deadline = None
-            elif deadline is not None:
-                words = (
-                    f"no node has room: {self._plan.concurrency} rollouts (concurrency_per_node) of "
-                    f"{self._plan.num_cpus:g} CPUs (num_cpus) need {self._plan.cpus:g} CPUs, "
-                    f"the largest node has {most:g}"
-                )
-                if time.monotonic() > deadline:
-                    raise StartError(words)
-                if not is_said:
-                    warnings.warn(f"{words}: waiting {_ROOM_LIMIT:g} s for another", stacklevel=2)
-                    is_said = True
+            elif deadline is None:
+                deadline = time.monotonic() + _ROOM_LIMIT
+                _warn(f"{words}: waiting {_ROOM_LIMIT:g} s for another")
+            elif time.monotonic() > deadline:
+                raise StartError(words)
             for node in nodes:
                 has_room = node["Resources"].get("CPU", 0) >= self._plan.cpus
                 if has_room and node["NodeID"] not in self._state.places:
@@ -248,7 +255,7 @@ class Driver:
             if any(place.is_ready for place in places) or not places:
                 begun = time.monotonic()
             elif not is_wait_said and time.monotonic() - begun > _FREE_LIMIT:
-                warnings.warn(_words_of_wait(places, self._plan.cpus), stacklevel=2)
+                _warn(_words_of_wait(places, self._plan.cpus))
                 is_wait_said = True
             await asyncio.sleep(_LOOK_INTERVAL)
 
@@ -262,7 +269,9 @@ class Driver:
                 scheduling_strategy=where,
             ).remote(self._plan.job, place.key)
             await self._has_hub.wait()
-            check(place.address, await place.actor.versions.remote(), self._versions)
+            found = await place.actor.versions.remote()
+            place.has_begun = True
+            check(place.address, found, self._versions)
             await place.actor.start.remote(self._hub)
         except RayError as error:
             cause = error.cause if isinstance(error, RayTaskError) else None
@@ -491,9 +500,7 @@ class Driver:
         """Learns what was spent, and shows the progress."""
         while True:
             self._state.spent = await self._hub.spent.remote()
-            if self._plan.shows:
-                sys.stderr.write(f"\r\x1b[K{self._words()}")
-                sys.stderr.flush()
+            self._show("")
             await asyncio.sleep(_LOOK_INTERVAL)
 
 
@@ -504,6 +511,25 @@ def _words_of_wait(places: list[Place], cpus: float) -> str:
         f"(num_cpus * concurrency_per_node) on the node {places[0].address}{others}. "
         "If they are taken by other tasks, perhaps by the one that calls run_batch, give that num_cpus=0"
     )
+
+
+def _warn(words: str) -> None:
+    """Warns also if an earlier batch did, in the same words."""
+    warnings.warn_explicit(words, UserWarning, __file__, 0)
+
+
+async def to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits something, also if that is cancelled several times meanwhile."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 async def _closed(actor: Any) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import time
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,8 @@ class _Session:
         self._session = AsyncSession(config, tools=[*tools, *attached(driver_tools, hub)], models=models)
         self._calls: dict[str, asyncio.Task[Response]] = {}
         """Calls of `execute` by their keys, those included that will be refused."""
+        self._cancelled: deque[str] = deque(maxlen=100)
+        """Keys of calls that were cancelled before they came: large code travels longer than a word."""
         self._running = 0
         self._used = time.monotonic()
 
@@ -68,15 +71,19 @@ class _Session:
         call = asyncio.create_task(self._session.execute(code, **options))
         key = key or uuid.uuid4().hex
         self._calls[key] = call
+        if key in self._cancelled:
+            call.cancel()
         try:
             return await self._in_use(call)
         finally:
             del self._calls[key]
 
     async def cancel(self, key: str) -> None:
-        """Cancels the call with this key, if it has not ended."""
+        """Cancels the call with this key, if it has not ended, or when it comes."""
         if key in self._calls:
             self._calls[key].cancel()
+        else:
+            self._cancelled.append(key)
 
     async def set(self, variables: Mapping[str, Any]) -> Response:
         return await self._in_use(self._session.set(variables))

@@ -120,6 +120,8 @@ def test_scores_have_a_column_where_there_are_any(page: Page, written) -> None:
     page.get_by_role("button", name="score").click()
     assert ids(page) == "b a c", "what has none comes last"
     assert "score 0.750" in page.locator(".totals").inner_text()
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_link_leads_to_a_turn_and_back(page: Page, written) -> None:

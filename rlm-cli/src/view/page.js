@@ -421,7 +421,7 @@ async function drawComparison(ats) {
     const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
     const cells = numbers.flatMap((number) => turns.map((of, at) => {
         const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number} `));
-        (turn.querySelector("summary") ?? turn).append(" ", make("span", { class: "facts" }, [left, right][at].id));
+        (turn.querySelector("summary") ?? turn).append(make("span", { class: "facts" }, ` · ${[left, right][at].id}`));
         return turn;
     }));
     main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), make("pre", { class: "question" }, left.question), make("div", { class: "comparison" }, head(left), head(right), ...cells));

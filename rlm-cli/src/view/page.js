@@ -54,6 +54,8 @@ function take(changed) {
     }
 }
 const parentOf = (row) => (row.parent === null ? undefined : rows.get(row.parent));
+const rootOf = (row) => { let root = row; for (let above = parentOf(row); above; above = parentOf(above))
+    root = above; return root; };
 const levelOf = (row) => { let level = 0; for (let above = parentOf(row); above; above = parentOf(above))
     level++; return level; };
 const tokensOf = (row) => row.spent.reduce((sum, one) => sum + one.tokens, 0);
@@ -126,9 +128,7 @@ function bar(kind, title, start, width) {
     return make("span", { class: "track", title }, inner);
 }
 function barOf(row, column) {
-    let root = row;
-    for (let above = parentOf(row); above; above = parentOf(above))
-        root = above;
+    const root = rootOf(row);
     if (root === row && !below.has(row.at))
         return undefined;
     if (column.name === "time" && root.seconds > 0) {
@@ -154,9 +154,9 @@ function cell(row, column) {
     }
     const kind = column.name === "state" ? (row.is_answered ? "good" : row.has_ended ? "bad" : "notice") : column.isNumber ? "number" : "words";
     const td = make("td", { class: kind, "data-column": column.name }, column.shown(row));
-    const drawn = barOf(row, column);
-    if (drawn)
-        td.append(drawn);
+    const track = barOf(row, column);
+    if (track)
+        td.append(track);
     return td;
 }
 function totals(shown) {
@@ -212,10 +212,7 @@ const distributions = make("div", { class: "histograms" });
 const more = make("p", { class: "more" });
 const drawn = new Map();
 function rowOf(row, columns) {
-    let root = row;
-    for (let above = parentOf(row); above; above = parentOf(above))
-        root = above;
-    const of = [row.stamp, root.stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
+    const of = [row.stamp, rootOf(row).stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
     const known = drawn.get(row.at);
     if (known?.of === of)
         return known.tr;
@@ -229,6 +226,8 @@ function focused() {
     return row ? `[data-at="${row.dataset.at}"] ${element.matches(".fold") ? ".fold" : "a"}` : undefined;
 }
 function drawStates() {
+    if (document.activeElement === one("#state"))
+        return;
     const counts = new Map(wantedState === "" ? [] : [[wantedState, 0]]);
     for (const row of rows.values())
         counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
@@ -312,9 +311,9 @@ function moneyOf(row) {
     const level = levelOf(row);
     for (const node of tree(row)) {
         for (const spent of node.spent) {
-            const below = levelOf(node) - level;
-            const key = `${below} ${spent.model}`;
-            const sum = sums.get(key) ?? { level: below, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
+            const depth = levelOf(node) - level;
+            const key = `${depth} ${spent.model}`;
+            const sum = sums.get(key) ?? { level: depth, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
             sum.requests += spent.requests;
             sum.tokens += spent.tokens;
             sum.is_estimated ||= spent.is_estimated;

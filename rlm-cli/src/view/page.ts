@@ -76,6 +76,7 @@ function take(changed: Row[]): void {
 }
 
 const parentOf = (row: Row): Row | undefined => (row.parent === null ? undefined : rows.get(row.parent));
+const rootOf = (row: Row): Row => { let root = row; for (let above = parentOf(row); above; above = parentOf(above)) root = above; return root; };
 const levelOf = (row: Row): number => { let level = 0; for (let above = parentOf(row); above; above = parentOf(above)) level++; return level; };
 const tokensOf = (row: Row): number => row.spent.reduce((sum, one) => sum + one.tokens, 0);
 
@@ -167,8 +168,7 @@ function bar(kind: string, title: string, start: number, width: number): Node {
 
 /** When it ran, or its part of the cost, in its tree. */
 function barOf(row: Row, column: Column): Node | undefined {
-  let root = row;
-  for (let above = parentOf(row); above; above = parentOf(above)) root = above;
+  const root = rootOf(row);
   if (root === row && !below.has(row.at)) return undefined;
   if (column.name === "time" && root.seconds > 0) {
     const start = Math.min(Math.max((row.began - root.began) / root.seconds, 0), 1);
@@ -194,8 +194,8 @@ function cell(row: Row, column: Column): HTMLTableCellElement {
   }
   const kind = column.name === "state" ? (row.is_answered ? "good" : row.has_ended ? "bad" : "notice") : column.isNumber ? "number" : "words";
   const td = make("td", { class: kind, "data-column": column.name }, column.shown(row));
-  const drawn = barOf(row, column);
-  if (drawn) td.append(drawn);
+  const track = barOf(row, column);
+  if (track) td.append(track);
   return td;
 }
 
@@ -260,9 +260,7 @@ const more = make("p", { class: "more" });
 const drawn = new Map<number, { of: string; tr: HTMLTableRowElement }>();
 
 function rowOf(row: Row, columns: Column[]): HTMLTableRowElement {
-  let root = row;
-  for (let above = parentOf(row); above; above = parentOf(above)) root = above;
-  const of = [row.stamp, root.stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
+  const of = [row.stamp, rootOf(row).stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
   const known = drawn.get(row.at);
   if (known?.of === of) return known.tr;
   const tr = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
@@ -278,6 +276,8 @@ function focused(): string | undefined {
 }
 
 function drawStates(): void {
+  // Whoever chooses from the list goes on doing that.
+  if (document.activeElement === one("#state")) return;
   const counts = new Map<string, number>(wantedState === "" ? [] : [[wantedState, 0]]);
   for (const row of rows.values()) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
   const states = [...counts].sort(([, a], [, b]) => b - a);
@@ -367,9 +367,9 @@ function moneyOf(row: Row): Node {
   const level = levelOf(row);
   for (const node of tree(row)) {
     for (const spent of node.spent) {
-      const below = levelOf(node) - level;
-      const key = `${below} ${spent.model}`;
-      const sum = sums.get(key) ?? { level: below, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
+      const depth = levelOf(node) - level;
+      const key = `${depth} ${spent.model}`;
+      const sum = sums.get(key) ?? { level: depth, model: spent.model, requests: 0, tokens: 0, is_estimated: false, cost: 0 };
       sum.requests += spent.requests;
       sum.tokens += spent.tokens;
       sum.is_estimated ||= spent.is_estimated;

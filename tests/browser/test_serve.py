@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -331,6 +332,27 @@ def test_a_run_is_watched_and_found_again_among_the_recorded_ones(
     expect(page.locator("article")).to_contain_text("the answer is final")
     page.reload()
     expect(page.locator("article h2")).to_have_text("watched")
+
+
+def test_at_a_terminal_the_page_of_a_run_stays_until_ctrl_c(page: Page, model: str, tmp_path: Path) -> None:
+    Model.go_on.set()
+    ours, terminal = os.openpty()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    arguments = ["--context", "", "--base-url", model, "--model", "scripted", "--serve", "where?"]
+    run = subprocess.Popen([RLM, "run", *arguments], env=environment, stdout=subprocess.PIPE, stderr=terminal)
+    os.close(terminal)
+    said = ""
+    while "the page stays until Ctrl-C" not in said:
+        said += os.read(ours, 4096).decode()
+    found = re.search(r"is at (http://\S+)", said)
+    assert found is not None
+    page.goto(found[1])
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    answer, _ = run.communicate(timeout=20)
+    os.close(ours)
+    assert (run.returncode, answer) == (0, b"found\n")
 
 
 def test_what_cannot_be_served_is_said(tmp_path: Path) -> None:

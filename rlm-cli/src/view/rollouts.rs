@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use rlm_core::protocol::{Answer, Outcome, Response};
-use rlm_env::rollout::Callbacks;
+use rlm_env::rollout::{Callbacks, Metrics};
 use rlm_env::trajectory::{self, Entry, Event, MessageKind, RolloutStarted, SubCall};
 use serde_json::Value as Json;
 
@@ -59,6 +59,8 @@ pub(super) struct Rollout {
     pub(super) score: Option<f64>,
     /// Of all models.
     pub(super) usage: Usage,
+    /// The part of it of requests that were cut off, which have no entry.
+    pub(super) cut_off: Usage,
     /// The answer after the last call, to show it only when it changes.
     answer: Answer,
 }
@@ -320,6 +322,7 @@ impl Rollout {
             end: None,
             score: None,
             usage: Usage::default(),
+            cut_off: Usage::default(),
             answer: Answer::default(),
         }
     }
@@ -359,7 +362,11 @@ impl Rollout {
             }
             Event::CallEnded(ended) => self.end_call(time, ended, lengths),
             Event::SubCall(sub_call) => self.add_sub_call(time, &sub_call, lengths),
-            Event::RolloutEnded(ended) => self.end = Some(End::new(&ended, lengths)),
+            Event::RolloutEnded(ended) => {
+                self.cut_off = beyond(&ended.metrics, &self.usage);
+                self.usage.add(self.cut_off);
+                self.end = Some(End::new(&ended, lengths));
+            }
             Event::RolloutScored(scored) => self.score = scored.score,
             _ => {}
         }
@@ -596,6 +603,21 @@ impl End {
             metrics: metrics(&serde_json::to_value(&ended.metrics).unwrap_or_default()),
         }
     }
+}
+
+/// What a rollout has spent beyond this.
+fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
+    let prompt = metrics.root_llm_prompt_tokens.saturating_add(metrics.sub_llm_prompt_tokens);
+    let completion = metrics.root_llm_completion_tokens.saturating_add(metrics.sub_llm_completion_tokens);
+    let rest = |all: u64, seen| all.saturating_sub(seen);
+    let (prompt, completion) = (rest(prompt, seen.prompt_tokens), rest(completion, seen.completion_tokens));
+    if prompt == 0 && completion == 0 {
+        return Usage::default();
+    }
+    // The cost is that of the whole tree.
+    let below: Option<f64> = metrics.depths.values().map(|depth| depth.cost_usd).sum();
+    let own = metrics.cost_usd.zip(below).map(|(whole, below)| (whole - below - seen.cost_usd).max(0.0));
+    Usage::new(prompt, completion, metrics.usage_estimated, own)
 }
 
 /// Names and values of the metrics.

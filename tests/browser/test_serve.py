@@ -11,6 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -202,15 +203,24 @@ class Answers(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server, and its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @pytest.fixture
 def elsewhere() -> Iterator[str]:
-    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=serving.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{serving.server_port}/"
-    serving.shutdown()
-    thread.join()
-    serving.server_close()
+    with serving(Answers) as address:
+        yield f"{address}/"
 
 
 def status(url: str, **headers: str) -> int:
@@ -301,15 +311,10 @@ class Model(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def model() -> Iterator[str]:
-    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    thread = threading.Thread(target=serving.serve_forever)
-    thread.start()
     Model.go_on.clear()
-    yield f"http://127.0.0.1:{serving.server_port}/v1"
-    Model.go_on.set()
-    serving.shutdown()
-    thread.join()
-    serving.server_close()
+    with serving(Model) as address:
+        yield f"{address}/v1"
+        Model.go_on.set()
 
 
 def test_a_run_is_watched_and_found_again_among_the_recorded_ones(

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 RLM = str(Path(os.environ["RLM_BIN_DIR"]) / "rlm")
 EXAMPLE = (Path(__file__).parents[2] / "docs/trajectory-example.jsonl").read_text()
 
 # A bound for what has to happen: nothing waits that long unless it has failed.
 PATIENCE = 20.0
+expect.set_options(timeout=PATIENCE * 1000)
 
 
 @pytest.fixture(scope="session")

@@ -101,6 +101,23 @@ def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Pa
     grow(file, named("e"))
     expect(page.locator(".overview tbody tr")).to_have_count(5)
     assert page.evaluate("getSelection().toString()") == selected
+    # A tab that is not seen has no stream, and is where it was when it is seen again.
+    see = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); "
+    see += "document.dispatchEvent(new Event('visibilitychange')); }"
+    page.evaluate(see, True)
+    grow(file, named("f"))
+    assert page.evaluate("events.readyState") == 2
+    page.evaluate(see, False)
+    expect(page.locator(".overview tbody tr")).to_have_count(6)
+    assert page.evaluate("getSelection().toString()") == selected
+    # A comparison that goes on keeps what is closed.
+    page.evaluate("location.hash = '#compare=0,1'")
+    closed = page.locator(".comparison details.turn").first
+    closed.locator("summary").click()
+    grow(file, named("b").splitlines()[-1] + "\n")
+    page.wait_for_timeout(1000)
+    assert not closed.evaluate("turn => turn.open")
+    page.evaluate("location.hash = '#'")
     # A rollout that goes on keeps what is selected in it, where it is scrolled to and what has the focus.
     turns = [line for line in LINES if json.loads(line)["event"] != "rollout_ended"]
     grow(file, "".join(turns).replace("letters-1", "going"))
@@ -141,6 +158,15 @@ def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, serv
     expect(page.locator("#shown")).to_have_text("5 of 5")
     page.get_by_role("link", name="good").click()
     expect(page.locator("article h2")).to_have_text("good")
+    # That is said as long as it is so, also to whoever comes later; a file that is mended is read.
+    page.reload()
+    expect(page.locator("article h2")).to_have_text("good")
+    expect(page.locator("#trouble")).to_contain_text("behind the first")
+    (tmp_path / "mended").write_text(named("mended") + named("other"))
+    (tmp_path / "mended").rename(file)
+    expect(page.locator("#trouble")).to_be_hidden()
+    page.evaluate("location.hash = '#'")
+    expect(page.locator(".overview tbody tr").first).to_contain_text("mended")
 
 
 def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server: Server, tmp_path: Path) -> None:
@@ -149,11 +175,15 @@ def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server
     address = server.start("view", "run.jsonl")
     page.goto(address)
     expect(page.locator("article h2")).to_have_text("letters-1")
+    first = page.locator("#r0t1")
+    first.locator("> summary").click()
     server.end(signal.SIGKILL)
     expect(page.locator("#live")).to_have_text("reconnecting …")
     grow(file, named("second"))
     assert server.start("view", "run.jsonl", port=urlsplit(address).port) == address, "the same token"
     expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#state option").nth(1)).to_have_text("answered (2)")
+    assert not first.evaluate("turn => turn.open"), "what was closed stays closed"
     page.evaluate("location.hash = '#r1'")
     expect(page.locator("article h2")).to_have_text("second")
     # Another file takes the place of this one.

@@ -138,13 +138,21 @@ pub(crate) fn run(
         };
         mcp_servers.stop().await;
         if let Some(page) = page.filter(|_| ended.is_ok()) {
-            let stays = std::io::stderr().is_terminal();
-            if stays {
-                tell(format_args!("rlm: the page stays until Ctrl-C"));
+            if options.chat {
+                // Those so far have ended answers.
+                end_of_page = Requests::catch()?;
             }
+            let rest = async {
+                if std::io::stderr().is_terminal() {
+                    tell(format_args!("rlm: the page stays until Ctrl-C"));
+                    std::future::pending::<()>().await;
+                }
+                page.catch_up().await;
+            };
             tokio::select! {
+                biased;
                 _ = end_of_page.next() => {}
-                () = page.catch_up(), if !stays => {}
+                () = rest => {}
             }
         }
         ended

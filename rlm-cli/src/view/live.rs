@@ -1,7 +1,7 @@
 //! A trajectory that grows, and the rollouts that it has so far.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -35,8 +35,8 @@ pub(super) struct Growing {
     mark: Vec<u8>,
     bytes: u64,
     lines: u64,
-    /// A line that is none, behind entries that were returned.
-    malformed: Option<anyhow::Error>,
+    /// Why nothing more is read of it: a line is none.
+    malformed: Option<String>,
 }
 
 impl Growing {
@@ -54,8 +54,8 @@ impl Growing {
 
     /// The entries that have come since; None if there is nothing new.
     pub(super) fn more(&mut self) -> anyhow::Result<Option<Vec<Entry>>> {
-        if let Some(error) = self.malformed.take() {
-            return Err(error);
+        if let Some(reason) = &self.malformed {
+            anyhow::bail!("{reason}");
         }
         let before = self.rest.len();
         let count = (&self.file).take(CHUNK_BYTES).read_to_end(&mut self.rest)?;
@@ -71,7 +71,8 @@ impl Growing {
         let rest = self.rest.split_off(before + end + 1);
         let whole = std::mem::replace(&mut self.rest, rest);
         if self.lines == 0 && rlms::begins(&whole) {
-            anyhow::bail!("a file of RLMLogger does not grow line by line: show it with --html");
+            let reason = "a file of RLMLogger does not grow line by line: show it with --html";
+            self.malformed = Some(reason.to_owned());
         }
         let mut entries = Vec::new();
         for line in read(&whole[..]) {
@@ -79,8 +80,8 @@ impl Growing {
                 Ok(Line::Entry(entry)) => entries.push(*entry),
                 Ok(_) => {}
                 Err(error) => {
-                    let behind = format!("behind the first {}", counted(self.lines, "line"));
-                    self.malformed = Some(anyhow::Error::from(error).context(behind));
+                    let behind = counted(self.lines, "line");
+                    self.malformed.get_or_insert(format!("behind the first {behind}: {error}"));
                 }
             }
         }
@@ -116,8 +117,6 @@ pub(super) struct SoFar {
     pub(super) is_read: bool,
     /// Why the file is not read now.
     pub(super) trouble: Option<String>,
-    /// Whether it never will be.
-    pub(super) is_over: bool,
 }
 
 impl SoFar {
@@ -128,7 +127,6 @@ impl SoFar {
             rollouts: Rollouts::new(lengths),
             is_read: false,
             trouble: None,
-            is_over: false,
         }
     }
 }
@@ -158,30 +156,15 @@ impl Live {
 fn read_on(live: &Weak<Live>, mut growing: Growing, lengths: Lengths) {
     yield_to_others();
     while let Some(live) = live.upgrade() {
-        let looked = look(&live, &mut growing, lengths);
-        let is_gone = |error: &anyhow::Error| {
-            let of_io = error.downcast_ref::<io::Error>();
-            of_io.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
-        };
-        let (has_changed, is_over) = match looked {
-            Ok(has_changed) => (has_changed, false),
-            Err(error) => {
-                let mut so_far = live.so_far();
-                let trouble = text::visible(&format!("{error:#}"));
-                let is_news = so_far.trouble.as_ref() != Some(&trouble);
-                // It may come back.
-                so_far.is_over = !is_gone(&error);
-                so_far.trouble = Some(trouble);
-                (is_news, so_far.is_over)
-            }
-        };
+        let has_changed = look(&live, &mut growing, lengths).unwrap_or_else(|error| {
+            // It may be mended.
+            let trouble = Some(text::visible(&format!("{error:#}")));
+            let mut so_far = live.so_far();
+            std::mem::replace(&mut so_far.trouble, trouble.clone()) != trouble
+        });
         if has_changed {
             live.changes.send_replace(());
-        }
-        if is_over {
-            return;
-        }
-        if !has_changed {
+        } else {
             drop(live);
             std::thread::sleep(LOOK_EVERY);
         }

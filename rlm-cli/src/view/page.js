@@ -278,33 +278,30 @@ async function articleOf(at) {
     const template = document.createElement("template");
     template.innerHTML = await htmlOf(at);
     const article = template.content.querySelector("article");
-    for (const part of article.children) {
-        const { stamp } = part.dataset;
-        came.set(part, stamp ?? part.outerHTML);
-    }
+    for (const part of article.children)
+        came.set(part, part.outerHTML);
     return article;
 }
 const came = new WeakMap();
 const nameOf = (part, at) => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
+function kept(same, part) {
+    if (!same || same.tagName !== part.tagName)
+        return part;
+    if (came.get(same) === came.get(part))
+        return same;
+    const details = (of) => [of, ...all("details:not(.children)", of)];
+    const opened = details(same);
+    details(part).forEach((one, at) => {
+        const other = opened[at];
+        if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement)
+            one.open = other.open;
+    });
+    return part;
+}
 function update(before, article) {
     const parts = (of) => [...of.children].filter((part) => part instanceof HTMLElement);
     const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
-    const details = (within) => all("details:not(.children)", within);
-    const wanted = parts(article).map((part, at) => {
-        const same = known.get(nameOf(part, at));
-        if (!same || same.tagName !== part.tagName)
-            return part;
-        if (came.get(same) === came.get(part))
-            return same;
-        const opened = [same, ...details(same)];
-        [part, ...details(part)].forEach((one, at) => {
-            const other = opened[at];
-            if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement)
-                one.open = other.open;
-        });
-        return part;
-    });
-    arrange(before, wanted);
+    arrange(before, parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part)));
 }
 function moneyOf(row) {
     const sums = new Map();
@@ -349,8 +346,10 @@ function linkChildren(row, article) {
             within.append(list);
     }
 }
+const MOST_OTHERS = 200;
 function othersOf(row) {
-    return [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+    const others = [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+    return others.slice(0, MOST_OTHERS);
 }
 function navigation(row) {
     const nav = make("nav", { "aria-label": "rollouts" });
@@ -418,12 +417,20 @@ async function drawComparison(ats) {
     const turns = articles.map((article) => new Map(all("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
     articles.forEach(colourAll);
     const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
+    const before = main.querySelector(`.comparison[data-of="${ats}"]`);
+    const there = new Map(all(".comparison > *").map((part) => [part.dataset.cell, part]));
     const cells = numbers.flatMap((number) => turns.map((of, at) => {
-        const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number} `));
+        const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number}`));
+        turn.dataset.cell = `${number} ${at}`;
         (turn.querySelector("summary") ?? turn).append(make("span", { class: "facts" }, ` · ${[left, right][at].id}`));
-        return turn;
+        return before ? kept(there.get(turn.dataset.cell), turn) : turn;
     }));
-    main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), make("pre", { class: "question" }, left.question), make("div", { class: "comparison" }, head(left), head(right), ...cells));
+    const comparison = before ?? make("div", { class: "comparison", "data-of": String(ats) });
+    arrange(comparison, [head(left), head(right), ...cells]);
+    if (before)
+        return;
+    main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), make("pre", { class: "question" }, left.question), comparison);
+    scrollTo(0, 0);
 }
 function place() {
     const two = /^#compare=(\d+),(\d+)$/.exec(location.hash);
@@ -442,7 +449,7 @@ async function go() {
     const now = place();
     if (last.kind === "overview" && now.kind !== "overview")
         overviewTop = scrollY;
-    const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector("article");
+    const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector(`article[data-at="${now.at}"]`);
     last = now;
     tell("");
     drawStates();
@@ -453,7 +460,6 @@ async function go() {
     }
     else if (now.kind === "comparison") {
         await drawComparison(now.ats);
-        scrollTo(0, 0);
     }
     else {
         if (!isSame)
@@ -470,19 +476,25 @@ function showTurn(turn) {
     turn.scrollIntoView();
     turn.querySelector("summary")?.focus({ preventScroll: true });
 }
+let ofFile = "";
 function tell(words) {
-    one("#trouble").textContent = words;
-    one("#trouble").hidden = words === "";
+    const shown = [ofFile, words].filter(Boolean).join("; ");
+    one("#trouble").textContent = shown;
+    one("#trouble").hidden = shown === "";
 }
 const trouble = (error) => tell(String(error));
-addEventListener("hashchange", () => go().catch(trouble));
+addEventListener("hashchange", () => go().catch((error) => {
+    main.replaceChildren();
+    trouble(error);
+}));
 const texts = new Map();
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&amp;": "&" };
 function textOf(row) {
     let text = texts.get(row.at);
     if (text === undefined) {
-        const html = one(`#body${row.at}`).textContent;
-        text = html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]).toLowerCase();
+        const whole = one(`#body${row.at}`).textContent;
+        const html = [...whole.matchAll(/<pre[^>]*>([^]*?)<\/pre>/g)].map(([, text]) => text).join(" ");
+        text = `${row.id} ${html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity])}`.toLowerCase();
         texts.set(row.at, text);
     }
     return text;
@@ -636,57 +648,63 @@ async function searchAgain() {
 }
 function hear({ instance: now, rows: changed }) {
     const isAnew = now !== instance;
+    const before = place();
+    const wasShown = before.kind === "rollout" ? rows.get(before.at)?.id : undefined;
     if (isAnew) {
         instance = now;
-        for (const known of [rows, below, drawn, unfolded])
+        for (const known of [rows, below, drawn])
             known.clear();
         if (found)
             found = new Set();
-        main.replaceChildren();
     }
-    const wasAlone = place();
     take(changed);
-    if (!isAnew && wasAlone.kind === "rollout" && place().kind === "overview")
-        history.replaceState(null, "", `#r${wasAlone.at}`);
+    const isStill = before.kind === "rollout" && wasShown !== undefined && rows.get(before.at)?.id === wasShown;
+    if (isStill && place().kind === "overview")
+        history.replaceState(null, "", `#r${before.at}`);
     searchAgain().catch(trouble);
     drawStates();
     const here = place();
     const isTouched = (at) => changed.some((row) => row.at === at || row.parent === at);
-    if (isAnew || !main.querySelector("article, .comparison, .overview"))
+    if (isAnew && !isStill)
+        main.replaceChildren();
+    if (!main.querySelector("article, .comparison, .overview"))
         go().catch(trouble);
     else if (here.kind === "overview")
         drawOverview();
     else if (here.kind === "comparison" && here.ats.some(isTouched))
         drawComparison(here.ats).catch(trouble);
-    else if (here.kind === "rollout" && isTouched(here.at))
+    else if (here.kind === "rollout" && (isAnew || isTouched(here.at)))
         drawRollout(here.at).catch(trouble);
     else if (here.kind === "rollout")
         drawNavigation(here.at);
 }
 let events;
+let nextTry = 0;
 function listen() {
-    events = new EventSource(`${location.pathname}/events`);
+    clearTimeout(nextTry);
+    events?.close();
+    if (document.hidden)
+        return;
+    const stream = (events = new EventSource(`${location.pathname}/events`));
     const live = one("#live");
-    events.addEventListener("open", () => (live.textContent = "live"));
-    events.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
-    events.addEventListener("trouble", (event) => {
+    stream.addEventListener("open", () => (live.textContent = "live"));
+    stream.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
+    stream.addEventListener("trouble", (event) => {
         const words = JSON.parse(event.data);
         live.textContent = words === null ? "live" : "";
-        tell(words ?? "");
+        ofFile = words ?? "";
+        tell("");
     });
-    events.addEventListener("error", () => {
+    stream.addEventListener("error", () => {
         live.textContent = "reconnecting …";
-        if (events?.readyState === EventSource.CLOSED && !document.hidden)
-            setTimeout(listen, 2000);
+        if (stream.readyState !== EventSource.CLOSED)
+            return;
+        asked(location.pathname).catch(trouble);
+        nextTry = setTimeout(listen, 2000);
     });
 }
-document.addEventListener("visibilitychange", () => {
-    if (!isLive)
-        return;
-    events?.close();
-    if (!document.hidden)
-        listen();
-});
+if (isLive)
+    document.addEventListener("visibilitychange", listen);
 async function listRuns() {
     const runs = await (await asked("/runs")).json();
     const select = one("#runs");

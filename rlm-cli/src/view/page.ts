@@ -329,10 +329,7 @@ async function articleOf(at: number): Promise<HTMLElement> {
   const template = document.createElement("template");
   template.innerHTML = await htmlOf(at);
   const article = template.content.querySelector("article")!;
-  for (const part of article.children) {
-    const { stamp } = (part as HTMLElement).dataset;
-    came.set(part, stamp ?? part.outerHTML);
-  }
+  for (const part of article.children) came.set(part, part.outerHTML);
   return article;
 }
 
@@ -342,23 +339,24 @@ const came = new WeakMap<Element, string>();
 /** What a part is, in each state of a rollout. */
 const nameOf = (part: HTMLElement, at: number): string => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
 
-/** Puts into a rollout what has changed of it. The rest stays as it is, and what is open stays open. */
+/** A part that is there, if it came in the same form; otherwise the new one, where open is what was. */
+function kept(same: HTMLElement | undefined, part: HTMLElement): HTMLElement {
+  if (!same || same.tagName !== part.tagName) return part;
+  if (came.get(same) === came.get(part)) return same;
+  const details = (of: HTMLElement): HTMLElement[] => [of, ...all<HTMLDetailsElement>("details:not(.children)", of)];
+  const opened = details(same);
+  details(part).forEach((one, at) => {
+    const other = opened[at];
+    if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) one.open = other.open;
+  });
+  return part;
+}
+
+/** Puts into a rollout what has changed of it. */
 function update(before: HTMLElement, article: HTMLElement): void {
   const parts = (of: HTMLElement): HTMLElement[] => [...of.children].filter((part) => part instanceof HTMLElement);
   const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
-  const details = (within: HTMLElement): HTMLDetailsElement[] => all<HTMLDetailsElement>("details:not(.children)", within);
-  const wanted = parts(article).map((part, at) => {
-    const same = known.get(nameOf(part, at));
-    if (!same || same.tagName !== part.tagName) return part;
-    if (came.get(same) === came.get(part)) return same;
-    const opened = [same, ...details(same)];
-    [part, ...details(part)].forEach((one, at) => {
-      const other = opened[at];
-      if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) one.open = other.open;
-    });
-    return part;
-  });
-  arrange(before, wanted);
+  arrange(before, parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part)));
 }
 
 /** The requests of a rollout and of those below it, by level and model. */
@@ -411,9 +409,13 @@ function linkChildren(row: Row, article: HTMLElement): void {
   }
 }
 
+/** Most other attempts that can be chosen. */
+const MOST_OTHERS = 200;
+
 /** Other attempts at its question. */
 function othersOf(row: Row): Row[] {
-  return [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+  const others = [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+  return others.slice(0, MOST_OTHERS);
 }
 
 function navigation(row: Row): HTMLElement {
@@ -478,21 +480,28 @@ async function drawComparison(ats: [number, number]): Promise<void> {
   const articles = await Promise.all(ats.map(articleOf));
   const now = place();
   if (now.kind !== "comparison" || now.ats.join() !== ats.join()) return;
-  const head = (row: Row): Node => make("div", {},
+  const head = (row: Row): HTMLElement => make("div", {},
     make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)),
     make("pre", { class: row.is_answered ? "good" : "bad" }, row.answer ?? "no answer"));
   const turns = articles.map((article) => new Map(all<HTMLElement>("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
   articles.forEach(colourAll);
   const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
+  const before = main.querySelector<HTMLElement>(`.comparison[data-of="${ats}"]`);
+  const there = new Map(all<HTMLElement>(".comparison > *").map((part) => [part.dataset.cell, part]));
   const cells = numbers.flatMap((number) => turns.map((of, at) => {
-    const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number} `));
+    const turn = of.get(number) ?? make("p", {}, make("span", {}, `no turn ${number}`));
+    turn.dataset.cell = `${number} ${at}`;
     (turn.querySelector("summary") ?? turn).append(make("span", { class: "facts" }, ` · ${[left, right][at]!.id}`));
-    return turn;
+    return before ? kept(there.get(turn.dataset.cell), turn) : turn;
   }));
+  const comparison = before ?? make("div", { class: "comparison", "data-of": String(ats) });
+  arrange(comparison, [head(left), head(right), ...cells]);
+  if (before) return;
   main.replaceChildren(
     make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")),
     make("pre", { class: "question" }, left.question),
-    make("div", { class: "comparison" }, head(left), head(right), ...cells));
+    comparison);
+  scrollTo(0, 0);
 }
 
 // Where the reader is
@@ -515,7 +524,7 @@ let last: Place = { kind: "overview" };
 async function go(): Promise<void> {
   const now = place();
   if (last.kind === "overview" && now.kind !== "overview") overviewTop = scrollY;
-  const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector("article");
+  const isSame = last.kind === "rollout" && now.kind === "rollout" && last.at === now.at && main.querySelector(`article[data-at="${now.at}"]`);
   last = now;
   tell("");
   drawStates();
@@ -525,7 +534,6 @@ async function go(): Promise<void> {
     scrollTo(0, overviewTop);
   } else if (now.kind === "comparison") {
     await drawComparison(now.ats);
-    scrollTo(0, 0);
   } else {
     if (!isSame) await drawRollout(now.at);
     if (now.turn) showTurn(document.getElementById(`r${now.at}${now.turn}`));
@@ -539,14 +547,21 @@ function showTurn(turn: HTMLElement | null): void {
   turn.querySelector("summary")?.focus({ preventScroll: true });
 }
 
+/** What is wrong with the file, as long as that is so. */
+let ofFile = "";
+
 function tell(words: string): void {
-  one("#trouble").textContent = words;
-  one("#trouble").hidden = words === "";
+  const shown = [ofFile, words].filter(Boolean).join("; ");
+  one("#trouble").textContent = shown;
+  one("#trouble").hidden = shown === "";
 }
 
 const trouble = (error: unknown): void => tell(String(error));
 
-addEventListener("hashchange", () => go().catch(trouble));
+addEventListener("hashchange", () => go().catch((error: unknown) => {
+  main.replaceChildren();
+  trouble(error);
+}));
 
 // Search
 
@@ -557,8 +572,10 @@ const ENTITIES: Record<string, string> = { "&lt;": "<", "&gt;": ">", "&quot;": '
 function textOf(row: Row): string {
   let text = texts.get(row.at);
   if (text === undefined) {
-    const html = one(`#body${row.at}`).textContent;
-    text = html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]!).toLowerCase();
+    const whole = one(`#body${row.at}`).textContent;
+    // What models and programs wrote, without the page's own words.
+    const html = [...whole.matchAll(/<pre[^>]*>([^]*?)<\/pre>/g)].map(([, text]) => text).join(" ");
+    text = `${row.id} ${html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]!)}`.toLowerCase();
     texts.set(row.at, text);
   }
   return text;
@@ -722,53 +739,58 @@ async function searchAgain(): Promise<void> {
 
 function hear({ instance: now, rows: changed }: Changes): void {
   const isAnew = now !== instance;
+  const before = place();
+  const wasShown = before.kind === "rollout" ? rows.get(before.at)?.id : undefined;
   if (isAnew) {
     // Another server, or another file of this name: what was known is void.
     instance = now;
-    for (const known of [rows, below, drawn, unfolded]) known.clear();
+    for (const known of [rows, below, drawn]) known.clear();
     if (found) found = new Set();
-    main.replaceChildren();
   }
-  const wasAlone = place();
   take(changed);
   // Whoever reads the first rollout goes on reading it when there is a second one.
-  if (!isAnew && wasAlone.kind === "rollout" && place().kind === "overview") history.replaceState(null, "", `#r${wasAlone.at}`);
+  const isStill = before.kind === "rollout" && wasShown !== undefined && rows.get(before.at)?.id === wasShown;
+  if (isStill && place().kind === "overview") history.replaceState(null, "", `#r${before.at}`);
   searchAgain().catch(trouble);
   drawStates();
   const here = place();
   const isTouched = (at: number): boolean => changed.some((row) => row.at === at || row.parent === at);
-  if (isAnew || !main.querySelector("article, .comparison, .overview")) go().catch(trouble);
+  if (isAnew && !isStill) main.replaceChildren();
+  if (!main.querySelector("article, .comparison, .overview")) go().catch(trouble);
   else if (here.kind === "overview") drawOverview();
   else if (here.kind === "comparison" && here.ats.some(isTouched)) drawComparison(here.ats).catch(trouble);
-  else if (here.kind === "rollout" && isTouched(here.at)) drawRollout(here.at).catch(trouble);
+  else if (here.kind === "rollout" && (isAnew || isTouched(here.at))) drawRollout(here.at).catch(trouble);
   else if (here.kind === "rollout") drawNavigation(here.at);
 }
 
 let events: EventSource | undefined;
+let nextTry = 0;
 
 function listen(): void {
-  events = new EventSource(`${location.pathname}/events`);
+  clearTimeout(nextTry);
+  events?.close();
+  if (document.hidden) return;
+  const stream = (events = new EventSource(`${location.pathname}/events`));
   const live = one("#live");
-  events.addEventListener("open", () => (live.textContent = "live"));
-  events.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
-  events.addEventListener("trouble", (event) => {
+  stream.addEventListener("open", () => (live.textContent = "live"));
+  stream.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
+  stream.addEventListener("trouble", (event) => {
     const words: string | null = JSON.parse(event.data);
     live.textContent = words === null ? "live" : "";
-    tell(words ?? "");
+    ofFile = words ?? "";
+    tell("");
   });
-  events.addEventListener("error", () => {
+  stream.addEventListener("error", () => {
     live.textContent = "reconnecting …";
-    // The browser tries again by itself, but not after an answer that is none of a stream.
-    if (events?.readyState === EventSource.CLOSED && !document.hidden) setTimeout(listen, 2000);
+    // The browser tries again by itself, but not after an answer that is none of a stream: it says why.
+    if (stream.readyState !== EventSource.CLOSED) return;
+    asked(location.pathname).catch(trouble);
+    nextTry = setTimeout(listen, 2000);
   });
 }
 
 // A browser has few connections to a server, for all of its tabs.
-document.addEventListener("visibilitychange", () => {
-  if (!isLive) return;
-  events?.close();
-  if (!document.hidden) listen();
-});
+if (isLive) document.addEventListener("visibilitychange", listen);
 
 /** The recorded runs, to go from one to another. */
 async function listRuns(): Promise<void> {

@@ -56,11 +56,17 @@ const TRAJECTORY: &str = "trajectory";
 /// Least time between two messages to a page.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// Most time between them, where there is news.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// A message may take this part of the time.
 const PART_OF_TIME: u32 = 10;
 
 /// Time between comments on a stream without news, which show that a page has gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Time for which a trajectory is known after the last page that shows it: a tab that is not seen has no stream.
+const KEPT: Duration = Duration::from_secs(120);
 
 /// Time in which open pages get the end of a run.
 const CATCH_UP: Duration = Duration::from_secs(2);
@@ -312,13 +318,12 @@ impl Page {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A trajectory, read by one thread, however many pages show it. `anew`: not one that is read no more.
-    fn live(&self, kind: &str, name: &str, anew: bool) -> Result<Arc<Live>, Refusal> {
+    /// A trajectory, read by one thread, however many pages show it.
+    fn live(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
         let (file, _) = self.file(kind, name)?;
         let mut lives = self.lives();
         lives.retain(|_, live| live.strong_count() > 0);
-        let known = lives.get(&file).and_then(Weak::upgrade);
-        if let Some(live) = known.filter(|live| !anew || !live.so_far().is_over) {
+        if let Some(live) = lives.get(&file).and_then(Weak::upgrade) {
             return Ok(live);
         }
         let live = Live::follow(&file, self.lengths)
@@ -329,7 +334,7 @@ impl Page {
 
     /// All of a trajectory that there is.
     async fn read(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
-        let live = self.live(kind, name, false)?;
+        let live = self.live(kind, name)?;
         let mut changes = live.changes();
         while {
             let so_far = live.so_far();
@@ -378,6 +383,16 @@ struct Messages {
     pause: Duration,
 }
 
+impl Drop for Messages {
+    fn drop(&mut self) {
+        let live = self.live.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            drop(live);
+        });
+    }
+}
+
 #[derive(Serialize)]
 struct Changes<'a, T> {
     instance: &'a str,
@@ -420,7 +435,7 @@ impl Messages {
             let begun = Instant::now();
             if let Some(event) = self.news() {
                 // What comes meanwhile goes together.
-                self.pause = PAUSE.max(begun.elapsed() * PART_OF_TIME);
+                self.pause = (begun.elapsed() * PART_OF_TIME).clamp(PAUSE, LONGEST_PAUSE);
                 return Some((Ok(event), self));
             }
             self.changes.changed().await.ok()?;
@@ -432,7 +447,7 @@ async fn events(
     State(page): State<Arc<Page>>,
     UrlPath((kind, name)): Place,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
-    let live = page.live(&kind, &name, true)?;
+    let live = page.live(&kind, &name)?;
     let changes = live.changes();
     let messages = Messages { live, changes, known: None, told: None, pause: Duration::ZERO };
     Ok(Sse::new(unfold(messages, Messages::next)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))

@@ -122,12 +122,7 @@ pub(super) struct SoFar {
 impl SoFar {
     fn new(lengths: Lengths) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        Self {
-            instance: time.to_string(),
-            rollouts: Rollouts::new(lengths),
-            is_read: false,
-            trouble: None,
-        }
+        Self { instance: time.to_string(), rollouts: Rollouts::new(lengths), is_read: false, trouble: None }
     }
 }
 

@@ -61,16 +61,13 @@ const FCHMODAT2: c_long = 452;
 /// Bits of a mode that lend the user's rights to whoever runs the file.
 const LENDING: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// Calls that set a mode, with its place among their arguments.
+/// Calls that set a mode, with its place among their arguments. Of a new directory's, the kernel takes these bits itself.
 const OF_MODES: &[(c_long, u32)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
     (FCHMODAT2, 2),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_mkdir, 1),
-    (libc::SYS_mkdirat, 2),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_mknod, 1),
     (libc::SYS_mknodat, 2),
@@ -113,6 +110,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
     libc::SYS_quotactl_fd,
+    // Of its groups, a user has few for all of the host.
+    libc::SYS_fanotify_init,
     // Keys of the user, which no namespace holds.
     libc::SYS_add_key,
     libc::SYS_request_key,

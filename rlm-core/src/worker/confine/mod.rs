@@ -21,6 +21,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid};
 
 pub use self::failed::Failed;
@@ -60,6 +61,12 @@ pub(super) fn fork_into_namespaces() -> Result<libc::pid_t, Failed> {
 
 /// Most instances of inotify at the level `full`.
 const MOST_WATCHERS: &str = "32";
+
+/// Most files that these watch.
+const MOST_WATCHES: &str = "8192";
+
+/// Most timers and queued signals.
+const MOST_SIGNALS: u64 = 1024;
 
 /// Refuses paths that no confined session can have.
 ///
@@ -175,6 +182,9 @@ pub(super) fn enter(
         paths.read.extend(root::system());
         (Some(landlock::apply_alone(&paths.read, &paths.write, port)?), relayed, tmp)
     };
+    let (_, hard) = getrlimit(Resource::RLIMIT_SIGPENDING).map_err(failed("getrlimit"))?;
+    let most = MOST_SIGNALS.min(hard);
+    setrlimit(Resource::RLIMIT_SIGPENDING, most, most).map_err(failed("setrlimit"))?;
     filter::apply(level).map_err(failed("seccomp"))?;
     hide_environment();
     move_home(settings, &paths.write, level, &tmp);
@@ -208,8 +218,10 @@ fn map_user((user, group): (Uid, Gid)) -> Result<(), Failed> {
     ] {
         fs::write(format!("/proc/self/{file}"), text).map_err(failed_io("write of a map of ids"))?;
     }
-    // Its user has few of them for all of the host. A kernel without this limit has none to take away.
-    _ = fs::write("/proc/sys/user/max_inotify_instances", MOST_WATCHERS);
+    // Its user has few of them for all of the host. A kernel without these limits has none to take away.
+    for (name, most) in [("instances", MOST_WATCHERS), ("watches", MOST_WATCHES)] {
+        _ = fs::write(format!("/proc/sys/user/max_inotify_{name}"), most);
+    }
     Ok(())
 }
 

@@ -87,14 +87,16 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Parts of `/proc` that are the kernel's settings.
 const PROC_READ_ONLY: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
+/// Those that tell everyone of the keys of a user.
+const PROC_OF_KEYS: [&str; 2] = ["key-users", "keys"];
+
 /// Those that tell root of the whole host.
-const PROC_OF_ROOT: [&str; 9] = [
+const PROC_OF_ROOT: [&str; 8] = [
     "kcore",
-    "key-users",
-    "keys",
     "kpagecgroup",
     "kpagecount",
     "kpageflags",
+    "pagetypeinfo",
     "slabinfo",
     "timer_list",
     "vmallocinfo",
@@ -221,7 +223,12 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
         }
     }
     let of_root = PROC_OF_ROOT.iter().filter(|_| nix::unistd::getuid().is_root());
-    for path in of_root.map(|name| Path::new("/proc").join(name)).filter(|path| path.exists()) {
+    for path in PROC_OF_KEYS
+        .iter()
+        .chain(of_root)
+        .map(|name| Path::new("/proc").join(name))
+        .filter(|path| path.exists())
+    {
         if let Some(nothing) = Source::open(Path::new("/dev/null"), DEVICE) {
             root.attach(&Source { path, ..nothing }, &[])?;
         }

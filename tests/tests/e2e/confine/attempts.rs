@@ -481,6 +481,7 @@ fcntl.ioctl(slave, 0x5412, b'x'); print('typed')",
         "fd = os.open('leased', os.O_CREAT | os.O_RDONLY); fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK); print('leased')",
         Sign::Prints("leased"),
     ),
+    by_root("fanotify", "print('group', call(300, 0x200, 0) >= 0)", Sign::Prints("group True")),
     by_root(
         "mode of a device",
         "os.chmod('/dev/full', stat.S_IMODE(os.stat('/dev/full').st_mode)); print('set')",

@@ -224,6 +224,8 @@ class Driver:
         task = asyncio.create_task(guarded())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # One that was cancelled before it began has not awaited it.
+        task.add_done_callback(lambda _: work.close())
 
     async def _look(self) -> None:
         """Takes in the nodes that come, also back from an accident, as long as the batch runs."""

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,15 +39,6 @@ def page(browser: Browser) -> Iterator[Page]:
     yield page
     context.close()
     assert failures == []
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Waits until something is so, and returns it."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found
 
 
 def changed(change: Callable[[dict[str, Any]], None], text: str = EXAMPLE) -> str:

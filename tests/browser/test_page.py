@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from conftest import EXAMPLE, changed, named, until
+from conftest import EXAMPLE, changed, named
 
 TITLE = "run.jsonl"
 
@@ -254,7 +254,7 @@ def test_of_ten_thousand_rollouts_those_in_view_are_drawn(page: Page, written) -
     for name in ("time", "rollout"):
         page.get_by_role("button", name=name).click()
     page.mouse.wheel(0, 100_000)
-    until(lambda: page.locator(".overview tbody tr").count() >= 400)
+    expect(page.locator(".overview tbody tr").nth(399)).to_be_attached()
     page.locator("#search").fill("r77")
     expect(page.locator("#shown")).to_have_text("111 of 10,000")
     page.get_by_role("link", name="r7777").click()

@@ -114,8 +114,8 @@ def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Pa
     page.evaluate("location.hash = '#compare=0,1'")
     closed = page.locator(".comparison details.turn").first
     closed.locator("summary").click()
-    grow(file, named("b").splitlines()[-1] + "\n")
-    page.wait_for_timeout(1000)
+    grow(file, named("b", answer="changed").splitlines()[-1] + "\n")
+    expect(page.locator(".comparison")).to_contain_text("changed")
     assert not closed.evaluate("turn => turn.open")
     page.evaluate("location.hash = '#'")
     # A rollout that goes on keeps what is selected in it, where it is scrolled to and what has the focus.

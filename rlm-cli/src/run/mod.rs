@@ -162,7 +162,7 @@ pub(crate) fn run(
     ended
 }
 
-/// What the page of a run shows: its record, or else its trajectory.
+/// The file that the page of a run follows: its record, or without one its trajectory.
 fn shown(record: Option<&Record>, settings: &Settings) -> Result<Shown, Usage> {
     match (record, settings.get(&TRAJECTORY)) {
         (Some(record), _) => Ok(Shown::Run(record.id.clone())),

@@ -1,14 +1,15 @@
-//! Rollouts as one page, `page.html`, which nothing is fetched for from elsewhere. One script runs, `page.js`, known by its digest. It
-//! is made of `page.ts` by `page-build`, and committed, so that a build needs no Node.
+//! Rollouts as one page, `page.html`, which fetches nothing from elsewhere. One script runs, `page.js`, known by its digest. It is
+//! made of `page.ts` by `page-build`, and committed, so that a build needs no Node.
 //!
-//! The script draws the overview from rows, and a rollout when it is opened, from its HTML: a browser takes ten thousand rollouts
-//! as text, but not as elements. A served page has neither, and asks for them.
+//! The script draws the overview from rows, and each rollout from its HTML when it is opened: a browser can hold ten thousand
+//! rollouts as text, but not as elements. A served page starts without either and asks its server for them.
 
 use std::error::Error as _;
 use std::fs::Permissions;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use minijinja::syntax::SyntaxConfig;
@@ -93,8 +94,7 @@ fn rendered(template: &str, values: Value) -> String {
 }
 
 fn render(template: &str, values: Value, output: &mut dyn Write) -> io::Result<()> {
-    let environment = environment();
-    let template = environment.get_template(template).expect("it was added");
+    let template = ENVIRONMENT.get_template(template).expect("it was added");
     let written = template.render_captured_to(values, output);
     written.map(drop).map_err(|error| {
         match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
@@ -103,6 +103,9 @@ fn render(template: &str, values: Value, output: &mut dyn Write) -> io::Result<(
         }
     })
 }
+
+/// The templates, which a served page renders again and again.
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
@@ -157,7 +160,6 @@ fn turn(turn: &Turn) -> Value {
     let facts = facts::of_turn(turn);
     context! {
         number => turn.number,
-        stamp => turn.stamp,
         title => facts[0].as_str(),
         facts => facts[1..].join(" · "),
         steps => turn.steps.iter().map(step).collect::<Value>(),

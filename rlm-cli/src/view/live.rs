@@ -107,13 +107,13 @@ pub(super) struct Live {
     changes: watch::Sender<()>,
 }
 
-/// What is known.
+/// The rollouts of one reading of the file, and how that went.
 #[derive(Debug)]
 pub(super) struct SoFar {
     /// Another one for each reading from the file's beginning, also by another process.
     pub(super) instance: String,
     pub(super) rollouts: Rollouts,
-    /// Whether it has all that was there when the reading began.
+    /// Whether the end of the file was reached.
     pub(super) is_read: bool,
     /// Why the file is not read now.
     pub(super) trouble: Option<String>,

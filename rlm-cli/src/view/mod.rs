@@ -152,7 +152,7 @@ fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut ends = EndSignals::catch()?;
-        let server = Server::new(Some(port).filter(|port| *port != 0), shown, lengths, environment)?;
+        let server = Server::new(port, shown, lengths, environment)?;
         tell(format_args!("rlm: the page is at {} until Ctrl-C", server.address()?));
         let _serving = server.start()?;
         Ok(ExitCode::from(tokio::select! {
@@ -164,7 +164,7 @@ fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) 
 
 /// Serves the page of a run that begins, and prints its address.
 pub(crate) fn serve_run(port: u16, shown: Shown, environment: &Environment) -> anyhow::Result<Serving> {
-    let server = Server::new(Some(port).filter(|port| *port != 0), shown, ON_A_PAGE, environment)?;
+    let server = Server::new(port, shown, ON_A_PAGE, environment)?;
     tell(format_args!("rlm: the page of this run is at {}", server.address()?));
     server.start()
 }

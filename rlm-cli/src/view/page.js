@@ -235,7 +235,6 @@ function drawStates() {
     one("#state").replaceChildren(make("option", { value: "" }, "all"), ...states.map(([name, count]) => make("option", { value: name, selected: name === wantedState }, `${name} (${grouped(count)})`)));
 }
 function drawOverview() {
-    drawStates();
     const shown = shownRows();
     one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
     if (place().kind !== "overview")
@@ -540,6 +539,7 @@ one("#search").addEventListener("input", () => {
 });
 one("#state").addEventListener("change", (event) => {
     wantedState = event.target.value;
+    drawStates();
     refilter();
 });
 const WORDS = {
@@ -719,6 +719,5 @@ if (isLive) {
     listRuns().catch(trouble);
 }
 else {
-    drawOverview();
     go().catch(trouble);
 }

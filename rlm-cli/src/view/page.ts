@@ -287,7 +287,6 @@ function drawStates(): void {
 }
 
 function drawOverview(): void {
-  drawStates();
   const shown = shownRows();
   one("#shown").textContent = isFiltered() ? `${grouped(shown.length)} of ${grouped(rows.size)}` : "";
   if (place().kind !== "overview") return;
@@ -620,6 +619,7 @@ one("#search").addEventListener("input", () => {
 });
 one<HTMLSelectElement>("#state").addEventListener("change", (event) => {
   wantedState = (event.target as HTMLSelectElement).value;
+  drawStates();
   refilter();
 });
 
@@ -807,6 +807,5 @@ if (isLive) {
   listen();
   listRuns().catch(trouble);
 } else {
-  drawOverview();
   go().catch(trouble);
 }

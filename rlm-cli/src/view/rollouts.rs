@@ -82,8 +82,6 @@ pub(super) struct Start {
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) number: u32,
-    /// The number of its latest entry in the file.
-    pub(super) stamp: u64,
     pub(super) steps: Vec<Step>,
 }
 
@@ -213,7 +211,6 @@ pub(super) struct Node<'a> {
     pub(super) rollout: &'a Rollout,
     /// The number of rollouts above it that are in the file.
     pub(super) level: usize,
-    pub(super) root: &'a Rollout,
 }
 
 impl Rollouts {
@@ -224,13 +221,13 @@ impl Rollouts {
         for (at, rollout) in self.list.iter().enumerate().rev() {
             match rollout.parent {
                 Some(parent) => of_parent.entry(parent).or_default().push(at),
-                None => left.push((at, Node { rollout, level: 0, root: rollout })),
+                None => left.push((at, Node { rollout, level: 0 })),
             }
         }
         let mut ordered = Vec::with_capacity(self.list.len());
         while let Some((at, node)) = left.pop() {
             ordered.push(node);
-            let below = |at| (at, Node { rollout: &self.list[at], level: node.level + 1, root: node.root });
+            let below = |at| (at, Node { rollout: &self.list[at], level: node.level + 1 });
             left.extend(of_parent.remove(&at).into_iter().flatten().map(below));
         }
         ordered
@@ -475,7 +472,6 @@ impl Rollout {
             usage: Usage::default(),
         };
         if let Some((turn, step)) = sub_call.call_id.as_deref().and_then(|id| self.place_of_call(Some(id))) {
-            self.turns[turn].stamp = self.stamp;
             let batches = &mut self.turns[turn].call_at(step).batches;
             let place = batches.iter().position(|batch| batch.id == sub_call.batch_id);
             let place = place.unwrap_or_else(|| {
@@ -498,10 +494,9 @@ impl Rollout {
     /// The turn with a number. It is the newest one, unless entries are out of order.
     fn turn(&mut self, number: u32) -> &mut Turn {
         let place = self.turns.iter().rposition(|turn| turn.number == number).unwrap_or_else(|| {
-            self.turns.push(Turn { number, stamp: 0, steps: Vec::new() });
+            self.turns.push(Turn { number, steps: Vec::new() });
             self.turns.len() - 1
         });
-        self.turns[place].stamp = self.stamp;
         &mut self.turns[place]
     }
 
@@ -518,7 +513,6 @@ impl Rollout {
     /// The newest call, or the newest one with an id.
     fn newest_call(&mut self, id: Option<&str>) -> Option<&mut Call> {
         let (turn, step) = self.place_of_call(id)?;
-        self.turns[turn].stamp = self.stamp;
         Some(self.turns[turn].call_at(step))
     }
 
@@ -609,8 +603,8 @@ impl End {
 fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
     let prompt = metrics.root_llm_prompt_tokens.saturating_add(metrics.sub_llm_prompt_tokens);
     let completion = metrics.root_llm_completion_tokens.saturating_add(metrics.sub_llm_completion_tokens);
-    let rest = |all: u64, seen| all.saturating_sub(seen);
-    let (prompt, completion) = (rest(prompt, seen.prompt_tokens), rest(completion, seen.completion_tokens));
+    let prompt = prompt.saturating_sub(seen.prompt_tokens);
+    let completion = completion.saturating_sub(seen.completion_tokens);
     if prompt == 0 && completion == 0 {
         return Usage::default();
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rlm_core::text::cut;
 use serde::Serialize;
 
 use super::facts;
@@ -67,15 +68,11 @@ fn row<'a>(rollout: &'a Rollout, rollouts: &Rollouts) -> Row<'a> {
         calls: rollout.calls().count(),
         began: rollout.began,
         seconds: rollout.seconds(),
-        question: start.map(|start| begin(&start.question.head)).unwrap_or_default(),
-        answer: end.and_then(|end| end.answer.as_ref()).map(|answer| begin(&answer.head)),
+        question: start.map(|start| cut(&start.question.head, WORDS)).unwrap_or_default(),
+        answer: end.and_then(|end| end.answer.as_ref()).map(|answer| cut(&answer.head, WORDS)),
         score: rollout.score,
         spent: spent(rollout),
     }
-}
-
-fn begin(text: &str) -> String {
-    text.chars().take(WORDS).collect()
 }
 
 fn spent(rollout: &Rollout) -> Vec<Spent<'_>> {

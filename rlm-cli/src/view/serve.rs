@@ -102,19 +102,19 @@ struct Page {
 }
 
 impl Server {
-    /// Takes the port that is given, or the usual one, or any.
+    /// Takes this port; for 0 the usual one, or any if another program has that.
     pub(crate) fn new(
-        port: Option<u16>,
+        port: u16,
         shown: Shown,
         lengths: Lengths,
         environment: &Environment,
     ) -> anyhow::Result<Self> {
         let bind = |port| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = match port {
-            Some(port) => bind(port).map_err(|error| {
+            0 => bind(PORT).or_else(|_| bind(0)).context("cannot listen on 127.0.0.1")?,
+            port => bind(port).map_err(|error| {
                 Usage::new(format!("--serve={port}: {error}; without a number, a free port is taken"))
             })?,
-            None => bind(PORT).or_else(|_| bind(0)).context("cannot listen on 127.0.0.1")?,
         };
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();

@@ -16,7 +16,7 @@ use super::text::{Text, without_tabs, wrap};
 const MIN_WIDTH: usize = 20;
 
 /// Levels of a tree that are seen as such.
-pub(super) const MAX_INDENTS: usize = 20;
+const MAX_INDENTS: usize = 20;
 
 /// Prompts of a batch that are shown unless all are: this many from its beginning, and as many further ones that failed.
 const SHOWN_PROMPTS: usize = 3;

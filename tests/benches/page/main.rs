@@ -23,6 +23,7 @@ const ROUNDS: usize = 7;
 
 /// Answers on the last turn.
 async fn complete(Json(request): Json<Value>) -> Json<Value> {
+    // The time that a model takes.
     tokio::time::sleep(LATENCY).await;
     let replies =
         request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "assistant");

@@ -2,12 +2,13 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
@@ -176,6 +177,7 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     for path in system.iter().chain(&etc) {
         match fs::read_link(path) {
             Ok(target) => links.push((path.clone(), target)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(_) => sources.extend(Source::open(path, READ)),
         }
     }
@@ -208,14 +210,14 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     for (path, target) in &links {
         root.link(path, target)?;
     }
-    for name in ["tmp", "var/tmp", "dev/shm"] {
+    for name in ["/tmp", "/var/tmp", "/dev/shm"] {
         // A file takes about a kibibyte of the kernel's, also an empty one.
         let size = format!("mode=1777,size={},nr_inodes={}", paths.tmp_bytes, paths.tmp_bytes / 1024 + 1);
         root.mount(name, "tmpfs", flags, &size)?;
     }
     let options = "newinstance,ptmxmode=0666,mode=620";
-    root.mount("dev/pts", "devpts", MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, options)?;
-    root.mount("proc", "proc", flags | MsFlags::MS_NOEXEC, "")?;
+    root.mount("/dev/pts", "devpts", MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, options)?;
+    root.mount("/proc", "proc", flags | MsFlags::MS_NOEXEC, "")?;
     for name in PROC_READ_ONLY {
         let source = Source::open(&Path::new(PLACE).join("proc").join(name), PROC);
         if let Some(source) = source.map(|source| Source { path: Path::new("/proc").join(name), ..source }) {
@@ -257,8 +259,7 @@ fn link_into(path: &Path, shared: &[PathBuf]) -> Option<PathBuf> {
     shared.iter().any(|there| there != path && whole.starts_with(there)).then_some(target)
 }
 
-/// The new root, while it is built. Paths in it are found one name at a time, and no link is followed: one in a directory of the
-/// host's would lead to the host.
+/// The new root, while it is built. No link in it is followed: one in a directory of the host's would lead to the host.
 struct Root {
     directory: OwnedFd,
     /// Those of its own file systems.
@@ -276,35 +277,30 @@ impl Root {
     /// nothing in a directory of the host's.
     fn find(&self, path: &Path, is_directory: bool) -> Result<OwnedFd, Failed> {
         let about = |errno| Failed { call: format!("mount of {}", path.display()).into(), errno };
-        let names: Vec<_> = path
-            .components()
-            .filter_map(|part| if let Component::Normal(name) = part { Some(name) } else { None })
-            .collect();
-        let mut here = self.directory.try_clone().map_err(failed_io("dup"))?;
-        for (at, name) in names.iter().enumerate() {
-            let next = match openat(&here, *name, PATH, Mode::empty()) {
-                Err(Errno::ENOENT) if self.owns(&here) => {
-                    if at + 1 < names.len() || is_directory {
-                        mkdirat(&here, *name, Mode::from_bits_retain(0o755)).map_err(about)?;
-                    } else {
-                        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-                        drop(openat(&here, *name, flags, Mode::from_bits_retain(0o644)).map_err(about)?);
-                    }
-                    openat(&here, *name, PATH, Mode::empty())
-                }
-                found => found,
-            };
-            here = next.map_err(about)?;
-            if at + 1 < names.len() && kind(&fstat(&here).map_err(about)?) != SFlag::S_IFDIR {
-                return Err(about(Errno::ELOOP));
-            }
+        let how = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        match openat2(&self.directory, path, OpenHow::new().flags(PATH).resolve(how)) {
+            Err(Errno::ENOENT) => {}
+            found => return found.map_err(about),
         }
-        Ok(here)
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(about(Errno::ENOENT));
+        };
+        let parent = self.find(parent, true).map_err(|failed| about(failed.errno))?;
+        if !self.owns(&fstat(&parent).map_err(about)?) {
+            return Err(about(Errno::ENOENT));
+        }
+        if is_directory {
+            mkdirat(&parent, name, Mode::from_bits_retain(0o755)).map_err(about)?;
+            openat(&parent, name, PATH, Mode::empty()).map_err(about)
+        } else {
+            let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+            openat(&parent, name, flags, Mode::from_bits_retain(0o644)).map_err(about)
+        }
     }
 
     /// Whether this is in one of its own file systems.
-    fn owns(&self, opened: &OwnedFd) -> bool {
-        fstat(opened).is_ok_and(|found| self.devices.contains(&found.st_dev))
+    fn owns(&self, found: &FileStat) -> bool {
+        self.devices.contains(&found.st_dev)
     }
 
     /// Puts a path of the host at its place. One that is there already, as a part of one of those before, needs nothing.
@@ -317,7 +313,7 @@ impl Root {
             return Ok(());
         }
         let is_the_same = (there.st_dev, there.st_ino) == (source.found.st_dev, source.found.st_ino);
-        if !is_the_same && !self.owns(&place) {
+        if !is_the_same && !self.owns(&there) {
             // Code of another session has put a link there, or taken one away.
             return Err(about(Errno::ELOOP));
         }
@@ -353,7 +349,7 @@ impl Root {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         let parent = self.find(parent, true)?;
         let about = |errno| Failed { call: format!("link at {}", path.display()).into(), errno };
-        if !self.owns(&parent) {
+        if !self.owns(&fstat(&parent).map_err(about)?) {
             return Ok(());
         }
         match nix::unistd::symlinkat(target, &parent, name) {

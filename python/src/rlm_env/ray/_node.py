@@ -9,7 +9,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,9 @@ from ._versions import Versions, versions
 _TELL_INTERVAL = 0.25
 """Seconds after which the hub is told what was spent, unless a reservation or a result takes that along before."""
 
-_GATHER_INTERVAL = 0.1
-"""Seconds for which a result waits for others, so that they cost the driver one message."""
+_GATHER_LIMIT = 0.25
+"""Most seconds for which a result waits for others, so that they cost the driver one message. Half as many as there are
+running attempts are enough."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
@@ -78,6 +79,8 @@ class _Node:
         self._changed = asyncio.Event()
         """Set when there may be an attempt and room for it."""
         self._results: list[bytes] = []
+        self._has_enough = asyncio.Event()
+        """Set when no result need wait for others."""
         self._error: Exception | None = None
         """What ended `rlm`."""
         self._came = asyncio.Event()
@@ -118,10 +121,12 @@ class _Node:
         if not self._results and self._error is None:
             await came.wait()
         if (self._running or self._waiting) and self._error is None:
-            await asyncio.sleep(_GATHER_INTERVAL)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._has_enough.wait(), _GATHER_LIMIT)
         if came is not self._came:
             return []
         results, self._results = self._results, []
+        self._has_enough.clear()
         if not results and self._error is not None:
             raise self._error
         # The hub hears what a rollout has spent before the driver gets its result.
@@ -145,6 +150,7 @@ class _Node:
             await work
         except Exception as error:
             self._error = self._error or error
+            self._has_enough.set()
             self._came.set()
 
     async def _feed(self) -> None:
@@ -188,6 +194,8 @@ class _Node:
     def _give(self, rollout: str, line: bytes) -> None:
         self._running.discard(rollout)
         self._results.append(line)
+        if len(self._results) * 2 >= self._job.concurrency or not self._running:
+            self._has_enough.set()
         self._came.set()
         self._changed.set()
 

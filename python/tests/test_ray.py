@@ -219,9 +219,11 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
         """Raises."""
         raise ValueError("no")
 
-    def lock() -> Any:
+    held = threading.Lock()
+
+    def lock(value: Any = held) -> Any:
         """Returns what no other process can have."""
-        return threading.Lock()
+        return value
 
     def leaves() -> Any:
         """Returns what ends the program that pickles it."""

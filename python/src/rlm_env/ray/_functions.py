@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterable
@@ -22,9 +23,28 @@ LIMIT = 300.0
 
 
 def declared(tools: Iterable[Tool[..., Any] | Callable[..., Any]]) -> list[Tool[..., Any]]:
-    """The tools as nodes get them: without their functions, which stay here."""
-    limited = (dataclasses.replace(tool, timeout=tool.timeout or LIMIT) for tool in tools_of(tools).values())
-    return [dataclasses.replace(tool, function=_absent, is_async=True) for tool in limited]
+    """The tools as nodes get them: without their functions and what these hold, which stay here."""
+    return [
+        dataclasses.replace(
+            tool,
+            function=_absent,
+            is_async=True,
+            timeout=tool.timeout or LIMIT,
+            signature=_names(tool.signature),
+        )
+        for tool in tools_of(tools).values()
+    ]
+
+
+def _names(signature: inspect.Signature) -> inspect.Signature:
+    """One that takes the same arguments. Defaults and annotations may be what cannot be pickled."""
+    empty = inspect.Parameter.empty
+    return inspect.Signature(
+        [
+            one.replace(default=empty if one.default is empty else None, annotation=empty)
+            for one in signature.parameters.values()
+        ]
+    )
 
 
 def _absent() -> None: ...

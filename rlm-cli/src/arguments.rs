@@ -468,7 +468,7 @@ pub(crate) struct ViewOptions {
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0",
         conflicts_with_all = ["html", "to", "rollout", "failed", "sort", "follow"])]
     pub(crate) serve: Option<u16>,
-    /// Print the turns as they are done, until every rollout has ended.
+    /// Print the turns as they are done, until a recorded run has ended; of any other file, until Ctrl-C.
     #[arg(long, conflicts_with_all = ["html", "to", "failed", "sort"])]
     pub(crate) follow: bool,
     /// Print one rollout in another form instead: rlms is that of RLMLogger, for its visualizer.

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from conftest import EXAMPLE, RLM, Server, named
+from conftest import EXAMPLE, PATIENCE, RLM, Server, named
 
 LINES = EXAMPLE.splitlines(keepends=True)
 
@@ -161,7 +161,7 @@ def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, serv
     # That is said as long as it is so, also to whoever comes later; a file that is mended is read.
     page.reload()
     expect(page.locator("article h2")).to_have_text("good")
-    expect(page.locator("#trouble")).to_contain_text("behind the first")
+    expect(page.locator("#trouble")).to_contain_text(f"line {5 * len(LINES) + 1} is not an entry")
     (tmp_path / "mended").write_text(named("mended") + named("other"))
     (tmp_path / "mended").rename(file)
     expect(page.locator("#trouble")).to_be_hidden()
@@ -281,6 +281,7 @@ def test_without_the_token_and_from_elsewhere_nothing_is_served(
     image = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     assert status(f"{base}/body?at=0", Cookie=cookie, **image) == 403
     Answers.address = base
+    assert page.context.cookies(f"{elsewhere}run/x") == [], "another port is shown no cookie"
     with page.expect_response(base) as frame:
         page.goto(elsewhere)
     assert frame.value.status == 403
@@ -300,6 +301,27 @@ def test_without_the_token_and_from_elsewhere_nothing_is_served(
         "/file/trajectory/body?at=9",
     ):
         assert status(root + path, Cookie=cookie) == 404, path
+
+
+def test_connections_that_ask_for_nothing_take_no_descriptors_of_the_run(
+    page: Page, server: Server, tmp_path: Path
+) -> None:
+    grow(tmp_path / "run.jsonl", EXAMPLE)
+    address = server.start("view", "run.jsonl")
+    assert server.process is not None
+    idle = [socket.create_connection(("127.0.0.1", urlsplit(address).port)) for _ in range(300)]
+    for connection in idle:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+    descriptors = f"/proc/{server.process.pid}/fd"
+    # One that does not say what it wants is closed.
+    idle[0].settimeout(PATIENCE)
+    with idle[0].makefile("rb") as answer:
+        answer.read()
+    assert 64 <= len(os.listdir(descriptors)) < 100
+    for connection in idle:
+        connection.close()
+    page.goto(address)
+    expect(page.locator("article h2")).to_have_text("letters-1")
 
 
 class Model(http.server.BaseHTTPRequestHandler):

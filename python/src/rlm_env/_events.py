@@ -68,6 +68,8 @@ class RolloutStarted:
     parent: str | None = None
     """The rollout whose code has started this one."""
     parent_call_id: str | None = None
+    query_digest: str | None = None
+    """Of what that code asked."""
     depth: int = 0
     """Number of rollouts above it."""
 

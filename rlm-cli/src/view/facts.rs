@@ -7,6 +7,9 @@ use rlm_env::trajectory::MessageKind;
 
 use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
 
+/// What stands before the error of a request that is sent again.
+pub(super) const RETRIED: &str = "the request to the model failed, and is sent again";
+
 /// Reports whether the model gave a final answer.
 pub(super) fn has_answer(rollout: &Rollout) -> bool {
     rollout.end.as_ref().is_some_and(|end| end.is_ready)
@@ -31,6 +34,7 @@ pub(super) fn of_rollout(rollout: &Rollout) -> Vec<String> {
     ];
     facts.extend(rollout.usage.cost());
     facts.extend(rollout.score.map(|score| format!("score {score}")));
+    facts.extend(rollout.unscored.as_ref().map(|error| format!("not scored: {error}")));
     facts
 }
 

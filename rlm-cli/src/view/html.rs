@@ -5,7 +5,7 @@
 //! rollouts as text, but not as elements. A served page starts without either and asks its server for them.
 
 use std::error::Error as _;
-use std::fs::Permissions;
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -20,10 +20,11 @@ use rlm_core::text::{duration, grouped, size};
 use rlm_env::trajectory::MessageKind;
 use sha2::{Digest as _, Sha256};
 
-use super::facts;
+use super::facts::{self, RETRIED};
 use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::row::rows;
 use super::text::{Text, word};
+use crate::signals::{EndSignals, interrupted};
 
 const SCRIPT: &str = include_str!("page.js");
 
@@ -39,22 +40,48 @@ const LARGE_BYTES: usize = 1 << 20;
 /// Places of the marks on a time line, as parts of its length.
 const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
-/// Writes a page atomically: an existing file stays until the new one is complete. `-` is standard output.
+/// Writes a page. A file stays until the new one is complete; a device or a FIFO is written to. `-` is standard output.
 pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Result<()> {
     if path == Path::new("-") {
         let mut output = BufWriter::new(io::stdout().lock());
         write(&mut output, title, rollouts)?;
         return output.flush();
     }
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        let mut output = BufWriter::new(File::options().write(true).open(path)?);
+        write(&mut output, title, rollouts)?;
+        return output.flush();
+    }
+    // A link stays one.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = tempfile::Builder::new()
         .prefix(".rlm-view")
         // As for any new file; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(dir)?;
+    remove_at_signals(file.path())?;
     let mut output = BufWriter::new(file);
     write(&mut output, title, rollouts)?;
     output.into_inner()?.persist(path)?;
+    Ok(())
+}
+
+/// Has a signal that ends the program remove a file before.
+fn remove_at_signals(unfinished: &Path) -> io::Result<()> {
+    let unfinished = unfinished.to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            let Ok(mut ends) = EndSignals::catch() else { return };
+            let status = tokio::select! {
+                status = ends.next() => status,
+                () = interrupted() => 128 + 2,
+            };
+            _ = fs::remove_file(unfinished);
+            std::process::exit(status.into());
+        });
+    })?;
     Ok(())
 }
 
@@ -173,6 +200,7 @@ fn step(step: &Step) -> Value {
         Step::Message(kind, said) => {
             context! { class => "notice", title => facts::of_message(*kind), text => text(said) }
         }
+        Step::Retry(error) => context! { class => "bad", title => RETRIED, text => text(error) },
         Step::Call(made) => context! { call => call(made) },
         Step::Batch(made) => context! { batch => batch(made) },
     }
@@ -289,7 +317,7 @@ fn bars(rollout: &Rollout) -> Option<Value> {
             own.into_iter().chain(call.batches.iter().map(|made| batch(turn, made))).collect()
         }
         Step::Batch(made) => vec![batch(turn, made)],
-        Step::Message(..) => Vec::new(),
+        Step::Message(..) | Step::Retry(_) => Vec::new(),
     });
     (span.whole > 0.0).then(|| bars.collect())
 }

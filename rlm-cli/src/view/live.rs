@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use rlm_core::text::counted;
-use rlm_env::trajectory::{Entry, Line, read};
+use rlm_env::trajectory::{Entry, Line, ReadError, read};
+use serde::de::IgnoredAny;
 use tokio::sync::watch;
 
 use super::rollouts::{Lengths, Rollouts};
@@ -65,11 +65,16 @@ impl Growing {
         self.bytes += count as u64;
         self.mark.extend_from_slice(&self.rest[before..][count.saturating_sub(MARK_BYTES)..]);
         self.mark.drain(..self.mark.len().saturating_sub(MARK_BYTES));
-        let Some(end) = self.rest[before..].iter().rposition(|byte| *byte == b'\n') else {
+        let end = self.rest[before..].iter().rposition(|byte| *byte == b'\n').map(|end| before + end + 1);
+        let rest = self.rest.split_off(end.unwrap_or_default());
+        let mut whole = std::mem::replace(&mut self.rest, rest);
+        // The last line of a file that somebody made may lack its end: half an entry is no JSON.
+        if self.rest.ends_with(b"}") && serde_json::from_slice::<IgnoredAny>(&self.rest).is_ok() {
+            whole.append(&mut self.rest);
+        }
+        if whole.is_empty() {
             return Ok(Some(Vec::new()));
-        };
-        let rest = self.rest.split_off(before + end + 1);
-        let whole = std::mem::replace(&mut self.rest, rest);
+        }
         if self.lines == 0 && rlms::begins(&whole) {
             let reason = "a file of RLMLogger does not grow line by line: show it with --html";
             self.malformed = Some(reason.to_owned());
@@ -80,8 +85,13 @@ impl Growing {
                 Ok(Line::Entry(entry)) => entries.push(*entry),
                 Ok(_) => {}
                 Err(error) => {
-                    let behind = counted(self.lines, "line");
-                    self.malformed.get_or_insert(format!("behind the first {behind}: {error}"));
+                    let reason = match error {
+                        ReadError::Malformed { line, reason } => {
+                            ReadError::Malformed { line: self.lines + line, reason }.to_string()
+                        }
+                        other => other.to_string(),
+                    };
+                    self.malformed.get_or_insert(reason);
                 }
             }
         }

@@ -64,6 +64,13 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         false => IN_TERMINAL,
     };
     let file = file_or_run(options.file.as_deref(), environment)?;
+    let is_port =
+        |file: &Path| file.to_str().is_some_and(|file| file.parse::<u16>().is_ok()) && !file.exists();
+    if options.serve.is_some() && is_port(&file) {
+        return Err(
+            Usage::new(format!("the port is a part of the option: --serve={}", file.display())).into()
+        );
+    }
     let is_standard_input = file == Path::new("-");
     if let Some(port) = options.serve {
         return serve(port, file, lengths, environment);
@@ -86,7 +93,8 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         collect(input, options.rollout.as_deref(), lengths).context(name.clone())?;
     arrange(&mut rollouts, options.failed, options.sort);
     if rollouts.list.is_empty() {
-        tell(format_args!("rlm: {name}: every rollout has a final answer"));
+        let so = if options.html.is_some() { ": no page is written" } else { "" };
+        tell(format_args!("rlm: {name}: every rollout has a final answer{so}"));
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(page) = &options.html {
@@ -241,6 +249,7 @@ fn collect(
             Line::Entry(entry) => {
                 if others.last() != Some(&entry.rollout) && !others.contains(&entry.rollout) {
                     others.push(entry.rollout);
+                    rollouts.skip_one();
                 }
             }
             Line::Unknown { .. } => unknown += 1,

@@ -4,6 +4,7 @@
 //! as it is read, so memory is needed only for the part that is shown.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use rlm_core::protocol::{Answer, Outcome, Response};
 use rlm_env::rollout::{Callbacks, Metrics};
@@ -28,8 +29,12 @@ pub(super) struct Lengths {
 #[derive(Debug, Default)]
 pub(super) struct Rollouts {
     pub(super) list: Vec<Rollout>,
+    /// Rollouts that are left out before the first one.
+    skipped: usize,
     /// The index in the list, by id.
     places: HashMap<String, usize>,
+    /// The first rollout with a question, by its hash.
+    questions: HashMap<u64, usize>,
     lengths: Lengths,
     /// The number of entries.
     pub(super) stamp: u64,
@@ -57,6 +62,10 @@ pub(super) struct Rollout {
     pub(super) turns: Vec<Turn>,
     pub(super) end: Option<End>,
     pub(super) score: Option<f64>,
+    /// Why it has none.
+    pub(super) unscored: Option<String>,
+    /// The number of the first rollout with its question.
+    pub(super) asks: usize,
     /// Of all models.
     pub(super) usage: Usage,
     /// The part of it of requests that were cut off, which have no entry.
@@ -90,6 +99,8 @@ pub(super) struct Turn {
 pub(super) enum Step {
     Model(ModelCall),
     Message(MessageKind, Text),
+    /// Why a request is sent again.
+    Retry(Text),
     Call(Box<Call>),
     /// Sub-calls outside any call.
     Batch(Batch),
@@ -174,6 +185,13 @@ impl Rollouts {
         Self { lengths, ..Self::default() }
     }
 
+    /// Counts a rollout that is left out.
+    pub(super) fn skip_one(&mut self) {
+        if self.list.is_empty() {
+            self.skipped += 1;
+        }
+    }
+
     /// Adds the next entry.
     pub(super) fn add(&mut self, entry: Entry) {
         let lengths = self.lengths;
@@ -190,7 +208,7 @@ impl Rollouts {
                     _ => None,
                 };
                 let parent = parent.and_then(|parent| self.places.get(parent).copied());
-                self.list.push(Rollout::new(&entry, self.list.len(), parent));
+                self.list.push(Rollout::new(&entry, self.skipped + self.list.len(), parent));
                 self.places.insert(entry.rollout.clone(), self.list.len() - 1);
                 self.list.len() - 1
             }
@@ -201,8 +219,17 @@ impl Rollouts {
         if !matches!(entry.event, Event::RolloutScored(_)) {
             rollout.last = rollout.last.max(entry.time);
         }
+        if let Event::RolloutStarted(started) = &entry.event {
+            rollout.asks = *self.questions.entry(hash(&started.question)).or_insert(place);
+        }
         rollout.add(entry.time, entry.event, lengths);
     }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A rollout in its tree.
@@ -281,7 +308,7 @@ impl Rollout {
         for step in self.steps() {
             match step {
                 Step::Model(call) => see_all(&[call.error.as_ref()]),
-                Step::Message(_, text) => see_all(&[Some(text)]),
+                Step::Message(_, text) | Step::Retry(text) => see_all(&[Some(text)]),
                 Step::Call(call) => {
                     see_all(&[call.input.as_ref(), call.message.as_ref(), call.error.as_ref()])
                 }
@@ -318,6 +345,8 @@ impl Rollout {
             turns: Vec::new(),
             end: None,
             score: None,
+            unscored: None,
+            asks: at,
             usage: Usage::default(),
             cut_off: Usage::default(),
             answer: Answer::default(),
@@ -364,7 +393,14 @@ impl Rollout {
                 self.usage.add(self.cut_off);
                 self.end = Some(End::new(&ended, lengths));
             }
-            Event::RolloutScored(scored) => self.score = scored.score,
+            Event::RolloutScored(scored) => {
+                self.score = scored.score;
+                self.unscored = scored.error.as_deref().map(word);
+            }
+            Event::ModelRetry(retry) => {
+                let error = Text::new(&retry.error, lengths.text);
+                self.turn(retry.turn).steps.push(Step::Retry(error));
+            }
             _ => {}
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Row<'a> {
     calls: usize,
     began: f64,
     seconds: f64,
+    /// The number of the first rollout with the same question.
+    asks: usize,
     question: String,
     answer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +70,7 @@ fn row<'a>(rollout: &'a Rollout, rollouts: &Rollouts) -> Row<'a> {
         calls: rollout.calls().count(),
         began: rollout.began,
         seconds: rollout.seconds(),
+        asks: rollout.asks,
         question: start.map(|start| cut(&start.question.head, WORDS)).unwrap_or_default(),
         answer: end.and_then(|end| end.answer.as_ref()).map(|answer| cut(&answer.head, WORDS)),
         score: rollout.score,

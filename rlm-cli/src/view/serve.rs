@@ -1,8 +1,9 @@
 //! The page, served from a loopback address to whoever has the token, and kept up to date by server-sent events.
 //!
+//! All paths lie below one that only its reader knows: a browser shows a cookie to every port of an address, but not to other paths.
+//!
 //! | path | what |
 //! | --- | --- |
-//! | `/` | leads to the trajectory that was asked for |
 //! | `/runs` | the recorded runs, as JSON |
 //! | `/run/ID`, `/file/trajectory` | the page of a recorded run, or of the file that was given |
 //! | `…/events` | its rows, as they change |
@@ -29,6 +30,9 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Json, Redirect, Response};
 use axum::routing::get;
 use futures_util::stream::{Stream, unfold};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use rlm_core::ids::is_rollout_id;
@@ -36,7 +40,9 @@ use rlm_rootd::Secret;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
 
 use super::live::{Live, yield_to_others};
 use super::rollouts::Lengths;
@@ -68,6 +74,18 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Time for which a trajectory is known after the last page that shows it: a tab that is not seen has no stream.
 const KEPT: Duration = Duration::from_secs(120);
 
+/// Connections at once: a browser has some six for all of its tabs. Those beyond wait, without a descriptor of this process.
+const MOST_CONNECTIONS: usize = 64;
+
+/// Time in which a request's head comes, and in which a browser takes a part of an answer.
+const STALLED: Duration = Duration::from_secs(10);
+
+/// Largest head of a request, in bytes.
+const HEAD_BYTES: usize = 32 << 10;
+
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// Time in which open pages get the end of a run.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
@@ -92,10 +110,12 @@ pub(crate) struct Serving(Arc<Page>);
 #[derive(Debug)]
 struct Page {
     secret: Secret,
-    /// The cookie's name and value: another one for each port, since a browser sends it to whoever listens there.
+    /// What all paths begin with, and the cookie's name and value: others for each port.
+    base: String,
     cookie: (String, Secret),
     runs: Option<Runs>,
     file: Option<PathBuf>,
+    /// The path of the trajectory that was asked for.
     first: String,
     lengths: Lengths,
     lives: Mutex<HashMap<PathBuf, Weak<Live>>>,
@@ -118,16 +138,18 @@ impl Server {
         };
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        let (first, file) = match shown {
-            Shown::Run(id) => (format!("/run/{id}"), None),
-            Shown::File(file) => (format!("/file/{TRAJECTORY}"), Some(file)),
-        };
         let secret = secret(environment)?;
-        let pass = Sha256::digest(format!("{}:{port}", secret.reveal()));
-        let pass = pass.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let of_port = Sha256::digest(format!("{}:{port}", secret.reveal()));
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let base = format!("/{}", hex(&of_port[..8]));
+        let (first, file) = match shown {
+            Shown::Run(id) => (format!("{base}/run/{id}"), None),
+            Shown::File(file) => (format!("{base}/file/{TRAJECTORY}"), Some(file)),
+        };
         let page = Page {
             secret,
-            cookie: (format!("rlm_{port}"), Secret::new(&pass)),
+            base,
+            cookie: (format!("rlm_{port}"), Secret::new(&hex(&of_port[8..]))),
             runs: Runs::of(environment),
             file,
             first,
@@ -210,16 +232,35 @@ fn secret(environment: &Environment) -> anyhow::Result<Secret> {
 }
 
 async fn serve(Server { listener, page }: Server) -> io::Result<()> {
-    let app = Router::new()
-        .route("/", get(async |State(page): State<Arc<Page>>| Redirect::to(&page.first)))
+    let below = Router::new()
         .route("/runs", get(runs))
         .route("/{kind}/{name}", get(whole))
         .route("/{kind}/{name}/events", get(events))
         .route("/{kind}/{name}/body", get(body))
-        .route("/{kind}/{name}/search", get(search))
-        .layer(from_fn_with_state(page.clone(), check))
-        .with_state(page);
-    axum::serve(TcpListener::from_std(listener)?, app).await
+        .route("/{kind}/{name}/search", get(search));
+    let app =
+        Router::new().nest(&page.base, below).layer(from_fn_with_state(page.clone(), check)).with_state(page);
+    let (listener, connections) =
+        (TcpListener::from_std(listener)?, Arc::new(Semaphore::new(MOST_CONNECTIONS)));
+    loop {
+        let permit = connections.clone().acquire_owned().await.expect("it is never closed");
+        let Ok((stream, _peer)) = listener.accept().await else {
+            // It may be that no descriptor is free.
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(STALLED));
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(STALLED).max_header_size(HEAD_BYTES);
+        let served =
+            server.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(app.clone()));
+        tokio::spawn(async move {
+            // A browser that goes away is no error.
+            _ = served.await;
+            drop(permit);
+        });
+    }
 }
 
 /// Why a request gets nothing.
@@ -257,8 +298,11 @@ async fn check(
         Ok(_) if token.as_ref().is_some_and(|token| page.secret.is(token.as_bytes())) => {
             // The address without the token can be shown and copied.
             let (name, pass) = &page.cookie;
-            let cookie = format!("{name}={}; HttpOnly; SameSite=Lax; Path=/", pass.reveal());
-            let path = format!("/{}", request.uri().path().trim_start_matches('/'));
+            let cookie = format!("{name}={}; HttpOnly; SameSite=Lax; Path={}", pass.reveal(), page.base);
+            let path = match request.uri().path() {
+                "/" => page.first.clone(),
+                path => format!("/{}", path.trim_start_matches('/')),
+            };
             ([(SET_COOKIE, cookie)], Redirect::to(&path)).into_response()
         }
         Ok(false) => {
@@ -336,10 +380,13 @@ impl Page {
     async fn read(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
         let live = self.live(kind, name)?;
         let mut changes = live.changes();
-        while {
-            let so_far = live.so_far();
-            !so_far.is_read && so_far.trouble.is_none()
-        } {
+        let is_awaited = |live: Arc<Live>| {
+            move || {
+                let so_far = live.so_far();
+                !so_far.is_read && so_far.trouble.is_none()
+            }
+        };
+        while blocking(is_awaited(live.clone())).await {
             // Its sender is a part of `live`.
             _ = changes.changed().await;
         }
@@ -368,7 +415,7 @@ async fn runs(State(page): State<Arc<Page>>) -> Result<Json<Vec<Listed>>, Refusa
     let recorded = page.runs.as_ref().map(Runs::described).unwrap_or_default();
     let of_runs = recorded
         .into_iter()
-        .map(|(id, words)| Listed { path: format!("/run/{id}"), words: text::word(&words) });
+        .map(|(id, words)| Listed { path: format!("{}/run/{id}", page.base), words: text::word(&words) });
     Ok(Json(of_file.chain(of_runs).collect()))
 }
 
@@ -433,7 +480,13 @@ impl Messages {
         loop {
             self.changes.mark_unchanged();
             let begun = Instant::now();
-            if let Some(event) = self.news() {
+            let event;
+            (self, event) = blocking(move || {
+                let event = self.news();
+                (self, event)
+            })
+            .await;
+            if let Some(event) = event {
                 // What comes meanwhile goes together.
                 self.pause = (begun.elapsed() * PART_OF_TIME).clamp(PAUSE, LONGEST_PAUSE);
                 return Some((Ok(event), self));
@@ -480,10 +533,14 @@ async fn search(
 ) -> Result<Json<Vec<usize>>, Refusal> {
     let live = page.read(&kind, &name).await?;
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    // A search that nobody waits for ends, and others are not kept waiting by more than a rollout.
+    let wanted = CancellationToken::new();
+    let _ends_with_the_request = wanted.clone().drop_guard();
     let find = move || {
-        let so_far = live.so_far();
-        let found = so_far.rollouts.list.iter().filter(|rollout| rollout.has_words(&words));
-        found.map(|rollout| rollout.at).collect()
+        let has_words = |at: &usize| live.so_far().rollouts.list.get(*at).map(|one| one.has_words(&words));
+        let hits = (0..)
+            .map_while(|at| (!wanted.is_cancelled()).then(|| has_words(&at))?.map(|is_hit| (at, is_hit)));
+        hits.filter_map(|(at, is_hit)| is_hit.then_some(at)).collect()
     };
     Ok(Json(blocking(find).await))
 }

@@ -177,6 +177,10 @@ impl Tree<'_> {
                     self.line("│  ", NOTICE, facts::of_message(*kind))?;
                     self.text("│    ", NOTICE, text)?;
                 }
+                Step::Retry(error) => {
+                    self.line("│  ", BAD, facts::RETRIED)?;
+                    self.text("│    ", BAD, error)?;
+                }
                 Step::Call(call) => self.call(call)?,
                 Step::Batch(batch) => self.batch("│  ", batch)?,
             }

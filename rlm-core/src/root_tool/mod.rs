@@ -45,6 +45,9 @@ pub const QUERY_ERROR: &str = "Error in rlm_query: ";
 /// What a line says, after a number, of results that were paid for before.
 pub const PAID_BEFORE: &str = " paid for before";
 
+/// What the line of `rlm_query` says of an answer that is not final.
+pub const DRAFT: &str = " a draft";
+
 /// True of the tools by which code has others answer in sessions of their own.
 #[must_use]
 pub fn is_query(tool: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Results of root tools as a shell prints them.
 
-use super::{MAX_BODY_BYTES, PAID_BEFORE, QUERY_ERROR, Reply, ToolResult, asks};
+use super::{DRAFT, MAX_BODY_BYTES, PAID_BEFORE, QUERY_ERROR, Reply, ToolResult, asks};
 use crate::pickle::{Value, WriteError};
 
 /// Output format of a result.
@@ -46,9 +46,9 @@ pub fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, Strin
     Ok(text.into_bytes())
 }
 
-/// What a shell says on standard error of a call that asks models: that answers were paid for before.
+/// What a shell says on standard error of a call that asks models: that answers were paid for before, or are drafts.
 pub fn remarks<'a>(tool: &str, reply: &'a Reply) -> impl Iterator<Item = &'a str> {
-    let is_remark = move |line: &&str| line.contains(PAID_BEFORE);
+    let is_remark = move |line: &&str| [PAID_BEFORE, DRAFT].iter().any(|words| line.contains(words));
     let lines = if asks(tool) { &*reply.print_lines } else { &[] };
     lines.iter().map(String::as_str).filter(is_remark)
 }

@@ -81,11 +81,15 @@ impl PastChildren {
             // It was refused then, too.
             return Err(format!("there is no model {model}: the models are {}", self.models.join(", ")));
         }
-        let bytes = Self::bytes(question, &files);
+        let (digest, bytes) = (Some(question.digest(&self.root)), Self::bytes(question, &files));
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |child: &PastChild| child.result.question == question.question;
-        // Several may have the same question: that of the same size, or the first one.
-        let same = left.iter().position(|child| is_it(child) && Some(child.context_bytes) == bytes);
+        // Several may have the same question: the one that was asked so. In older trajectories, that of the same size, or the first one.
+        let same = left.iter().position(|child| child.query_digest == digest).or_else(|| {
+            let of_size =
+                |child: &PastChild| child.query_digest.is_none() && Some(child.context_bytes) == bytes;
+            left.iter().position(|child| is_it(child) && of_size(child))
+        });
         match same.or_else(|| left.iter().position(is_it)) {
             Some(at) => Ok(left.remove(at).result),
             None => Err("the trajectory has no further child with this question".to_owned()),

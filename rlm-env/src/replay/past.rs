@@ -16,6 +16,8 @@ use crate::terms::ReplLanguage;
 pub struct PastChild {
     /// Its result.
     pub result: RolloutResult,
+    /// A digest of what was asked, if known.
+    pub query_digest: Option<String>,
     /// Size of its working directory at its start, in bytes.
     pub context_bytes: u64,
     /// The model that led it.

@@ -151,7 +151,7 @@ impl Children {
             Event::RolloutEnded(ended) => {
                 let Some(at) = self.running.iter().position(|(running, _)| *running == id) else { return };
                 let (_, started) = self.running.remove(at);
-                let RolloutStarted { question, context_bytes, model, .. } = *started;
+                let RolloutStarted { question, query_digest, context_bytes, model, .. } = *started;
                 let RolloutEnded { stop_reason, answer, answer_ready, error, metrics } = ended;
                 let result = RolloutResult {
                     id,
@@ -166,7 +166,7 @@ impl Children {
                 // In the order of their numbers.
                 let number = |id: &str| id.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
                 let at = self.ended.partition_point(|before| number(&before.result.id) <= number(&result.id));
-                self.ended.insert(at, PastChild { result, context_bytes, model });
+                self.ended.insert(at, PastChild { result, query_digest, context_bytes, model });
             }
             _ => {}
         }

@@ -156,6 +156,7 @@ impl Children {
         let node = Node {
             depth,
             parent: Some((parent.id.clone(), self.log.call_id())),
+            query_digest: self.directories.first().map(|directory| question.digest(directory)),
             parent_log: Some(self.log.clone()),
             places: self.node.places.clone(),
             place: Some(place),

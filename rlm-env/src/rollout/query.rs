@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{
-    Call, PAID_BEFORE, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
+    Call, DRAFT, PAID_BEFORE, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
 };
 use rlm_core::text::cut;
 use rlm_rootd::{PaidToolFuture, Receipt, RootTool, Tool, ToolError, ToolFuture, delivered};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
+use sha2::{Digest as _, Sha256};
 
 use super::config::RolloutResult;
 use crate::terms::StopReason;
@@ -49,7 +50,7 @@ pub(crate) struct Answers {
 }
 
 /// A question for a child.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Question {
     pub(crate) question: String,
@@ -71,6 +72,18 @@ impl Question {
     /// these. An error says that one is not there, or lies outside, links followed.
     pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<PathBuf, String>> {
         self.files.iter().map(move |file| whole_path(file, directories))
+    }
+
+    /// A digest of it, the same for the same question in another directory. Its form is not a part of it.
+    pub(crate) fn digest(&self, directory: &Path) -> String {
+        let whole = directory.canonicalize().unwrap_or_default();
+        let below = |file: &PathBuf| {
+            let file = directory.join(file).canonicalize().unwrap_or_else(|_| file.clone());
+            file.strip_prefix(&whole).map_or_else(|_| file.clone(), Path::to_owned)
+        };
+        let files = self.files.iter().map(below).collect();
+        let text = serde_json::to_vec(&Self { json: None, files, ..self.clone() }).unwrap_or_default();
+        Sha256::digest(text)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -167,19 +180,20 @@ impl QueryTool {
         let started = Instant::now();
         let mut given = named(call, &QUERY_BATCH)?;
         let questions = given.remove("questions").unwrap_or_default();
-        let is_json = given.remove("json") == Some(Json::Bool(true));
         let questions = questions.as_array().into_iter().flatten().enumerate().map(|(at, one)| {
             let mut question = given.clone();
             match one {
                 Json::Object(own) => question.extend(own.clone()),
                 other => drop(question.insert("question".to_owned(), other.clone())),
             }
-            read(question).map_err(|error| format!("question {at}: {error}"))
+            let is_json = question.get("json") == Some(&Json::Bool(true));
+            (is_json, read(question).map_err(|error| format!("question {at}: {error}")))
         });
-        let answers = self.answering.answer(questions.collect()).await;
+        let (are_json, questions): (Vec<_>, Vec<_>) = questions.unzip();
+        let answers = self.answering.answer(questions).await;
         let print_lines = vec![summary(self.name, &answers, started.elapsed())];
         let Answers { results, receipt, .. } = answers;
-        let values = results.into_iter().map(|result| match is_json {
+        let values = results.into_iter().zip(are_json).map(|(result, is_json)| match is_json {
             true => document(&result),
             false => Ok(text(result).into()),
         });
@@ -324,9 +338,18 @@ fn summary(tool: &str, answers: &Answers, time: Duration) -> String {
     if let [Ok(result)] = &*answers.results {
         let turns = result.metrics.root_llm_turns;
         let turns = format!("{turns} {}", if turns == 1 { "turn" } else { "turns" });
-        let unfinished = if result.answer_ready { String::new() } else { format!(", {}", why(result)) };
+        let unfinished = match &result.answer {
+            _ if result.answer_ready => String::new(),
+            Some(_) => format!(",{DRAFT}: {}", why(result)),
+            None => format!(", {}", why(result)),
+        };
         return format!("{tool}: {turns} in {seconds}{before}{unfinished}");
     }
-    let ready = answers.results.iter().flatten().filter(|result| result.answer_ready).count();
-    format!("{tool}: {ready} of {} answered in {seconds}{before}", answers.results.len())
+    let results = || answers.results.iter().flatten();
+    let ready = results().filter(|result| result.answer_ready).count();
+    let drafts = match results().filter(|result| !result.answer_ready && result.answer.is_some()).count() {
+        0 => String::new(),
+        drafts => format!(", {drafts} with{DRAFT}"),
+    };
+    format!("{tool}: {ready} of {} answered in {seconds}{before}{drafts}", answers.results.len())
 }

@@ -41,6 +41,8 @@ pub(super) struct Node {
     pub(super) depth: u32,
     /// The rollout that has started it, and the call whose code has.
     pub(super) parent: Option<(String, Option<String>)>,
+    /// The digest of what that code asked.
+    pub(super) query_digest: Option<String>,
     /// The log of that rollout, which counts for its children, too.
     pub(super) parent_log: Option<Arc<Log>>,
     /// One permit for each child that may run.
@@ -61,6 +63,7 @@ impl Recursion {
         self.node.clone().unwrap_or_else(|| Node {
             depth: 0,
             parent: None,
+            query_digest: None,
             parent_log: None,
             places: Arc::new(Semaphore::new(self.max_running.clamp(1, Semaphore::MAX_PERMITS))),
             place: None,
@@ -70,6 +73,10 @@ impl Recursion {
     /// The depth of the rollout, and who has started it.
     pub(super) fn origin(&self) -> (u32, Option<(String, Option<String>)>) {
         self.node.as_ref().map_or((0, None), |node| (node.depth, node.parent.clone()))
+    }
+
+    pub(super) fn query_digest(&self) -> Option<String> {
+        self.node.as_ref()?.query_digest.clone()
     }
 
     /// The log of the rollout that has started this one.

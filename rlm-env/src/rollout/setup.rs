@@ -92,6 +92,7 @@ impl<'a> Setup<'a, '_> {
             question: config.question.clone(),
             parent,
             parent_call_id: parent_call_id.flatten(),
+            query_digest: config.recursion.as_ref().and_then(Recursion::query_digest),
             language: config.language.to_string(),
             callbacks: config.callbacks,
             final_functions: config.final_functions,

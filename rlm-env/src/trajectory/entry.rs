@@ -85,6 +85,9 @@ pub struct RolloutStarted {
     /// The call whose code has.
     #[serde(default)]
     pub parent_call_id: Option<String>,
+    /// A digest of what that code asked, by which a replay knows the question.
+    #[serde(default)]
+    pub query_digest: Option<String>,
     /// `bash` or `python`.
     pub language: String,
     /// How code calls root tools. Trajectories of older versions do not have this field; it was always over the

@@ -239,13 +239,8 @@ impl Ledger {
             // Created before the check, so that a notification after the check is not missed.
             let freed = self.freed();
             match self.check(estimate) {
-                // The other rollouts of a parent may wait for this one: only their requests end for sure.
-                Err(exhausted)
-                    if exhausted.may_pass()
-                        || exhausted.is_shared() && self.all().skip(1).any(Self::may_give_back) =>
-                {
-                    drop(freed.await);
-                }
+                Err(exhausted) if exhausted.may_pass() => drop(freed.await),
+                Err(exhausted) if exhausted.is_shared() && self.others_may_end() => drop(freed.await),
                 checked => {
                     checked?;
                     // It is given back at once.
@@ -270,10 +265,11 @@ impl Ledger {
         select_all(self.all().map(|ledger| Box::pin(ledger.freed.notified())))
     }
 
-    /// True if anything is reserved.
-    fn may_give_back(&self) -> bool {
-        let state = self.state();
-        state.reserved.plus(&state.reserve).calls > 0
+    /// True if rollouts of the same batch hold something for later, which they give back at their end. A child does not wait for that:
+    /// they may be waiting for their own children, its parent for it.
+    fn others_may_end(&self) -> bool {
+        let batch = self.shared.as_ref().filter(|shared| shared.whose() == Whose::All);
+        batch.is_some_and(|batch| batch.state().reserve.calls > 0)
     }
 
     fn sum(&self, estimate: &Estimate) -> Sum {
@@ -697,6 +693,15 @@ mod tests {
         drop(one);
         waiting.await.unwrap();
         assert!(next.wait_for_room(&never).await.unwrap_err().is_shared());
+        // One that the code of another has begun does not: that waits for it.
+        let parent = Arc::new(
+            Ledger::new(Budget::default(), shared.prices.clone()).of_rollout("parent").within(shared.clone()),
+        );
+        parent.set_reserve(Some(&estimate(200, 200)));
+        let child = Ledger::new(Budget::default(), shared.prices.clone()).within(parent.clone());
+        let checked = futures_util::poll!(std::pin::pin!(child.wait_for_room(&begins)));
+        assert!(matches!(checked, std::task::Poll::Ready(Err(exhausted)) if exhausted.is_shared()));
+        parent.set_reserve(None);
         assert_eq!(shared.snapshot().left.tokens, Some(850));
         assert_eq!(state(&shared), [(1, 150), (0, 0)]);
     }

@@ -3,10 +3,14 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileTypeExt as _, symlink};
 use std::process::{Command, Output, Stdio};
 
 use nix::pty::openpty;
-use rlm_tests::program;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use rlm_tests::{program, wait_until};
 
 const EXAMPLE: &str = include_str!("../../../docs/trajectory-example.jsonl");
 
@@ -104,6 +108,39 @@ fn a_page_takes_the_place_of_another_in_one_piece() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left in the directory");
     let printed = view(&path, &["--html", "-"]);
     assert_eq!(text(&printed.stdout), html);
+}
+
+#[test]
+fn a_page_goes_where_a_link_leads_and_into_a_fifo() {
+    let (dir, path) = file(EXAMPLE);
+    let (page, link, fifo) = (dir.path().join("page.html"), dir.path().join("link"), dir.path().join("fifo"));
+    fs::write(&page, "old").unwrap();
+    symlink(&page, &link).unwrap();
+    assert!(view(&path, &["--html", link.to_str().unwrap()]).status.success());
+    assert!(link.is_symlink());
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.ends_with("</html>\n"));
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let mut child = rlm(&[path.to_str().unwrap(), "--html", fifo.to_str().unwrap()]).spawn().unwrap();
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), html);
+    assert!(child.wait().unwrap().success());
+    assert!(fifo.metadata().unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn nothing_is_left_of_a_page_that_is_given_up() {
+    let entry = EXAMPLE.lines().find(|line| line.contains("\"event\":\"call_ended\"")).unwrap();
+    let large = entry.replace("\"stdout\":\"", &format!("\"stdout\":\"{}", "<".repeat(1 << 20)));
+    assert_ne!(large, entry);
+    let (dir, path) = file(&format!("{large}\n").repeat(60));
+    let page = dir.path().join("page.html");
+    let mut child =
+        rlm(&[path.to_str().unwrap(), "--full", "--html", page.to_str().unwrap()]).spawn().unwrap();
+    let files = || fs::read_dir(dir.path()).unwrap().count();
+    wait_until("a part of the page is written", || files() > 1);
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(files(), 1);
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl Failed {
             ("clone", Errno::EPERM | Errno::EACCES) => {
                 " (the filter of a container, or a setting of the kernel, refuses user namespaces)"
             }
-            ("clone", Errno::EINVAL | Errno::ENOSYS) => " (the kernel has no user namespaces)",
+            ("clone", Errno::EINVAL | Errno::ENOSYS) => " (the kernel does not have all of these namespaces)",
             (call, Errno::EPERM | Errno::EACCES) if call.starts_with("mount of proc") => {
                 " (parts of /proc are hidden, as in containers)"
             }

@@ -2,8 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
 use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::pty::openpty;

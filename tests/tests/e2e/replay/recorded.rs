@@ -233,6 +233,8 @@ printf 'count one
 
 count two' | rlm_query_batch -0 --lines --file a.txt | tr '\0' '|'; rlm_query_batched -- 'count -- x'
 rlm_query_batch 'count x' 'fail y'; echo "status $?"; rlm_query fail; echo "status $?"; rlm_query 'count nobody' missing; echo "status $?"
+for n in 1 2 3 4 5 6; do echo $n >p$n; done
+(for n in 1 2 3 4 5 6; do rlm_query 'count one' p$n >$n.out & done; wait); cat ?.out
 RLM_CONTENT=done RLM_READY=1"#;
 
 const ASKING_PYTHON: &str = "import os; os.mkdir('sub'); os.chdir('sub')
@@ -247,6 +249,9 @@ try: rlm_query('count', model='nosuch')
 except RuntimeError as error: print(error)
 try: rlm_query('count nobody', 'missing')
 except RuntimeError as error: print('refused')
+for n in '123456': open('p' + n, 'w').write(n)
+from concurrent.futures import ThreadPoolExecutor
+print(list(ThreadPoolExecutor(6).map(lambda n: rlm_query('count one', 'sub/p' + n), '123456')))
 answer['content'] = 'done'; answer['ready'] = True";
 
 #[test]

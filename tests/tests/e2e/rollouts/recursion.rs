@@ -197,9 +197,10 @@ answer['content'] = ';'.join(map(str, parts)); answer['ready'] = True";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_without_an_answer_gives_the_reason_and_the_others_theirs() {
     let bash = "rlm_query_batch 'crash' 'fine' 'idle' > out; status=$?; rlm_query --json idle > json; rlm_query_batch -0 fine fine > nul
-        RLM_CONTENT=\"$(cat out; echo $status; grep -o '\"stop_reason\": \"[a-z_]*\"' json; tr '\\0' '|' < nul)\" RLM_READY=1";
+        RLM_CONTENT=\"$(cat out; echo $status; grep -o '\"stop_reason\": \"[a-z_]*\"' json; tr '\\0' '|' < nul
+            echo; rlm_query idle 2>&1 >/dev/null | grep -o 'a draft: .*')\" RLM_READY=1";
     let python = "out = rlm_query_batch(['crash', 'fine', 'idle']); result = rlm_query('idle', json=True)
-answer['content'] = '\\n'.join([*out, '1', '\"stop_reason\": \"' + result['stop_reason'] + '\"', '|'.join(rlm_query_batch(['fine', {'question': 'fine'}])) + '|'])
+answer['content'] = '\\n'.join([*out, '1', '\"stop_reason\": \"' + result['stop_reason'] + '\"', '|'.join(rlm_query_batch(['fine', {'question': 'fine'}])) + '|', rlm_query_batch([{'question': 'fine', 'json': True}])[0]['answer']])
 answer['ready'] = True";
     for (language, code) in in_each(bash, python) {
         let crash = if language == ReplLanguage::Bash {
@@ -223,7 +224,11 @@ answer['ready'] = True";
         let lines: Vec<_> = answer.lines().collect();
         assert!(lines[0].starts_with("Error in rlm_query: no final answer (worker_failed): "), "{answer}");
         assert_eq!(lines[1..3], ["fine", "I still do not know."], "a draft is an answer");
-        assert_eq!(lines[3..], ["1", "\"stop_reason\": \"no_tool_call\"", "fine|fine|"]);
+        let last = match language {
+            ReplLanguage::Bash => "a draft: no final answer (no_tool_call)",
+            ReplLanguage::Python => "fine",
+        };
+        assert_eq!(lines[3..], ["1", "\"stop_reason\": \"no_tool_call\"", "fine|fine|", last]);
         stage.end().await;
     }
 }

@@ -68,6 +68,7 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
 }
 
 /// Has a signal that ends the program remove a file before.
+#[expect(clippy::exit, reason = "the main thread is busy with the page")]
 fn remove_at_signals(unfinished: &Path) -> io::Result<()> {
     let unfinished = unfinished.to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

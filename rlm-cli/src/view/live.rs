@@ -130,6 +130,11 @@ pub(super) struct SoFar {
 }
 
 impl SoFar {
+    /// True until all that was there at the beginning is read.
+    pub(super) fn is_read_on(&self) -> bool {
+        !self.is_read && self.trouble.is_none()
+    }
+
     fn new(lengths: Lengths) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         Self { instance: time.to_string(), rollouts: Rollouts::new(lengths), is_read: false, trouble: None }

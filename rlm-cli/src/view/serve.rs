@@ -380,13 +380,8 @@ impl Page {
     async fn read(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
         let live = self.live(kind, name)?;
         let mut changes = live.changes();
-        let is_awaited = |live: Arc<Live>| {
-            move || {
-                let so_far = live.so_far();
-                !so_far.is_read && so_far.trouble.is_none()
-            }
-        };
-        while blocking(is_awaited(live.clone())).await {
+        let is_read_on = |live: Arc<Live>| blocking(move || live.so_far().is_read_on());
+        while is_read_on(live.clone()).await {
             // Its sender is a part of `live`.
             _ = changes.changed().await;
         }
@@ -463,7 +458,7 @@ impl Messages {
             _ => None,
         };
         // Not before all is read that was there: the page would look for what has yet to come.
-        if since == Some(stamp) || !so_far.is_read && so_far.trouble.is_none() {
+        if since == Some(stamp) || so_far.is_read_on() {
             return None;
         }
         let changes =
@@ -533,14 +528,21 @@ async fn search(
 ) -> Result<Json<Vec<usize>>, Refusal> {
     let live = page.read(&kind, &name).await?;
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-    // A search that nobody waits for ends, and others are not kept waiting by more than a rollout.
     let wanted = CancellationToken::new();
     let _ends_with_the_request = wanted.clone().drop_guard();
     let find = move || {
-        let has_words = |at: &usize| live.so_far().rollouts.list.get(*at).map(|one| one.has_words(&words));
-        let hits = (0..)
-            .map_while(|at| (!wanted.is_cancelled()).then(|| has_words(&at))?.map(|is_hit| (at, is_hit)));
-        hits.filter_map(|(at, is_hit)| is_hit.then_some(at)).collect()
+        let mut hits = Vec::new();
+        for at in 0.. {
+            // Taken for each, so that others wait for one rollout at most.
+            let so_far = live.so_far();
+            match so_far.rollouts.list.get(at) {
+                Some(rollout) if !wanted.is_cancelled() => {
+                    hits.extend(rollout.has_words(&words).then_some(rollout.at));
+                }
+                _ => break,
+            }
+        }
+        hits
     };
     Ok(Json(blocking(find).await))
 }

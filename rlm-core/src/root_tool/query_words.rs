@@ -59,9 +59,9 @@ pub fn parse(
             }
             "--model" => parsed.set("model", value()?.into())?,
             "--language" => parsed.set("language", value()?.into())?,
-            "--max-turns" => parsed.set("max_turns", number::<i64>(name, &value()?)?)?,
-            "--timeout" => parsed.set("timeout", number::<f64>(name, &value()?)?)?,
-            "--share" => parsed.set("share", number::<f64>(name, &value()?)?)?,
+            "--max-turns" => parsed.set("max_turns", number::<i64>(name, &value()?, "a whole number")?)?,
+            "--timeout" => parsed.set("timeout", number::<f64>(name, &value()?, "a number of seconds")?)?,
+            "--share" => parsed.set("share", number::<f64>(name, &value()?, "a number")?)?,
             _ => {
                 return Err(format!(
                     "unknown option {name}; put -- before an argument that begins with -; see {tool} --help"
@@ -145,10 +145,14 @@ impl Parsed {
     }
 }
 
-fn number<N: std::str::FromStr + Into<Value>>(name: &str, text: &str) -> Result<Value, String> {
+fn number<N: std::str::FromStr + Into<Value>>(
+    name: &str,
+    text: &str,
+    expected: &str,
+) -> Result<Value, String> {
     let is_finite = text.parse::<f64>().is_ok_and(f64::is_finite);
     let number = text.parse::<N>().ok().filter(|_| is_finite);
-    number.map(Into::into).ok_or_else(|| format!("{name} is {text:?}, expected a number"))
+    number.map(Into::into).ok_or_else(|| format!("{name} is {text:?}, expected {expected}"))
 }
 
 #[cfg(test)]
@@ -214,7 +218,14 @@ mod tests {
             "- is no question: --lines reads them; see rlm_query_batch --help"
         );
         assert_eq!(repr("rlm_query", &["-"]), "- is no question: give it as a word; see rlm_query --help");
-        assert_eq!(repr("rlm_query", &["a", "--timeout", "nan"]), "--timeout is \"nan\", expected a number");
+        assert_eq!(
+            repr("rlm_query", &["a", "--timeout", "5m"]),
+            "--timeout is \"5m\", expected a number of seconds"
+        );
+        assert_eq!(
+            repr("rlm_query", &["a", "--max-turns", "1.5"]),
+            "--max-turns is \"1.5\", expected a whole number"
+        );
         assert!(repr("rlm_query", &["a", "--lines"]).starts_with("unknown option --lines"));
         assert!(repr("rlm_query", &["a", "--data", "{"]).starts_with("--data is not JSON"));
     }

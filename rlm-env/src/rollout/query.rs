@@ -260,7 +260,7 @@ fn read(mut given: Map<String, Json>) -> Result<Question, String> {
     let expected = |name: &str, value: &Json, expected: &str| {
         Err(format!("{name} is {}, expected {expected}", cut(&value.to_string(), SHOWN_CHARS)))
     };
-    for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+    for (name, value) in given.iter().filter(|(name, value)| !value.is_null() || *name == "question") {
         let number = value.as_f64();
         match name.as_str() {
             "question" if value.as_str().is_none_or(|question| question.trim().is_empty()) => {

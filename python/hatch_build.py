@@ -18,8 +18,6 @@ PROGRAMS = (
 )
 CRATES = ("rlm-cli", "rlm-worker-bash", "rlm-worker-python", "rlm-cell-engine")
 
-# The profile of cargo, for wheels that are only tried out.
-PROFILE = "RLM_WHEEL_PROFILE"
 # The oldest glibc that the programs should run with, such as 2.28. Links by zig: needs cargo-zigbuild and ziglang.
 GLIBC = "RLM_WHEEL_GLIBC"
 
@@ -44,10 +42,9 @@ class BuildPrograms(BuildHookInterface):
 
     def build(self, repository):
         """Runs cargo. Returns the directory of the programs."""
-        profile = os.environ.get(PROFILE, "dist")
         glibc = os.environ.get(GLIBC)
         target = f"{platform.machine()}-unknown-linux-gnu"
-        command = ["cargo", "zigbuild" if glibc else "build", "--locked", "--profile", profile]
+        command = ["cargo", "zigbuild" if glibc else "build", "--locked", "--release"]
         command += [argument for crate in CRATES for argument in ("--package", crate)]
         if glibc:
             command += ["--target", f"{target}.{glibc}"]
@@ -55,8 +52,7 @@ class BuildPrograms(BuildHookInterface):
         if subprocess.run(command, cwd=repository).returncode != 0:
             self.app.abort(f"cargo could not build the programs of rlm-env: run {' '.join(command)} in {repository}")
         directory = Path(os.environ.get("CARGO_TARGET_DIR", repository / "target"))
-        folder = {"dev": "debug"}.get(profile, profile)
-        return repository / directory / (target if glibc else "") / folder
+        return repository / directory / (target if glibc else "") / "release"
 
     def platform_tag(self, files):
         """The tag that is true: that of the newest symbol of glibc that a program needs."""

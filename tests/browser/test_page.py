@@ -200,6 +200,27 @@ def test_keys(page: Page, written) -> None:
     assert ids(page) == "a b c"
 
 
+def test_escape_takes_the_filter_off_and_leaves_the_field(page: Page, written) -> None:
+    page.goto(written(batch()))
+    search = page.locator("#search")
+    search.fill("third")
+    expect(page.locator("#shown")).to_have_text("1 of 3")
+    search.press("Escape")
+    expect(page.locator("#shown")).to_have_text("")
+    assert (ids(page), search.input_value()) == ("a b c", "")
+    expect(search).not_to_be_focused()
+    # Also where what was typed is not searched for yet, and where a rollout is read.
+    page.get_by_role("link", name="b", exact=True).click()
+    expect(page.locator("article h2")).to_be_focused()
+    page.keyboard.press("/")
+    page.keyboard.type("third")
+    page.keyboard.press("Escape")
+    expect(search).to_have_value("")
+    expect(page.locator("article h2")).to_have_text("b")
+    page.get_by_role("link", name="all 3 rollouts").click()
+    assert ids(page) == "a b c"
+
+
 def test_children_are_folded_below_their_parents_with_money_by_depth(page: Page, written) -> None:
     page.goto(written(tree()))
     assert ids(page) == "a"
@@ -223,6 +244,12 @@ def test_children_are_folded_below_their_parents_with_money_by_depth(page: Page,
     expect(page.locator("article h2")).to_have_text("a.2")
     page.get_by_role("link", name="above: a").click()
     expect(page.locator("article h2")).to_have_text("a")
+    # The keys go through those that are folded away, too.
+    page.evaluate("location.hash = '#r1'")
+    expect(page.locator("article h2")).to_have_text("a.1")
+    for key, to in (("n", "a.1.1"), ("n", "a.2"), ("p", "a.1.1"), ("p", "a.1"), ("p", "a")):
+        page.keyboard.press(key)
+        expect(page.locator("article h2")).to_have_text(to)
 
 
 def test_two_attempts_are_compared_turn_by_turn(page: Page, written) -> None:
@@ -237,6 +264,29 @@ def test_two_attempts_are_compared_turn_by_turn(page: Page, written) -> None:
         one, other = (cells.nth(at).bounding_box() for at in (left, right))
         assert one["y"] == other["y"] and one["x"] < other["x"]
     assert page.evaluate("location.hash") == "#compare=0,1"
+    assert page.title() == f"a and b · {TITLE}"
+    expect(cells.nth(0).locator("h2")).to_be_focused()
+
+
+def test_a_comparison_is_chosen_by_keys_and_cuts_nothing(page: Page, written) -> None:
+    long = "words " * 200
+    page.goto(written("".join(named(name, question=f"{long}q", answer=f"{long}{name}") for name in "abc")))
+    page.get_by_role("link", name="a", exact=True).click()
+    expect(page.locator("article h2")).to_be_focused()
+    others = page.locator("#other")
+    others.focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Escape")
+    expect(others).not_to_be_focused()
+    assert (page.evaluate("location.hash"), others.input_value()) == ("#r0", "")
+    others.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator(".comparison h2")).to_have_text(["a", "c"])
+    assert page.locator("main pre.question").inner_text() == f"{long}q"
+    assert page.locator(".comparison pre.good").all_inner_texts()[0] == f"{long}a"
+    assert page.locator(".comparison > div").nth(1).locator("pre").inner_text() == f"{long}c"
 
 
 def test_of_ten_thousand_rollouts_those_in_view_are_drawn(page: Page, written) -> None:

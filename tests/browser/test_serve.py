@@ -134,6 +134,41 @@ def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Pa
     assert abs(page.evaluate("scrollY") - top) < 200
 
 
+def child(name: str, parent: str) -> str:
+    """A rollout that the first call of another one has started."""
+    start, *rest = named(name).splitlines(keepends=True)
+    return json.dumps({**json.loads(start), "parent": parent, "parent_call_id": "call_1"}) + "\n" + "".join(rest)
+
+
+def test_a_tree_that_grows_leaves_its_lists_open(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, "".join(named("a").splitlines(keepends=True)[:-1]) + child("a.1", "a"))
+    page.goto(server.start("view", "run.jsonl"))
+    page.locator(".fold").click()
+    cost = page.locator("[data-at='1'] td[data-column=USD] .bar")
+    expect(cost).to_have_attribute("style", re.compile("width:50.00%"))
+    page.get_by_role("link", name="a", exact=True).click()
+    expect(page.locator("article h2")).to_be_focused()
+    children, money = page.locator("#r0t1 details.children"), page.locator("details.money")
+    money.locator("summary").click()
+    children.locator("summary").click()
+    link = children.get_by_role("link", name="a.1", exact=True)
+    link.focus()
+    # One comes two levels below, and one beside it; then this one ends.
+    grow(file, child("a.1.1", "a.1"))
+    expect(money.locator("tr", has_text="2large-1")).to_have_count(1)
+    grow(file, child("a.2", "a"))
+    expect(children.locator("summary")).to_have_text("2 rollouts below it")
+    grow(file, named("a").splitlines(keepends=True)[-1])
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    assert children.evaluate("list => list.open") and money.evaluate("details => details.open")
+    expect(link).to_be_focused()
+    page.evaluate("location.hash = '#'")
+    expect(cost).to_have_attribute("style", re.compile("width:25.00%"))
+    grow(file, child("a.1.2", "a.1"))
+    expect(cost).to_have_attribute("style", re.compile("width:20.00%"))
+
+
 def test_a_file_with_something_wrong_is_shown_as_far_as_it_goes(page: Page, server: Server, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     grow(file, named("one") + named("two"))
@@ -186,6 +221,13 @@ def test_a_page_finds_the_server_again_after_it_was_restarted(page: Page, server
     assert not first.evaluate("turn => turn.open"), "what was closed stays closed"
     page.evaluate("location.hash = '#r1'")
     expect(page.locator("article h2")).to_have_text("second")
+    # It is refused for a while.
+    cookies = page.context.cookies()
+    page.context.clear_cookies()
+    page.evaluate("listen()")
+    expect(page.locator("#trouble")).to_contain_text("401")
+    page.context.add_cookies(cookies)
+    expect(page.locator("#trouble")).to_be_hidden()
     # Another file takes the place of this one.
     other = tmp_path / "other"
     other.write_text(named("other"))

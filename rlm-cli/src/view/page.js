@@ -20,6 +20,13 @@ function arrange(parent, wanted) {
             parent.insertBefore(node, parent.childNodes[at] ?? null);
     });
 }
+function add(lists, key, value) {
+    const list = lists.get(key);
+    if (list)
+        list.push(value);
+    else
+        lists.set(key, [value]);
+}
 const isLive = document.body.dataset.live !== undefined;
 const main = one("#main");
 const grouped = (count) => count.toLocaleString("en-US");
@@ -37,15 +44,13 @@ function usd(cost) {
 }
 const rows = new Map();
 const below = new Map();
+const trees = new Map();
 function take(changed) {
     for (const row of changed) {
-        if (!rows.has(row.at) && row.parent !== null) {
-            const others = below.get(row.parent);
-            if (others)
-                others.push(row);
-            else
-                below.set(row.parent, [row]);
-        }
+        if (!rows.has(row.at) && row.parent !== null)
+            add(below, row.parent, row);
+        for (const at of (trees.get(row.at) ?? trees.get(row.parent ?? -1))?.levels.keys() ?? [])
+            trees.delete(at);
         const known = rows.get(row.at);
         if (known)
             Object.assign(known, row);
@@ -54,10 +59,7 @@ function take(changed) {
     }
 }
 const parentOf = (row) => (row.parent === null ? undefined : rows.get(row.parent));
-const rootOf = (row) => { let root = row; for (let above = parentOf(row); above; above = parentOf(above))
-    root = above; return root; };
-const levelOf = (row) => { let level = 0; for (let above = parentOf(row); above; above = parentOf(above))
-    level++; return level; };
+const levelOf = (row) => treeOf(row).levels.get(row.at);
 const tokensOf = (row) => row.spent.reduce((sum, one) => sum + one.tokens, 0);
 function costOf(spent) {
     let sum = 0;
@@ -78,7 +80,23 @@ function tree(root, isOpen = () => true) {
     }
     return found;
 }
-const firstLine = (text) => text.split("\n", 1)[0];
+function treeOf(row) {
+    const known = trees.get(row.at);
+    if (known)
+        return known;
+    let root = row;
+    for (let above = parentOf(row); above; above = parentOf(above))
+        root = above;
+    const nodes = tree(root);
+    const ended = nodes.reduce((latest, { began, seconds }) => Math.max(latest, began + seconds), -Infinity);
+    const whole = { root, levels: new Map(), seconds: ended - root.began, cost: costOf(nodes.flatMap(({ spent }) => spent)) };
+    for (const node of nodes) {
+        whole.levels.set(node.at, node === root ? 0 : whole.levels.get(node.parent) + 1);
+        trees.set(node.at, whole);
+    }
+    return whole;
+}
+const firstLine = (text) => text.trimStart().split("\n", 1)[0];
 const number = (name, key, shown = grouped) => ({ name, isNumber: true, key, shown: (row) => { const value = key(row); return typeof value === "number" ? shown(value) : ""; } });
 const words = (name, key) => ({ name, isNumber: false, key, shown: key });
 const COLUMNS = [
@@ -128,14 +146,14 @@ function bar(kind, title, start, width) {
     return make("span", { class: "track", title }, inner);
 }
 function barOf(row, column) {
-    const root = rootOf(row);
-    if (root === row && !below.has(row.at))
+    const { root, levels, seconds, cost: whole } = treeOf(row);
+    if (levels.size === 1)
         return undefined;
-    if (column.name === "time" && root.seconds > 0) {
-        const start = Math.min(Math.max((row.began - root.began) / root.seconds, 0), 1);
-        return bar("call", "when it ran", start * 100, Math.min(row.seconds / root.seconds, 1 - start) * 100);
+    if (column.name === "time" && seconds > 0) {
+        const start = Math.min(Math.max((row.began - root.began) / seconds, 0), 1);
+        return bar("call", "when it ran", start * 100, Math.min(row.seconds / seconds, 1 - start) * 100);
     }
-    const [cost, whole] = [costOf(row.spent), costOf(tree(root).flatMap(({ spent }) => spent))];
+    const cost = costOf(row.spent);
     return column.name === "USD" && cost !== undefined && whole ? bar("money", "its part of the cost", 0, (cost / whole) * 100) : undefined;
 }
 function cell(row, column) {
@@ -212,12 +230,14 @@ const distributions = make("div", { class: "histograms" });
 const more = make("p", { class: "more" });
 const drawn = new Map();
 function rowOf(row, columns) {
-    const of = [row.stamp, rootOf(row).stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
+    const whole = treeOf(row);
+    const of = [unfolded.has(row.at), isFiltered(), columns.length].join();
     const known = drawn.get(row.at);
-    if (known?.of === of)
+    if (known?.whole === whole && known.of === of)
         return known.tr;
-    const tr = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
-    drawn.set(row.at, { of, tr });
+    const made = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
+    const tr = known?.tr.isEqualNode(made) ? known.tr : made;
+    drawn.set(row.at, { whole, of, tr });
     return tr;
 }
 function focused() {
@@ -262,8 +282,8 @@ function drawOverview() {
     if (shown.length > limit)
         atEnd.observe(more);
 }
-async function asked(path) {
-    const response = await fetch(path);
+async function asked(path, signal) {
+    const response = await fetch(path, { signal });
     if (!response.ok)
         throw new Error(`${response.status}: ${await response.text()}`);
     return response;
@@ -276,12 +296,14 @@ async function htmlOf(at) {
 async function articleOf(at) {
     const template = document.createElement("template");
     template.innerHTML = await htmlOf(at);
-    const article = template.content.querySelector("article");
-    for (const part of article.children)
-        came.set(part, part.outerHTML);
-    return article;
+    return marked(template.content.querySelector("article"));
 }
 const came = new WeakMap();
+function marked(whole) {
+    for (const part of whole.children)
+        came.set(part, part.outerHTML);
+    return whole;
+}
 const nameOf = (part, at) => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
 function kept(same, part) {
     if (!same || same.tagName !== part.tagName)
@@ -300,7 +322,8 @@ function kept(same, part) {
 function update(before, article) {
     const parts = (of) => [...of.children].filter((part) => part instanceof HTMLElement);
     const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
-    arrange(before, parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part)));
+    const parted = parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part));
+    arrange(before, [...parted, ...all(":scope > .children", before)]);
 }
 function moneyOf(row) {
     const sums = new Map();
@@ -328,27 +351,56 @@ const factsOf = (row) => {
     const cost = costOf(row.spent);
     return [row.state, counted(row.turns, "turn"), duration(row.seconds), ...(cost === undefined ? [] : [`${usd(cost)} USD`])].join(" · ");
 };
-function linkTo(row) {
-    return make("li", {}, make("a", { href: `#r${row.at}` }, row.id), " ", make("span", { class: "facts" }, factsOf(row)), make("span", { class: "asked" }, `${firstLine(row.question)} → ${firstLine(row.answer ?? "…")}`));
+function linkTo(row, there) {
+    const of = `${instance} ${row.stamp}`;
+    if (there?.dataset.of === of)
+        return there;
+    const made = make("li", { "data-of": of }, make("a", { href: `#r${row.at}` }, row.id), " ", make("span", { class: "facts" }, factsOf(row)), make("span", { class: "asked" }, `${firstLine(row.question)} → ${firstLine(row.answer ?? "…")}`));
+    if (!there)
+        return made;
+    arrange(there, [there.firstChild, ...[...made.childNodes].slice(1)]);
+    there.dataset.of = of;
+    return there;
 }
-function linkChildren(row, article) {
+function linkChildren(row, article, lists) {
     const byCall = new Map();
     for (const child of below.get(row.at) ?? [])
-        byCall.set(child.call ?? "", [...(byCall.get(child.call ?? "") ?? []), child]);
-    const there = new Map(all("details.children", article).map((list) => [list.dataset.of ?? "", list]));
+        add(byCall, child.call ?? "", child);
+    const calls = new Map(all(".call", article).map((element) => [element.dataset.call, element]));
+    const there = new Map(lists.map((list) => [list.dataset.of ?? "", list]));
+    for (const [call, list] of there)
+        if (!byCall.has(call))
+            list.remove();
     for (const [call, children] of byCall) {
-        const within = all(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave") ?? article;
+        const within = calls.get(call)?.querySelector(".gave") ?? article;
         const list = there.get(call) ?? make("details", { class: "children", "data-of": call, "data-part": "children" }, make("summary", {}), make("ul", {}));
+        const links = new Map(all("a", list).map((link) => [link.hash, link.parentElement]));
         list.querySelector("summary").textContent = `${counted(children.length, "rollout")} below it`;
-        list.querySelector("ul").replaceChildren(...children.map(linkTo));
+        arrange(list.querySelector("ul"), children.map((child) => linkTo(child, links.get(`#r${child.at}`))));
         if (list.parentElement !== within)
             within.append(list);
     }
 }
 const MOST_OTHERS = 200;
 function othersOf(row) {
-    const others = [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+    const others = [...rows.values()].filter((other) => other !== row && other.asks === row.asks && (other.parent === null) === (row.parent === null));
     return others.slice(0, MOST_OTHERS);
+}
+function whenChosen(select, shown, act) {
+    let isByKey = false;
+    const choose = () => { if (select.value !== shown)
+        act(select.value); };
+    for (const kind of ["keydown", "keypress"]) {
+        select.addEventListener(kind, ({ key }) => {
+            isByKey = key !== "Enter";
+            setTimeout(() => (isByKey = false));
+            if (key === "Enter")
+                choose();
+        });
+    }
+    select.addEventListener("change", () => { if (!isByKey)
+        choose(); });
+    select.addEventListener("blur", () => (select.value = shown));
 }
 function navigation(row) {
     const nav = make("nav", { "aria-label": "rollouts" });
@@ -360,8 +412,7 @@ function navigation(row) {
     const others = othersOf(row);
     if (others.length > 0) {
         const select = make("select", { id: "other", "aria-label": "compare with another attempt" }, make("option", { value: "" }, "compare with …"), ...others.map((other) => make("option", { value: other.at }, `${other.id}: ${factsOf(other)}`)));
-        select.addEventListener("change", () => { if (select.value)
-            location.hash = `#compare=${row.at},${select.value}`; });
+        whenChosen(select, "", (other) => (location.hash = `#compare=${row.at},${other}`));
         nav.append(select);
     }
     return nav;
@@ -370,10 +421,11 @@ function navigationOf(row) {
     const [nav, there] = [navigation(row), main.querySelector("nav")];
     return there && (there.outerHTML === nav.outerHTML || there.querySelector("select:focus")) ? there : nav;
 }
-function drawNavigation(at) {
-    const [row, article] = [rows.get(at), main.querySelector("article")];
-    if (row && article)
-        arrange(main, [navigationOf(row), article]);
+function drawBelow(row, article, lists = all("details.children", article)) {
+    const money = article.querySelector(".money");
+    money.querySelector("table")?.remove();
+    money.append(moneyOf(row));
+    linkChildren(row, article, lists);
 }
 async function drawRollout(at) {
     const row = rows.get(at);
@@ -384,20 +436,23 @@ async function drawRollout(at) {
     if (now.kind !== "rollout" || now.at !== at)
         return;
     const before = main.querySelector(`article[data-at="${at}"]`);
+    const whole = before ?? article;
+    const lists = all("details.children", whole);
+    const had = document.activeElement;
     if (before)
         update(before, article);
-    const whole = before ?? article;
-    const money = whole.querySelector(".money");
-    money.querySelector("table")?.remove();
-    money.append(moneyOf(row));
-    linkChildren(row, whole);
+    drawBelow(row, whole, lists);
     colourAll(whole);
     arrange(main, [navigationOf(row), whole]);
     document.title = `${row.id} · ${TITLE}`;
-    if (before)
-        return;
+    if (!before)
+        return begin();
+    if (had instanceof HTMLElement && had !== document.activeElement)
+        had.focus({ preventScroll: true });
+}
+function begin() {
     scrollTo(0, 0);
-    const heading = whole.querySelector("h2");
+    const heading = main.querySelector("h2");
     heading.tabIndex = -1;
     heading.focus({ preventScroll: true });
 }
@@ -412,7 +467,8 @@ async function drawComparison(ats) {
     const now = place();
     if (now.kind !== "comparison" || now.ats.join() !== ats.join())
         return;
-    const head = (row) => make("div", {}, make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), make("pre", { class: row.is_answered ? "good" : "bad" }, row.answer ?? "no answer"));
+    const part = (at, name) => articles[at].querySelector(`[data-part="${name}"]`);
+    const heads = [left, right].map((row, at) => marked(make("div", {}, make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));
     const turns = articles.map((article) => new Map(all("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
     articles.forEach(colourAll);
     const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
@@ -424,12 +480,14 @@ async function drawComparison(ats) {
         (turn.querySelector("summary") ?? turn).append(make("span", { class: "facts" }, ` · ${[left, right][at].id}`));
         return before ? kept(there.get(turn.dataset.cell), turn) : turn;
     }));
-    const comparison = before ?? make("div", { class: "comparison", "data-of": String(ats) });
-    arrange(comparison, [head(left), head(right), ...cells]);
-    if (before)
-        return;
-    main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), make("pre", { class: "question" }, left.question), comparison);
-    scrollTo(0, 0);
+    if (before) {
+        const known = [...before.children].slice(0, 2);
+        known.forEach((head, at) => update(head, heads[at]));
+        return arrange(before, [...known, ...cells]);
+    }
+    main.replaceChildren(make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")), part(0, "question"), make("div", { class: "comparison", "data-of": String(ats) }, ...heads, ...cells));
+    document.title = `${left.id} and ${right.id} · ${TITLE}`;
+    begin();
 }
 function place() {
     const two = /^#compare=(\d+),(\d+)$/.exec(location.hash);
@@ -493,19 +551,27 @@ function textOf(row) {
     if (text === undefined) {
         const whole = one(`#body${row.at}`).textContent;
         const html = [...whole.matchAll(/<pre[^>]*>([^]*?)<\/pre>/g)].map(([, text]) => text).join(" ");
-        text = `${row.id} ${html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity])}`.toLowerCase();
+        text = `${row.id} ${html.replace(/<span class="left-out">[^<]*<\/span>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity])}`.toLowerCase();
         texts.set(row.at, text);
     }
     return text;
 }
-let searches = 0;
+let searching = new AbortController();
+let isTyped = false;
 async function search() {
-    const number = ++searches;
+    searching.abort();
+    const { signal } = (searching = new AbortController());
     const typed = one("#search").value.toLowerCase();
     const wanted = typed.split(/\s+/).filter(Boolean);
     let hits;
     if (wanted.length > 0 && isLive) {
-        hits = new Set(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`)).json());
+        try {
+            hits = new Set(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`, signal)).json());
+        }
+        catch (error) {
+            if (!signal.aborted)
+                throw error;
+        }
     }
     else if (wanted.length > 0) {
         hits = new Set();
@@ -515,16 +581,21 @@ async function search() {
                 hits.add(row.at);
             if (performance.now() > pause) {
                 await new Promise((resume) => setTimeout(resume));
-                if (number !== searches)
+                if (signal.aborted)
                     return;
                 pause = performance.now() + 30;
             }
         }
     }
-    if (number !== searches)
+    if (signal.aborted)
         return;
     tell("");
     found = hits;
+    if (isTyped)
+        refilter();
+    else
+        drawOverview();
+    isTyped = false;
 }
 function refilter() {
     limit = ROWS_AT_ONCE;
@@ -534,9 +605,19 @@ function refilter() {
 }
 let waiting = 0;
 one("#search").addEventListener("input", () => {
+    searching.abort();
+    isTyped = true;
     clearTimeout(waiting);
-    waiting = setTimeout(() => search().then(refilter, trouble), 150);
+    waiting = setTimeout(() => search().catch(trouble), 150);
 });
+function leaveSearch() {
+    clearTimeout(waiting);
+    const field = one("#search");
+    field.value = "";
+    field.blur();
+    isTyped = false;
+    search().catch(trouble);
+}
 one("#state").addEventListener("change", (event) => {
     wantedState = event.target.value;
     drawStates();
@@ -598,8 +679,10 @@ function stepRollout(by) {
     const now = place();
     if (now.kind !== "rollout")
         return;
+    const isThis = (row) => row.at === now.at;
     const shown = shownRows();
-    const next = shown[shown.findIndex((row) => row.at === now.at) + by];
+    const order = shown.some(isThis) ? shown : [...rows.values()].filter((row) => !parentOf(row)).flatMap((row) => tree(row));
+    const next = order[order.findIndex(isThis) + by];
     if (next)
         location.hash = `#r${next.at}`;
 }
@@ -628,6 +711,8 @@ document.addEventListener("keydown", (event) => {
     if (help.open)
         return;
     if (event.key === "Escape" && field.id === "search")
+        return leaveSearch();
+    if (event.key === "Escape" && field.matches("select"))
         return field.blur();
     const act = KEYS[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey || field.matches("input, select, textarea"))
@@ -644,7 +729,6 @@ async function searchAgain() {
     await new Promise((resume) => setTimeout(resume, 1000));
     isSearchingAgain = false;
     await search();
-    drawOverview();
 }
 function hear({ instance: now, rows: changed }) {
     const isAnew = now !== instance;
@@ -652,7 +736,7 @@ function hear({ instance: now, rows: changed }) {
     const wasShown = before.kind === "rollout" ? rows.get(before.at)?.id : undefined;
     if (isAnew) {
         instance = now;
-        for (const known of [rows, below, drawn])
+        for (const known of [rows, below, trees, drawn])
             known.clear();
         if (found)
             found = new Set();
@@ -664,7 +748,7 @@ function hear({ instance: now, rows: changed }) {
     searchAgain().catch(trouble);
     drawStates();
     const here = place();
-    const isTouched = (at) => changed.some((row) => row.at === at || row.parent === at);
+    const isTouched = (at) => changed.some((row) => row.at === at);
     if (isAnew && !isStill)
         main.replaceChildren();
     if (!main.querySelector("article, .comparison, .overview"))
@@ -675,8 +759,14 @@ function hear({ instance: now, rows: changed }) {
         drawComparison(here.ats).catch(trouble);
     else if (here.kind === "rollout" && (isAnew || isTouched(here.at)))
         drawRollout(here.at).catch(trouble);
-    else if (here.kind === "rollout")
-        drawNavigation(here.at);
+    else if (here.kind === "rollout") {
+        const [row, article] = [rows.get(here.at), main.querySelector(`article[data-at="${here.at}"]`)];
+        if (!row || !article)
+            return;
+        if (!trees.has(here.at))
+            drawBelow(row, article);
+        arrange(main, [navigationOf(row), article]);
+    }
 }
 let events;
 let nextTry = 0;
@@ -687,7 +777,10 @@ function listen() {
         return;
     const stream = (events = new EventSource(`${location.pathname}/events`));
     const live = one("#live");
-    stream.addEventListener("open", () => (live.textContent = "live"));
+    stream.addEventListener("open", () => {
+        live.textContent = "live";
+        tell("");
+    });
     stream.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
     stream.addEventListener("trouble", (event) => {
         const words = JSON.parse(event.data);
@@ -706,17 +799,28 @@ function listen() {
 if (isLive)
     document.addEventListener("visibilitychange", listen);
 async function listRuns() {
-    const runs = await (await asked("/runs")).json();
+    const base = location.pathname.split("/").slice(0, -2).join("/");
+    const runs = await (await asked(`${base}/runs`)).json();
     const select = one("#runs");
-    select.replaceChildren(...runs.map(({ path, words }) => make("option", { value: path, selected: path === location.pathname }, words)));
+    const there = new Map([...select.options].map((option) => [option.value, option]));
+    arrange(select, runs.map(({ path, words }) => {
+        const option = there.get(path) ?? make("option", { value: path, selected: path === location.pathname });
+        if (option.textContent !== words)
+            option.textContent = words;
+        return option;
+    }));
     select.hidden = runs.length < 2;
-    select.addEventListener("change", () => (location.href = select.value));
 }
 take(JSON.parse(one("#rows").textContent));
 if (isLive) {
     main.replaceChildren(make("p", {}, "reading …"));
     listen();
     listRuns().catch(trouble);
+    const runs = one("#runs");
+    whenChosen(runs, location.pathname, (path) => (location.href = path));
+    const again = () => listRuns().catch(() => { });
+    runs.addEventListener("focus", again);
+    runs.parentElement.addEventListener("pointerenter", again);
 }
 else {
     go().catch(trouble);

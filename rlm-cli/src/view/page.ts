@@ -3,8 +3,9 @@
 
 interface Spent { model: string; requests: number; tokens: number; is_estimated: boolean; cost: number | null }
 
+/** `asks` is the number of the first rollout with this question. */
 interface Row {
-  at: number; stamp: number; id: string; parent: number | null; call: string | null;
+  at: number; stamp: number; id: string; parent: number | null; call: string | null; asks: number;
   state: string; is_answered: boolean; has_ended: boolean; turns: number; calls: number;
   began: number; seconds: number; question: string; answer: string | null; score?: number; spent: Spent[];
 }
@@ -35,6 +36,13 @@ function arrange(parent: Element, wanted: Node[]): void {
   });
 }
 
+/** Adds to one of the lists of a map. */
+function add<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
+  const list = lists.get(key);
+  if (list) list.push(value);
+  else lists.set(key, [value]);
+}
+
 const isLive = document.body.dataset.live !== undefined;
 const main = one("#main");
 
@@ -62,13 +70,16 @@ const rows = new Map<number, Row>();
 /** Those that the code of each has started. */
 const below = new Map<number, Row[]>();
 
+/** A rollout that a host has started, with all below it. */
+interface Tree { root: Row; levels: Map<number, number>; seconds: number; cost: number | undefined }
+
+/** The tree of each rollout, until one in it changes. */
+const trees = new Map<number, Tree>();
+
 function take(changed: Row[]): void {
   for (const row of changed) {
-    if (!rows.has(row.at) && row.parent !== null) {
-      const others = below.get(row.parent);
-      if (others) others.push(row);
-      else below.set(row.parent, [row]);
-    }
+    if (!rows.has(row.at) && row.parent !== null) add(below, row.parent, row);
+    for (const at of (trees.get(row.at) ?? trees.get(row.parent ?? -1))?.levels.keys() ?? []) trees.delete(at);
     const known = rows.get(row.at);
     if (known) Object.assign(known, row);
     else rows.set(row.at, row);
@@ -76,8 +87,7 @@ function take(changed: Row[]): void {
 }
 
 const parentOf = (row: Row): Row | undefined => (row.parent === null ? undefined : rows.get(row.parent));
-const rootOf = (row: Row): Row => { let root = row; for (let above = parentOf(row); above; above = parentOf(above)) root = above; return root; };
-const levelOf = (row: Row): number => { let level = 0; for (let above = parentOf(row); above; above = parentOf(above)) level++; return level; };
+const levelOf = (row: Row): number => treeOf(row).levels.get(row.at)!;
 const tokensOf = (row: Row): number => row.spent.reduce((sum, one) => sum + one.tokens, 0);
 
 /** Undefined if a part of it is not known. */
@@ -101,7 +111,24 @@ function tree(root: Row, isOpen: (row: Row) => boolean = () => true): Row[] {
   return found;
 }
 
-const firstLine = (text: string): string => text.split("\n", 1)[0]!;
+function treeOf(row: Row): Tree {
+  const known = trees.get(row.at);
+  if (known) return known;
+  let root = row;
+  for (let above = parentOf(row); above; above = parentOf(above)) root = above;
+  const nodes = tree(root);
+  // Those below may go on after it.
+  const ended = nodes.reduce((latest, { began, seconds }) => Math.max(latest, began + seconds), -Infinity);
+  const whole: Tree = { root, levels: new Map(), seconds: ended - root.began, cost: costOf(nodes.flatMap(({ spent }) => spent)) };
+  for (const node of nodes) {
+    whole.levels.set(node.at, node === root ? 0 : whole.levels.get(node.parent!)! + 1);
+    trees.set(node.at, whole);
+  }
+  return whole;
+}
+
+/** The first one that is not blank. */
+const firstLine = (text: string): string => text.trimStart().split("\n", 1)[0]!;
 
 interface Column { name: string; isNumber: boolean; key: (row: Row) => string | number | undefined; shown: (row: Row) => string }
 
@@ -168,13 +195,13 @@ function bar(kind: string, title: string, start: number, width: number): Node {
 
 /** When it ran, or its part of the cost, in its tree. */
 function barOf(row: Row, column: Column): Node | undefined {
-  const root = rootOf(row);
-  if (root === row && !below.has(row.at)) return undefined;
-  if (column.name === "time" && root.seconds > 0) {
-    const start = Math.min(Math.max((row.began - root.began) / root.seconds, 0), 1);
-    return bar("call", "when it ran", start * 100, Math.min(row.seconds / root.seconds, 1 - start) * 100);
+  const { root, levels, seconds, cost: whole } = treeOf(row);
+  if (levels.size === 1) return undefined;
+  if (column.name === "time" && seconds > 0) {
+    const start = Math.min(Math.max((row.began - root.began) / seconds, 0), 1);
+    return bar("call", "when it ran", start * 100, Math.min(row.seconds / seconds, 1 - start) * 100);
   }
-  const [cost, whole] = [costOf(row.spent), costOf(tree(root).flatMap(({ spent }) => spent))];
+  const cost = costOf(row.spent);
   return column.name === "USD" && cost !== undefined && whole ? bar("money", "its part of the cost", 0, (cost / whole) * 100) : undefined;
 }
 
@@ -257,14 +284,16 @@ const distributions = make("div", { class: "histograms" });
 const more = make("p", { class: "more" });
 
 /** The row of a rollout, as it was drawn, and of what. */
-const drawn = new Map<number, { of: string; tr: HTMLTableRowElement }>();
+const drawn = new Map<number, { whole: Tree; of: string; tr: HTMLTableRowElement }>();
 
 function rowOf(row: Row, columns: Column[]): HTMLTableRowElement {
-  const of = [row.stamp, rootOf(row).stamp, below.get(row.at)?.length, unfolded.has(row.at), isFiltered(), columns.length].join();
+  const whole = treeOf(row);
+  const of = [unfolded.has(row.at), isFiltered(), columns.length].join();
   const known = drawn.get(row.at);
-  if (known?.of === of) return known.tr;
-  const tr = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
-  drawn.set(row.at, { of, tr });
+  if (known?.whole === whole && known.of === of) return known.tr;
+  const made = make("tr", { "data-at": row.at }, ...columns.map((column) => cell(row, column)));
+  const tr = known?.tr.isEqualNode(made) ? known.tr : made;
+  drawn.set(row.at, { whole, of, tr });
   return tr;
 }
 
@@ -312,8 +341,8 @@ function drawOverview(): void {
 
 // A rollout
 
-async function asked(path: string): Promise<Response> {
-  const response = await fetch(path);
+async function asked(path: string, signal?: AbortSignal): Promise<Response> {
+  const response = await fetch(path, { signal });
   if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
   return response;
 }
@@ -327,13 +356,16 @@ async function htmlOf(at: number): Promise<string> {
 async function articleOf(at: number): Promise<HTMLElement> {
   const template = document.createElement("template");
   template.innerHTML = await htmlOf(at);
-  const article = template.content.querySelector("article")!;
-  for (const part of article.children) came.set(part, part.outerHTML);
-  return article;
+  return marked(template.content.querySelector("article")!);
 }
 
 /** The HTML of the parts of a rollout, as they came. */
 const came = new WeakMap<Element, string>();
+
+function marked(whole: HTMLElement): HTMLElement {
+  for (const part of whole.children) came.set(part, part.outerHTML);
+  return whole;
+}
 
 /** What a part is, in each state of a rollout. */
 const nameOf = (part: HTMLElement, at: number): string => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
@@ -351,11 +383,12 @@ function kept(same: HTMLElement | undefined, part: HTMLElement): HTMLElement {
   return part;
 }
 
-/** Puts into a rollout what has changed of it. */
+/** Puts into a rollout what has changed of it. Lists of children, which are none of its parts, stay at its end. */
 function update(before: HTMLElement, article: HTMLElement): void {
   const parts = (of: HTMLElement): HTMLElement[] => [...of.children].filter((part) => part instanceof HTMLElement);
   const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
-  arrange(before, parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part)));
+  const parted = parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part));
+  arrange(before, [...parted, ...all(":scope > .children", before)]);
 }
 
 /** The requests of a rollout and of those below it, by level and model. */
@@ -387,23 +420,32 @@ const factsOf = (row: Row): string => {
   return [row.state, counted(row.turns, "turn"), duration(row.seconds), ...(cost === undefined ? [] : [`${usd(cost)} USD`])].join(" · ");
 };
 
-/** A link to a rollout, with its facts, question and answer. */
-function linkTo(row: Row): Node {
-  return make("li", {},
+/** A link to a rollout, with its facts, question and answer. The link that is there stays. */
+function linkTo(row: Row, there: HTMLElement | undefined): HTMLElement {
+  const of = `${instance} ${row.stamp}`;
+  if (there?.dataset.of === of) return there;
+  const made = make("li", { "data-of": of },
     make("a", { href: `#r${row.at}` }, row.id), " ", make("span", { class: "facts" }, factsOf(row)),
     make("span", { class: "asked" }, `${firstLine(row.question)} → ${firstLine(row.answer ?? "…")}`));
+  if (!there) return made;
+  arrange(there, [there.firstChild!, ...[...made.childNodes].slice(1)]);
+  there.dataset.of = of;
+  return there;
 }
 
-/** The rollouts that its code has started, folded, in the calls that did. */
-function linkChildren(row: Row, article: HTMLElement): void {
+/** The rollouts that its code has started, folded, in the calls that did; in the lists that there are. */
+function linkChildren(row: Row, article: HTMLElement, lists: HTMLElement[]): void {
   const byCall = new Map<string, Row[]>();
-  for (const child of below.get(row.at) ?? []) byCall.set(child.call ?? "", [...(byCall.get(child.call ?? "") ?? []), child]);
-  const there = new Map(all<HTMLDetailsElement>("details.children", article).map((list) => [list.dataset.of ?? "", list]));
+  for (const child of below.get(row.at) ?? []) add(byCall, child.call ?? "", child);
+  const calls = new Map(all<HTMLElement>(".call", article).map((element) => [element.dataset.call, element]));
+  const there = new Map(lists.map((list) => [list.dataset.of ?? "", list]));
+  for (const [call, list] of there) if (!byCall.has(call)) list.remove();
   for (const [call, children] of byCall) {
-    const within = all<HTMLElement>(".call", article).findLast((element) => element.dataset.call === call)?.querySelector(".gave") ?? article;
+    const within = calls.get(call)?.querySelector(".gave") ?? article;
     const list = there.get(call) ?? make("details", { class: "children", "data-of": call, "data-part": "children" }, make("summary", {}), make("ul", {}));
+    const links = new Map(all<HTMLAnchorElement>("a", list).map((link) => [link.hash, link.parentElement!]));
     list.querySelector("summary")!.textContent = `${counted(children.length, "rollout")} below it`;
-    list.querySelector("ul")!.replaceChildren(...children.map(linkTo));
+    arrange(list.querySelector("ul")!, children.map((child) => linkTo(child, links.get(`#r${child.at}`))));
     if (list.parentElement !== within) within.append(list);
   }
 }
@@ -413,8 +455,23 @@ const MOST_OTHERS = 200;
 
 /** Other attempts at its question. */
 function othersOf(row: Row): Row[] {
-  const others = [...rows.values()].filter((other) => other !== row && other.question === row.question && (other.parent === null) === (row.parent === null));
+  const others = [...rows.values()].filter((other) => other !== row && other.asks === row.asks && (other.parent === null) === (row.parent === null));
   return others.slice(0, MOST_OTHERS);
+}
+
+/** Acts on another choice than what is shown: at once, or with Enter where keys go through the options of a list that is closed. */
+function whenChosen(select: HTMLSelectElement, shown: string, act: (chosen: string) => void): void {
+  let isByKey = false;
+  const choose = (): void => { if (select.value !== shown) act(select.value); };
+  for (const kind of ["keydown", "keypress"] as const) {
+    select.addEventListener(kind, ({ key }) => {
+      isByKey = key !== "Enter";
+      setTimeout(() => (isByKey = false));
+      if (key === "Enter") choose();
+    });
+  }
+  select.addEventListener("change", () => { if (!isByKey) choose(); });
+  select.addEventListener("blur", () => (select.value = shown));
 }
 
 function navigation(row: Row): HTMLElement {
@@ -426,7 +483,7 @@ function navigation(row: Row): HTMLElement {
   if (others.length > 0) {
     const select = make("select", { id: "other", "aria-label": "compare with another attempt" }, make("option", { value: "" }, "compare with …"),
       ...others.map((other) => make("option", { value: other.at }, `${other.id}: ${factsOf(other)}`)));
-    select.addEventListener("change", () => { if (select.value) location.hash = `#compare=${row.at},${select.value}`; });
+    whenChosen(select, "", (other) => (location.hash = `#compare=${row.at},${other}`));
     nav.append(select);
   }
   return nav;
@@ -438,10 +495,12 @@ function navigationOf(row: Row): HTMLElement {
   return there && (there.outerHTML === nav.outerHTML || there.querySelector("select:focus")) ? there : nav;
 }
 
-/** Has the navigation know of other rollouts. */
-function drawNavigation(at: number): void {
-  const [row, article] = [rows.get(at), main.querySelector("article")];
-  if (row && article) arrange(main, [navigationOf(row), article]);
+/** Draws what a rollout shows of those below it, too. */
+function drawBelow(row: Row, article: HTMLElement, lists = all<HTMLElement>("details.children", article)): void {
+  const money = article.querySelector(".money")!;
+  money.querySelector("table")?.remove();
+  money.append(moneyOf(row));
+  linkChildren(row, article, lists);
 }
 
 async function drawRollout(at: number): Promise<void> {
@@ -452,18 +511,23 @@ async function drawRollout(at: number): Promise<void> {
   const now = place();
   if (now.kind !== "rollout" || now.at !== at) return;
   const before = main.querySelector<HTMLElement>(`article[data-at="${at}"]`);
-  if (before) update(before, article);
   const whole = before ?? article;
-  const money = whole.querySelector(".money")!;
-  money.querySelector("table")?.remove();
-  money.append(moneyOf(row));
-  linkChildren(row, whole);
+  const lists = all<HTMLElement>("details.children", whole);
+  const had = document.activeElement;
+  if (before) update(before, article);
+  drawBelow(row, whole, lists);
   colourAll(whole);
   arrange(main, [navigationOf(row), whole]);
   document.title = `${row.id} · ${TITLE}`;
-  if (before) return;
+  if (!before) return begin();
+  // A list that has moved has lost the focus.
+  if (had instanceof HTMLElement && had !== document.activeElement) had.focus({ preventScroll: true });
+}
+
+/** Has a reader begin at the top of what is new. */
+function begin(): void {
   scrollTo(0, 0);
-  const heading = whole.querySelector("h2")!;
+  const heading = main.querySelector("h2")!;
   heading.tabIndex = -1;
   heading.focus({ preventScroll: true });
 }
@@ -479,9 +543,9 @@ async function drawComparison(ats: [number, number]): Promise<void> {
   const articles = await Promise.all(ats.map(articleOf));
   const now = place();
   if (now.kind !== "comparison" || now.ats.join() !== ats.join()) return;
-  const head = (row: Row): HTMLElement => make("div", {},
-    make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)),
-    make("pre", { class: row.is_answered ? "good" : "bad" }, row.answer ?? "no answer"));
+  const part = (at: number, name: string): Element => articles[at]!.querySelector(`[data-part="${name}"]`)!;
+  const heads = [left, right].map((row, at) => marked(make("div", {},
+    make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));
   const turns = articles.map((article) => new Map(all<HTMLElement>("details.turn", article).map((turn) => [Number(turn.dataset.number), turn])));
   articles.forEach(colourAll);
   const numbers = [...new Set(turns.flatMap((of) => [...of.keys()]))].sort((a, b) => a - b);
@@ -493,14 +557,17 @@ async function drawComparison(ats: [number, number]): Promise<void> {
     (turn.querySelector("summary") ?? turn).append(make("span", { class: "facts" }, ` · ${[left, right][at]!.id}`));
     return before ? kept(there.get(turn.dataset.cell), turn) : turn;
   }));
-  const comparison = before ?? make("div", { class: "comparison", "data-of": String(ats) });
-  arrange(comparison, [head(left), head(right), ...cells]);
-  if (before) return;
+  if (before) {
+    const known = [...before.children].slice(0, 2) as HTMLElement[];
+    known.forEach((head, at) => update(head, heads[at]!));
+    return arrange(before, [...known, ...cells]);
+  }
   main.replaceChildren(
     make("nav", { "aria-label": "rollouts" }, make("a", { href: "#" }, "all rollouts")),
-    make("pre", { class: "question" }, left.question),
-    comparison);
-  scrollTo(0, 0);
+    part(0, "question"),
+    make("div", { class: "comparison", "data-of": String(ats) }, ...heads, ...cells));
+  document.title = `${left.id} and ${right.id} · ${TITLE}`;
+  begin();
 }
 
 // Where the reader is
@@ -574,21 +641,29 @@ function textOf(row: Row): string {
     const whole = one(`#body${row.at}`).textContent;
     // What models and programs wrote, without the page's own words.
     const html = [...whole.matchAll(/<pre[^>]*>([^]*?)<\/pre>/g)].map(([, text]) => text).join(" ");
-    text = `${row.id} ${html.replace(/<[^>]*>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]!)}`.toLowerCase();
+    text = `${row.id} ${html.replace(/<span class="left-out">[^<]*<\/span>/g, " ").replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]!)}`.toLowerCase();
     texts.set(row.at, text);
   }
   return text;
 }
 
-let searches = 0;
+let searching = new AbortController();
+
+/** What is searched for was typed and not found yet: whoever typed it goes to what is found. */
+let isTyped = false;
 
 async function search(): Promise<void> {
-  const number = ++searches;
+  searching.abort();
+  const { signal } = (searching = new AbortController());
   const typed = one<HTMLInputElement>("#search").value.toLowerCase();
   const wanted = typed.split(/\s+/).filter(Boolean);
   let hits: Set<number> | undefined;
   if (wanted.length > 0 && isLive) {
-    hits = new Set<number>(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`)).json());
+    try {
+      hits = new Set<number>(await (await asked(`${location.pathname}/search?words=${encodeURIComponent(wanted.join(" "))}`, signal)).json());
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
   } else if (wanted.length > 0) {
     hits = new Set();
     let pause = performance.now() + 30;
@@ -596,14 +671,17 @@ async function search(): Promise<void> {
       if (wanted.every((word) => textOf(row).includes(word))) hits.add(row.at);
       if (performance.now() > pause) {
         await new Promise((resume) => setTimeout(resume));
-        if (number !== searches) return;
+        if (signal.aborted) return;
         pause = performance.now() + 30;
       }
     }
   }
-  if (number !== searches) return;
+  if (signal.aborted) return;
   tell("");
   found = hits;
+  if (isTyped) refilter();
+  else drawOverview();
+  isTyped = false;
 }
 
 function refilter(): void {
@@ -614,9 +692,21 @@ function refilter(): void {
 
 let waiting = 0;
 one("#search").addEventListener("input", () => {
+  searching.abort();
+  isTyped = true;
   clearTimeout(waiting);
-  waiting = setTimeout(() => search().then(refilter, trouble), 150);
+  waiting = setTimeout(() => search().catch(trouble), 150);
 });
+
+function leaveSearch(): void {
+  clearTimeout(waiting);
+  const field = one<HTMLInputElement>("#search");
+  field.value = "";
+  field.blur();
+  isTyped = false;
+  search().catch(trouble);
+}
+
 one<HTMLSelectElement>("#state").addEventListener("change", (event) => {
   wantedState = (event.target as HTMLSelectElement).value;
   drawStates();
@@ -680,12 +770,14 @@ function step(by: 1 | -1): void {
   if (stop.id && now.kind === "rollout") history.replaceState(null, "", `#${stop.id}`);
 }
 
-/** Goes to the rollout behind this one in the overview, or before it. */
+/** Goes to the rollout behind this one in the overview, or before it; of all where the overview does not show this one. */
 function stepRollout(by: 1 | -1): void {
   const now = place();
   if (now.kind !== "rollout") return;
+  const isThis = (row: Row): boolean => row.at === now.at;
   const shown = shownRows();
-  const next = shown[shown.findIndex((row) => row.at === now.at) + by];
+  const order = shown.some(isThis) ? shown : [...rows.values()].filter((row) => !parentOf(row)).flatMap((row) => tree(row));
+  const next = order[order.findIndex(isThis) + by];
   if (next) location.hash = `#r${next.at}`;
 }
 
@@ -713,7 +805,8 @@ const KEYS: Record<string, () => void> = {
 document.addEventListener("keydown", (event) => {
   const field = event.target as HTMLElement;
   if (help.open) return;
-  if (event.key === "Escape" && field.id === "search") return field.blur();
+  if (event.key === "Escape" && field.id === "search") return leaveSearch();
+  if (event.key === "Escape" && field.matches("select")) return field.blur();
   const act = KEYS[event.key];
   if (!act || event.ctrlKey || event.metaKey || event.altKey || field.matches("input, select, textarea")) return;
   event.preventDefault();
@@ -734,7 +827,6 @@ async function searchAgain(): Promise<void> {
   await new Promise((resume) => setTimeout(resume, 1000));
   isSearchingAgain = false;
   await search();
-  drawOverview();
 }
 
 function hear({ instance: now, rows: changed }: Changes): void {
@@ -744,7 +836,7 @@ function hear({ instance: now, rows: changed }: Changes): void {
   if (isAnew) {
     // Another server, or another file of this name: what was known is void.
     instance = now;
-    for (const known of [rows, below, drawn]) known.clear();
+    for (const known of [rows, below, trees, drawn]) known.clear();
     if (found) found = new Set();
   }
   take(changed);
@@ -754,13 +846,19 @@ function hear({ instance: now, rows: changed }: Changes): void {
   searchAgain().catch(trouble);
   drawStates();
   const here = place();
-  const isTouched = (at: number): boolean => changed.some((row) => row.at === at || row.parent === at);
+  const isTouched = (at: number): boolean => changed.some((row) => row.at === at);
   if (isAnew && !isStill) main.replaceChildren();
   if (!main.querySelector("article, .comparison, .overview")) go().catch(trouble);
   else if (here.kind === "overview") drawOverview();
   else if (here.kind === "comparison" && here.ats.some(isTouched)) drawComparison(here.ats).catch(trouble);
   else if (here.kind === "rollout" && (isAnew || isTouched(here.at))) drawRollout(here.at).catch(trouble);
-  else if (here.kind === "rollout") drawNavigation(here.at);
+  else if (here.kind === "rollout") {
+    const [row, article] = [rows.get(here.at), main.querySelector<HTMLElement>(`article[data-at="${here.at}"]`)];
+    if (!row || !article) return;
+    // It is in no tree that is known, if another one in its tree has changed.
+    if (!trees.has(here.at)) drawBelow(row, article);
+    arrange(main, [navigationOf(row), article]);
+  }
 }
 
 let events: EventSource | undefined;
@@ -772,7 +870,10 @@ function listen(): void {
   if (document.hidden) return;
   const stream = (events = new EventSource(`${location.pathname}/events`));
   const live = one("#live");
-  stream.addEventListener("open", () => (live.textContent = "live"));
+  stream.addEventListener("open", () => {
+    live.textContent = "live";
+    tell("");
+  });
   stream.addEventListener("rows", (event) => hear(JSON.parse(event.data)));
   stream.addEventListener("trouble", (event) => {
     const words: string | null = JSON.parse(event.data);
@@ -792,13 +893,18 @@ function listen(): void {
 // A browser has few connections to a server, for all of its tabs.
 if (isLive) document.addEventListener("visibilitychange", listen);
 
-/** The recorded runs, to go from one to another. */
+/** The recorded runs, to go from one to another. What is being chosen stays so. */
 async function listRuns(): Promise<void> {
-  const runs: { path: string; words: string }[] = await (await asked("/runs")).json();
+  const base = location.pathname.split("/").slice(0, -2).join("/");
+  const runs: { path: string; words: string }[] = await (await asked(`${base}/runs`)).json();
   const select = one<HTMLSelectElement>("#runs");
-  select.replaceChildren(...runs.map(({ path, words }) => make("option", { value: path, selected: path === location.pathname }, words)));
+  const there = new Map([...select.options].map((option) => [option.value, option]));
+  arrange(select, runs.map(({ path, words }) => {
+    const option = there.get(path) ?? make("option", { value: path, selected: path === location.pathname });
+    if (option.textContent !== words) option.textContent = words;
+    return option;
+  }));
   select.hidden = runs.length < 2;
-  select.addEventListener("change", () => (location.href = select.value));
 }
 
 take(JSON.parse(one("#rows").textContent));
@@ -806,6 +912,12 @@ if (isLive) {
   main.replaceChildren(make("p", {}, "reading …"));
   listen();
   listRuns().catch(trouble);
+  const runs = one<HTMLSelectElement>("#runs");
+  whenChosen(runs, location.pathname, (path) => (location.href = path));
+  // Whoever turns to the list finds what has come since. Without the server it stays: what is wrong is said of the stream.
+  const again = (): unknown => listRuns().catch(() => {});
+  runs.addEventListener("focus", again);
+  runs.parentElement!.addEventListener("pointerenter", again);
 } else {
   go().catch(trouble);
 }

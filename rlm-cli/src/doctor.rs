@@ -71,7 +71,9 @@ async fn session(language: ReplLanguage, settings: &Settings, environment: &Envi
     for (name, value) in python_variable(python) {
         rlm_core::env::set(&mut variables, name, value);
     }
-    let config = SessionConfig { env: variables, ..SessionConfig::new(&worker, environment.temp_dir()) };
+    // That for temporary files has the control directory in it.
+    let fs_root = PrivateDir::create().map_err(|error| error.to_string())?;
+    let config = SessionConfig { env: variables, ..SessionConfig::new(&worker, fs_root.path()) };
     let (info, took) = described(config).await?;
     let (milliseconds, worker) = (took.as_secs_f64() * 1e3, worker.display());
     let kind = if info.builtin { ", built in" } else { "" };
@@ -93,7 +95,6 @@ async fn confinement(environment: &Environment) -> Result<ConfinementLevel, Stri
     let worker =
         worker::find(ReplLanguage::Bash, false, environment).map_err(|error| format!("{error:#}"))?;
     let (env, confine) = (environment.to_list(), Some(Confine::Try));
-    // That for temporary files has the control directory in it.
     let fs_root = PrivateDir::create().map_err(|error| error.to_string())?;
     let config = SessionConfig { env, confine, ..SessionConfig::new(&worker, fs_root.path()) };
     Ok(described(config).await?.0.confinement.level)

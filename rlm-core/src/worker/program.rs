@@ -228,6 +228,11 @@ fn enter<P: Program>(
             ));
             Ok(Some(confinement))
         }
+        Err(failed) if failed.path().is_some() => Err(Exit::failed(format!(
+            "a confined session cannot have {}: it lies behind a link, or has been moved ({}); share where it leads",
+            failed.path().unwrap_or_default(),
+            failed.errno
+        ))),
         Err(failed) if wanted == Confine::Try => {
             // The guard starts another one, which logs it.
             let _guard_gone = (&link).write_all(&failed.to_bytes());

@@ -17,6 +17,12 @@ pub struct Failed {
 }
 
 impl Failed {
+    /// The path of the host that it is about, where that and not the host is to blame.
+    pub(in super::super) fn path(&self) -> Option<&str> {
+        let is_of_path = matches!(self.errno, Errno::ELOOP | Errno::ENOENT | Errno::ENOTDIR);
+        self.call.strip_prefix("mount of ").filter(|path| is_of_path && path.starts_with('/'))
+    }
+
     /// The likely cause on this host.
     fn cause(&self) -> &'static str {
         match (&*self.call, self.errno) {

@@ -129,6 +129,10 @@ struct Source {
     tree: OwnedFd,
     found: FileStat,
     attributes: u64,
+    /// It is a mount for its own sake, though it is there already.
+    is_pin: bool,
+    /// A link at its path leads to what is shared.
+    is_reached: bool,
 }
 
 impl Source {
@@ -142,7 +146,7 @@ impl Source {
         // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
         let tree = unsafe { OwnedFd::from_raw_fd(tree as i32) };
         let found = fstat(&tree).ok()?;
-        Some(Self { path: path.to_owned(), tree, found, attributes })
+        Some(Self { path: path.to_owned(), tree, found, attributes, is_pin: false, is_reached: false })
     }
 
     fn is_directory(&self) -> bool {
@@ -182,22 +186,17 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
         }
     }
     sources.extend(DEVICES.iter().filter_map(|name| Source::open(&Path::new("/dev").join(name), DEVICE)));
-    // The system's own are there already.
-    let is_there = |path: &&PathBuf| !is_of_system(path);
-    let mut own: Vec<_> =
-        paths.read.iter().filter(is_there).filter_map(|path| Source::open(path, READ)).collect();
-    own.extend(paths.write.iter().filter_map(|path| Source::open(path, WRITE)));
-    // One that lies in another comes after it.
-    own.sort_by_key(|source| source.path.as_os_str().len());
+    let mut own = own_sources(paths);
     // A link to what is shared stays one: programs look for their files beside where it leads.
     let all: Vec<_> = paths.read.iter().chain(&paths.write).chain(&system).cloned().collect();
     let mut own_links = Vec::new();
-    own.retain(|source| match link_into(&source.path, &all) {
-        Some(target) if !source.is_directory() => {
+    own.retain_mut(|source| {
+        let Some(target) = link_into(&source.path, &all) else { return true };
+        source.is_reached = true;
+        if !source.is_directory() {
             own_links.push((source.path.clone(), target));
-            false
         }
-        _ => true,
+        source.is_directory()
     });
 
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -250,6 +249,47 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
         root.link(path, target)?;
     }
     change_root()
+}
+
+/// What is shared besides the system: one that lies in another comes after it.
+///
+/// What can only be read stays so in a directory that can be written, by whatever name code finds it there: it is also mounted at
+/// that place. The directories between are mounts, too, since a mount cannot be moved away: otherwise code could move them, and
+/// put others in their place.
+fn own_sources(paths: &Paths) -> Vec<Source> {
+    let whole = |attributes: u64| {
+        move |path: &PathBuf| {
+            let path: PathBuf = path.components().collect();
+            path.canonicalize().ok().map(|real| (path, real, attributes))
+        }
+    };
+    let (read, write) = (paths.read.iter(), paths.write.iter());
+    let all: Vec<_> = read.filter_map(whole(READ)).chain(write.filter_map(whole(WRITE))).collect();
+    let lies_in = |inner: &Path, outer: &Path| inner != outer && inner.starts_with(outer);
+    let mut own = Vec::new();
+    for (path, real, attributes) in &all {
+        let mut is_there = *attributes == READ && is_of_system(path);
+        let around = all.iter().filter(|(_, outer, of_outer)| {
+            let is_between = |(_, other, _): &(_, PathBuf, _)| lies_in(other, outer) && lies_in(real, other);
+            *attributes == READ && *of_outer == WRITE && lies_in(real, outer) && !all.iter().any(is_between)
+        });
+        for (outer, real_outer, _) in around {
+            let below = real.strip_prefix(real_outer).unwrap_or(real);
+            let between = below.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty());
+            own.extend(between.filter_map(|part| {
+                let source = Source::open(&real_outer.join(part), WRITE)?;
+                Some(Source { path: outer.join(part), is_pin: true, ..source })
+            }));
+            let place = outer.join(below);
+            is_there |= place == *path;
+            own.extend(Source::open(real, READ).map(|source| Source { path: place, ..source }));
+        }
+        if !is_there {
+            own.extend(Source::open(path, *attributes));
+        }
+    }
+    own.sort_by_key(|source| source.path.components().count());
+    own
 }
 
 /// Where a link leads, if that is below one of these paths.
@@ -309,8 +349,7 @@ impl Root {
         let about = |errno| Failed { call: format!("mount of {}", source.path.display()).into(), errno };
         let there = fstat(&place).map_err(about)?;
         if kind(&there) == SFlag::S_IFLNK {
-            // One of the system's, whose target is there.
-            return Ok(());
+            return if source.is_reached { Ok(()) } else { Err(about(Errno::ELOOP)) };
         }
         let is_the_same = (there.st_dev, there.st_ino) == (source.found.st_dev, source.found.st_ino);
         if !is_the_same && !self.owns(&there) {
@@ -318,7 +357,8 @@ impl Root {
             return Err(about(Errno::ELOOP));
         }
         let around = before.iter().rev().find(|other| source.path.starts_with(&other.path));
-        if is_the_same && around.is_some_and(|around| around.is_writable() == source.is_writable()) {
+        let is_as_around = around.is_some_and(|around| around.is_writable() == source.is_writable());
+        if is_the_same && is_as_around && !source.is_pin {
             return Ok(());
         }
         set_attributes(&source.tree, source.attributes, libc::AT_RECURSIVE)?;

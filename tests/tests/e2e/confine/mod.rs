@@ -3,6 +3,7 @@
 mod attempts;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -273,6 +274,74 @@ fn paths_that_are_shared_stay_as_they_are_on_the_host() {
         for file in ["work/data", "outside/file", "work/sub/inner"] {
             assert_eq!(fs::read(path(file)).unwrap(), b"precious", "{level}: {file}");
         }
+    }
+}
+
+#[test]
+fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
+    if !can_have("full") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::create_dir_all(path("real/work/env/tools")).unwrap();
+    fs::create_dir(path("other")).unwrap();
+    std::os::unix::fs::symlink("real", path("home")).unwrap();
+    std::os::unix::fs::symlink(path("other"), path("real/link")).unwrap();
+    let file = path("real/work/env/tools/f");
+    fs::write(&file, "precious").unwrap();
+    let write = "echo evil > env/tools/f; rm env/tools/f; chmod 777 env/tools";
+    let replace = "mv env moved; mv env/tools env/t; mkdir -p env/tools; echo evil > env/tools/f";
+    let text = |name: &str| path(name).to_string_lossy().into_owned();
+    let rlm = program("rlm").to_string_lossy().into_owned();
+    let exec = |directory: &str, read: &str, code: &str| {
+        let mut command = Command::new(&rlm);
+        command.args(["exec", "--confine-read", read, code]).current_dir(path(directory));
+        command.env("RLM_CONFINE", "full");
+        command
+    };
+    // A directory that the system has is another one where code can write.
+    let in_system = |code: &str| {
+        let mount = "mount --bind \"$1\" /usr/src && cd /usr/src/work && shift && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", mount, "sh", &text("real"), &rlm, "exec", "--confine", "full"]);
+        command.args(["--confine-read", "/usr/src/work/env/tools", code]);
+        command
+    };
+    for code in [write, replace] {
+        let mut commands = vec![
+            exec("real/work", &text("real/work/env/tools"), code),
+            exec("real/work", &text("home/work/env/tools"), code),
+            exec("home/work", &text("home/work/env/../env/tools"), code),
+        ];
+        let is_root = nix::unistd::geteuid().is_root();
+        commands.extend(is_root.then(|| in_system(code)));
+        for mut command in commands {
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("Read-only file") || said.contains("busy"), "{command:?}: {output:?}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "precious", "{command:?}: {output:?}");
+            assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o777, 0o755, "{command:?}");
+        }
+    }
+    // However a path is written.
+    let mut worker = Setup::bash()
+        .env("RLM_CONFINE", "full")
+        .env("RLM_CONFINE_WRITE", format!("{}////./real/./work//", place.path().display()))
+        .env("RLM_CONFINE_READ", text("real/work/env/tools"))
+        .start();
+    worker.call(&format!("cd {}/work; {write}; {replace}; echo mine > new", text("real")));
+    worker.end();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    assert_eq!(fs::read_to_string(path("real/work/new")).unwrap(), "mine\n");
+    // A link that leads to what is not shared is an error of its path, also where less would do.
+    for level in ["full", "try"] {
+        let mut command = exec("real/work", &text("real"), "echo here");
+        let output =
+            command.args(["--confine-read", &text("real/link")]).env("RLM_CONFINE", level).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b""[..]), "{output:?}");
+        assert!(said.contains("cannot have ") && said.contains("it lies behind a link"), "{said}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The root directory of a session: what of the host's files it sees.
 
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -117,6 +118,10 @@ pub(super) fn is_of_system(path: &Path) -> bool {
     SYSTEM.iter().any(|name| path.starts_with(Path::new("/").join(name)))
 }
 
+fn is_of_etc(path: &Path) -> bool {
+    ETC.iter().any(|name| path.starts_with(Path::new("/etc").join(name)))
+}
+
 /// What of the host's files every session can read, where it has no root directory of its own.
 pub(super) fn system() -> impl Iterator<Item = PathBuf> {
     let of_etc = ETC.map(|name| Path::new("/etc").join(name));
@@ -131,8 +136,6 @@ struct Source {
     attributes: u64,
     /// It is a mount for its own sake, though it is there already.
     is_pin: bool,
-    /// A link at its path leads to what is shared.
-    is_reached: bool,
 }
 
 impl Source {
@@ -146,7 +149,7 @@ impl Source {
         // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
         let tree = unsafe { OwnedFd::from_raw_fd(tree as i32) };
         let found = fstat(&tree).ok()?;
-        Some(Self { path: path.to_owned(), tree, found, attributes, is_pin: false, is_reached: false })
+        Some(Self { path: path.to_owned(), tree, found, attributes, is_pin: false })
     }
 
     fn is_directory(&self) -> bool {
@@ -190,13 +193,12 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     // A link to what is shared stays one: programs look for their files beside where it leads.
     let all: Vec<_> = paths.read.iter().chain(&paths.write).chain(&system).cloned().collect();
     let mut own_links = Vec::new();
-    own.retain_mut(|source| {
-        let Some(target) = link_into(&source.path, &all) else { return true };
-        source.is_reached = true;
-        if !source.is_directory() {
+    own.retain(|source| match link_into(&source.path, &all) {
+        Some(target) if !source.is_directory() => {
             own_links.push((source.path.clone(), target));
+            false
         }
-        source.is_directory()
+        _ => true,
     });
 
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -257,39 +259,81 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
 /// that place. The directories between are mounts, too, since a mount cannot be moved away: otherwise code could move them, and
 /// put others in their place.
 fn own_sources(paths: &Paths) -> Vec<Source> {
-    let whole = |attributes: u64| {
-        move |path: &PathBuf| {
-            let path: PathBuf = path.components().collect();
-            path.canonicalize().ok().map(|real| (path, real, attributes))
-        }
-    };
-    let (read, write) = (paths.read.iter(), paths.write.iter());
-    let all: Vec<_> = read.filter_map(whole(READ)).chain(write.filter_map(whole(WRITE))).collect();
-    let lies_in = |inner: &Path, outer: &Path| inner != outer && inner.starts_with(outer);
+    let (read, write) = (Shared::all(&paths.read, READ), Shared::all(&paths.write, WRITE));
+    let all: Vec<_> = read.chain(write).collect();
     let mut own = Vec::new();
-    for (path, real, attributes) in &all {
-        let mut is_there = *attributes == READ && is_of_system(path);
-        let around = all.iter().filter(|(_, outer, of_outer)| {
-            let is_between = |(_, other, _): &(_, PathBuf, _)| lies_in(other, outer) && lies_in(real, other);
-            *attributes == READ && *of_outer == WRITE && lies_in(real, outer) && !all.iter().any(is_between)
-        });
-        for (outer, real_outer, _) in around {
-            let below = real.strip_prefix(real_outer).unwrap_or(real);
+    let mut pinned = HashSet::new();
+    for shared in &all {
+        let mut is_there = shared.is_reached(&all);
+        for outer in all.iter().filter(|outer| shared.is_read_in(outer, &all)) {
+            let below = shared.real.strip_prefix(&outer.real).unwrap_or(&shared.real);
             let between = below.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty());
-            own.extend(between.filter_map(|part| {
-                let source = Source::open(&real_outer.join(part), WRITE)?;
-                Some(Source { path: outer.join(part), is_pin: true, ..source })
-            }));
-            let place = outer.join(below);
-            is_there |= place == *path;
-            own.extend(Source::open(real, READ).map(|source| Source { path: place, ..source }));
+            for part in between.filter(|part| pinned.insert(outer.path.join(part))) {
+                let source = Source::open(&outer.real.join(part), WRITE);
+                own.extend(source.map(|source| Source {
+                    path: outer.path.join(part),
+                    is_pin: true,
+                    ..source
+                }));
+            }
+            let place = outer.path.join(below);
+            is_there |= place == shared.path;
+            own.extend(Source::open(&shared.real, READ).map(|source| Source { path: place, ..source }));
         }
         if !is_there {
-            own.extend(Source::open(path, *attributes));
+            own.extend(Source::open(&shared.path, shared.attributes));
         }
     }
     own.sort_by_key(|source| source.path.components().count());
     own
+}
+
+/// A path that is shared, and what it leads to.
+struct Shared {
+    path: PathBuf,
+    real: PathBuf,
+    attributes: u64,
+}
+
+impl Shared {
+    /// Those of these paths that are there.
+    fn all(paths: &[PathBuf], attributes: u64) -> impl Iterator<Item = Self> {
+        paths.iter().filter_map(move |path| {
+            let path: PathBuf = path.components().collect();
+            path.canonicalize().ok().map(|real| Self { path, real, attributes })
+        })
+    }
+
+    fn lies_in(&self, outer: &Self) -> bool {
+        self.real != outer.real && self.real.starts_with(&outer.real)
+    }
+
+    /// True if it can only be read, in this one, which can be written, but for nothing between that can only be read.
+    fn is_read_in(&self, outer: &Self, all: &[Self]) -> bool {
+        let is_between =
+            |other: &Self| other.attributes == READ && other.lies_in(outer) && self.lies_in(other);
+        let is_read = self.attributes == READ && outer.attributes == WRITE;
+        is_read && self.lies_in(outer) && !all.iter().any(is_between)
+    }
+
+    /// True if it is there by itself: as a part of the system, or by a link in what is shared to what is shared.
+    fn is_reached(&self, all: &[Self]) -> bool {
+        let is_read = self.attributes == READ;
+        let is_shared = all.iter().any(|other| {
+            self.path != other.path
+                && (is_read || other.attributes == WRITE)
+                && self.real.starts_with(&other.real)
+        });
+        let mut parts: Vec<_> = self.path.ancestors().collect();
+        parts.reverse();
+        let is_link_there = |link: &Path| {
+            is_of_system(link) || all.iter().any(|other| link != other.path && link.starts_with(&other.path))
+        };
+        let is_link = parts.into_iter().find(|part| part.is_symlink()).is_some_and(is_link_there);
+        let is_given = is_read && (is_of_system(&self.real) || is_of_etc(&self.real));
+        (is_read && is_of_system(&self.path) && is_of_system(&self.real))
+            || is_link && (is_shared || is_given)
+    }
 }
 
 /// Where a link leads, if that is below one of these paths.
@@ -349,7 +393,7 @@ impl Root {
         let about = |errno| Failed { call: format!("mount of {}", source.path.display()).into(), errno };
         let there = fstat(&place).map_err(about)?;
         if kind(&there) == SFlag::S_IFLNK {
-            return if source.is_reached { Ok(()) } else { Err(about(Errno::ELOOP)) };
+            return Err(about(Errno::ELOOP));
         }
         let is_the_same = (there.st_dev, there.st_ino) == (source.found.st_dev, source.found.st_ino);
         if !is_the_same && !self.owns(&there) {

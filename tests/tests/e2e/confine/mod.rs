@@ -314,12 +314,26 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
             exec("real/work", &text("home/work/env/tools"), code),
             exec("home/work", &text("home/work/env/../env/tools"), code),
         ];
+        // In a path that can be written in another one, by another name, and from within.
+        for (directory, shared) in [
+            ("real", "real/work"),
+            ("real/work", "home"),
+            ("real/work", "real/work/env"),
+            ("other", "home/work"),
+        ] {
+            let code = format!("cd {} && {{ {code}; }}", text("home/work"));
+            let mut command = exec(directory, &text("real/work/env/tools"), &code);
+            command.args(["--confine-write", &text(shared)]);
+            commands.push(command);
+        }
         let is_root = nix::unistd::geteuid().is_root();
         commands.extend(is_root.then(|| in_system(code)));
         for mut command in commands {
             let output = command.output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout);
-            assert!(said.contains("Read-only file") || said.contains("busy"), "{command:?}: {output:?}");
+            let is_refused =
+                ["Read-only file", "busy", "No such file"].iter().any(|words| said.contains(words));
+            assert!(is_refused, "{command:?}: {output:?}");
             assert_eq!(fs::read_to_string(&file).unwrap(), "precious", "{command:?}: {output:?}");
             assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o777, 0o755, "{command:?}");
         }
@@ -334,6 +348,21 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
     worker.end();
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     assert_eq!(fs::read_to_string(path("real/work/new")).unwrap(), "mine\n");
+    // A link that leads to what is shared is there.
+    std::os::unix::fs::symlink(path("real/work/env"), path("other/link")).unwrap();
+    let output = exec("other", &text("other/link/tools"), "cat link/tools/f")
+        .args(["--confine-read", &text("real/work/env")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "precious", "{output:?}");
+    // Where our programs are, nobody writes.
+    let output = Command::new(&rlm)
+        .args(["exec", "--confine=full", "echo here"])
+        .env("RLM_BIN_DIR", Path::new(&rlm).parent().unwrap())
+        .current_dir(Path::new(&rlm).parent().unwrap())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("its own programs"), "{output:?}");
     // A link that leads to what is not shared is an error of its path, also where less would do.
     for level in ["full", "try"] {
         let mut command = exec("real/work", &text("real"), "echo here");

@@ -19,12 +19,13 @@ use rlm_core::protocol::Outcome;
 use rlm_core::text::{duration, grouped, size};
 use rlm_env::trajectory::MessageKind;
 use sha2::{Digest as _, Sha256};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::facts::{self, RETRIED};
 use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::row::rows;
 use super::text::{Text, word};
-use crate::signals::{EndSignals, interrupted};
+use crate::signals::EndSignals;
 
 const SCRIPT: &str = include_str!("page.js");
 
@@ -55,35 +56,34 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
     // A link stays one.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Before there is a file: one that comes meanwhile is not lost.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = runtime
+        .block_on(async { io::Result::Ok((EndSignals::catch()?, signal(SignalKind::interrupt())?)) })?;
     let file = tempfile::Builder::new()
         .prefix(".rlm-view")
         // As for any new file; the umask applies.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(dir)?;
-    remove_at_signals(file.path())?;
+    let unfinished = file.path().to_owned();
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || runtime.block_on(remove_at(signals, &unfinished)))?;
     let mut output = BufWriter::new(file);
     write(&mut output, title, rollouts)?;
     output.into_inner()?.persist(path)?;
     Ok(())
 }
 
-/// Has a signal that ends the program remove a file before.
+/// Removes a file at a signal, and ends the program.
 #[expect(clippy::exit, reason = "the main thread is busy with the page")]
-fn remove_at_signals(unfinished: &Path) -> io::Result<()> {
-    let unfinished = unfinished.to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            let Ok(mut ends) = EndSignals::catch() else { return };
-            let status = tokio::select! {
-                status = ends.next() => status,
-                () = interrupted() => 128 + 2,
-            };
-            _ = fs::remove_file(unfinished);
-            std::process::exit(status.into());
-        });
-    })?;
-    Ok(())
+async fn remove_at((mut ends, mut interrupts): (EndSignals, Signal), unfinished: &Path) {
+    let status = tokio::select! {
+        status = ends.next() => status,
+        _ = interrupts.recv() => 128 + 2,
+    };
+    _ = fs::remove_file(unfinished);
+    std::process::exit(status.into());
 }
 
 /// Writes a page. The title has gone through [`visible`](super::visible); everything is escaped here.

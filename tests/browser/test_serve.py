@@ -61,6 +61,26 @@ def test_what_comes_is_shown_and_what_is_open_stays_so(page: Page, server: Serve
     expect(page.locator("#shown")).to_have_text("1 of 3")
 
 
+def test_whoever_reads_the_turn_that_goes_on_keeps_the_focus(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    at = next(at for at, line in enumerate(LINES) if json.loads(line)["event"] == "sub_call")
+    turn = next(json.loads(line)["turn"] for line in reversed(LINES[:at]) if "turn" in json.loads(line))
+    grow(file, "".join(LINES[:at]))
+    page.goto(server.start("view", "run.jsonl"))
+    summary = page.locator(f"#r0t{turn} > summary")
+    summary.focus()
+    page.evaluate(f"document.querySelector('#r0t{turn} pre').dataset.mark = 'the same element'")
+    grow(file, LINES[at])
+    expect(page.locator("details.batch")).to_have_count(1)
+    expect(summary).to_be_focused()
+    page.locator("details.batch > summary").click()
+    grow(file, "".join(LINES[at + 1 :]))
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    expect(page.locator("details.batch > summary")).to_be_focused()
+    assert page.locator("details.batch").evaluate("batch => batch.open")
+    assert page.locator(f"#r0t{turn} pre").first.get_attribute("data-mark") == "the same element"
+
+
 def test_links_lead_to_turns_and_comparisons_of_a_page_that_is_read_first(
     page: Page, server: Server, tmp_path: Path
 ) -> None:

@@ -54,8 +54,9 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
         return output.flush();
     }
     // A link stays one.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir_of = |path: &Path| path.parent().map(|dir| Path::new(".").join(dir)).unwrap_or_default();
+    let led_to = || fs::read_link(path).map(|to| dir_of(path).join(to));
+    let path = &path.canonicalize().or_else(|_| led_to()).unwrap_or_else(|_| path.to_owned());
     // Before there is a file: one that comes meanwhile is not lost.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = runtime
@@ -64,7 +65,10 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
         .prefix(".rlm-view")
         // As for any new file; the umask applies.
         .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(dir)?;
+        .tempfile_in(dir_of(path))?;
+    if let Ok(found) = path.metadata() {
+        file.as_file().set_permissions(found.permissions())?;
+    }
     let unfinished = file.path().to_owned();
     std::thread::Builder::new()
         .name("signals".to_owned())

@@ -98,6 +98,9 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(page) = &options.html {
+        if page.canonicalize().is_ok_and(|page| file.canonicalize().is_ok_and(|file| file == page)) {
+            return Err(Usage::new(format!("--html {} would replace the trajectory", page.display())).into());
+        }
         html::write_to(page, &text::word(&name), rollouts)
             .with_context(|| format!("cannot write {}", page.display()))?;
     } else {

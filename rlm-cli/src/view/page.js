@@ -102,7 +102,7 @@ const words = (name, key) => ({ name, isNumber: false, key, shown: key });
 const COLUMNS = [
     words("rollout", (row) => row.id),
     words("state", (row) => row.state),
-    number("score", (row) => row.score, String),
+    number("score", (row) => row.score, (score) => String(Number(score.toPrecision(6)))),
     number("turns", (row) => row.turns),
     number("calls", (row) => row.calls),
     number("tokens", tokensOf),
@@ -306,18 +306,32 @@ function marked(whole) {
 }
 const nameOf = (part, at) => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
 function kept(same, part) {
-    if (!same || same.tagName !== part.tagName)
+    const [was, now] = [same && came.get(same), came.get(part)];
+    if (!same || was === undefined || now === undefined)
         return part;
-    if (came.get(same) === came.get(part))
+    if (was === now)
         return same;
-    const details = (of) => [of, ...all("details:not(.children)", of)];
-    const opened = details(same);
-    details(part).forEach((one, at) => {
-        const other = opened[at];
-        if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement)
-            one.open = other.open;
-    });
-    return part;
+    came.set(same, now);
+    const template = document.createElement("template");
+    template.innerHTML = was;
+    return become(same, template.content.firstElementChild, part);
+}
+function become(live, was, now) {
+    if (was.outerHTML === now.outerHTML)
+        return live;
+    if (live.tagName !== now.tagName || was.tagName !== now.tagName)
+        return now;
+    for (const { name, value } of now.attributes)
+        if (name !== "open")
+            live.setAttribute(name, value);
+    if (live.matches("summary, p, pre, li"))
+        live.replaceChildren(...now.childNodes);
+    else {
+        const [lists, lives] = [all(":scope > .children", live), [...live.children].filter((child) => !child.matches(".children"))];
+        const parts = [...now.children].map((child, at) => (lives[at] && was.children[at] ? become(lives[at], was.children[at], child) : child));
+        arrange(live, [...parts, ...lists]);
+    }
+    return live;
 }
 function update(before, article) {
     const parts = (of) => [...of.children].filter((part) => part instanceof HTMLElement);
@@ -365,8 +379,9 @@ function linkTo(row, there) {
 function linkChildren(row, article, lists) {
     const byCall = new Map();
     for (const child of below.get(row.at) ?? [])
-        add(byCall, child.call ?? "", child);
-    const calls = new Map(all(".call", article).map((element) => [element.dataset.call, element]));
+        add(byCall, child.call === null ? "" : `${child.turn} ${child.call}`, child);
+    const nameOf = (call) => `${call.closest(".turn")?.dataset.number} ${call.dataset.call}`;
+    const calls = new Map(all(".call", article).map((element) => [nameOf(element), element]));
     const there = new Map(lists.map((list) => [list.dataset.of ?? "", list]));
     for (const [call, list] of there)
         if (!byCall.has(call))
@@ -723,7 +738,7 @@ document.addEventListener("keydown", (event) => {
 let instance = "";
 let isSearchingAgain = false;
 async function searchAgain() {
-    if (found === undefined || isSearchingAgain)
+    if (one("#search").value.trim() === "" || isSearchingAgain)
         return;
     isSearchingAgain = true;
     await new Promise((resume) => setTimeout(resume, 1000));
@@ -792,7 +807,7 @@ function listen() {
         live.textContent = "reconnecting …";
         if (stream.readyState !== EventSource.CLOSED)
             return;
-        asked(location.pathname).catch(trouble);
+        asked(`${location.pathname}/events`).then((answer) => answer.body?.cancel()).catch(trouble);
         nextTry = setTimeout(listen, 2000);
     });
 }

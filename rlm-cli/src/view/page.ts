@@ -5,7 +5,7 @@ interface Spent { model: string; requests: number; tokens: number; is_estimated:
 
 /** `asks` is the number of the first rollout with this question. */
 interface Row {
-  at: number; stamp: number; id: string; parent: number | null; call: string | null; asks: number;
+  at: number; stamp: number; id: string; parent: number | null; turn: number | null; call: string | null; asks: number;
   state: string; is_answered: boolean; has_ended: boolean; turns: number; calls: number;
   began: number; seconds: number; question: string; answer: string | null; score?: number; spent: Spent[];
 }
@@ -139,7 +139,7 @@ const words = (name: string, key: (row: Row) => string): Column => ({ name, isNu
 const COLUMNS: Column[] = [
   words("rollout", (row) => row.id),
   words("state", (row) => row.state),
-  number("score", (row) => row.score, String),
+  number("score", (row) => row.score, (score) => String(Number(score.toPrecision(6)))),
   number("turns", (row) => row.turns),
   number("calls", (row) => row.calls),
   number("tokens", tokensOf),
@@ -370,17 +370,29 @@ function marked(whole: HTMLElement): HTMLElement {
 /** What a part is, in each state of a rollout. */
 const nameOf = (part: HTMLElement, at: number): string => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
 
-/** A part that is there, if it came in the same form; otherwise the new one, where open is what was. */
-function kept(same: HTMLElement | undefined, part: HTMLElement): HTMLElement {
-  if (!same || same.tagName !== part.tagName) return part;
-  if (came.get(same) === came.get(part)) return same;
-  const details = (of: HTMLElement): HTMLElement[] => [of, ...all<HTMLDetailsElement>("details:not(.children)", of)];
-  const opened = details(same);
-  details(part).forEach((one, at) => {
-    const other = opened[at];
-    if (one instanceof HTMLDetailsElement && other instanceof HTMLDetailsElement) one.open = other.open;
-  });
-  return part;
+/** A part that is there, made what it is now; the new one, if there is none. */
+function kept(same: HTMLElement | undefined, part: HTMLElement): Element {
+  const [was, now] = [same && came.get(same), came.get(part)];
+  if (!same || was === undefined || now === undefined) return part;
+  if (was === now) return same;
+  came.set(same, now);
+  const template = document.createElement("template");
+  template.innerHTML = was;
+  return become(same, template.content.firstElementChild!, part);
+}
+
+/** Makes an element what it is now: what was the same stays, with its focus, scroll and state. Lists of children are added to it. */
+function become(live: Element, was: Element, now: Element): Element {
+  if (was.outerHTML === now.outerHTML) return live;
+  if (live.tagName !== now.tagName || was.tagName !== now.tagName) return now;
+  for (const { name, value } of now.attributes) if (name !== "open") live.setAttribute(name, value);
+  if (live.matches("summary, p, pre, li")) live.replaceChildren(...now.childNodes);
+  else {
+    const [lists, lives] = [all(":scope > .children", live), [...live.children].filter((child) => !child.matches(".children"))];
+    const parts = [...now.children].map((child, at) => (lives[at] && was.children[at] ? become(lives[at], was.children[at], child) : child));
+    arrange(live, [...parts, ...lists]);
+  }
+  return live;
 }
 
 /** Puts into a rollout what has changed of it. Lists of children, which are none of its parts, stay at its end. */
@@ -436,8 +448,10 @@ function linkTo(row: Row, there: HTMLElement | undefined): HTMLElement {
 /** The rollouts that its code has started, folded, in the calls that did; in the lists that there are. */
 function linkChildren(row: Row, article: HTMLElement, lists: HTMLElement[]): void {
   const byCall = new Map<string, Row[]>();
-  for (const child of below.get(row.at) ?? []) add(byCall, child.call ?? "", child);
-  const calls = new Map(all<HTMLElement>(".call", article).map((element) => [element.dataset.call, element]));
+  // Models may use the id of a call again in a later turn.
+  for (const child of below.get(row.at) ?? []) add(byCall, child.call === null ? "" : `${child.turn} ${child.call}`, child);
+  const nameOf = (call: HTMLElement): string => `${call.closest<HTMLElement>(".turn")?.dataset.number} ${call.dataset.call}`;
+  const calls = new Map(all<HTMLElement>(".call", article).map((element) => [nameOf(element), element]));
   const there = new Map(lists.map((list) => [list.dataset.of ?? "", list]));
   for (const [call, list] of there) if (!byCall.has(call)) list.remove();
   for (const [call, children] of byCall) {
@@ -822,7 +836,7 @@ let isSearchingAgain = false;
 
 /** What is searched for may be in what has come. */
 async function searchAgain(): Promise<void> {
-  if (found === undefined || isSearchingAgain) return;
+  if (one<HTMLInputElement>("#search").value.trim() === "" || isSearchingAgain) return;
   isSearchingAgain = true;
   await new Promise((resume) => setTimeout(resume, 1000));
   isSearchingAgain = false;
@@ -885,7 +899,7 @@ function listen(): void {
     live.textContent = "reconnecting …";
     // The browser tries again by itself, but not after an answer that is none of a stream: it says why.
     if (stream.readyState !== EventSource.CLOSED) return;
-    asked(location.pathname).catch(trouble);
+    asked(`${location.pathname}/events`).then((answer) => answer.body?.cancel()).catch(trouble);
     nextTry = setTimeout(listen, 2000);
   });
 }

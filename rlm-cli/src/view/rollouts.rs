@@ -52,7 +52,8 @@ pub(super) struct Rollout {
     pub(super) depth: usize,
     /// The place in the list of the one whose code has started it, if that is in the file.
     pub(super) parent: Option<usize>,
-    /// The call whose code has started it.
+    /// The turn of the call whose code has started it, and the call.
+    pub(super) parent_turn: Option<u32>,
     pub(super) parent_call: Option<String>,
     /// Times of its first and last entry, in seconds since the epoch.
     pub(super) began: f64,
@@ -208,7 +209,12 @@ impl Rollouts {
                     _ => None,
                 };
                 let parent = parent.and_then(|parent| self.places.get(parent).copied());
-                self.list.push(Rollout::new(&entry, self.skipped + self.list.len(), parent));
+                let mut rollout = Rollout::new(&entry, self.skipped + self.list.len(), parent);
+                rollout.parent_turn = parent.and_then(|parent| {
+                    let (parent, id) = (&self.list[parent], rollout.parent_call.as_deref()?);
+                    parent.place_of_call(Some(id)).map(|(turn, _)| parent.turns[turn].number)
+                });
+                self.list.push(rollout);
                 self.places.insert(entry.rollout.clone(), self.list.len() - 1);
                 self.list.len() - 1
             }
@@ -337,6 +343,7 @@ impl Rollout {
             stamp: 0,
             depth: entry.depth as usize,
             parent,
+            parent_turn: None,
             parent_call,
             began: entry.time,
             last: entry.time,

@@ -19,8 +19,9 @@ pub(super) struct Row<'a> {
     /// The number of its latest entry.
     stamp: u64,
     id: &'a str,
-    /// The rollout that has started it, and the call.
+    /// The rollout that has started it, the turn and the call.
     parent: Option<usize>,
+    turn: Option<u32>,
     call: Option<&'a str>,
     state: &'a str,
     is_answered: bool,
@@ -62,6 +63,7 @@ fn row<'a>(rollout: &'a Rollout, rollouts: &Rollouts) -> Row<'a> {
         stamp: rollout.stamp,
         id: &rollout.id,
         parent: rollout.parent.map(|parent| rollouts.list[parent].at),
+        turn: rollout.parent_turn,
         call: rollout.parent_call.as_deref(),
         state: facts::state(rollout),
         is_answered: facts::has_answer(rollout),

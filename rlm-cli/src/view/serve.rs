@@ -5,7 +5,7 @@
 //! | path | what |
 //! | --- | --- |
 //! | `/runs` | the recorded runs, as JSON |
-//! | `/run/ID`, `/file/trajectory` | the page of a recorded run, or of the file that was given |
+//! | `/run/ID`, `/file/NAME` | the page of a recorded run, or of the file that was given |
 //! | `…/events` | its rows, as they change |
 //! | `…/body?at=N` | a rollout, as HTML |
 //! | `…/search?words=W` | the numbers of the rollouts that have all these words |
@@ -16,14 +16,14 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Path as UrlPath, Query, Request, State};
-use axum::http::header::{COOKIE, HOST, ORIGIN, SET_COOKIE};
+use axum::http::header::{CONNECTION, COOKIE, HOST, ORIGIN, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -55,9 +55,6 @@ use crate::usage::Usage;
 
 /// The port, unless another program has it: pages that are open find the next server.
 const PORT: u16 = 7569;
-
-/// The name of the file that was given.
-const TRAJECTORY: &str = "trajectory";
 
 /// Least time between two messages to a page.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -140,11 +137,10 @@ impl Server {
         let port = listener.local_addr()?.port();
         let secret = secret(environment)?;
         let of_port = Sha256::digest(format!("{}:{port}", secret.reveal()));
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let base = format!("/{}", hex(&of_port[..8]));
         let (first, file) = match shown {
             Shown::Run(id) => (format!("{base}/run/{id}"), None),
-            Shown::File(file) => (format!("{base}/file/{TRAJECTORY}"), Some(file)),
+            Shown::File(file) => (format!("{base}/file/{}", name_of(&file)), Some(file)),
         };
         let page = Page {
             secret,
@@ -181,6 +177,15 @@ impl Server {
             .context("no thread can be started")?;
         Ok(serving)
     }
+}
+
+/// A name of the file for a path: an open page is that of one file.
+fn name_of(file: &Path) -> String {
+    hex(&Sha256::digest(file.as_os_str().as_encoded_bytes())[..8])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Serving {
@@ -293,8 +298,10 @@ async fn check(
     request: Request,
     next: Next,
 ) -> Response {
+    // Who gets nothing keeps no connection.
+    const CLOSE: [(HeaderName, &str); 1] = [(CONNECTION, "close")];
     let answer = match allowed(&page, request.headers()) {
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => (CLOSE, refusal).into_response(),
         Ok(_) if token.as_ref().is_some_and(|token| page.secret.is(token.as_bytes())) => {
             // The address without the token can be shown and copied.
             let (name, pass) = &page.cookie;
@@ -307,7 +314,7 @@ async fn check(
         }
         Ok(false) => {
             let words = "This page needs the token that rlm printed: open that address.\n";
-            Refusal(StatusCode::UNAUTHORIZED, words.to_owned()).into_response()
+            (CLOSE, Refusal(StatusCode::UNAUTHORIZED, words.to_owned())).into_response()
         }
         Ok(true) => next.run(request).await,
     };
@@ -349,7 +356,7 @@ impl Page {
                 let of_run = self.runs.as_ref().map(|runs| runs.trajectory(name));
                 of_run.filter(|file| file.is_file()).map(|file| (file, name.to_owned()))
             }
-            "file" if name == TRAJECTORY => self.file.clone().map(|file| {
+            "file" => self.file.clone().filter(|file| name == name_of(file)).map(|file| {
                 let title = text::word(&file.display().to_string());
                 (file, title)
             }),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -125,6 +125,16 @@ fn a_page_goes_where_a_link_leads_and_into_a_fifo() {
     assert_eq!(fs::read_to_string(&fifo).unwrap(), html);
     assert!(child.wait().unwrap().success());
     assert!(fifo.metadata().unwrap().file_type().is_fifo());
+    // A private page stays one, a link may lead to what is not there yet, and a trajectory is no page.
+    fs::set_permissions(&page, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(view(&path, &["--html", link.to_str().unwrap()]).status.success());
+    assert_eq!(page.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    fs::remove_file(&page).unwrap();
+    assert!(view(&path, &["--html", link.to_str().unwrap()]).status.success());
+    assert!(link.is_symlink() && page.is_file());
+    let refused = view(&path, &["--html", path.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), EXAMPLE);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use rlm_rootd::{
     RetryObserver, RootModel, Usage, message_text,
 };
 use serde_json::{Value as Json, json};
+use tokio::time::timeout_at;
 
 use super::calls::{Call, CallTarget, CallableTools, ParsedReply};
 use super::clock::Clock;
@@ -299,7 +300,7 @@ impl RolloutDriver<'_> {
             self.check_budget().await?;
         }
         loop {
-            if let Some(limit) = self.limit() {
+            if let Some(limit) = self.limit().await {
                 return Err(self.last_turn(limit).await);
             }
             if self.is_long() {
@@ -327,7 +328,7 @@ impl RolloutDriver<'_> {
     }
 
     /// The limit that makes the next turn the last one, if any.
-    fn limit(&mut self) -> Option<Stop> {
+    async fn limit(&mut self) -> Option<Stop> {
         if self.conversation.turn() - self.turns_before + 1 >= self.max_turns {
             return Some(StopReason::MaxTurns.into());
         }
@@ -337,7 +338,7 @@ impl RolloutDriver<'_> {
         if self.is_part_of_context(FULL_PERCENT) && self.compaction().is_none() {
             return Some(StopReason::ContextFull.into());
         }
-        let error = self.reserve_last_turn().err()?;
+        let error = self.reserve_last_turn().await.err()?;
         if self.conversation.turn() == 0 {
             // A model that has seen nothing could not answer. What is left afterwards may do for a last turn.
             self.registered.ledger.set_reserve(None);
@@ -480,13 +481,22 @@ impl RolloutDriver<'_> {
     /// Reserves the cost of the last turn, with which the conversation has grown by a turn.
     ///
     /// # Errors
-    /// The budget has no room for a turn before it.
-    fn reserve_last_turn(&self) -> Result<(), Exhausted> {
+    /// The budget has no room for a turn before it, not even with what running requests give back.
+    async fn reserve_last_turn(&self) -> Result<(), Exhausted> {
         let tokens = self.expected_tokens();
         let Some(turn) = self.estimate(tokens) else { return Ok(()) };
         let prompt_tokens = turn.prompt_tokens + tokens + LAST_TURN_GROWTH;
-        self.registered.ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
-        self.registered.ledger.check(&turn)
+        let ledger = &self.registered.ledger;
+        ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
+        let deadline = self.clock.model_deadline().into();
+        tokio::select! {
+            biased;
+            // The request is not sent then.
+            () = self.control.stopped() => Ok(()),
+            checked = timeout_at(deadline, ledger.check_when_free(&turn)) => {
+                checked.unwrap_or_else(|_late| ledger.check(&turn))
+            }
+        }
     }
 
     /// Checks that the budget has room for a turn with a completion of this many tokens.
@@ -521,7 +531,9 @@ impl RolloutDriver<'_> {
         };
         let Err(exhausted) = checked else { return Ok(()) };
         if exhausted.is_shared() {
-            return Err(Stop { reason: StopReason::Stopped, error: Some(exhausted.to_string()) });
+            let is_child = self.config.recursion.as_ref().is_some_and(Recursion::is_of_child);
+            let reason = if is_child { StopReason::BudgetExhausted } else { StopReason::Stopped };
+            return Err(Stop { reason, error: Some(exhausted.to_string()) });
         }
         let mut error = format!("the budget is too small to begin with: {exhausted}");
         if let Some(turn) = self.estimate(self.expected_tokens()) {

@@ -75,6 +75,11 @@ impl Recursion {
         self.node.as_ref().map_or((0, None), |node| (node.depth, node.parent.clone()))
     }
 
+    /// True for a rollout that another one has started.
+    pub(super) fn is_of_child(&self) -> bool {
+        self.origin().1.is_some()
+    }
+
     pub(super) fn query_digest(&self) -> Option<String> {
         self.node.as_ref()?.query_digest.clone()
     }

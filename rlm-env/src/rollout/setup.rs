@@ -198,7 +198,12 @@ impl<'a> Setup<'a, '_> {
             registered,
             conversation,
             workspace,
-            clock: Clock::start(config.limits.timeout),
+            // A child's parent waits for it: what its start takes counts.
+            clock: if config.recursion.as_ref().is_some_and(Recursion::is_of_child) {
+                clock
+            } else {
+                Clock::start(config.limits.timeout)
+            },
             under_way,
             callable: CallableTools::new(config.language, &config.standard_tools),
             tools,

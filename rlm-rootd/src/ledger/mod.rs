@@ -225,6 +225,21 @@ impl Ledger {
         shared.check(estimate).map_err(|exhausted| exhausted.of(shared.whose()))
     }
 
+    /// As [`Self::check`], but waits for what running requests may give back.
+    ///
+    /// # Errors
+    /// [`Exhausted`] where even then there is not enough.
+    pub async fn check_when_free(&self, estimate: &Estimate) -> Result<(), Exhausted> {
+        loop {
+            // Created before the check, so that a notification after the check is not missed.
+            let freed = self.freed();
+            match self.check(estimate) {
+                Err(exhausted) if exhausted.may_pass() => drop(freed.await),
+                checked => return checked,
+            }
+        }
+    }
+
     /// Whose it is, for the rollouts that spend from it, too.
     fn whose(&self) -> Whose {
         if self.rollout.is_empty() { Whose::All } else { Whose::Parent }
@@ -669,6 +684,12 @@ mod tests {
             "the budget of all rollouts together is exhausted: the call may need 501 tokens, 500 of 1000 are left, \
              running calls hold 500"
         );
+        // One that runs may give that back: whoever is to decide whether it has room waits.
+        let next = estimate(100, 401);
+        let mut deciding = std::pin::pin!(other.check_when_free(&next));
+        assert!(futures_util::poll!(&mut deciding).is_pending());
+        let never = estimate(100, 901);
+        assert!(other.check_when_free(&never).await.is_err());
         // What one gives back, the other gets.
         let wanted = estimate(100, 4096);
         let mut waiting = std::pin::pin!(other.reserve_when_free(&wanted, Some(256)));
@@ -678,6 +699,7 @@ mod tests {
         let reservation = waiting.await.unwrap();
         assert_eq!(reservation.completion_tokens(), 1000 - 150 - 100);
         drop(reservation);
+        deciding.await.unwrap();
         assert_eq!((state(&one), state(&other)), ([(1, 150), (0, 0)], [(0, 0), (0, 0)]));
         // A last turn that one has reserved is nothing for the other, until one is gone.
         one.set_reserve(Some(&estimate(200, 100)));

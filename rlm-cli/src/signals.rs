@@ -32,6 +32,27 @@ impl EndSignals {
     }
 }
 
+/// [`EndSignals`] and Ctrl-C, for what has no session to end. Those that come before anybody waits are kept.
+#[derive(Debug)]
+pub(crate) struct AnyEndSignal {
+    ends: EndSignals,
+    interrupts: Signal,
+}
+
+impl AnyEndSignal {
+    pub(crate) fn catch() -> io::Result<Self> {
+        Ok(Self { ends: EndSignals::catch()?, interrupts: signal(SignalKind::interrupt())? })
+    }
+
+    /// Completes at the next signal, with the exit status for it.
+    pub(crate) async fn next(&mut self) -> u8 {
+        tokio::select! {
+            status = self.ends.next() => status,
+            _ = self.interrupts.recv() => 128 + 2,
+        }
+    }
+}
+
 /// Completes at the next Ctrl-C. If the signal cannot be caught, it never completes, and Ctrl-C ends the program.
 pub(crate) async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {

@@ -378,6 +378,7 @@ def test_connections_that_ask_for_nothing_take_no_descriptors_of_the_run(
     descriptors = f"/proc/{server.process.pid}/fd"
     deadline = time.monotonic() + PATIENCE
     while (count := len(os.listdir(descriptors))) < 64 and time.monotonic() < deadline:
+        # Nothing tells of a connection that another process accepts.
         time.sleep(0.01)
     assert 64 <= count < 100
     # One that does not say what it wants is closed.

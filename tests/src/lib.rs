@@ -448,6 +448,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
+        // Nothing tells of such a condition: it has to be looked at.
         std::thread::sleep(LOOK_EVERY);
     }
 }
@@ -460,6 +461,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
+        // As above.
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rlm_core::text::hex;
 use sha2::{Digest as _, Sha256};
 
 use super::Settings;
@@ -36,7 +37,7 @@ pub(crate) fn digest(settings: &Settings) -> Result<String, Usage> {
         digest.update(value.len().to_le_bytes());
         digest.update(value);
     }
-    Ok(digest.finalize().iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&digest.finalize()[..DIGEST_BYTES]))
 }
 
 /// Names of the settings that it covers.

@@ -7,7 +7,7 @@ use rlm_env::trajectory::MessageKind;
 
 use super::rollouts::{Batch, Call, End, ModelCall, Output, Prompt, Rollout, Start, Step, Turn};
 
-/// What stands before the error of a request that is sent again.
+/// The words before the error of a request to the model that is retried.
 pub(super) const RETRIED: &str = "the request to the model failed, and is sent again";
 
 /// Reports whether the model gave a final answer.

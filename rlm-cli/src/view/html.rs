@@ -19,13 +19,12 @@ use rlm_core::protocol::Outcome;
 use rlm_core::text::{duration, grouped, size};
 use rlm_env::trajectory::MessageKind;
 use sha2::{Digest as _, Sha256};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::facts::{self, RETRIED};
 use super::rollouts::{Batch, Call, Output, Prompt, Rollout, Rollouts, Step, Turn};
 use super::row::rows;
 use super::text::{Text, word};
-use crate::signals::EndSignals;
+use crate::signals::AnyEndSignal;
 
 const SCRIPT: &str = include_str!("page.js");
 
@@ -43,13 +42,15 @@ const MARKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// Writes a page. A file stays until the new one is complete; a device or a FIFO is written to. `-` is standard output.
 pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Result<()> {
-    if path == Path::new("-") {
-        let mut output = BufWriter::new(io::stdout().lock());
-        write(&mut output, title, rollouts)?;
-        return output.flush();
-    }
-    if path.metadata().is_ok_and(|found| !found.is_file()) {
-        let mut output = BufWriter::new(File::options().write(true).open(path)?);
+    let stream: Option<Box<dyn Write>> = if path == Path::new("-") {
+        Some(Box::new(io::stdout().lock()))
+    } else if path.metadata().is_ok_and(|found| !found.is_file()) {
+        Some(Box::new(File::options().write(true).open(path)?))
+    } else {
+        None
+    };
+    if let Some(stream) = stream {
+        let mut output = BufWriter::new(stream);
         write(&mut output, title, rollouts)?;
         return output.flush();
     }
@@ -57,10 +58,9 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
     let dir_of = |path: &Path| path.parent().map(|dir| Path::new(".").join(dir)).unwrap_or_default();
     let led_to = || fs::read_link(path).map(|to| dir_of(path).join(to));
     let path = &path.canonicalize().or_else(|_| led_to()).unwrap_or_else(|_| path.to_owned());
-    // Before there is a file: one that comes meanwhile is not lost.
+    // Before there is a file to remove.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let signals = runtime
-        .block_on(async { io::Result::Ok((EndSignals::catch()?, signal(SignalKind::interrupt())?)) })?;
+    let signals = runtime.block_on(async { AnyEndSignal::catch() })?;
     let file = tempfile::Builder::new()
         .prefix(".rlm-view")
         // As for any new file; the umask applies.
@@ -81,11 +81,8 @@ pub(super) fn write_to(path: &Path, title: &str, rollouts: Rollouts) -> io::Resu
 
 /// Removes a file at a signal, and ends the program.
 #[expect(clippy::exit, reason = "the main thread is busy with the page")]
-async fn remove_at((mut ends, mut interrupts): (EndSignals, Signal), unfinished: &Path) {
-    let status = tokio::select! {
-        status = ends.next() => status,
-        _ = interrupts.recv() => 128 + 2,
-    };
+async fn remove_at(mut signals: AnyEndSignal, unfinished: &Path) {
+    let status = signals.next().await;
     _ = fs::remove_file(unfinished);
     std::process::exit(status.into());
 }

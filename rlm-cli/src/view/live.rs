@@ -131,7 +131,7 @@ pub(super) struct SoFar {
 
 impl SoFar {
     /// True until all that was there at the beginning is read.
-    pub(super) fn is_read_on(&self) -> bool {
+    pub(super) fn is_incomplete(&self) -> bool {
         !self.is_read && self.trouble.is_none()
     }
 

@@ -9,6 +9,7 @@ mod quantity;
 mod rlms;
 mod rollouts;
 mod row;
+mod search;
 mod serve;
 mod text;
 mod tree;
@@ -26,7 +27,7 @@ use rlm_env::trajectory::{Event, Line, read};
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
 use crate::runs::{Runs, file_or_run};
-use crate::signals::{EndSignals, interrupted};
+use crate::signals::AnyEndSignal;
 use crate::tell;
 use crate::usage::Usage;
 
@@ -162,14 +163,11 @@ fn serve(port: u16, file: PathBuf, lengths: Lengths, environment: &Environment) 
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut ends = EndSignals::catch()?;
+        let mut ends = AnyEndSignal::catch()?;
         let server = Server::new(port, shown, lengths, environment)?;
         tell(format_args!("rlm: the page is at {} until Ctrl-C", server.address()?));
         let _serving = server.start()?;
-        Ok(ExitCode::from(tokio::select! {
-            status = ends.next() => status,
-            () = interrupted() => 128 + 2,
-        }))
+        Ok(ExitCode::from(ends.next().await))
     })
 }
 

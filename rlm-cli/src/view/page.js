@@ -380,8 +380,8 @@ function linkChildren(row, article, lists) {
     const byCall = new Map();
     for (const child of below.get(row.at) ?? [])
         add(byCall, child.call === null ? "" : `${child.turn} ${child.call}`, child);
-    const nameOf = (call) => `${call.closest(".turn")?.dataset.number} ${call.dataset.call}`;
-    const calls = new Map(all(".call", article).map((element) => [nameOf(element), element]));
+    const keyOf = (call) => `${call.closest(".turn")?.dataset.number} ${call.dataset.call}`;
+    const calls = new Map(all(".call", article).map((element) => [keyOf(element), element]));
     const there = new Map(lists.map((list) => [list.dataset.of ?? "", list]));
     for (const [call, list] of there)
         if (!byCall.has(call))

@@ -370,7 +370,7 @@ function marked(whole: HTMLElement): HTMLElement {
 /** What a part is, in each state of a rollout. */
 const nameOf = (part: HTMLElement, at: number): string => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
 
-/** A part that is there, made what it is now; the new one, if there is none. */
+/** The part that is there, with what has changed of it; the new one where there is none. */
 function kept(same: HTMLElement | undefined, part: HTMLElement): Element {
   const [was, now] = [same && came.get(same), came.get(part)];
   if (!same || was === undefined || now === undefined) return part;
@@ -381,7 +381,7 @@ function kept(same: HTMLElement | undefined, part: HTMLElement): Element {
   return become(same, template.content.firstElementChild!, part);
 }
 
-/** Makes an element what it is now: what was the same stays, with its focus, scroll and state. Lists of children are added to it. */
+/** Changes an element where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so do lists of children. */
 function become(live: Element, was: Element, now: Element): Element {
   if (was.outerHTML === now.outerHTML) return live;
   if (live.tagName !== now.tagName || was.tagName !== now.tagName) return now;
@@ -450,8 +450,8 @@ function linkChildren(row: Row, article: HTMLElement, lists: HTMLElement[]): voi
   const byCall = new Map<string, Row[]>();
   // Models may use the id of a call again in a later turn.
   for (const child of below.get(row.at) ?? []) add(byCall, child.call === null ? "" : `${child.turn} ${child.call}`, child);
-  const nameOf = (call: HTMLElement): string => `${call.closest<HTMLElement>(".turn")?.dataset.number} ${call.dataset.call}`;
-  const calls = new Map(all<HTMLElement>(".call", article).map((element) => [nameOf(element), element]));
+  const keyOf = (call: HTMLElement): string => `${call.closest<HTMLElement>(".turn")?.dataset.number} ${call.dataset.call}`;
+  const calls = new Map(all<HTMLElement>(".call", article).map((element) => [keyOf(element), element]));
   const there = new Map(lists.map((list) => [list.dataset.of ?? "", list]));
   for (const [call, list] of there) if (!byCall.has(call)) list.remove();
   for (const [call, children] of byCall) {

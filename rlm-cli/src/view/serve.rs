@@ -1,6 +1,7 @@
 //! The page, served from a loopback address to whoever has the token, and kept up to date by server-sent events.
 //!
-//! All paths lie below one that only its reader knows: a browser shows a cookie to every port of an address, but not to other paths.
+//! All paths begin with a part that nobody can guess. A browser sends a cookie to every port of a host, but only with requests for
+//! the cookie's path: so servers on other ports never get it.
 //!
 //! | path | what |
 //! | --- | --- |
@@ -36,6 +37,7 @@ use hyper_util::service::TowerToHyperService;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use rlm_core::ids::is_rollout_id;
+use rlm_core::text::hex;
 use rlm_rootd::Secret;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -107,8 +109,9 @@ pub(crate) struct Serving(Arc<Page>);
 #[derive(Debug)]
 struct Page {
     secret: Secret,
-    /// What all paths begin with, and the cookie's name and value: others for each port.
+    /// The beginning of all paths. Each port has its own.
     base: String,
+    /// The name and the value of the cookie. Each port has its own.
     cookie: (String, Secret),
     runs: Option<Runs>,
     file: Option<PathBuf>,
@@ -184,10 +187,6 @@ fn name_of(file: &Path) -> String {
     hex(&Sha256::digest(file.as_os_str().as_encoded_bytes())[..8])
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Serving {
     /// Waits until pages that are open have what was written last; not at all if there is none.
     pub(crate) async fn catch_up(&self) {
@@ -245,8 +244,8 @@ async fn serve(Server { listener, page }: Server) -> io::Result<()> {
         .route("/{kind}/{name}/search", get(search));
     let app =
         Router::new().nest(&page.base, below).layer(from_fn_with_state(page.clone(), check)).with_state(page);
-    let (listener, connections) =
-        (TcpListener::from_std(listener)?, Arc::new(Semaphore::new(MOST_CONNECTIONS)));
+    let listener = TcpListener::from_std(listener)?;
+    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let permit = connections.clone().acquire_owned().await.expect("it is never closed");
         let Ok((stream, _peer)) = listener.accept().await else {
@@ -298,7 +297,7 @@ async fn check(
     request: Request,
     next: Next,
 ) -> Response {
-    // Who gets nothing keeps no connection.
+    // The connection of a refused request is closed, so that it takes nobody's place.
     const CLOSE: [(HeaderName, &str); 1] = [(CONNECTION, "close")];
     let answer = match allowed(&page, request.headers()) {
         Err(refusal) => (CLOSE, refusal).into_response(),
@@ -387,8 +386,8 @@ impl Page {
     async fn read(&self, kind: &str, name: &str) -> Result<Arc<Live>, Refusal> {
         let live = self.live(kind, name)?;
         let mut changes = live.changes();
-        let is_read_on = |live: Arc<Live>| blocking(move || live.so_far().is_read_on());
-        while is_read_on(live.clone()).await {
+        let is_incomplete = |live: Arc<Live>| blocking(move || live.so_far().is_incomplete());
+        while is_incomplete(live.clone()).await {
             // Its sender is a part of `live`.
             _ = changes.changed().await;
         }
@@ -465,7 +464,7 @@ impl Messages {
             _ => None,
         };
         // Not before all is read that was there: the page would look for what has yet to come.
-        if since == Some(stamp) || so_far.is_read_on() {
+        if since == Some(stamp) || so_far.is_incomplete() {
             return None;
         }
         let changes =

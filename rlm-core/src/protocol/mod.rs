@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::request::{BadRequest, Execute, ONE_CALL_PREFIX, Request, name_excerpt};
 use crate::json::JsonText;
+use crate::text::hex;
 
 /// The protocol version, sent in every response as `protocol`.
 ///
@@ -137,7 +138,7 @@ impl Response {
             digest.update([0xff]);
             digest.update(part);
         }
-        digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hex(&digest.finalize()[..8])
     }
 
     /// Bytes dropped from all streams together.

@@ -45,7 +45,7 @@ pub const QUERY_ERROR: &str = "Error in rlm_query: ";
 /// What a line says, after a number, of results that were paid for before.
 pub const PAID_BEFORE: &str = " paid for before";
 
-/// What the line of `rlm_query` says of an answer that is not final.
+/// The words in the line of `rlm_query` that mark an answer as not final.
 pub const DRAFT: &str = " a draft";
 
 /// True of the tools by which code has others answer in sessions of their own.

@@ -46,7 +46,7 @@ pub fn reply(tool: &str, reply: &Reply, output: Output) -> Result<Vec<u8>, Strin
     Ok(text.into_bytes())
 }
 
-/// What a shell says on standard error of a call that asks models: that answers were paid for before, or are drafts.
+/// The lines that a shell prints on standard error for a call that asks models: some answers were paid for before, or are drafts.
 pub fn remarks<'a>(tool: &str, reply: &'a Reply) -> impl Iterator<Item = &'a str> {
     let is_remark = move |line: &&str| [PAID_BEFORE, DRAFT].iter().any(|words| line.contains(words));
     let lines = if asks(tool) { &*reply.print_lines } else { &[] };

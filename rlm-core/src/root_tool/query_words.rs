@@ -218,10 +218,12 @@ mod tests {
             "- is no question: --lines reads them; see rlm_query_batch --help"
         );
         assert_eq!(repr("rlm_query", &["-"]), "- is no question: give it as a word; see rlm_query --help");
-        assert_eq!(
-            repr("rlm_query", &["a", "--timeout", "5m"]),
-            "--timeout is \"5m\", expected a number of seconds"
-        );
+        for wrong in ["nan", "5m"] {
+            assert_eq!(
+                repr("rlm_query", &["a", "--timeout", wrong]),
+                format!("--timeout is {wrong:?}, expected a number of seconds")
+            );
+        }
         assert_eq!(
             repr("rlm_query", &["a", "--max-turns", "1.5"]),
             "--max-turns is \"1.5\", expected a whole number"

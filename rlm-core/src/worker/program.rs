@@ -228,17 +228,18 @@ fn enter<P: Program>(
             ));
             Ok(Some(confinement))
         }
-        Err(failed) if failed.path().is_some() => Err(Exit::failed(format!(
-            "a confined session cannot have {}: it lies behind a link, or has been moved ({}); share where it leads",
-            failed.path().unwrap_or_default(),
-            failed.errno
-        ))),
-        Err(failed) if wanted == Confine::Try => {
-            // The guard starts another one, which logs it.
-            let _guard_gone = (&link).write_all(&failed.to_bytes());
-            Ok(None)
-        }
-        Err(failed) => Err(cannot_confine(wanted, &failed.to_string())),
+        Err(failed) => match failed.path() {
+            Some(path) => Err(Exit::failed(format!(
+                "a confined session cannot have {path}: it lies behind a link, or has been moved ({}); share where it leads",
+                failed.errno
+            ))),
+            None if wanted == Confine::Try => {
+                // The guard starts another one, which logs it.
+                let _guard_gone = (&link).write_all(&failed.to_bytes());
+                Ok(None)
+            }
+            None => Err(cannot_confine(wanted, &failed.to_string())),
+        },
     }
 }
 

@@ -9,7 +9,7 @@ use rlm_core::pickle::Value;
 use rlm_core::root_tool::{
     Call, DRAFT, PAID_BEFORE, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
 };
-use rlm_core::text::cut;
+use rlm_core::text::{cut, hex};
 use rlm_rootd::{PaidToolFuture, Receipt, RootTool, Tool, ToolError, ToolFuture, delivered};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
@@ -83,7 +83,7 @@ impl Question {
         };
         let files = self.files.iter().map(below).collect();
         let text = serde_json::to_vec(&Self { json: None, files, ..self.clone() }).unwrap_or_default();
-        Sha256::digest(text)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(text)[..8])
     }
 }
 

@@ -230,11 +230,20 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where even then there is not enough.
     pub async fn check_when_free(&self, estimate: &Estimate) -> Result<(), Exhausted> {
+        self.check_while(estimate, Exhausted::may_pass).await
+    }
+
+    /// As [`Self::check`], but waits for what is given back, as long as the error is worth that.
+    async fn check_while(
+        &self,
+        estimate: &Estimate,
+        waits: impl Fn(&Exhausted) -> bool,
+    ) -> Result<(), Exhausted> {
         loop {
             // Created before the check, so that a notification after the check is not missed.
             let freed = self.freed();
             match self.check(estimate) {
-                Err(exhausted) if exhausted.may_pass() => drop(freed.await),
+                Err(exhausted) if waits(&exhausted) => drop(freed.await),
                 checked => return checked,
             }
         }
@@ -250,19 +259,11 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where even then there is not enough.
     pub async fn wait_for_room(&self, estimate: &Estimate) -> Result<(), Exhausted> {
-        loop {
-            // Created before the check, so that a notification after the check is not missed.
-            let freed = self.freed();
-            match self.check(estimate) {
-                Err(exhausted) if exhausted.may_pass() => drop(freed.await),
-                Err(exhausted) if exhausted.is_shared() && self.others_may_end() => drop(freed.await),
-                checked => {
-                    checked?;
-                    // It is given back at once.
-                    return self.reserve_remotely(estimate, estimate.completion_tokens).await.map(drop);
-                }
-            }
-        }
+        let waits =
+            |exhausted: &Exhausted| exhausted.may_pass() || exhausted.is_shared() && self.others_may_end();
+        self.check_while(estimate, waits).await?;
+        // It is given back at once.
+        self.reserve_remotely(estimate, estimate.completion_tokens).await.map(drop)
     }
 
     async fn reserve_remotely(

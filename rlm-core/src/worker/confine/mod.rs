@@ -120,15 +120,12 @@ pub(super) fn check_paths(
         };
         return Err(format!("a confined session cannot have {}: {why}", path.display()));
     }
-    for need in needs {
-        if let Some((path, _)) =
-            write.iter().find(|(_, around)| need.canonicalize().is_ok_and(|need| need == *around))
-        {
-            return Err(format!(
-                "a confined session cannot write {}: its own programs or its interpreter's are there; choose another directory",
-                path.display()
-            ));
-        }
+    let needed: Vec<_> = needs.iter().filter_map(|need| need.canonicalize().ok()).collect();
+    if let Some((path, _)) = write.iter().find(|(_, real)| needed.contains(real)) {
+        return Err(format!(
+            "a confined session cannot write {}: its own programs or its interpreter's are there; choose another directory",
+            path.display()
+        ));
     }
     let Some((control, real)) = control else { return Ok(()) };
     match write.iter().find(|(_, around)| real.starts_with(around)) {

@@ -253,11 +253,11 @@ pub(super) fn enter(paths: &Paths) -> Result<(), Failed> {
     change_root()
 }
 
-/// What is shared besides the system: one that lies in another comes after it.
+/// The mounts of the paths that are shared besides the system's, outer ones first.
 ///
-/// What can only be read stays so in a directory that can be written, by whatever name code finds it there: it is also mounted at
-/// that place. The directories between are mounts, too, since a mount cannot be moved away: otherwise code could move them, and
-/// put others in their place.
+/// A path that can only be read may lie in a directory that code can write, which may have a second name. So it is also mounted
+/// where that directory has it. The directories between the two become mounts as well: a mount cannot be renamed, and otherwise code
+/// could rename one of them and put another in its place.
 fn own_sources(paths: &Paths) -> Vec<Source> {
     let (read, write) = (Shared::all(&paths.read, READ), Shared::all(&paths.write, WRITE));
     let all: Vec<_> = read.chain(write).collect();
@@ -308,7 +308,7 @@ impl Shared {
         self.real != outer.real && self.real.starts_with(&outer.real)
     }
 
-    /// True if it can only be read, in this one, which can be written, but for nothing between that can only be read.
+    /// True if it can only be read, lies in this one, which can be written, and no path between the two is read-only already.
     fn is_read_in(&self, outer: &Self, all: &[Self]) -> bool {
         let is_between =
             |other: &Self| other.attributes == READ && other.lies_in(outer) && self.lies_in(other);

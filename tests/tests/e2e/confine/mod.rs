@@ -315,13 +315,13 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
             exec("home/work", &text("home/work/env/../env/tools"), code),
         ];
         // In a path that can be written in another one, by another name, and from within.
-        for (directory, shared) in [
-            ("real", "real/work"),
-            ("real/work", "home"),
-            ("real/work", "real/work/env"),
-            ("other", "home/work"),
+        for (directory, shared, place) in [
+            ("real", "real/work", "real/work"),
+            ("real/work", "home", "home/work"),
+            ("real/work", "real/work/env", "real/work"),
+            ("other", "home/work", "home/work"),
         ] {
-            let code = format!("cd {} && {{ {code}; }}", text("home/work"));
+            let code = format!("cd {} && {{ {code}; }}", text(place));
             let mut command = exec(directory, &text("real/work/env/tools"), &code);
             command.args(["--confine-write", &text(shared)]);
             commands.push(command);
@@ -331,9 +331,7 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
         for mut command in commands {
             let output = command.output().unwrap();
             let said = String::from_utf8_lossy(&output.stdout);
-            let is_refused =
-                ["Read-only file", "busy", "No such file"].iter().any(|words| said.contains(words));
-            assert!(is_refused, "{command:?}: {output:?}");
+            assert!(said.contains("Read-only file") || said.contains("busy"), "{command:?}: {output:?}");
             assert_eq!(fs::read_to_string(&file).unwrap(), "precious", "{command:?}: {output:?}");
             assert_eq!(fs::metadata(file.parent().unwrap()).unwrap().mode() & 0o777, 0o755, "{command:?}");
         }
@@ -341,7 +339,7 @@ fn what_can_only_be_read_stays_so_in_a_directory_that_code_can_write() {
     // However a path is written.
     let mut worker = Setup::bash()
         .env("RLM_CONFINE", "full")
-        .env("RLM_CONFINE_WRITE", format!("{}////./real/./work//", place.path().display()))
+        .env("RLM_CONFINE_WRITE", format!("{}////./real/work//./", place.path().display()))
         .env("RLM_CONFINE_READ", text("real/work/env/tools"))
         .start();
     worker.call(&format!("cd {}/work; {write}; {replace}; echo mine > new", text("real")));

@@ -606,7 +606,7 @@ async fn what_cannot_be_asked_is_said_and_costs_nothing() {
     let bash = "rlm_query ''; echo $?; rlm_query --share 2 x; rlm_query --json idle >/dev/null; echo $?; rlm_query_batch fine ' ' 2>&1";
     let python = "try: rlm_query('')
 except RuntimeError as error: print(error)
-for line in rlm_query_batch([{'question': 'x', 'share': 3}, {'question': 'x', 'timeout': -1}, {'question': 'x', 'max_turns': 0}, '', {'question': None}, 'fine']): print(line)";
+for line in rlm_query_batch([{'question': 'x', 'share': 3}, {'question': 'x', 'timeout': -1}, {'question': 'x', 'max_turns': 0}, '', 5, {'question': None}, 'fine']): print(line)";
     for (language, code) in in_each(&format!("{{ {bash}; }} 2>&1; RLM_READY=1"), python) {
         let fine = answering(language, if language == ReplLanguage::Bash { "echo fine" } else { "'fine'" });
         let stage = Stage::new([
@@ -632,7 +632,8 @@ for line in rlm_query_batch([{'question': 'x', 'share': 3}, {'question': 'x', 't
                 "question 1: timeout is -1, expected a number of seconds above 0\n",
                 "question 2: max_turns is 0, expected a whole number from 1\n",
                 "question 3: question is \"\", expected a text that is not empty\n",
-                "question 4: question is null, expected a text that is not empty\nfine\n",
+                "question 4: question is 5, expected a text that is not empty\n",
+                "question 5: question is null, expected a text that is not empty\nfine\n",
             ],
         };
         for words in expected {

@@ -138,10 +138,12 @@ impl ResponseFifos {
     /// # Errors
     /// None that a FIFO gives.
     pub(super) fn fate(&self, target: &Target) -> Result<Fate, Errno> {
+        // What has readers may be a copy in a process that the host has forked, while the host itself waits at the path. The
+        // order matters: a host may read and close between these lines.
+        let is_left = !has_reader(&target.fifo) || self.has_new_reader();
         Ok(if !target.is_unread()? {
             Fate::Begun
-        // What has readers may be a copy in a process that the host has forked, while the host itself waits at the path.
-        } else if !has_reader(&target.fifo) || self.has_new_reader() {
+        } else if is_left {
             Fate::Lost
         } else {
             Fate::Waiting
@@ -303,6 +305,7 @@ fn by_descriptor(fd: &OwnedFd) -> PathBuf {
 mod tests {
     use std::fs::File;
     use std::io::Read as _;
+    use std::thread;
 
     use nix::fcntl::{FcntlArg, fcntl};
     use tempfile::TempDir;
@@ -369,6 +372,27 @@ mod tests {
         assert!(fifos.current.is_some());
         fifos.finish(target);
         assert_eq!(read_to_end(&reader).unwrap(), b"");
+    }
+
+    /// The steps of a look are not one: a host may read and close between two of them.
+    #[test]
+    fn a_host_that_reads_one_byte_and_closes_at_once_has_begun() {
+        let (_dir, mut fifos) = fifos();
+        for _ in 0..5_000 {
+            let mut reader = open(fifos.path());
+            let mut target = fifos.target().unwrap();
+            target.write(b"response").unwrap();
+            let host = thread::spawn(move || reader.read_exact(&mut [0]).unwrap());
+            let fate = loop {
+                let fate = fifos.fate(&target).unwrap();
+                if fate != Fate::Waiting {
+                    break fate;
+                }
+            };
+            host.join().unwrap();
+            assert_eq!(fate, Fate::Begun);
+            fifos.finish(target);
+        }
     }
 
     // Every order of the steps of a host and of the worker.

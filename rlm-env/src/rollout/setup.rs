@@ -66,6 +66,7 @@ impl<'a> Setup<'a, '_> {
     /// # Errors
     /// The end of the rollout: it was stopped from outside, or a part could not be made.
     pub(super) async fn prepare(&self) -> Result<RolloutDriver<'a>, End> {
+        let clock = Clock::start(self.config.limits.timeout);
         let tools = self.standard_tools().map_err(End::setup_failed)?;
         let directory = match self.make_directory().await {
             Ok(directory) => directory,
@@ -76,7 +77,7 @@ impl<'a> Setup<'a, '_> {
         let prepared = tokio::select! {
             biased;
             () = self.control.stopped() => Err(self.stopped()),
-            equipped = self.equip(tools, directory) => equipped.map_err(End::setup_failed),
+            equipped = self.equip(clock, tools, directory) => equipped.map_err(End::setup_failed),
         };
         prepared.map_err(|end| End { dir, ..end })
     }
@@ -147,11 +148,15 @@ impl<'a> Setup<'a, '_> {
     }
 
     /// Starts everything that works in the directory.
-    async fn equip(&self, tools: ChatTools, directory: Directory) -> Result<RolloutDriver<'a>, String> {
+    async fn equip(
+        &self,
+        clock: Clock,
+        tools: ChatTools,
+        directory: Directory,
+    ) -> Result<RolloutDriver<'a>, String> {
         let (host, config) = (self.host, self.config);
         let Directory { workspace, files, transcript } = &directory;
         let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
-        let clock = Clock::start(config.limits.timeout);
         under_way.works_until(self.control, clock.end());
         let root_tools = self.root_tools(workspace, &under_way, &call_clock)?;
         let registered = self.register(root_tools.clone())?;

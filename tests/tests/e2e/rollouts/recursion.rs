@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rlm_env::rollout::{Level, Recursion};
 use rlm_env::trajectory::{Event, RolloutStarted};
 use rlm_env::{Control, ReplLanguage, RolloutConfig, StopReason};
-use rlm_rootd::Budget;
+use rlm_rootd::{Budget, ChatRequest, ModelFuture, RootModel};
 use rlm_tests::scripted_model::{Gate, Rule};
 use rlm_tests::until;
 
@@ -779,4 +779,49 @@ print(*rlm_query_batch(['first', 'second']), sep='\\n')",
         never.open();
         stage.end().await;
     }
+}
+
+/// Notes how much time is left for each reply of another model.
+#[derive(Debug)]
+struct Timed {
+    model: Arc<dyn RootModel>,
+    left: Mutex<Vec<Duration>>,
+}
+
+impl RootModel for Timed {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn complete<'a>(&'a self, request: ChatRequest<'a>) -> ModelFuture<'a> {
+        self.left.lock().unwrap().push(request.deadline.saturating_duration_since(Instant::now()));
+        self.model.complete(request)
+    }
+}
+
+/// Otherwise the call that waits for a child could end before the child does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_start_of_a_child_counts_for_its_time_limit() {
+    let language = ReplLanguage::Python;
+    let stage = Stage::new([
+        asked("How many?", language, &answering(language, "rlm_query('level 1', timeout=5)")),
+        asked("level 1", language, &answering(language, "'three'")),
+    ])
+    .await;
+    let python = stage.dir.path().join("python");
+    rlm_tests::write_program(
+        &python,
+        &format!("#!/bin/sh\nsleep 0.5; exec {} \"$@\"\n", default_python().display()),
+    );
+    let (mut config, _) = recursive(&stage, "a", language, 1);
+    config.env.push(("RLM_PYTHON".into(), python.clone().into()));
+    let models = Models::new(ModelsConfig::new(stage.model.base_url(), "root")).unwrap();
+    let timed = Arc::new(Timed { model: Arc::new(HttpModel::new(Arc::new(models))), left: Mutex::default() });
+    config.model = Some(timed.clone());
+    assert_eq!(stage.run(config).await.answer.as_deref(), Some("three"));
+    let left = timed.left.lock().unwrap().clone();
+    // Half a second is kept for the last turn.
+    assert!(left[1] <= Duration::from_secs(4), "{left:?}");
+    std::fs::remove_file(&python).unwrap();
+    stage.end().await;
 }

@@ -56,9 +56,10 @@ impl Rollout {
         encode: impl FnOnce(Reply) -> Result<T, CallError> + Send + 'static,
     ) -> Result<Called<T>, CallError> {
         let count = CallCount::begin(self, entry, &shared.metrics);
-        let deadline = Instant::now() + self.time_limit(entry);
+        let limit = self.time_limit(entry);
+        let deadline = Instant::now() + limit;
         let steps = async {
-            let (reply, receipt) = self.run(entry, decode_and_check.await?, deadline).await?;
+            let (reply, receipt) = self.run(entry, decode_and_check.await?, limit, deadline).await?;
             let bytes = reply_bytes(&reply);
             let mut large = None;
             if bytes > LARGE_RESULT_BYTES {
@@ -86,6 +87,7 @@ impl Rollout {
         &self,
         entry: &RolloutTool,
         call: Call,
+        limit: Duration,
         deadline: Instant,
     ) -> Result<(Reply, Option<Receipt>), CallError> {
         let tool = entry.tool.name();
@@ -99,7 +101,7 @@ impl Rollout {
             }
             Err(_late) => Err(CallError::TimedOut {
                 tool: tool.to_owned(),
-                seconds: self.time_limit(entry).as_secs_f64().to_string(),
+                seconds: ((limit.as_secs_f64() * 1e3).round() / 1e3).to_string(),
             }),
         }
     }

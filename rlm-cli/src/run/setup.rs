@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use rlm_core::error::with_causes;
+use rlm_core::text::listed;
 use rlm_env::rollout::{AnswerSchema, Level, Prompts, Recursion};
 use rlm_env::trajectory::Sink;
 use rlm_env::trajectory::Writer;
@@ -121,7 +122,23 @@ impl Setup {
 
     /// Starts the user's MCP servers, whose tools all rollouts get. They run until the result is stopped or dropped.
     pub(crate) async fn start_mcp_servers(&mut self) -> anyhow::Result<McpServers> {
-        self.mcp_servers.start(&mut self.rollout.root_tools).await
+        let servers = self.mcp_servers.start(&mut self.rollout.root_tools).await?;
+        self.check_child_tools()?;
+        Ok(servers)
+    }
+
+    /// Fails if children should have a tool that is not there.
+    fn check_child_tools(&self) -> Result<(), Usage> {
+        let tools: Vec<_> = self.rollout.root_tools.iter().map(Tool::name).collect();
+        let levels = self.rollout.recursion.iter().flat_map(|recursion| &recursion.levels);
+        let mut wanted = levels.flat_map(|level| level.root_tools.iter().flatten().map(String::as_str));
+        match wanted.find(|name| !tools.contains(name) && !BUILT_IN_TOOLS.contains(name)) {
+            Some(name) => Err(Usage::new(format!(
+                "child_tools: there is no tool {name}: `tools` and `mcp` have {}",
+                listed(&tools, tools.len())
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Fails if a model has no price that the limit of a batch's cost needs.

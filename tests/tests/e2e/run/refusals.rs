@@ -160,10 +160,12 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
     place.write("prices.toml", "[models.other]\nprompt = 1\ncompletion = 1\n");
     place.write("bad.jsonl", "{\"question\": \"a\"}\n{\"quest\": \"b\"}\n");
     place.write("bad.toml", "\nmax_turn = 3\n");
+    place.write("child.toml", "tools = \"tools.toml\"\nchild_tools = [\"llm_batch\", \"serch\"]\n");
+    place.write("tools.toml", "[[tool]]\nname = \"search\"\ndescription = \"finds\"\ncommand = [\"true\"]\n");
     place.write("secret.toml", "api_key = \"k\"\n");
     let server = ["--model", "m", "--base-url", "http://127.0.0.1:1/v1"];
     let with_server = |args: &[&'static str]| [&["run"], &server[..], args].concat();
-    let cases: [(Vec<&str>, &str); 23] = [
+    let cases: [(Vec<&str>, &str); 24] = [
         (vec!["run"], "no question: give one, or a file of them with --questions FILE"),
         (vec!["run", "Why?"], "the model is not set: give --model, RLM_MODEL, or `model` in rlm.toml"),
         (
@@ -217,6 +219,10 @@ fn missing_and_invalid_settings_are_usage_errors_that_say_what_to_do() {
         (
             with_server(&["--config", "bad.toml", "Why?"]),
             "bad.toml:2: unknown key `max_turn`: did you mean `max_turns`?",
+        ),
+        (
+            with_server(&["--config", "child.toml", "--context", "", "Why?"]),
+            "child_tools: there is no tool serch: `tools` and `mcp` have search",
         ),
         (with_server(&["--config", "secret.toml", "Why?"]), "`api_key` does not belong in a file"),
         (with_server(&["--context", "-", "--context", "-", "Why?"]), "standard input can be read once only"),

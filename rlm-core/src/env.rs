@@ -132,13 +132,25 @@ pub fn is_for_sessions(name: &str) -> bool {
 pub fn for_workers(environment: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
     let passed = environment.iter().find(|(name, _)| name == PASS_ENV).map(|(_, names)| names.as_os_str());
     let passed = passed.and_then(OsStr::to_str).unwrap_or_default();
-    let passed: Vec<_> = passed.split([',', ' ']).filter(|name| !name.is_empty()).collect();
-    let is_for_workers = |name: &str| {
-        let is_known = PROGRAM_NAMES.contains(&name) || WORKER_NAMES.contains(&name) || is_for_sessions(name);
-        is_known || passed.contains(&name) || passed.contains(&"*")
-    };
-    let is_passed = |name: &OsString| name.to_str().is_some_and(is_for_workers);
+    let is_passed = |name: &OsString| name.to_str().is_some_and(|name| is_for_workers(name, passed));
     environment.iter().filter(|(name, _)| is_passed(name)).cloned().collect()
+}
+
+/// True for a variable that a worker reads or passes on, where these are the names in [`PASS_ENV`].
+#[must_use]
+pub fn is_of_workers(name: &str, passed: &str) -> bool {
+    let of_its_host = SESSION_NAMES.contains(&name) || [EXEC_TIMEOUT, HOST_PID].contains(&name);
+    of_its_host || is_for_workers(name, passed)
+}
+
+fn is_for_workers(name: &str, passed: &str) -> bool {
+    let is_known = PROGRAM_NAMES.contains(&name) || WORKER_NAMES.contains(&name) || is_for_sessions(name);
+    is_known || list(passed).any(|passed| passed == name || passed == "*")
+}
+
+/// Names, separated by commas or white space.
+pub fn list(names: &str) -> impl Iterator<Item = &str> {
+    names.split(|c: char| c == ',' || c.is_whitespace()).filter(|name| !name.is_empty())
 }
 
 /// Sets a variable in place of the first one of that name, and removes the others.

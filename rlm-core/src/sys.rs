@@ -77,6 +77,36 @@ pub fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
 }
 
+/// Removes the other variables from this process's environment, and overwrites them: the memory of a process, and its file
+/// `environ`, can be read by others.
+///
+/// # Safety
+/// The process has one thread, and nothing refers to the values of its variables.
+pub(crate) unsafe fn keep_variables(is_kept: impl Fn(&[u8]) -> bool) {
+    unsafe extern "C" {
+        static mut environ: *mut *mut libc::c_char;
+    }
+    // SAFETY: the C library has the variables at this address, as strings that end with a zero, in an array that ends with a null
+    // pointer. Both are this process's to change, and nobody else does meanwhile.
+    unsafe {
+        let (mut from, mut to) = (environ, environ);
+        while !from.is_null() && !(*from).is_null() {
+            let variable = CStr::from_ptr(*from).to_bytes();
+            let length = variable.len();
+            if is_kept(variable.split(|byte| *byte == b'=').next().unwrap_or_default()) {
+                *to = *from;
+                to = to.add(1);
+            } else {
+                (*from).write_bytes(0, length);
+            }
+            from = from.add(1);
+        }
+        if !to.is_null() {
+            *to = std::ptr::null_mut();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;

@@ -31,6 +31,7 @@ use crate::error::with_causes;
 use crate::memory::OUT_OF_MEMORY;
 use crate::programs;
 use crate::protocol::{Answer, Confine, Confinement, ConfinementLevel, Context, HistorySession};
+use crate::sys::keep_variables;
 
 /// Exit status if the session cannot be started or served.
 const CANNOT_SERVE: u8 = 3;
@@ -96,7 +97,13 @@ pub fn main<P: Program>() -> ExitCode {
     // A confined server has another working directory.
     let control = ControlDir::new(std::path::absolute(&control_dir).unwrap_or(control_dir));
     #[expect(clippy::disallowed_methods, reason = "a main reads the environment")]
-    let environment = std::env::vars_os().collect::<Environment>();
+    let environment = {
+        let passed = std::env::var_os(env::PASS_ENV).unwrap_or_default();
+        let passed = passed.to_string_lossy();
+        // SAFETY: this process has one thread, and has read no other variable.
+        unsafe { keep_variables(|name| env::is_of_workers(&String::from_utf8_lossy(name), &passed)) };
+        std::env::vars_os().collect::<Environment>()
+    };
     // A value that cannot be used is said by the server, which reads them all.
     let confine = settings::confine(&environment).unwrap_or_default();
     let control = if confine == Confine::Off { control } else { control.without_links() };

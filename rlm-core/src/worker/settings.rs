@@ -167,9 +167,7 @@ impl Environment {
     /// Value of a variable as a list of names, separated by commas or white space.
     #[must_use]
     pub fn names(&self, name: &str) -> Vec<String> {
-        let list = self.get(name).unwrap_or_default().to_string_lossy().into_owned();
-        let names = list.split(|c: char| c == ',' || c.is_whitespace());
-        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        env::list(&self.get(name).unwrap_or_default().to_string_lossy()).map(str::to_owned).collect()
     }
 
     /// Value of a variable, parsed.

@@ -23,6 +23,30 @@ fn keys_of_the_host_do_not_reach_the_session() {
     worker.end();
 }
 
+/// The shell opens descriptors of the server's by its directory in `/proc`, so code can read the server's memory, too.
+#[test]
+fn keys_of_the_host_are_not_in_the_memory_of_the_worker() {
+    let search = r#"python3 -c '
+import re, sys
+server = f"/proc/{sys.argv[1]}"
+print(re.findall(b"sk-[s]ecret", open(f"{server}/environ", "rb").read()))
+memory = open(f"{server}/mem", "rb")
+for part in open(f"{server}/maps"):
+    start, end = (int(place, 16) for place in part.split()[0].split("-"))
+    try:
+        memory.seek(start)
+        print(re.findall(b"sk-[s]ecret", memory.read(end - start)))
+    except (OSError, ValueError):
+        pass
+' $PPID | grep -c secret"#;
+    let key = || Setup::bash().env("OPENAI_API_KEY", "sk-secret");
+    for (setup, is_there) in [(key(), false), (key().env("RLM_PASS_ENV", "OPENAI_API_KEY"), true)] {
+        let mut worker = setup.start();
+        assert_eq!(worker.call(search).stdout != "0\n", is_there);
+        worker.end();
+    }
+}
+
 #[test]
 fn the_terminal_is_what_the_host_asked_for() {
     let mut worker =

@@ -212,7 +212,12 @@ fn program(has_namespaces: bool) -> Vec<sock_filter> {
     let typed = IOCTLS.iter().flat_map(|request| [jump(libc::BPF_JEQ, *request as u32, 0, 1), refuse]);
     tests.push((libc::SYS_ioctl, 1, typed.collect()));
     if has_namespaces {
-        tests.push((libc::SYS_socket, 0, of_family(&FAMILIES)));
+        // Of the kernel's own services, what programs ask for the network's devices and routes.
+        let of_routes = [
+            vec![jump(libc::BPF_JEQ, libc::AF_NETLINK as u32, 0, 3), load(argument(2))],
+            unless(&[libc::NETLINK_ROUTE as u32], errno(libc::EPROTONOSUPPORT)),
+        ];
+        tests.push((libc::SYS_socket, 0, [of_family(&FAMILIES), of_routes.concat()].concat()));
     } else {
         let kind = !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32;
         // Landlock has rules for TCP, and for no other protocol; nor for what connects without `connect`.

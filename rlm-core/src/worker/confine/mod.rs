@@ -84,6 +84,9 @@ pub(super) fn check_paths(
             path.metadata().map_err(|error| format!("{by} names {}: {error}", path.display()))?;
         }
     }
+    if let Some(path) = shared.read.iter().find(|path| shared.write.contains(path)) {
+        return Err(format!("{} is in {} and in {}", path.display(), env::CONFINE_READ, env::CONFINE_WRITE));
+    }
     // Those that are missing are missing inside, too.
     let whole = |path: &Path| path.canonicalize().ok().map(|whole| (path.to_owned(), whole));
     let write = [context.fs_root.as_path()].into_iter().chain(shared.write.iter().map(PathBuf::as_path));
@@ -193,7 +196,6 @@ pub(super) fn enter(
     let most = MOST_SIGNALS.min(hard);
     setrlimit(Resource::RLIMIT_SIGPENDING, most, most).map_err(failed("setrlimit"))?;
     filter::apply(level).map_err(failed("seccomp"))?;
-    hide_environment();
     move_home(settings, &paths.write, level, &tmp);
     match relayed {
         Some((listener, target)) => relay::hand_over(link, &listener, &target),
@@ -273,19 +275,4 @@ fn drop_capabilities() -> Result<(), Failed> {
     // SAFETY: both are live, and of the sizes that this version has.
     let dropped = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     Errno::result(dropped).map(drop).map_err(failed("capset"))
-}
-
-/// Overwrites the environment that this process was started with, which has the host's keys: `/proc/1/environ` shows it.
-fn hide_environment() {
-    let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return };
-    // After the name, which may have spaces: the fields from the third on.
-    let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<usize>().ok());
-    let (Some(start), Some(end)) = (field(50), field(51)) else { return };
-    if start == 0 || end <= start {
-        return;
-    }
-    // SAFETY: the kernel says that the strings lie there, in memory that is this process's to write; the process has one thread,
-    // and the copies that it reads are its own.
-    unsafe { std::ptr::write_bytes(start as *mut u8, 0, end - start) };
 }

@@ -438,6 +438,11 @@ os.close(writer); os.wait(); print(os.read(reader, 9))",
         Sign::Prints("map True"),
     ),
     by_anyone("personality", "print('old', libc.personality(0x400000) >= 0)", Sign::Prints("old True")),
+    by_anyone(
+        "netlink of another kind",
+        "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15); print('made')",
+        Sign::Prints("made"),
+    ),
     by_anyone("AF_ALG", "socket.socket(38, socket.SOCK_SEQPACKET); print('made')", Sign::Prints("made")),
     by_root(
         "typed input",

@@ -696,6 +696,10 @@ fn what_cannot_be_asked_for_is_said() {
             "cannot have /sys: it has a /proc, a /sys and",
         ),
         (refused(bash, "work".as_ref(), &[]), "cannot have work: it is no absolute path"),
+        (
+            refused(bash, &work, &[("RLM_CONFINE_READ", "/usr:/opt"), ("RLM_CONFINE_WRITE", "/opt")]),
+            "/opt is in RLM_CONFINE_READ and in RLM_CONFINE_WRITE",
+        ),
         (refused(bash, &work, &[("RLM_CONFINE_TMP", "4096")]), tmp),
         (refused(bash, &work, &[("RLM_CONFINE_TMP", "9223372036854775807")]), tmp),
         (refused("rlm-worker-python", &work, &[("RLM_PYTHON", shim)]), "is a script that starts a Python"),

@@ -12,6 +12,7 @@ mod doctor;
 mod environment;
 mod evaluation;
 mod exec;
+mod files;
 mod live;
 mod mcp;
 mod mcp_servers;

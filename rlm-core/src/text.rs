@@ -87,7 +87,8 @@ pub fn size(bytes: u64) -> String {
 #[must_use]
 pub fn duration(seconds: f64) -> String {
     if seconds < 0.0995 {
-        format!("{:.0} ms", seconds.max(0.0) * 1000.0)
+        // Of -0.0, which the sum of nothing is, 0.
+        format!("{:.0} ms", seconds.max(0.0) * 1000.0 + 0.0)
     } else if seconds < 119.95 {
         format!("{seconds:.1} s")
     } else {

@@ -155,6 +155,23 @@ def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Pa
     assert abs(page.evaluate("scrollY") - top) < 200
 
 
+def test_a_page_that_is_changed_says_what_a_new_one_does(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, LINES[0] + LINES[0].replace("letters-1", "other"))
+    page.goto(server.start("view", "run.jsonl"))
+    new = page.context.new_page()
+    new.goto(page.url)
+    page.get_by_role("link", name="letters-1").click()
+    for number, line in enumerate(LINES[1:], 3):
+        # When there is one more, the server has read the line.
+        grow(file, line + LINES[0].replace("letters-1", f"other-{number}"))
+        expect(new.locator(".overview tbody tr")).to_have_count(number)
+        new.get_by_role("link", name="letters-1").click()
+        expect(new.locator("article h2")).to_be_focused()
+        expect(page.locator("article")).to_have_text(new.locator("article").text_content() or "")
+        new.go_back()
+
+
 def child(name: str, parent: str) -> str:
     """A rollout that the first call of another one has started."""
     start, *rest = named(name).splitlines(keepends=True)

@@ -12,7 +12,6 @@ mod setup;
 mod stop;
 
 use std::io::IsTerminal as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -46,6 +45,7 @@ use crate::config::table::{MAX_CONTEXT_BYTES, MAX_RECORDED_RUNS, MAX_TURNS, SYNC
 use crate::doctor::tell_of_confinement;
 use crate::environment::Environment;
 use crate::evaluation::{Evaluation, Provenance, RunResult};
+use crate::files::is_one_file;
 use crate::runs::{Record, Runs};
 use crate::terminal::TerminalSettings;
 use crate::usage::Usage;
@@ -209,19 +209,6 @@ fn check_files(options: &BatchOptions, trajectory: Option<&Path>) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// Reports whether two paths name one file, which may not exist yet. Terminals and pipes may be shared.
-fn is_one_file(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some((dir.canonicalize().ok()?, path.file_name()?.to_owned()))
-    };
-    match (one.metadata(), other.metadata()) {
-        (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        (Err(_), Err(_)) => place(one).is_some_and(|one| Some(one) == place(other)),
-        _ => false,
-    }
 }
 
 /// The task of a command.

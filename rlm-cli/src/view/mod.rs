@@ -26,6 +26,7 @@ use rlm_env::trajectory::{Event, Line, read};
 
 use crate::arguments::{Format, ViewOptions};
 use crate::environment::Environment;
+use crate::files::is_one_file;
 use crate::runs::{Runs, file_or_run};
 use crate::signals::AnyEndSignal;
 use crate::tell;
@@ -99,7 +100,8 @@ pub(crate) fn run(options: &ViewOptions, environment: &Environment) -> anyhow::R
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(page) = &options.html {
-        if page.canonicalize().is_ok_and(|page| file.canonicalize().is_ok_and(|file| file == page)) {
+        let from = if is_standard_input { Path::new("/dev/stdin") } else { &file };
+        if is_one_file(page, from) {
             return Err(Usage::new(format!("--html {} would replace the trajectory", page.display())).into());
         }
         html::write_to(page, &text::word(&name), rollouts)

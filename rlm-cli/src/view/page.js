@@ -317,19 +317,22 @@ function kept(same, part) {
     return become(same, template.content.firstElementChild, part);
 }
 function become(live, was, now) {
-    if (was.outerHTML === now.outerHTML)
+    if (was.isEqualNode(now))
         return live;
-    if (live.tagName !== now.tagName || was.tagName !== now.tagName)
+    if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName)
         return now;
-    for (const { name, value } of now.attributes)
-        if (name !== "open")
-            live.setAttribute(name, value);
-    if (live.matches("summary, p, pre, li"))
+    if (!(live instanceof Element && now instanceof Element))
+        live.nodeValue = now.nodeValue;
+    else if (live.matches("pre"))
         live.replaceChildren(...now.childNodes);
     else {
-        const [lists, lives] = [all(":scope > .children", live), [...live.children].filter((child) => !child.matches(".children"))];
-        const parts = [...now.children].map((child, at) => (lives[at] && was.children[at] ? become(lives[at], was.children[at], child) : child));
-        arrange(live, [...parts, ...lists]);
+        for (const { name, value } of now.attributes)
+            if (name !== "open")
+                live.setAttribute(name, value);
+        const isList = (node) => node instanceof Element && node.matches(".children");
+        const lives = [...live.childNodes].filter((node) => !isList(node));
+        const parts = [...now.childNodes].map((node, at) => (lives[at] && was.childNodes[at] ? become(lives[at], was.childNodes[at], node) : node));
+        arrange(live, [...parts, ...[...live.childNodes].filter(isList)]);
     }
     return live;
 }

@@ -371,7 +371,7 @@ function marked(whole: HTMLElement): HTMLElement {
 const nameOf = (part: HTMLElement, at: number): string => part.dataset.number ?? part.dataset.part ?? `${part.tagName} ${at}`;
 
 /** The part that is there, with what has changed of it; the new one where there is none. */
-function kept(same: HTMLElement | undefined, part: HTMLElement): Element {
+function kept(same: HTMLElement | undefined, part: HTMLElement): Node {
   const [was, now] = [same && came.get(same), came.get(part)];
   if (!same || was === undefined || now === undefined) return part;
   if (was === now) return same;
@@ -381,16 +381,19 @@ function kept(same: HTMLElement | undefined, part: HTMLElement): Element {
   return become(same, template.content.firstElementChild!, part);
 }
 
-/** Changes an element where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so do lists of children. */
-function become(live: Element, was: Element, now: Element): Element {
-  if (was.outerHTML === now.outerHTML) return live;
-  if (live.tagName !== now.tagName || was.tagName !== now.tagName) return now;
-  for (const { name, value } of now.attributes) if (name !== "open") live.setAttribute(name, value);
-  if (live.matches("summary, p, pre, li")) live.replaceChildren(...now.childNodes);
+/** Changes a node where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so do lists of children. */
+function become(live: Node, was: Node, now: Node): Node {
+  if (was.isEqualNode(now)) return live;
+  if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName) return now;
+  if (!(live instanceof Element && now instanceof Element)) live.nodeValue = now.nodeValue;
+  // Its colours are not in the HTML as it came.
+  else if (live.matches("pre")) live.replaceChildren(...now.childNodes);
   else {
-    const [lists, lives] = [all(":scope > .children", live), [...live.children].filter((child) => !child.matches(".children"))];
-    const parts = [...now.children].map((child, at) => (lives[at] && was.children[at] ? become(lives[at], was.children[at], child) : child));
-    arrange(live, [...parts, ...lists]);
+    for (const { name, value } of now.attributes) if (name !== "open") live.setAttribute(name, value);
+    const isList = (node: Node): boolean => node instanceof Element && node.matches(".children");
+    const lives = [...live.childNodes].filter((node) => !isList(node));
+    const parts = [...now.childNodes].map((node, at) => (lives[at] && was.childNodes[at] ? become(lives[at], was.childNodes[at], node) : node));
+    arrange(live, [...parts, ...[...live.childNodes].filter(isList)]);
   }
   return live;
 }

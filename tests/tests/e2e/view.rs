@@ -132,9 +132,13 @@ fn a_page_goes_where_a_link_leads_and_into_a_fifo() {
     fs::remove_file(&page).unwrap();
     assert!(view(&path, &["--html", link.to_str().unwrap()]).status.success());
     assert!(link.is_symlink() && page.is_file());
-    let refused = view(&path, &["--html", path.to_str().unwrap()]);
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert_eq!(fs::read_to_string(&path).unwrap(), EXAMPLE);
+    let input = || File::open(&path).unwrap();
+    for file in [path.as_path(), "-".as_ref()] {
+        let same = [file.to_str().unwrap(), "--html", path.to_str().unwrap()];
+        let refused = rlm(&same).stdin(input()).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), EXAMPLE);
+    }
 }
 
 #[test]

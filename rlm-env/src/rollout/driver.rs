@@ -357,12 +357,17 @@ impl RolloutDriver<'_> {
             }
             self.clock.begin_last_turn();
             self.under_way.works_until(&self.control, self.clock.end());
-            self.registered.ledger.set_reserve(None);
-            if reason == StopReason::ContextFull || self.check_turn(self.expected_tokens()).is_err() {
+            self.registered.ledger.spend_reserve();
+            let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };
+            let (notice, expected) = (last.render(self.prompts)?, self.expected_tokens());
+            if reason == StopReason::ContextFull || self.check_last_turn(&notice, expected).is_err() {
                 self.conversation.shorten(TURNS_AT_THE_END);
             }
-            let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };
-            self.notice(&last.render(self.prompts)?);
+            // A turn that the budget does not allow is not announced.
+            if let Err(exhausted) = self.check_last_turn(&notice, LEAST_COMPLETION.min(expected)) {
+                return Err(Stop { reason, error: Some(exhausted.to_string()) });
+            }
+            self.notice(&notice);
             match self.ask().await? {
                 Ok(reply) => self.run_calls(reply).await?,
                 Err(limit) => return Err(limit),
@@ -499,9 +504,15 @@ impl RolloutDriver<'_> {
         }
     }
 
-    /// Checks that the budget has room for a turn with a completion of this many tokens.
-    fn check_turn(&self, completion_tokens: u64) -> Result<(), Exhausted> {
-        self.estimate(completion_tokens).map_or(Ok(()), |turn| self.registered.ledger.check(&turn))
+    /// Checks that the budget has room for a last turn, with this notice and a completion of this many tokens.
+    fn check_last_turn(&self, notice: &str, completion_tokens: u64) -> Result<(), Exhausted> {
+        let Some(turn) = self.estimate(completion_tokens) else { return Ok(()) };
+        let message = [json!({"role": "user", "content": notice})];
+        let mut request = self.request(None);
+        (request.messages, request.tools) = (&message, &[]);
+        let notice = self.model.estimate(request);
+        let prompt_tokens = turn.prompt_tokens + notice.map_or(0, |notice| notice.prompt_tokens);
+        self.registered.ledger.check(&Estimate { prompt_tokens, ..turn })
     }
 
     /// The most that a turn with such a completion may cost. None without a budget: it would take a look at the whole

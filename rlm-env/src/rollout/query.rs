@@ -183,7 +183,11 @@ impl QueryTool {
         let questions = questions.as_array().into_iter().flatten().enumerate().map(|(at, one)| {
             let mut question = given.clone();
             match one {
-                Json::Object(own) => question.extend(own.clone()),
+                // Null is as if it were not there.
+                Json::Object(own) => {
+                    let given = own.iter().filter(|(name, value)| *name == "question" || !value.is_null());
+                    question.extend(given.map(|(name, value)| (name.clone(), value.clone())));
+                }
                 other => drop(question.insert("question".to_owned(), other.clone())),
             }
             let is_json = question.get("json") == Some(&Json::Bool(true));

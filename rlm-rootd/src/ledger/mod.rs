@@ -56,6 +56,8 @@ struct State {
     reserve: Sum,
     /// The part of it that is for this ledger's own request.
     own_reserve: Sum,
+    /// The next request is that one.
+    spends_reserve: bool,
     is_estimated: bool,
 }
 
@@ -114,6 +116,11 @@ impl Ledger {
         std::iter::successors(Some(self), |ledger| ledger.shared.as_deref())
     }
 
+    /// The ledger of several rollouts together, around those of the tree.
+    fn batch(&self) -> Option<&Arc<Self>> {
+        self.all().filter_map(|ledger| ledger.shared.as_ref()).find(|shared| shared.whose() == Whose::All)
+    }
+
     /// True if requests need a bound on their completion to stay within the budgets.
     #[must_use]
     pub fn bounds_completions(&self) -> bool {
@@ -169,10 +176,23 @@ impl Ledger {
     pub fn set_reserve(&self, estimate: Option<&Estimate>) {
         let new = estimate.map(|estimate| self.sum(estimate)).unwrap_or_default();
         let old = std::mem::replace(&mut self.state().own_reserve, new);
+        self.state().spends_reserve = false;
         self.change(|state| state.reserve = state.reserve.minus(&old).plus(&new));
     }
 
-    /// Takes a part of what is left, from 0 to 1, for a rollout below this one: until the share is dropped, nobody else can spend it.
+    /// Has the next request be the one that the reserve is for. Nobody else can take it meanwhile.
+    pub fn spend_reserve(&self) {
+        self.state().spends_reserve = true;
+    }
+
+    /// What is reserved for the next request.
+    fn credit(&self) -> Sum {
+        let state = self.state();
+        if state.spends_reserve { state.own_reserve } else { Sum::default() }
+    }
+
+    /// Takes a part of what is left, from 0 to 1, for a rollout below this one: until the share is dropped, nobody else in the tree
+    /// can spend it. What a batch has left stays open to its other rollouts: they could only wait for the share.
     pub fn share(self: &Arc<Self>, part: f64, rollout: &str) -> Share {
         let left = self.snapshot().left;
         let part_of = |left: Option<u64>| left.map(|left| (left as f64 * part) as u64);
@@ -183,9 +203,10 @@ impl Ledger {
             cost_usd: left.cost_usd.map(|left| left * part),
         };
         let ledger = Self::new(budget, self.prices.clone()).of_rollout(rollout);
-        let ledger = match self.remote() {
-            Some(remote) => ledger.within_remote(remote.clone()),
-            None => ledger,
+        let ledger = match (self.batch(), self.remote()) {
+            (Some(batch), _) => ledger.within(batch.clone()),
+            (None, Some(remote)) => ledger.within_remote(remote.clone()),
+            (None, None) => ledger,
         };
         let tokens = budget.tokens.unwrap_or_default();
         let completion_tokens = budget.completion_tokens.unwrap_or_default();
@@ -196,13 +217,22 @@ impl Ledger {
             cost: ledger.cost_limit.unwrap_or_default(),
             unpriced: 0,
         };
-        self.change(|state| state.reserve = state.reserve.plus(&held));
+        self.change_tree(|state| state.reserve = state.reserve.plus(&held));
         Share { ledger: Arc::new(ledger), lender: self.clone(), held }
     }
 
     /// Changes this ledger and those around it.
     fn change(&self, change: impl Fn(&mut State)) {
         for ledger in self.all() {
+            change(&mut ledger.state());
+            ledger.freed.notify_waiters();
+        }
+    }
+
+    /// Changes this ledger and those around it in the tree.
+    fn change_tree(&self, change: impl Fn(&mut State)) {
+        let batch = self.batch().map(Arc::as_ptr);
+        for ledger in self.all().take_while(|ledger| Some(std::ptr::from_ref(*ledger)) != batch) {
             change(&mut ledger.state());
             ledger.freed.notify_waiters();
         }
@@ -219,10 +249,14 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where it is not.
     pub fn check(&self, estimate: &Estimate) -> Result<(), Exhausted> {
+        self.check_with(estimate, &self.credit())
+    }
+
+    fn check_with(&self, estimate: &Estimate, credit: &Sum) -> Result<(), Exhausted> {
         self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
-        self.check_sum(&self.state(), &self.sum(estimate))?;
+        self.check_sum(&self.state(), &self.sum(estimate), credit)?;
         let Some(shared) = &self.shared else { return Ok(()) };
-        shared.check(estimate).map_err(|exhausted| exhausted.of(shared.whose()))
+        shared.check_with(estimate, credit).map_err(|exhausted| exhausted.of(shared.whose()))
     }
 
     /// As [`Self::check`], but waits for what running requests may give back.
@@ -292,8 +326,8 @@ impl Ledger {
         Sum::of(estimate.prompt_tokens, estimate.completion_tokens, self.prices.get(&estimate.model))
     }
 
-    fn check_sum(&self, state: &State, sum: &Sum) -> Result<(), Exhausted> {
-        let used = state.used.plus(&state.reserve);
+    fn check_sum(&self, state: &State, sum: &Sum, credit: &Sum) -> Result<(), Exhausted> {
+        let used = state.used.plus(&state.reserve.minus(credit));
         let limits = [
             (Resource::Calls, self.budget.calls, sum.calls, used.calls, state.reserved.calls),
             (Resource::Tokens, self.budget.tokens, sum.tokens(), used.tokens(), state.reserved.tokens()),
@@ -327,12 +361,22 @@ impl Ledger {
     /// # Errors
     /// [`Exhausted`] where that is more than what is left.
     pub(crate) fn reserve(self: &Arc<Self>, estimate: &Estimate) -> Result<Reservation, Exhausted> {
+        let credit = self.credit();
+        let reservation = self.reserve_with(estimate, &credit)?;
+        if credit != Sum::default() {
+            self.set_reserve(None);
+        }
+        Ok(reservation)
+    }
+
+    fn reserve_with(self: &Arc<Self>, estimate: &Estimate, credit: &Sum) -> Result<Reservation, Exhausted> {
         self.check_model(&estimate.model).map_err(Exhausted::Unpriced)?;
         let (price, held) = (self.prices.get(&estimate.model), self.sum(estimate));
         let mut state = self.state();
-        self.check_sum(&state, &held)?;
-        let reserve =
-            |shared: &Arc<Self>| shared.reserve(estimate).map_err(|exhausted| exhausted.of(shared.whose()));
+        self.check_sum(&state, &held, credit)?;
+        let reserve = |shared: &Arc<Self>| {
+            shared.reserve_with(estimate, credit).map_err(|exhausted| exhausted.of(shared.whose()))
+        };
         let shared = self.shared.as_ref().map(reserve).transpose()?.map(Box::new);
         state.reserved = state.reserved.plus(&held);
         drop(state);
@@ -390,13 +434,15 @@ impl Ledger {
 
     /// The tokens of the longest completion of this prompt for which enough is left.
     fn affordable_completion(&self, prompt: &Estimate) -> u64 {
-        self.all().map(|ledger| ledger.own_affordable_completion(prompt)).min().unwrap_or_default()
+        let credit = self.credit();
+        self.all().map(|ledger| ledger.own_affordable_completion(prompt, &credit)).min().unwrap_or_default()
     }
 
-    fn own_affordable_completion(&self, prompt: &Estimate) -> u64 {
+    fn own_affordable_completion(&self, prompt: &Estimate, credit: &Sum) -> u64 {
         let prompt = Estimate { completion_tokens: 0, ..prompt.clone() };
         let state = self.state();
-        let taken = state.used.plus(&state.reserved).plus(&state.reserve).plus(&self.sum(&prompt));
+        let reserve = state.reserve.minus(credit);
+        let taken = state.used.plus(&state.reserved).plus(&reserve).plus(&self.sum(&prompt));
         let left =
             |limit: Option<u64>, taken: u64| limit.map_or(u64::MAX, |limit| limit.saturating_sub(taken));
         let price = self.prices.get(&prompt.model).map_or(0, |price| Sum::of(0, 1, Some(price)).cost);
@@ -504,7 +550,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let State { used, reserved, is_estimated, .. } = *self.ledger.state();
-        self.lender.change(|state| {
+        self.lender.change_tree(|state| {
             state.reserve = state.reserve.minus(&self.held);
             // A request that still runs may cost all that it has reserved.
             state.used = state.used.plus(&used).plus(&reserved);
@@ -760,25 +806,44 @@ mod tests {
     }
 
     #[test]
+    fn what_is_reserved_for_a_request_is_for_that_one_alone() {
+        let all = ledger(Budget { tokens: Some(1000), ..Budget::default() });
+        let rollout = |id: &str| {
+            let ledger = Ledger::new(Budget::default(), all.prices.clone()).of_rollout(id);
+            Arc::new(ledger.within(all.clone()))
+        };
+        let (one, other) = (rollout("one"), rollout("other"));
+        one.set_reserve(Some(&estimate(300, 300)));
+        let last = estimate(350, 300);
+        one.reserve(&estimate(100, 301)).unwrap_err();
+        one.spend_reserve();
+        one.check(&last).unwrap();
+        other.reserve(&estimate(100, 301)).unwrap_err();
+        assert_eq!(one.affordable_completion(&last), 650);
+        let running = one.reserve(&last).unwrap();
+        // What it is not is left for others, and there is one reserve for one request.
+        assert_eq!(other.snapshot().left.tokens, Some(350));
+        one.reserve(&estimate(300, 51)).unwrap_err();
+        running.settle(&usage(300, 300));
+        assert_eq!((state(&all), all.snapshot().left.tokens), ([(1, 600), (0, 0)], Some(400)));
+    }
+
+    #[test]
     fn a_share_is_held_until_it_is_given_back() {
         let all = ledger(Budget { tokens: Some(10_000), ..Budget::default() });
-        let parent = Arc::new(
-            Ledger::new(Budget { calls: Some(9), ..Budget::default() }, Prices::default())
-                .within(all.clone()),
-        );
-        let parent =
-            Arc::new(Ledger::new(Budget::default(), Prices::default()).of_rollout("p").within(parent));
+        let within = |budget: Budget, id: &str, ledger: &Arc<Ledger>| {
+            Arc::new(Ledger::new(budget, Prices::default()).of_rollout(id).within(ledger.clone()))
+        };
+        let root = within(Budget { calls: Some(9), tokens: Some(10_000), ..Budget::default() }, "root", &all);
+        let parent = within(Budget::default(), "p", &root);
         parent.set_reserve(Some(&estimate(900, 100)));
         let left = || (parent.snapshot().left.calls, parent.snapshot().left.tokens);
         assert_eq!(left(), (Some(8), Some(9000)));
         let share = parent.share(0.5, "p.1");
         assert_eq!((share.ledger().budget().calls, share.ledger().budget().tokens), (Some(4), Some(4500)));
-        assert_eq!((left(), all.snapshot().left.tokens), ((Some(4), Some(4500)), Some(4500)));
-        let child = Arc::new(
-            Ledger::new(Budget::default(), Prices::default())
-                .of_rollout("p.1")
-                .within(share.ledger().clone()),
-        );
+        // Not from other rollouts: they could only wait for it.
+        assert_eq!((left(), all.snapshot().left.tokens), ((Some(4), Some(4500)), Some(9000)));
+        let child = within(Budget::default(), "p.1", share.ledger());
         let error = child.reserve(&estimate(4000, 501)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -787,12 +852,22 @@ mod tests {
         child.reserve(&estimate(100, 100)).unwrap().settle(&usage(100, 50));
         child.set_reserve(Some(&estimate(1, 1)));
         assert_eq!(left(), (Some(4), Some(4500)), "the share is spent, not the rest");
+        assert_eq!((state(&all)[0], all.snapshot().left.tokens), ((1, 150), Some(8848)));
         // The parent's own reserve is its own.
         parent.set_reserve(None);
         assert_eq!(left(), (Some(5), Some(5500)));
         drop(child);
         drop(share);
         assert_eq!(left(), (Some(8), Some(9850)));
-        assert_eq!((state(&all)[0], all.snapshot().used.calls), ((1, 150), 1));
+        assert_eq!((state(&all)[0], state(&root)[0]), ((1, 150), (1, 150)));
+        // What others have spent of a batch, a share has not.
+        let share = parent.share(1.0, "p.2");
+        within(Budget::default(), "other", &all)
+            .reserve(&estimate(9000, 100))
+            .unwrap()
+            .settle(&usage(9000, 100));
+        let error =
+            within(Budget::default(), "p.2", share.ledger()).reserve(&estimate(700, 100)).unwrap_err();
+        assert!(error.is_shared(), "{error}");
     }
 }

@@ -118,12 +118,13 @@ async fn sub_llms_cannot_use_the_tokens_of_the_last_turn() {
 #[tokio::test]
 async fn a_spent_budget_ends_the_rollout_with_the_best_answer() {
     let stage = Stage::new([bash("RLM_CONTENT=some").usage(9000, 900)]).await;
-    let (mut config, _) = stage.rollout("one");
+    let (mut config, seen) = stage.rollout("one");
     config.limits.budget.tokens = Some(10_000);
     config.limits.max_completion_tokens = Some(900);
     let result = stage.run(config).await;
     assert_eq!(result.stop_reason, StopReason::BudgetExhausted);
     assert_eq!(result.answer.as_deref(), Some("some"));
+    assert_eq!(seen.notices(), [""; 0], "a last turn that cannot be is not announced");
     stage.end().await;
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rlm_env::rollout::{Level, Recursion};
 use rlm_env::trajectory::{Event, RolloutStarted};
 use rlm_env::{Control, ReplLanguage, RolloutConfig, StopReason};
-use rlm_rootd::{Budget, ChatRequest, ModelFuture, RootModel};
+use rlm_rootd::{Budget, ChatRequest, Ledger, ModelFuture, RootModel};
 use rlm_tests::scripted_model::{Gate, Rule};
 use rlm_tests::until;
 
@@ -200,7 +200,7 @@ async fn a_child_without_an_answer_gives_the_reason_and_the_others_theirs() {
         RLM_CONTENT=\"$(cat out; echo $status; grep -o '\"stop_reason\": \"[a-z_]*\"' json; tr '\\0' '|' < nul
             echo; rlm_query idle 2>&1 >/dev/null | grep -o 'a draft: .*')\" RLM_READY=1";
     let python = "out = rlm_query_batch(['crash', 'fine', 'idle']); result = rlm_query('idle', json=True)
-answer['content'] = '\\n'.join([*out, '1', '\"stop_reason\": \"' + result['stop_reason'] + '\"', '|'.join(rlm_query_batch(['fine', {'question': 'fine'}])) + '|', rlm_query_batch([{'question': 'fine', 'json': True}])[0]['answer']])
+answer['content'] = '\\n'.join([*out, '1', '\"stop_reason\": \"' + result['stop_reason'] + '\"', '|'.join(rlm_query_batch(['fine', {'question': 'fine'}])) + '|', rlm_query_batch([{'question': 'fine', 'json': True}])[0]['answer'], rlm_query_batch([{'question': 'fine', 'json': None}], json=True)[0]['answer']])
 answer['ready'] = True";
     for (language, code) in in_each(bash, python) {
         let crash = if language == ReplLanguage::Bash {
@@ -225,10 +225,10 @@ answer['ready'] = True";
         assert!(lines[0].starts_with("Error in rlm_query: no final answer (worker_failed): "), "{answer}");
         assert_eq!(lines[1..3], ["fine", "I still do not know."], "a draft is an answer");
         let last = match language {
-            ReplLanguage::Bash => "a draft: no final answer (no_tool_call)",
-            ReplLanguage::Python => "fine",
+            ReplLanguage::Bash => &["a draft: no final answer (no_tool_call)"][..],
+            ReplLanguage::Python => &["fine", "fine"],
         };
-        assert_eq!(lines[3..], ["1", "\"stop_reason\": \"no_tool_call\"", "fine|fine|", last]);
+        assert_eq!(lines[3..], [&["1", "\"stop_reason\": \"no_tool_call\"", "fine|fine|"], last].concat());
         stage.end().await;
     }
 }
@@ -335,6 +335,36 @@ async fn a_tree_has_one_budget_and_a_share_is_given_back() {
         assert_eq!(stage.root_requests().len() + stage.sub_requests().len(), 1 + 1 + 7);
         stage.end().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_of_one_rollout_stops_no_other_rollout_of_a_batch() {
+    let language = ReplLanguage::Bash;
+    let gate = Gate::shut();
+    let stage = Stage::new([
+        asked("hog?", language, &answering(language, "rlm_query --share 1 slow")),
+        asked("slow", language, &answering(language, "echo at last")).after(&gate),
+        asked("simple?", language, "echo first").once(),
+        asked("first", language, &answering(language, "echo second")),
+    ])
+    .await;
+    let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
+    let batch = Arc::new(Ledger::new(budget, Prices::from_toml(PRICES).unwrap()));
+    let rollout = |question: &str| {
+        let (config, _) = recursive(&stage, question.trim_end_matches('?'), language, 1);
+        RolloutConfig { question: question.to_owned(), shared_ledger: Some(batch.clone()), ..config }
+    };
+    let other = async {
+        until("the child asks", || stage.root_requests().len() == 2).await;
+        let result = stage.run(rollout("simple?")).await;
+        gate.open();
+        result
+    };
+    let (hog, simple) = tokio::join!(stage.run(rollout("hog?")), other);
+    assert_eq!(simple.answer.as_deref(), Some("second"), "{simple:?}");
+    assert_eq!(hog.answer.as_deref(), Some("at last"), "{hog:?}");
+    assert_eq!(batch.snapshot().used.calls, 4);
+    stage.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -542,9 +572,11 @@ async fn the_death_of_a_models_server_ends_the_child_and_the_parent_hears_of_it(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_that_a_crash_has_lost_is_not_run_again() {
-    for (language, query) in
-        in_each("rlm_query_batch early late", "print('\\n'.join(rlm_query_batch(['early', 'late'])))")
-    {
+    // The same content, in a file that is written anew.
+    for (language, query) in in_each(
+        "echo data > file; rlm_query_batch early late --file file",
+        "_ = open('file', 'w').write('data'); print('\\n'.join(rlm_query_batch(['early', 'late'], files='file')))",
+    ) {
         let gate = Gate::shut();
         let place = tempfile::tempdir().unwrap();
         let flag = place.path().join("flag");

@@ -321,14 +321,16 @@ function become(live, was, now) {
         return live;
     if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName)
         return now;
-    if (!(live instanceof Element && now instanceof Element))
+    if (!(live instanceof Element && now instanceof Element)) {
         live.nodeValue = now.nodeValue;
-    else if (live.matches("pre"))
+        return live;
+    }
+    for (const { name, value } of now.attributes)
+        if (name !== "open")
+            live.setAttribute(name, value);
+    if (live.matches("pre"))
         live.replaceChildren(...now.childNodes);
     else {
-        for (const { name, value } of now.attributes)
-            if (name !== "open")
-                live.setAttribute(name, value);
         const isList = (node) => node instanceof Element && node.matches(".children");
         const lives = [...live.childNodes].filter((node) => !isList(node));
         const parts = [...now.childNodes].map((node, at) => (lives[at] && was.childNodes[at] ? become(lives[at], was.childNodes[at], node) : node));

@@ -385,11 +385,14 @@ function kept(same: HTMLElement | undefined, part: HTMLElement): Node {
 function become(live: Node, was: Node, now: Node): Node {
   if (was.isEqualNode(now)) return live;
   if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName) return now;
-  if (!(live instanceof Element && now instanceof Element)) live.nodeValue = now.nodeValue;
+  if (!(live instanceof Element && now instanceof Element)) {
+    live.nodeValue = now.nodeValue;
+    return live;
+  }
+  for (const { name, value } of now.attributes) if (name !== "open") live.setAttribute(name, value);
   // Its colours are not in the HTML as it came.
-  else if (live.matches("pre")) live.replaceChildren(...now.childNodes);
+  if (live.matches("pre")) live.replaceChildren(...now.childNodes);
   else {
-    for (const { name, value } of now.attributes) if (name !== "open") live.setAttribute(name, value);
     const isList = (node: Node): boolean => node instanceof Element && node.matches(".children");
     const lives = [...live.childNodes].filter((node) => !isList(node));
     const parts = [...now.childNodes].map((node, at) => (lives[at] && was.childNodes[at] ? become(lives[at], was.childNodes[at], node) : node));

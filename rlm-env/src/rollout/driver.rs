@@ -360,11 +360,17 @@ impl RolloutDriver<'_> {
             self.registered.ledger.spend_reserve();
             let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };
             let (notice, expected) = (last.render(self.prompts)?, self.expected_tokens());
-            if reason == StopReason::ContextFull || self.check_last_turn(&notice, expected).is_err() {
+            let ledger = &self.registered.ledger;
+            let is_short = |turn: Estimate| ledger.check(&turn).is_err();
+            if reason == StopReason::ContextFull
+                || self.last_turn_estimate(&notice, expected).is_some_and(is_short)
+            {
                 self.conversation.shorten(TURNS_AT_THE_END);
             }
             // A turn that the budget does not allow is not announced.
-            if let Err(exhausted) = self.check_last_turn(&notice, LEAST_COMPLETION.min(expected)) {
+            if let Some(turn) = self.last_turn_estimate(&notice, LEAST_COMPLETION.min(expected))
+                && let Err(exhausted) = self.check_when_free(&turn).await
+            {
                 return Err(Stop { reason, error: Some(exhausted.to_string()) });
             }
             self.notice(&notice);
@@ -491,28 +497,31 @@ impl RolloutDriver<'_> {
         let tokens = self.expected_tokens();
         let Some(turn) = self.estimate(tokens) else { return Ok(()) };
         let prompt_tokens = turn.prompt_tokens + tokens + LAST_TURN_GROWTH;
-        let ledger = &self.registered.ledger;
-        ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
-        let deadline = self.clock.model_deadline().into();
+        self.registered.ledger.set_reserve(Some(&Estimate { prompt_tokens, ..turn.clone() }));
+        self.check_when_free(&turn).await
+    }
+
+    /// Checks that the budget has room for a turn, also with what running requests give back.
+    async fn check_when_free(&self, turn: &Estimate) -> Result<(), Exhausted> {
+        let (ledger, deadline) = (&self.registered.ledger, self.clock.model_deadline().into());
         tokio::select! {
             biased;
             // The request is not sent then.
             () = self.control.stopped() => Ok(()),
-            checked = timeout_at(deadline, ledger.check_when_free(&turn)) => {
-                checked.unwrap_or_else(|_late| ledger.check(&turn))
+            checked = timeout_at(deadline, ledger.check_when_free(turn)) => {
+                checked.unwrap_or_else(|_late| ledger.check(turn))
             }
         }
     }
 
-    /// Checks that the budget has room for a last turn, with this notice and a completion of this many tokens.
-    fn check_last_turn(&self, notice: &str, completion_tokens: u64) -> Result<(), Exhausted> {
-        let Some(turn) = self.estimate(completion_tokens) else { return Ok(()) };
+    /// The most that a last turn may cost, with this notice and a completion of this many tokens.
+    fn last_turn_estimate(&self, notice: &str, completion_tokens: u64) -> Option<Estimate> {
+        let turn = self.estimate(completion_tokens)?;
         let message = [json!({"role": "user", "content": notice})];
         let mut request = self.request(None);
         (request.messages, request.tools) = (&message, &[]);
-        let notice = self.model.estimate(request);
-        let prompt_tokens = turn.prompt_tokens + notice.map_or(0, |notice| notice.prompt_tokens);
-        self.registered.ledger.check(&Estimate { prompt_tokens, ..turn })
+        let notice = self.model.estimate(request)?;
+        Some(Estimate { prompt_tokens: turn.prompt_tokens + notice.prompt_tokens, ..turn })
     }
 
     /// The most that a turn with such a completion may cost. None without a budget: it would take a look at the whole

@@ -44,7 +44,7 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
 from rlm_env.ray._results import Results
@@ -385,6 +385,57 @@ def test_a_budget_is_for_all_rollouts_together(cluster: Any) -> None:
             results.append(result)
     assert batch.progress.spent.calls <= 20
     assert sum(result.stop_reason == "answered" for result in results) >= 5
+
+
+def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One call for the driver, one for the actor of the node, and one for the rest.
+    monkeypatch.setattr(_hub, "_Actor", ray.remote(num_cpus=0, max_concurrency=3)(_hub._Hub))
+    most, called = 8, []
+
+    def request(key: str) -> dict[str, Any]:
+        tokens = {"prompt_tokens": 1, "completion_tokens": 1, "least_completion_tokens": 1}
+        return {"id": key, "rollout": "r", "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
+
+    def unsent(key: str) -> _hub.News:
+        return _hub.News([{"id": key, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": 0.0}])
+
+    async def use() -> None:
+        hub = await _hub.start_hub(Budget(calls=1))
+        client, all_called = _hub.HubClient(hub, "node"), asyncio.Event()
+
+        async def here(number: int) -> int:
+            """Returns when all have called it, and the last one is cancelled."""
+            called.append(number)
+            if len(called) == most:
+                last.cancel()
+            if number == most - 1:
+                await asyncio.Event().wait()
+            await all_called.wait()
+            return number
+
+        async def reserve(key: str) -> None:
+            assert await client.reserve(request(key), _hub.News()) == 1
+            await client.tell(unsent(key))
+
+        functions = Functions([here], hub)
+        assert await client.reserve(request("held"), _hub.News()) == 1
+        reserving = [asyncio.create_task(reserve(str(number))) for number in range(most)]
+        calls = [asyncio.create_task(client.call("here", (number,), {})) for number in range(most)]
+        last = calls.pop()
+        with pytest.raises(asyncio.CancelledError):
+            await last
+        all_called.set()
+        assert [pickle.loads(await call) for call in calls] == [(True, number) for number in range(most - 1)]
+        assert (await hub.spent.remote()).calls == 0
+        await client.tell(unsent("held"))
+        await asyncio.gather(*reserving)
+        await functions.close()
+        client.close()
+        ray.kill(hub)
+
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_resume_goes_on_after_the_death_of_the_driver(cluster: Any, tmp_path: Path) -> None:

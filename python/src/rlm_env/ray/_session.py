@@ -25,7 +25,7 @@ from .._errors import EndedError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
 from ._functions import Functions, attached, check_pickles, declared
-from ._hub import start_hub
+from ._hub import HubClient, start_hub
 
 if TYPE_CHECKING:
     from .._models import ChatModel, Models, Spending
@@ -50,7 +50,8 @@ class _Session:
         self._directory = PrivateDirectory() if os.fspath(config.fs_root) == "." else None
         if self._directory is not None:
             config = dataclasses.replace(config, fs_root=self._directory.path)
-        self._session = AsyncSession(config, tools=[*tools, *attached(driver_tools, hub)], models=models)
+        functions = attached(driver_tools, HubClient(hub, uuid.uuid4().hex))
+        self._session = AsyncSession(config, tools=[*tools, *functions], models=models)
         self._calls: dict[str, asyncio.Task[Response]] = {}
         """Calls of `execute` by their keys, those included that will be refused."""
         self._cancelled: deque[str] = deque(maxlen=100)

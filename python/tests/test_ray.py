@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import errno
 import functools
 import importlib
@@ -221,7 +222,7 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
 
     held = threading.Lock()
 
-    def lock(value: Any = held) -> Any:
+    def lock(value: Any = held, kept: Any = collections.defaultdict(lambda: held)) -> Any:
         """Returns what no other process can have."""
         return value
 

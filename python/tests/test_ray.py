@@ -226,6 +226,14 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
         """Returns what no other process can have."""
         return value
 
+    async def later(word: str) -> str:
+        """Runs on the driver's event loop."""
+        return f"later {word}"
+
+    @functools.wraps(later)
+    def wrapped(word: str) -> Any:
+        return later(word)
+
     def leaves() -> Any:
         """Returns what ends the program that pickles it."""
         return Leaving()
@@ -235,12 +243,17 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
         return "elsewhere" if os.getppid() != driver else "here"
 
     driver = os.getpid()
-    code = 'RLM_CONTENT="$(here x), $(beside), $(fails 2>&1), $(hangs 2>&1), $(leaves 2>&1), $(lock 2>&1)"; RLM_READY=1'
-    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails, leaves, lock])
+    code = (
+        'RLM_CONTENT="$(here x), $(beside), $(later y), $(here 2>&1), $(fails 2>&1), $(hangs 2>&1), $(leaves 2>&1), '
+        '$(lock 2>&1)"; RLM_READY=1'
+    )
+    with_driver = [here, wrapped, hangs, fails, leaves, lock]
+    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=with_driver)
     limit = "Error: TimeoutError: the tool hangs took longer than its limit of 1 s"
     left = "Error: SystemExit: the tool leaves returned a value that cannot be pickled: no"
     failed = f"Error: ValueError: no, {limit}, {left}, Error: TypeError: the tool lock returned a"
-    start = f"x of {os.getpid()}, elsewhere, {failed}"
+    usage = "Error: TypeError: here(): missing a required argument: 'word'; it is here(word: 'str') -> 'str'"
+    start = f"x of {os.getpid()}, elsewhere, later y, {usage}, {failed}"
     assert result.answer is not None
     assert result.answer.startswith(f"{start} value that cannot be pickled: "), result.answer
     assert calls == ["x"]

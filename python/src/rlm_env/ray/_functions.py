@@ -71,7 +71,8 @@ def attached(tools: Iterable[Tool[..., Any]], hub: HubClient) -> list[Tool[..., 
             if is_result:
                 return value
             kind, message = value
-            raise type(kind, (Exception,), {})(message)
+            # Whoever calls this sees by a TypeError that the arguments may not fit.
+            raise type(kind, (TypeError if kind == "TypeError" else Exception,), {})(message)
 
         return call
 
@@ -110,9 +111,7 @@ class Functions:
 
     async def _outcome(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         try:
-            if tool.is_async:
-                return True, await tool.function(*args, **kwargs)
-            return True, await self._threads.run(lambda: tool.function(*args, **kwargs))
+            return True, await self._threads.call(tool.function, tool.is_async, *args, **kwargs)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if sys.version_info < (3, 11) or task is None or task.cancelling() > 0:
@@ -121,8 +120,6 @@ class Functions:
             return False, (type(error).__name__, "the tool cancelled its call")
         except Raised as raised:
             return False, (type(raised.error).__name__, message_of(raised.error))
-        except BaseException as error:
-            return False, (type(error).__name__, message_of(error))
 
     async def close(self) -> None:
         """Cancels what runs. A plain function that never returns keeps its thread."""

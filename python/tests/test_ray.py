@@ -690,10 +690,14 @@ def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster:
 
 def test_a_loop_that_is_left_ends_the_rollouts(cluster: Any) -> None:
     with run_batch("?", attempts=20, model=scripted, concurrency_per_node=1) as batch:
-        for _result in batch:
-            break
-    with pytest.raises(RuntimeError, match="come once"):
-        list(batch)
+        results = iter(batch)
+        next(results)
+        with pytest.raises(RuntimeError, match="come once"):
+            list(batch)
+        with pytest.raises(RuntimeError, match="come once"):
+            aiter(batch)
+    assert not [thread for thread in threading.enumerate() if thread.name == "rlm-batch"], "the first loop goes on"
+    assert list(results) == []
 
 
 def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:

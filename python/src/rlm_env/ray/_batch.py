@@ -200,9 +200,11 @@ class Batch:
         return Progress(state.done, state.failed, waiting, running, state.losses, state.spent)
 
     def __aiter__(self) -> AsyncIterator[RolloutResult]:
+        self._use()
         return self._results()
 
     def __iter__(self) -> Iterator[RolloutResult]:
+        self._use()
         self._iterator, self._reader = self._in_thread(), threading.get_ident()
         return self._iterator
 
@@ -219,10 +221,12 @@ class Batch:
         elif self._cancel is not None:
             self._cancel()
 
-    async def _results(self) -> AsyncGenerator[RolloutResult, None]:
+    def _use(self) -> None:
         if self._is_used:
             raise RuntimeError("the results of a batch come once: call run_batch again, with resume=True")
         self._is_used = True
+
+    async def _results(self) -> AsyncGenerator[RolloutResult, None]:
         file = None if self._path is None else Results(self._path, resume=self._resume)
         try:
             before = {} if file is None else file.before

@@ -490,7 +490,16 @@ def test_what_is_wrong_is_said_before_anything_runs(
         run_batch("?", model=scripted, context=tmp_path / "missing")
     with pytest.raises(StartError, match="a context cannot be read"):
         run_batch(Question("?", context=tmp_path / "missing"), model=scripted, context=tmp_path)
+    os.mkfifo(tmp_path / "fifo")
     for wrong, error, words in (
+        ({"context": tmp_path / "fifo"}, StartError, "a context cannot be read: .*/fifo is neither a file nor a dir"),
+        (
+            {"questions": Question("?", context=tmp_path / "fifo")},
+            StartError,
+            "a context cannot be read: .*/fifo is neither a file nor a directory",
+        ),
+        ({"tools": 5}, TypeError, "^tools must be a list of functions, not 5"),
+        ({"driver_tools": 5}, TypeError, "driver_tools must be a list of functions, not 5"),
         ({"questions": None}, TypeError, "questions must be a str, a Question or several of them, not None"),
         (
             {"questions": Question("\ud800", id="a")},
@@ -621,6 +630,19 @@ def test_a_context_that_is_read_once_is_there_for_each_attempt(cluster: Any, tmp
     question = Question("?", context=(path for path in [tmp_path / "there"]))
     results = list(run_batch(question, attempts=2, model=running('RLM_CONTENT="$(ls)" RLM_READY=1')))
     assert [result.answer for result in results] == ["there", "there"]
+
+
+def test_a_relative_context_is_that_of_the_directory_of_the_call(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/there").write_text("")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    batch = run_batch(Question("?", context="files"), model=running('RLM_CONTENT="$(ls)" RLM_READY=1'))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    [result] = batch
+    assert (result.answer, result.error) == ("there", None)
 
 
 def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ _TELL_INTERVAL = 0.25
 """Seconds after which the hub is told what was spent, unless a reservation or a result takes that along before."""
 
 _GATHER_LIMIT = 0.25
-"""Most seconds for which a result waits for others, so that they cost the driver one message. Half as many as there are
-running attempts are enough."""
+"""Most seconds for which a result waits for others, so that they cost the driver one message. Half as many as run at
+most (`concurrency`) are enough, and so are those of all that run."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')

@@ -48,6 +48,7 @@ except ImportError as error:  # pragma: no cover
 from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
+from rlm_env.ray._ledger import Ledger
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -1017,6 +1018,14 @@ def test_a_file_of_results_loses_only_a_line_that_was_cut_off(tmp_path: Path) ->
     for path in ("/dev/null", f"{tmp_path}/fifo"):
         with pytest.raises(StartError, match=rf"cannot be kept in {path}: it is not a regular file"):
             Results(path, resume=True)
+
+
+def test_a_ledger_takes_every_budget() -> None:
+    request = {"prompt_tokens": 1, "completion_tokens": 5, "least_completion_tokens": 1, "completion_token_usd": 0.1}
+    request |= {"id": "a", "rollout": "r", "model": "m"}
+    for most, cost, room in ((sys.float_info.max, 1.0, 5), (0.3, 0.3, 5), (0.3, 0.5, 3), (0.0, 0.0, 5)):
+        ledger = Ledger(Budget(cost_usd=most), lambda *_: None)
+        assert ledger.reserve("node", {**request, "cost_usd": cost}) == room
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from .._models import Budget, Spending
@@ -36,7 +37,7 @@ class Ledger:
             "calls": budget.calls,
             "tokens": budget.tokens,
             "completion_tokens": budget.completion_tokens,
-            "cost": None if budget.cost_usd is None else int(budget.cost_usd * _UNIT),
+            "cost": None if budget.cost_usd is None else round(Fraction(budget.cost_usd) * _UNIT),
         }
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
         self._used: Counter[str] = Counter()

@@ -509,8 +509,8 @@ class Driver:
 def _words_of_wait(places: list[Place], cpus: float) -> str:
     others = f" and {len(places) - 1} others" if len(places) > 1 else ""
     return (
-        f"no node has begun after {_FREE_LIMIT:g} s: this batch needs {cpus:g} free CPUs "
-        f"(num_cpus * concurrency_per_node) on the node {places[0].address}{others}. "
+        f"no node has begun after {_FREE_LIMIT:g} s: Ray is still starting its processes, or this batch waits for "
+        f"{cpus:g} free CPUs (num_cpus * concurrency_per_node) on the node {places[0].address}{others}. "
         "If they are taken by other tasks, perhaps by the one that calls run_batch, give that num_cpus=0"
     )
 

@@ -554,8 +554,23 @@ def test_what_is_wrong_is_said_before_anything_runs(
     monkeypatch.setattr("rlm_env.ray._driver._ROOM_LIMIT", 60.0)
     (tmp_path / "only_here.py").write_text("def model(messages, tools, **sampling): return 'hi'")
     monkeypatch.syspath_prepend(tmp_path)
+    only_here = importlib.import_module("only_here").model
     with pytest.raises(StartError, match=r"cannot load the model or the tools: .*No module named 'only_here'"):
-        list(run_batch("?", model=importlib.import_module("only_here").model))
+        list(run_batch("?", model=only_here))
+    missing = "the session cannot be started on its node: ModuleNotFoundError: No module named 'only_here'"
+    not_models = "the session cannot be started on its node: TypeError: models must be Models(…) or a function, not 'm'"
+
+    async def start() -> None:
+        for models, words in ((only_here, missing), ("m", not_models)):
+            with pytest.raises(StartError) as error:
+                await SessionActor(models=models).start()
+            assert str(error.value) == words
+        async with SessionPool(models=only_here) as pool:
+            with pytest.raises(StartError) as error:
+                await pool.get("a")
+            assert str(error.value) == missing
+
+    asyncio.run(start())
     file = tmp_path / "r.jsonl"
     assert len(list(run_batch("?", model=scripted, results=file))) == 1
     with pytest.raises(StartError, match="has results already"):
@@ -887,6 +902,13 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             assert (await running).outcome == "interrupted"
         with pytest.raises(ValueError, match="max_sessions"):
             SessionPool(max_sessions=0)
+        for seconds in ("x", None):
+            with pytest.raises(TypeError, match=f"idle_timeout must be a number of seconds, not {seconds!r}"):
+                SessionPool(idle_timeout=seconds)  # type: ignore[arg-type]
+        for argument in ("tools", "driver_tools"):
+            with pytest.raises(TypeError, match=f"^{argument} must be a list of functions, not 5"):
+                SessionPool(**{argument: 5})
+        SessionPool(tools=iter([scripted]), idle_timeout=float("inf"))
 
     asyncio.run(use())
 

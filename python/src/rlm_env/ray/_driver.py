@@ -27,6 +27,7 @@ from .._models import Budget, Spending
 from .._rollouts import Question, absolute_paths
 from .._tools import Tool
 from ._context import Packed, Packer
+from ._failures import constructor_error
 from ._functions import Functions
 from ._hub import start_hub
 from ._node import Given, Job, Node
@@ -281,9 +282,8 @@ class Driver:
                 # The package may be another one there, or none: that travels as code.
                 with suppress(RayError):
                     check(place.address, await _probe.options(scheduling_strategy=where).remote(), self._versions)
-            if getattr(error, "actor_init_failed", False):
-                last = str(error).strip().splitlines()[-1]
-                raise StartError(f"the node {place.address} cannot load the model or the tools: {last}") from error
+            if (reason := constructor_error(error)) is not None:
+                raise StartError(f"the node {place.address} cannot load the model or the tools: {reason}") from error
             if cause is not None:
                 raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
             self._forget(place)

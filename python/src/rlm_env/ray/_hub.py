@@ -1,7 +1,8 @@
 """The actor beside the driver: the ledger of a batch, and the way from nodes to functions of the driver.
 
-Ray bounds the calls of an actor that are under way, and what ends a wait must get through. So nothing waits in a call
-for what another call brings, but one call of each reader of a mailbox: the driver, and each actor on a node.
+Ray runs a bounded number of an actor's calls at once, and whatever waits for an answer must not keep out the call that
+brings it. So the only calls that wait are those for the letters in a mailbox: one of the driver, and one of each actor
+on a node.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false

@@ -179,10 +179,12 @@ def test_models_that_cannot_be_are_refused_and_nothing_is_left(kind: Any, work: 
         lambda: Models(reply, base_url="http://h/v1"),
         lambda: Models("m", parallelism=0),
         lambda: Budget(calls=-1),
-        lambda: Budget(cost_usd=float("nan")),
     ):
         with pytest.raises(ValueError):
             wrong()
+    for cost in (float("nan"), float("inf"), -1.0, 10**400, True, "1"):
+        with pytest.raises(ValueError, match="^cost_usd of a budget must be a finite number from 0 or None, not "):
+            Budget(cost_usd=cost)  # type: ignore[arg-type]
     for wrong in (lambda: Models(3), lambda: Models("m", budget=5), lambda: Session(work, models="m")):  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             wrong()

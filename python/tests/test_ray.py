@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import errno
 import functools
 import importlib
@@ -44,9 +45,10 @@ try:
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
+from rlm_env.ray._ledger import Ledger
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -221,9 +223,17 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
 
     held = threading.Lock()
 
-    def lock(value: Any = held) -> Any:
+    def lock(value: Any = held, kept: Any = collections.defaultdict(lambda: held)) -> Any:
         """Returns what no other process can have."""
         return value
+
+    async def later(word: str) -> str:
+        """Runs on the driver's event loop."""
+        return f"later {word}"
+
+    @functools.wraps(later)
+    def wrapped(word: str) -> Any:
+        return later(word)
 
     def leaves() -> Any:
         """Returns what ends the program that pickles it."""
@@ -234,12 +244,17 @@ def test_tools_run_beside_the_session_or_with_the_driver(cluster: Any) -> None:
         return "elsewhere" if os.getppid() != driver else "here"
 
     driver = os.getpid()
-    code = 'RLM_CONTENT="$(here x), $(beside), $(fails 2>&1), $(hangs 2>&1), $(leaves 2>&1), $(lock 2>&1)"; RLM_READY=1'
-    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=[here, hangs, fails, leaves, lock])
+    code = (
+        'RLM_CONTENT="$(here x), $(beside), $(later y), $(here 2>&1), $(fails 2>&1), $(hangs 2>&1), $(leaves 2>&1), '
+        '$(lock 2>&1)"; RLM_READY=1'
+    )
+    with_driver = [here, wrapped, hangs, fails, leaves, lock]
+    [result] = run_batch("?", model=running(code), tools=[beside], driver_tools=with_driver)
     limit = "Error: TimeoutError: the tool hangs took longer than its limit of 1 s"
     left = "Error: SystemExit: the tool leaves returned a value that cannot be pickled: no"
     failed = f"Error: ValueError: no, {limit}, {left}, Error: TypeError: the tool lock returned a"
-    start = f"x of {os.getpid()}, elsewhere, {failed}"
+    usage = "Error: TypeError: here(): missing a required argument: 'word'; it is here(word: 'str') -> 'str'"
+    start = f"x of {os.getpid()}, elsewhere, later y, {usage}, {failed}"
     assert result.answer is not None
     assert result.answer.startswith(f"{start} value that cannot be pickled: "), result.answer
     assert calls == ["x"]
@@ -387,6 +402,57 @@ def test_a_budget_is_for_all_rollouts_together(cluster: Any) -> None:
     assert sum(result.stop_reason == "answered" for result in results) >= 5
 
 
+def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One call for the driver, one for the actor of the node, and one for the rest.
+    monkeypatch.setattr(_hub, "_Actor", ray.remote(num_cpus=0, max_concurrency=3)(_hub._Hub))
+    most, called = 8, []
+
+    def request(key: str) -> dict[str, Any]:
+        tokens = {"prompt_tokens": 1, "completion_tokens": 1, "least_completion_tokens": 1}
+        return {"id": key, "rollout": "r", "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
+
+    def unsent(key: str) -> _hub.News:
+        return _hub.News([{"id": key, "calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost_usd": 0.0}])
+
+    async def use() -> None:
+        hub = await _hub.start_hub(Budget(calls=1))
+        client, all_called = _hub.HubClient(hub, "node"), asyncio.Event()
+
+        async def here(number: int) -> int:
+            """Returns when all have called it, and the last one is cancelled."""
+            called.append(number)
+            if len(called) == most:
+                last.cancel()
+            if number == most - 1:
+                await asyncio.Event().wait()
+            await all_called.wait()
+            return number
+
+        async def reserve(key: str) -> None:
+            assert await client.reserve(request(key), _hub.News()) == 1
+            await client.tell(unsent(key))
+
+        functions = Functions([here], hub)
+        assert await client.reserve(request("held"), _hub.News()) == 1
+        reserving = [asyncio.create_task(reserve(str(number))) for number in range(most)]
+        calls = [asyncio.create_task(client.call("here", (number,), {})) for number in range(most)]
+        last = calls.pop()
+        with pytest.raises(asyncio.CancelledError):
+            await last
+        all_called.set()
+        assert [pickle.loads(await call) for call in calls] == [(True, number) for number in range(most - 1)]
+        assert (await hub.spent.remote()).calls == 0
+        await client.tell(unsent("held"))
+        await asyncio.gather(*reserving)
+        await functions.close()
+        client.close()
+        ray.kill(hub)
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
 def test_resume_goes_on_after_the_death_of_the_driver(cluster: Any, tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     program = (
@@ -425,7 +491,16 @@ def test_what_is_wrong_is_said_before_anything_runs(
         run_batch("?", model=scripted, context=tmp_path / "missing")
     with pytest.raises(StartError, match="a context cannot be read"):
         run_batch(Question("?", context=tmp_path / "missing"), model=scripted, context=tmp_path)
+    os.mkfifo(tmp_path / "fifo")
     for wrong, error, words in (
+        ({"context": tmp_path / "fifo"}, StartError, "a context cannot be read: .*/fifo is neither a file nor a dir"),
+        (
+            {"questions": Question("?", context=tmp_path / "fifo")},
+            StartError,
+            "a context cannot be read: .*/fifo is neither a file nor a directory",
+        ),
+        ({"tools": 5}, TypeError, "^tools must be a list of functions, not 5"),
+        ({"driver_tools": 5}, TypeError, "driver_tools must be a list of functions, not 5"),
         ({"questions": None}, TypeError, "questions must be a str, a Question or several of them, not None"),
         (
             {"questions": Question("\ud800", id="a")},
@@ -479,8 +554,23 @@ def test_what_is_wrong_is_said_before_anything_runs(
     monkeypatch.setattr("rlm_env.ray._driver._ROOM_LIMIT", 60.0)
     (tmp_path / "only_here.py").write_text("def model(messages, tools, **sampling): return 'hi'")
     monkeypatch.syspath_prepend(tmp_path)
+    only_here = importlib.import_module("only_here").model
     with pytest.raises(StartError, match=r"cannot load the model or the tools: .*No module named 'only_here'"):
-        list(run_batch("?", model=importlib.import_module("only_here").model))
+        list(run_batch("?", model=only_here))
+    missing = "the session cannot be started on its node: ModuleNotFoundError: No module named 'only_here'"
+    not_models = "the session cannot be started on its node: TypeError: models must be Models(…) or a function, not 'm'"
+
+    async def start() -> None:
+        for models, words in ((only_here, missing), ("m", not_models)):
+            with pytest.raises(StartError) as error:
+                await SessionActor(models=models).start()
+            assert str(error.value) == words
+        async with SessionPool(models=only_here) as pool:
+            with pytest.raises(StartError) as error:
+                await pool.get("a")
+            assert str(error.value) == missing
+
+    asyncio.run(start())
     file = tmp_path / "r.jsonl"
     assert len(list(run_batch("?", model=scripted, results=file))) == 1
     with pytest.raises(StartError, match="has results already"):
@@ -514,7 +604,8 @@ def test_a_batch_that_waits_for_free_cpus_says_so(
     assert len(list(run_batch("?", model=scripted))) == 1
     [words] = said
     assert re.match(
-        r"no node has begun after 0 s: this batch needs 0\.8 free CPUs .* on the node .* and 2 others", words
+        r"no node has begun after 0 s: Ray is still .*, or this batch waits for 0\.8 free CPUs .* and 2 others",
+        words,
     )
     ray.get(taken)
 
@@ -556,6 +647,19 @@ def test_a_context_that_is_read_once_is_there_for_each_attempt(cluster: Any, tmp
     question = Question("?", context=(path for path in [tmp_path / "there"]))
     results = list(run_batch(question, attempts=2, model=running('RLM_CONTENT="$(ls)" RLM_READY=1')))
     assert [result.answer for result in results] == ["there", "there"]
+
+
+def test_a_relative_context_is_that_of_the_directory_of_the_call(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/there").write_text("")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    batch = run_batch(Question("?", context="files"), model=running('RLM_CONTENT="$(ls)" RLM_READY=1'))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    [result] = batch
+    assert (result.answer, result.error) == ("there", None)
 
 
 def test_a_context_that_cannot_be_sent_ends_its_own_attempts_alone(cluster: Any, tmp_path: Path) -> None:
@@ -625,10 +729,14 @@ def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster:
 
 def test_a_loop_that_is_left_ends_the_rollouts(cluster: Any) -> None:
     with run_batch("?", attempts=20, model=scripted, concurrency_per_node=1) as batch:
-        for _result in batch:
-            break
-    with pytest.raises(RuntimeError, match="come once"):
-        list(batch)
+        results = iter(batch)
+        next(results)
+        with pytest.raises(RuntimeError, match="come once"):
+            list(batch)
+        with pytest.raises(RuntimeError, match="come once"):
+            aiter(batch)
+    assert not [thread for thread in threading.enumerate() if thread.name == "rlm-batch"], "the first loop goes on"
+    assert list(results) == []
 
 
 def test_what_ends_the_event_loop_ends_the_batch(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -794,6 +902,13 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             assert (await running).outcome == "interrupted"
         with pytest.raises(ValueError, match="max_sessions"):
             SessionPool(max_sessions=0)
+        for seconds in ("x", None):
+            with pytest.raises(TypeError, match=f"idle_timeout must be a number of seconds, not {seconds!r}"):
+                SessionPool(idle_timeout=seconds)  # type: ignore[arg-type]
+        for argument in ("tools", "driver_tools"):
+            with pytest.raises(TypeError, match=f"^{argument} must be a list of functions, not 5"):
+                SessionPool(**{argument: 5})
+        SessionPool(tools=iter([scripted]), idle_timeout=float("inf"))
 
     asyncio.run(use())
 
@@ -926,6 +1041,14 @@ def test_a_file_of_results_loses_only_a_line_that_was_cut_off(tmp_path: Path) ->
     for path in ("/dev/null", f"{tmp_path}/fifo"):
         with pytest.raises(StartError, match=rf"cannot be kept in {path}: it is not a regular file"):
             Results(path, resume=True)
+
+
+def test_a_ledger_takes_every_budget() -> None:
+    request = {"prompt_tokens": 1, "completion_tokens": 5, "least_completion_tokens": 1, "completion_token_usd": 0.1}
+    request |= {"id": "a", "rollout": "r", "model": "m"}
+    for most, cost, room in ((sys.float_info.max, 1.0, 5), (0.3, 0.3, 5), (0.3, 0.5, 3), (0.0, 0.0, 5)):
+        ledger = Ledger(Budget(cost_usd=most), lambda *_: None)
+        assert ledger.reserve("node", {**request, "cost_usd": cost}) == room
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

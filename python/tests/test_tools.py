@@ -10,10 +10,11 @@ import functools
 import http.client
 import json
 import os
+import pickle
 import socket
 import threading
 import time
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from pathlib import Path
 from typing import Any, Literal, Optional
 from urllib.parse import unquote
@@ -304,6 +305,29 @@ def test_schema_and_help_come_from_signature_and_docstring() -> None:
     }
 
 
+def test_defaults_in_a_schema_are_plain_json() -> None:
+    class Mode(str, enum.Enum):
+        FAST = "fast"
+
+    class Broken(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("no")
+
+    deep: Any = functools.reduce(lambda inner, _: [inner], range(101), 1)
+
+    def defaults(
+        a: Any = Mode.FAST,
+        b: Any = defaultdict(threading.Lock, {"c": [Mode.FAST]}),
+        d: Any = deep,
+        e: Any = 10**400,
+        f: Any = Broken(a=1),
+    ) -> None: ...
+
+    schema = pickle.loads(pickle.dumps(tool(defaults).schema))
+    found = [schema["properties"][name] for name in "abdef"]
+    assert repr(found) == repr([{"default": "fast"}, {"default": {"c": ["fast"]}}, {}, {}, {}])
+
+
 def test_wrong_tools_are_refused(work: Path) -> None:
     with pytest.raises(TypeError, match="a tool must be a function, not 5"):
         Session(work, tools=[5])  # type: ignore[list-item]
@@ -313,6 +337,15 @@ def test_wrong_tools_are_refused(work: Path) -> None:
         Session(work, tools=[lambda: 1])
     with pytest.raises(ValueError, match="timeout of the tool echo must be a number of seconds above 0"):
         tool(timeout=0)(echo)
+
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    def unshown(word: Any = Broken()) -> None: ...
+
+    with pytest.raises(TypeError, match=r"a default or annotation of the tool unshown cannot be shown: its repr\(\) "):
+        Session(work, tools=[unshown])
 
 
 def test_methods_and_partials_are_tools(start: Any, language: str) -> None:

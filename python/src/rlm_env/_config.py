@@ -131,3 +131,21 @@ def check_seconds(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
+
+
+_MAX_LEVELS = 100
+"""Lists and objects in each other. `rlm` reads 128, those around a question or a schema included."""
+
+
+def check_json(value: object, levels: int = 0) -> None:
+    """Raises ValueError for what Python takes for JSON and `rlm` does not."""
+    if levels > _MAX_LEVELS:
+        raise ValueError(f"it has more than {_MAX_LEVELS} levels of lists and objects")
+    if isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            check_json(part, levels + 1)
+    elif isinstance(value, int):
+        try:
+            float(value)
+        except OverflowError as error:
+            raise ValueError("it has an int beyond a 64-bit float") from error

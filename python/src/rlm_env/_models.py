@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from sys import float_info
 from typing import Any
 
 from ._config import check_count, check_seconds
@@ -37,8 +38,9 @@ class Budget:
             if value is not None and (type(value) is not int or value < 0):
                 raise ValueError(f"{name} of a budget must be an int from 0 or None, not {value!r}")
         cost = self.cost_usd
-        if cost is not None and (isinstance(cost, bool) or not isinstance(cost, (int, float)) or not cost >= 0):
-            raise ValueError(f"cost_usd of a budget must be a number from 0 or None, not {cost!r}")
+        is_number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
+        if cost is not None and not (is_number and 0 <= cost <= float_info.max):
+            raise ValueError(f"cost_usd of a budget must be a finite number from 0 or None, not {cost!r}")
 
 
 @dataclass(frozen=True)

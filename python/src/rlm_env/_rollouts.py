@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
-from ._config import Confine, check_count
+from ._config import Confine, check_count, check_json
 from ._errors import EndedError, StartError
 from ._events import Event, Result, RolloutResult, read_event
 from ._files import PrivateDirectory
@@ -87,10 +87,6 @@ class Settings(TypedDict, total=False):
     sync_results: bool
 
 
-_MAX_LEVELS = 100
-"""Lists and objects in each other in a question. `rlm` reads 128."""
-
-
 @dataclass(frozen=True)
 class Question:
     """A question, and the files that the model explores. At most one context is given."""
@@ -121,7 +117,7 @@ class Question:
             self._check_fields()
             if self.context is not None:
                 document["context"] = absolute_paths(self.context)
-            _check(document)
+            check_json(document)
             line = json.dumps(document, allow_nan=False, ensure_ascii=False)
             line.encode()
         except (TypeError, ValueError) as error:
@@ -154,20 +150,6 @@ class Question:
             if (value := getattr(self, name)) is not None:
                 document[name] = value
         return document
-
-
-def _check(value: object, levels: int = 0) -> None:
-    """Raises ValueError for what Python takes for JSON and `rlm` does not."""
-    if levels > _MAX_LEVELS:
-        raise ValueError(f"it has more than {_MAX_LEVELS} levels of lists and objects")
-    if isinstance(value, (dict, list, tuple)):
-        for part in value.values() if isinstance(value, dict) else value:
-            _check(part, levels + 1)
-    elif isinstance(value, int):
-        try:
-            float(value)
-        except OverflowError as error:
-            raise ValueError("it has an int beyond a 64-bit float") from error
 
 
 async def run(

@@ -182,7 +182,7 @@ class FunctionServer:
     async def _ask(self, model: ChatModel, body: bytes) -> _Reply:
         try:
             messages, tools, sampling = read_request(body)
-            return 200, completion(await self._run(model, is_async(model), messages, tools, **sampling))
+            return 200, completion(await self.threads.call(model, is_async(model), messages, tools, **sampling))
         except Raised as raised:
             message = _words(raised.error)
         except asyncio.CancelledError:
@@ -211,13 +211,13 @@ class FunctionServer:
         try:
             result = tool.function(*call.args, **call.kwargs)
             if isinstance(result, Awaitable):
-                return lambda: _reply(tool, call, self._run(lambda: result, True))
+                return lambda: _reply(tool, call, self.threads.call(lambda: result, True))
         except BaseException as error:
             return _failure(tool, call, error)
         return _success(tool, call, result)
 
     async def _limited(self, tool: Tool[..., Any], call: _Call) -> Any:
-        running = self._run(tool.function, tool.is_async, *call.args, **call.kwargs)
+        running = self.threads.call(tool.function, tool.is_async, *call.args, **call.kwargs)
         if tool.timeout is None:
             return await running
         task = asyncio.create_task(running)
@@ -228,18 +228,6 @@ class FunctionServer:
             return task.result()
         finally:
             task.cancel()
-
-    async def _run(self, function: Callable[..., Any], is_async: bool, /, *args: Any, **kwargs: Any) -> Any:
-        try:
-            if is_async:
-                return await function(*args, **kwargs)
-            context = contextvars.copy_context()
-            result = await self.threads.run(lambda: context.run(function, *args, **kwargs))
-            return await result if isinstance(result, Awaitable) else result
-        except (asyncio.CancelledError, Raised):
-            raise
-        except BaseException as error:
-            raise Raised(error) from None
 
 
 class Raised(Exception):
@@ -642,6 +630,20 @@ class Threads:
         self._idle: list[queue.SimpleQueue[_Work | None]] = []
         self._is_closed = False
         self._owner = os.getpid()
+
+    async def call(self, function: Callable[..., Any], is_async: bool, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function: an async one on the event loop, a plain one in a thread. Raises Raised for all that it
+        raises, except where it is cancelled."""
+        try:
+            if is_async:
+                return await function(*args, **kwargs)
+            context = contextvars.copy_context()
+            result = await self.run(lambda: context.run(function, *args, **kwargs))
+            return await result if isinstance(result, Awaitable) else result
+        except (asyncio.CancelledError, Raised):
+            raise
+        except BaseException as error:
+            raise Raised(error) from None
 
     async def run(self, function: Callable[[], Any]) -> Any:
         """Runs a function in a thread. If this is cancelled, its result is dropped."""

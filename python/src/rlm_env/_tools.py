@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ._config import check_seconds
+from ._config import check_json, check_seconds
 
 MAX_TIMEOUT = 604_800
 """Longest time limit of a call of a tool, in seconds: 7 days."""
@@ -109,7 +109,11 @@ def _tool(
     # Half a surrogate pair has no UTF-8.
     doc = (inspect.getdoc(function) or "").encode(errors="replace").decode()
     summary = description or doc.partition("\n\n")[0].replace("\n", " ").strip()
-    text = f"{name}{signature}\n{description or doc}".rstrip()
+    try:
+        usage = f"{name}{signature}"
+    except Exception as error:
+        raise TypeError(f"a default or annotation of the tool {name} cannot be shown: its repr() raises") from error
+    text = f"{usage}\n{description or doc}".rstrip()
     schema = _schema(function, signature, doc)
     return Tool(function, name, summary, schema, text, timeout, signature, is_async(function))
 
@@ -120,10 +124,12 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(method)
 
 
-def tools_of(given: Iterable[Tool[..., Any] | Callable[..., Any]]) -> dict[str, Tool[..., Any]]:
+def tools_of(
+    given: Iterable[Tool[..., Any] | Callable[..., Any]], argument: str = "tools"
+) -> dict[str, Tool[..., Any]]:
     """The tools by name. Raises TypeError for something else, and ValueError for a name that occurs twice."""
     if callable(given) or isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        raise TypeError(f"tools must be a list of functions, not {given!r}")
+        raise TypeError(f"{argument} must be a list of functions, not {given!r}")
     tools: dict[str, Tool[..., Any]] = {}
     for one in given:
         made = one if isinstance(one, Tool) else _tool(one, None, None, None)
@@ -150,11 +156,19 @@ def _schema(function: Callable[..., Any], signature: inspect.Signature, doc: str
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         else:
-            with suppress(TypeError, ValueError):
-                json.dumps(parameter.default, allow_nan=False, ensure_ascii=False).encode()
-                schema["default"] = parameter.default
+            with suppress(Exception):  # the default's own methods may raise
+                schema["default"] = _plain_json(parameter.default)
         properties[parameter.name] = schema
     return {"type": "object", "properties": properties, "required": required}
+
+
+def _plain_json(value: object) -> Any:
+    """The same of JSON's own types alone: its class may be one that cannot be pickled, or that nodes do not have."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    text.encode()
+    plain = json.loads(text)
+    check_json(plain)
+    return plain
 
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -24,6 +24,7 @@ from .._events import RolloutResult
 from .._models import Budget, ChatModel, Spending
 from .._rollouts import Path, Question, absolute_paths, check_settings, questions_of
 from .._tools import Tool, tools_of
+from ._context import check_path
 from ._driver import MAX_UNREAD, Attempt, Driver, Plan, State, to_its_end
 from ._functions import check_pickles, declared
 from ._node import Job
@@ -120,7 +121,7 @@ def run_batch(
     if results is not None and not isinstance(results, (str, os.PathLike)):
         raise TypeError(f"results must be a path, not {results!r}")
     check_settings(settings)
-    beside, with_driver = tools_of(tools), tools_of(driver_tools)
+    beside, with_driver = tools_of(tools), tools_of(driver_tools, "driver_tools")
     if twice := beside.keys() & with_driver.keys():
         raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
     check_pickles(beside.values(), model=model, sub_model=sub_model)
@@ -135,11 +136,13 @@ def run_batch(
         one.line()
         if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{_MAX_ID}}}", one.id or ""):
             raise ValueError(f"the id {one.id!r} of a question must be 1 to {_MAX_ID} of a-z A-Z 0-9 _ - .")
+    # Attempts begin later, when the program may be in another directory.
+    asked = [one if one.context is None else replace(one, context=absolute_paths(one.context)) for one in asked]
     if not shared_storage:
         contexts = (shared if one.context is None else absolute_paths(one.context) for one in asked)
         for path in {path for paths in contexts for path in paths}:
             try:
-                os.stat(path)
+                check_path(path)
             except OSError as error:
                 raise StartError(f"a context cannot be read: {error}") from error
     for repeated, count in Counter(one.id for one in asked).items():
@@ -200,9 +203,11 @@ class Batch:
         return Progress(state.done, state.failed, waiting, running, state.losses, state.spent)
 
     def __aiter__(self) -> AsyncIterator[RolloutResult]:
+        self._use()
         return self._results()
 
     def __iter__(self) -> Iterator[RolloutResult]:
+        self._use()
         self._iterator, self._reader = self._in_thread(), threading.get_ident()
         return self._iterator
 
@@ -219,10 +224,12 @@ class Batch:
         elif self._cancel is not None:
             self._cancel()
 
-    async def _results(self) -> AsyncGenerator[RolloutResult, None]:
+    def _use(self) -> None:
         if self._is_used:
             raise RuntimeError("the results of a batch come once: call run_batch again, with resume=True")
         self._is_used = True
+
+    async def _results(self) -> AsyncGenerator[RolloutResult, None]:
         file = None if self._path is None else Results(self._path, resume=self._resume)
         try:
             before = {} if file is None else file.before

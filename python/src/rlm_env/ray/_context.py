@@ -8,6 +8,7 @@ import asyncio
 import io
 import os
 import shutil
+import stat
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,6 +54,13 @@ class Packer:
         return Packed(ray.put(archive), names)
 
 
+def check_path(path: str) -> None:
+    """Raises OSError if there is no file and no directory."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(f"{path} is neither a file nor a directory")
+
+
 def _archive(paths: Sequence[str], *, with_git: bool) -> tuple[bytes, tuple[str, ...]]:
     def chosen(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         is_git = os.path.basename(entry.name) == ".git" and not with_git
@@ -62,6 +70,7 @@ def _archive(paths: Sequence[str], *, with_git: bool) -> tuple[bytes, tuple[str,
     with tarfile.open(fileobj=file, mode="w") as archive:
         archive.inodes = _Forgetful()  # type: ignore[attr-defined]  # a hard link is a file like others
         for number, path in enumerate(paths):
+            check_path(path)
             # Of a directory, a name with a number alone would become a part of the context.
             name = f"{number}/{os.path.basename(os.path.normpath(path))}"
             archive.add(os.path.realpath(path), name, filter=chosen)

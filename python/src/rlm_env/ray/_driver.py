@@ -27,6 +27,7 @@ from .._models import Budget, Spending
 from .._rollouts import Question, absolute_paths
 from .._tools import Tool
 from ._context import Packed, Packer
+from ._failures import constructor_error
 from ._functions import Functions
 from ._hub import start_hub
 from ._node import Given, Job, Node
@@ -281,9 +282,8 @@ class Driver:
                 # The package may be another one there, or none: that travels as code.
                 with suppress(RayError):
                     check(place.address, await _probe.options(scheduling_strategy=where).remote(), self._versions)
-            if getattr(error, "actor_init_failed", False):
-                last = str(error).strip().splitlines()[-1]
-                raise StartError(f"the node {place.address} cannot load the model or the tools: {last}") from error
+            if (reason := constructor_error(error)) is not None:
+                raise StartError(f"the node {place.address} cannot load the model or the tools: {reason}") from error
             if cause is not None:
                 raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
             self._forget(place)
@@ -509,8 +509,8 @@ class Driver:
 def _words_of_wait(places: list[Place], cpus: float) -> str:
     others = f" and {len(places) - 1} others" if len(places) > 1 else ""
     return (
-        f"no node has begun after {_FREE_LIMIT:g} s: this batch needs {cpus:g} free CPUs "
-        f"(num_cpus * concurrency_per_node) on the node {places[0].address}{others}. "
+        f"no node has begun after {_FREE_LIMIT:g} s: Ray is still starting its processes, or this batch waits for "
+        f"{cpus:g} free CPUs (num_cpus * concurrency_per_node) on the node {places[0].address}{others}. "
         "If they are taken by other tasks, perhaps by the one that calls run_batch, give that num_cpus=0"
     )
 

@@ -8,7 +8,6 @@ import asyncio
 import dataclasses
 import inspect
 import sys
-import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,7 @@ from ray import cloudpickle
 
 from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
+from ._hub import HubClient
 
 LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
@@ -62,21 +62,17 @@ def check_pickles(beside: Iterable[Tool[..., Any]], **models: object) -> None:
             raise TypeError(f"{name} cannot be pickled ({message_of(error)}): {hint}") from error
 
 
-def attached(tools: Iterable[Tool[..., Any]], hub: Any) -> list[Tool[..., Any]]:
+def attached(tools: Iterable[Tool[..., Any]], hub: HubClient) -> list[Tool[..., Any]]:
     """Declared tools whose functions call the driver's, by the hub."""
 
     def caller(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            key = uuid.uuid4().hex
-            try:
-                is_result, value = cloudpickle.loads(await hub.call.remote(key, name, args, kwargs))
-            except asyncio.CancelledError:
-                hub.cancel.remote(key)
-                raise
+            is_result, value = cloudpickle.loads(await hub.call(name, args, kwargs))
             if is_result:
                 return value
             kind, message = value
-            raise type(kind, (Exception,), {})(message)
+            # Whoever calls this sees by a TypeError that the arguments may not fit.
+            raise type(kind, (TypeError if kind == "TypeError" else Exception,), {})(message)
 
         return call
 
@@ -95,11 +91,10 @@ class Functions:
 
     async def _serve(self) -> None:
         while True:
-            new, cancelled = await self._hub.calls.remote()
-            for key, name, args, kwargs in new:
-                self._running[key] = asyncio.create_task(self._call(key, name, args, kwargs))
-            for key in cancelled:
-                if key in self._running:
+            for key, call in await self._hub.calls.remote():
+                if call is not None:
+                    self._running[key] = asyncio.create_task(self._call(key, *call))
+                elif key in self._running:
                     self._running[key].cancel()
 
     async def _call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -116,9 +111,7 @@ class Functions:
 
     async def _outcome(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         try:
-            if tool.is_async:
-                return True, await tool.function(*args, **kwargs)
-            return True, await self._threads.run(lambda: tool.function(*args, **kwargs))
+            return True, await self._threads.call(tool.function, tool.is_async, *args, **kwargs)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if sys.version_info < (3, 11) or task is None or task.cancelling() > 0:
@@ -127,8 +120,6 @@ class Functions:
             return False, (type(error).__name__, "the tool cancelled its call")
         except Raised as raised:
             return False, (type(raised.error).__name__, message_of(raised.error))
-        except BaseException as error:
-            return False, (type(error).__name__, message_of(error))
 
     async def close(self) -> None:
         """Cancels what runs. A plain function that never returns keeps its thread."""

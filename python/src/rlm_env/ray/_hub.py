@@ -1,4 +1,9 @@
-"""The actor beside the driver: the ledger of a batch, and the way from nodes to functions of the driver."""
+"""The actor beside the driver: the ledger of a batch, and the way from nodes to functions of the driver.
+
+Ray runs a bounded number of an actor's calls at once, and whatever waits for an answer must not keep out the call that
+brings it. So the only calls that wait are those for the letters in a mailbox: one of the driver, and one of each actor
+on a node.
+"""
 
 # pyright: reportAttributeAccessIssue=false, reportMissingImports=false
 # Ray need not be here.
@@ -6,16 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError
+from ray.exceptions import ActorUnschedulableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._models import Budget, Spending
-from ._ledger import Exhausted, Ledger
+from ._ledger import Ledger
 
 Outcome = bytes
 """A pickle: true and a result, or false and the type and message of an error. Only node and driver know its classes."""
@@ -31,29 +39,48 @@ class News:
     """Of requests for which nothing is reserved: ids of rollouts, and what."""
 
 
-@dataclass
-class _Post:
-    """Calls of functions that wait for the driver."""
+class _Mailbox:
+    """Letters to one reader."""
 
-    new: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
-    """Id, name and arguments."""
-    cancelled: list[str] = field(default_factory=list)
-    answers: dict[str, asyncio.Future[Outcome]] = field(default_factory=dict)
-    came: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self._letters: list[Any] = []
+        self._came = asyncio.Event()
+        """Of the newest call of `take`: there are letters, or a newer call."""
+
+    def put(self, letter: Any) -> None:
+        self._letters.append(letter)
+        self._came.set()
+
+    async def take(self) -> list[Any]:
+        """Waits until there are some. A newer call ends the wait of the one before, whose reader may be cut off."""
+        self.end_wait()
+        came = self._came
+        if not self._letters:
+            await came.wait()
+        if came is not self._came:
+            return []
+        letters, self._letters = self._letters, []
+        return letters
+
+    def end_wait(self) -> None:
+        self._came.set()
+        self._came = asyncio.Event()
 
 
 class _Hub:
     def __init__(self, budget: Budget | None) -> None:
-        self._ledger = Ledger(budget or Budget())
-        self._post = _Post()
+        self._ledger = Ledger(budget or Budget(), self._send)
+        self._calls = _Mailbox()
+        """To the driver: calls of its functions by their ids, with name and arguments; None: it was cancelled."""
+        self._callers: dict[str, str] = {}
+        """The actors that wait for answers, by the ids of their calls."""
+        self._answers: defaultdict[str, _Mailbox] = defaultdict(_Mailbox)
+        """To actors, by their keys: ids of what they have asked, and the answers."""
 
-    async def reserve(self, actor: str, request: Mapping[str, Any], news: News) -> int | str:
-        """The bound on the completion, or why there is no room."""
+    async def reserve(self, actor: str, request: Mapping[str, Any], news: News) -> int | str | None:
+        """The bound on the completion, or why there is no room. None: it waits, and is answered by `answers`."""
         await self.tell(news)
-        try:
-            return await self._ledger.reserve(actor, request)
-        except Exhausted as error:
-            return str(error)
+        return self._ledger.reserve(actor, request)
 
     async def tell(self, news: News) -> None:
         """Takes in what a node has spent."""
@@ -65,6 +92,10 @@ class _Hub:
     async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
         """What these rollouts had spent on a node that died."""
         self._ledger.lose(actor)
+        for key in [key for key, caller in self._callers.items() if caller == actor]:
+            await self.cancel(key)
+        if (box := self._answers.pop(actor, None)) is not None:
+            box.end_wait()
         return await self.take(rollouts)
 
     async def take(self, rollouts: list[str]) -> list[Spending]:
@@ -74,41 +105,93 @@ class _Hub:
     async def spent(self) -> Spending:
         return self._ledger.spent
 
-    async def call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        """Calls a function of the driver."""
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._post.answers[key] = answer
-        self._post.new.append((key, name, args, kwargs))
-        self._post.came.set()
-        try:
-            return await answer
-        finally:
-            del self._post.answers[key]
+    async def call(self, actor: str, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Calls a function of the driver, which is answered by `answers`."""
+        self._callers[key] = actor
+        self._calls.put((key, (name, args, kwargs)))
 
     async def cancel(self, key: str) -> None:
         """Nobody waits for this call any more."""
-        answer = self._post.answers.get(key)
-        if answer is not None:
-            answer.cancel()
-            self._post.cancelled.append(key)
-            self._post.came.set()
+        if self._callers.pop(key, None) is not None:
+            self._calls.put((key, None))
 
-    async def calls(self) -> tuple[list[Any], list[str]]:
-        """The calls that have come since, and those that were cancelled. Waits until there is one."""
-        await self._post.came.wait()
-        self._post.came.clear()
-        new, cancelled = self._post.new, self._post.cancelled
-        self._post.new, self._post.cancelled = [], []
-        return new, cancelled
+    async def calls(self) -> list[Any]:
+        """What has come for the driver. Waits until there is something."""
+        return await self._calls.take()
 
     async def answer(self, key: str, outcome: Outcome) -> None:
-        future = self._post.answers.get(key)
-        if future is not None and not future.done():
-            future.set_result(outcome)
+        if (actor := self._callers.pop(key, None)) is not None:
+            self._send(actor, key, outcome)
+
+    async def answers(self, actor: str) -> list[Any]:
+        """What has come for an actor. Waits until there is something."""
+        return await self._answers[actor].take()
+
+    def _send(self, actor: str, key: str, answer: Any) -> None:
+        self._answers[actor].put((key, answer))
 
 
 _Actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(_Hub)
-"""Without a share of a CPU: it only waits."""
+"""Without a share of a CPU: it only waits. Each actor on a node always has one call here."""
+
+
+class HubClient:
+    """The hub, for an actor on a node."""
+
+    def __init__(self, hub: Any, actor: str) -> None:
+        self._hub = hub
+        self._actor = actor
+        self._waiting: dict[str, asyncio.Future[Any]] = {}
+        """What it has asked, by the ids."""
+        self._listening: asyncio.Task[None] | None = None
+
+    async def tell(self, news: News) -> None:
+        await self._hub.tell.remote(news)
+
+    async def reserve(self, request: Mapping[str, Any], news: News) -> int | str:
+        """The bound on the completion, or why there is no room. Waits while others may give it back."""
+        with self._asked(request["id"]) as answer:
+            room: int | str | None = await self._hub.reserve.remote(self._actor, request, news)
+            return await answer if room is None else room
+
+    async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        """Calls a function of the driver."""
+        key = uuid.uuid4().hex
+        with self._asked(key) as answer:
+            try:
+                await self._hub.call.remote(self._actor, key, name, args, kwargs)
+                outcome: Outcome = await answer
+            except asyncio.CancelledError:
+                self._hub.cancel.remote(key)
+                raise
+        return outcome
+
+    def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+    @contextmanager
+    def _asked(self, key: str) -> Iterator[asyncio.Future[Any]]:
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+        self._waiting[key] = asyncio.get_running_loop().create_future()
+        try:
+            yield self._waiting[key]
+        finally:
+            del self._waiting[key]
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                for key, answer in await self._hub.answers.remote(self._actor):
+                    if key in self._waiting and not self._waiting[key].done():
+                        self._waiting[key].set_result(answer)
+        except RayError as error:
+            self._listening = None
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(error)
+
 
 _START_LIMIT = 30.0
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from .._models import Budget, Spending
@@ -14,7 +14,7 @@ _UNIT = 10**12
 """Costs are whole numbers of this part of a USD: floats would not come back to 0."""
 
 
-class Exhausted(Exception):
+class _Exhausted(Exception):
     """The budget has no room for a request."""
 
 
@@ -28,61 +28,51 @@ class _Held:
 class Ledger:
     """Each request reserves the most that it may cost before it is sent, and is settled at its cost.
 
+    `answer` gets the actor and the id of a request that has waited, and what `reserve` would return for it now.
     The wire is that of `rlm run --ledger`, described in the crate `rlm-rootd` (`ledger/remote.rs`).
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, answer: Callable[[str, str, int | str], None]) -> None:
         limits = {
             "calls": budget.calls,
             "tokens": budget.tokens,
             "completion_tokens": budget.completion_tokens,
-            "cost": None if budget.cost_usd is None else int(budget.cost_usd * _UNIT),
+            "cost": None if budget.cost_usd is None else round(Fraction(budget.cost_usd) * _UNIT),
         }
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
         self._used: Counter[str] = Counter()
         self._reserved: Counter[str] = Counter()
         self._held: dict[str, _Held] = {}
-        self._waiting: dict[str, str] = {}
-        """The requests that wait for room, and the actors that ask."""
+        self._waiting: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        """The requests that wait for room by their ids, with the actors that ask."""
+        self._answer = answer
         self._rollouts: dict[str, Counter[str]] = {}
-        self._freed = asyncio.Event()
 
-    async def reserve(self, actor: str, request: Mapping[str, Any]) -> int:
-        """Reserves the most that a request may cost; waits while others may give it back.
+    def reserve(self, actor: str, request: Mapping[str, Any]) -> int | str | None:
+        """Reserves the most that a request may cost.
 
-        Returns the bound on its completion, which is smaller where there is not enough. Raises Exhausted.
+        Returns the bound on its completion, which is smaller where there is not enough, or why there is no room. None:
+        others may give it back, and the request waits.
         """
-        key, model = request["id"], request["model"]
-        if "cost" in self._limits and request["cost_usd"] is None:
-            raise Exhausted(f"the budget is in USD and the model {model!r} has no price: give `prices`")
-        self._waiting[key] = actor
-        try:
-            while (tokens := self._room(request)) is None:
-                await self._freed.wait()
-                if key not in self._waiting:
-                    raise Exhausted("the request was given up")
-        finally:
-            self._waiting.pop(key, None)
-        most = _amounts(request, tokens)
-        self._held[key] = _Held(actor, request["rollout"], most)
-        self._reserved += most
-        return tokens
+        room = self._try(actor, request)
+        if room is None:
+            self._waiting[request["id"]] = actor, request
+        return room
 
     def settle(self, settled: Mapping[str, Any]) -> None:
         """Ends a reservation at what the request has cost: 0 calls where it was not sent."""
-        if self._waiting.pop(settled["id"], None) is not None:
-            self._notify()
+        if (waiting := self._waiting.pop(settled["id"], None)) is not None:
+            self._answer(waiting[0], settled["id"], "the request was given up")
         held = self._held.get(settled["id"])
         if held is not None:
             self._end(settled["id"], held, _spent(settled))
 
     def lose(self, actor: str) -> None:
         """Ends the reservations of an actor that died at the most that its requests may have cost."""
+        self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting[0] != actor}
         for key, held in list(self._held.items()):
             if held.actor == actor:
                 self._end(key, held, held.most)
-        self._waiting = {key: of for key, of in self._waiting.items() if of != actor}
-        self._notify()
 
     def count(self, rollout: str, settled: Mapping[str, Any]) -> None:
         """Counts a request for which nothing was reserved."""
@@ -99,8 +89,21 @@ class Ledger:
         """What all requests have cost that were settled."""
         return _spending(self._used)
 
+    def _try(self, actor: str, request: Mapping[str, Any]) -> int | str | None:
+        try:
+            tokens = self._room(request)
+        except _Exhausted as error:
+            return str(error)
+        if tokens is not None:
+            most = _amounts(request, tokens)
+            self._held[request["id"]] = _Held(actor, request["rollout"], most)
+            self._reserved += most
+        return tokens
+
     def _room(self, request: Mapping[str, Any]) -> int | None:
-        """The bound on the completion for which there is room now; None if there may be later. Raises Exhausted."""
+        """The bound on the completion for which there is room now; None if there may be later. Raises _Exhausted."""
+        if "cost" in self._limits and request["cost_usd"] is None:
+            raise _Exhausted(f"the budget is in USD and the model {request['model']!r} has no price: give `prices`")
         tokens: int = request["completion_tokens"]
         most, taken = _amounts(request, tokens), self._used + self._reserved
         if all(taken[name] + most[name] <= limit for name, limit in self._limits.items()):
@@ -110,7 +113,7 @@ class Ledger:
         for name, limit in self._limits.items():
             left = max(limit - self._used[name], 0)
             if least[name] > left:
-                raise Exhausted(
+                raise _Exhausted(
                     "the budget of all rollouts together is exhausted: "
                     f"the call may need {_words(name, least[name])}, "
                     f"{_words(name, left)} of {_words(name, limit)} are left"
@@ -130,11 +133,10 @@ class Ledger:
         self._reserved -= held.most
         self._used += spent
         self._rollouts.setdefault(held.rollout, Counter()).update(spent)
-        self._notify()
-
-    def _notify(self) -> None:
-        self._freed.set()
-        self._freed = asyncio.Event()
+        for waiting, (actor, request) in list(self._waiting.items()):
+            if (room := self._try(actor, request)) is not None:
+                del self._waiting[waiting]
+                self._answer(actor, waiting, room)
 
 
 def _amounts(request: Mapping[str, Any], completion_tokens: int) -> Counter[str]:

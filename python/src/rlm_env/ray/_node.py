@@ -21,15 +21,15 @@ from .._rollouts import Process, running
 from .._tools import Tool
 from ._context import Packed, Unpacker
 from ._functions import attached
-from ._hub import News
+from ._hub import HubClient, News
 from ._versions import Versions, versions
 
 _TELL_INTERVAL = 0.25
 """Seconds after which the hub is told what was spent, unless a reservation or a result takes that along before."""
 
 _GATHER_LIMIT = 0.25
-"""Most seconds for which a result waits for others, so that they cost the driver one message. Half as many as there are
-running attempts are enough."""
+"""Most seconds for which a result waits for others, so that they cost the driver one message. Half as many as run at
+most (`concurrency`) are enough, and so are those of all that run."""
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost_usd")
 _HEAD = re.compile(rb'\{"rollout":"(?P<rollout>[^"]*)","time":[^,]*,"event":"(?P<event>[^"]*)"')
@@ -69,7 +69,6 @@ class _Node:
 
     def __init__(self, job: Job, key: str) -> None:
         self._job = job
-        self._hub: Any = None
         self._key = key
         self._stack = AsyncExitStack()
         self._working: list[asyncio.Task[None]] = []
@@ -93,7 +92,7 @@ class _Node:
 
     async def start(self, hub: Any) -> None:
         """Raises StartError if a setting is wrong, or something is missing on this node."""
-        job, self._hub = self._job, hub
+        job, self._hub = self._job, HubClient(hub, self._key)
         self._telling = asyncio.create_task(self._tell())
         process = running(
             job.arguments,
@@ -144,6 +143,7 @@ class _Node:
         if self._telling is not None:
             self._telling.cancel()
             await self._tell_news()
+            self._hub.close()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -216,7 +216,7 @@ class _Node:
             self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        room = await self._hub.reserve.remote(self._key, reserve, self._take_news())
+        room = await self._hub.reserve(reserve, self._take_news())
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
     async def _tell(self) -> None:
@@ -227,7 +227,7 @@ class _Node:
 
     async def _tell_news(self) -> None:
         if self._news.settled or self._news.spent:
-            await self._hub.tell.remote(self._take_news())
+            await self._hub.tell(self._take_news())
 
     def _take_news(self) -> News:
         news, self._news = self._news, News()

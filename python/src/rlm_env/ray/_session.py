@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import os
 import time
 import uuid
@@ -18,14 +19,15 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from .._asyncio import AsyncSession
-from .._config import SessionConfig, check_count
+from .._config import SessionConfig, check_count, check_seconds
 from .._core import Result, check_variables
 from .._documents import Info, Response
-from .._errors import EndedError, UsageError
+from .._errors import EndedError, StartError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
+from ._failures import constructor_error
 from ._functions import Functions, attached, check_pickles, declared
-from ._hub import start_hub
+from ._hub import HubClient, start_hub
 
 if TYPE_CHECKING:
     from .._models import ChatModel, Models, Spending
@@ -50,7 +52,8 @@ class _Session:
         self._directory = PrivateDirectory() if os.fspath(config.fs_root) == "." else None
         if self._directory is not None:
             config = dataclasses.replace(config, fs_root=self._directory.path)
-        self._session = AsyncSession(config, tools=[*tools, *attached(driver_tools, hub)], models=models)
+        functions = attached(driver_tools, HubClient(hub, uuid.uuid4().hex))
+        self._session = AsyncSession(config, tools=[*tools, *functions], models=models)
         self._calls: dict[str, asyncio.Task[Response]] = {}
         """Calls of `execute` by their keys, those included that will be refused."""
         self._cancelled: deque[str] = deque(maxlen=100)
@@ -160,7 +163,7 @@ class SessionActor:
         **options: Any,
     ) -> None:
         config = config if isinstance(config, SessionConfig) else SessionConfig(config)
-        beside, with_driver = tools_of(tools), tools_of(driver_tools)
+        beside, with_driver = tools_of(tools), tools_of(driver_tools, "driver_tools")
         if twice := beside.keys() & with_driver.keys():
             raise ValueError(f"the tool {min(twice)} is in tools and in driver_tools")
         check_pickles(beside.values(), models=models)
@@ -289,6 +292,8 @@ class SessionActor:
             raise error.cause from None
         except RayError as error:
             self._has_ended = True
+            if (reason := constructor_error(error)) is not None:
+                raise StartError(f"the session cannot be started on its node: {reason}") from error
             place = f"on the node {self.node}" if self.node else "that was to start"
             raise EndedError(
                 f"the session {place} has ended, and its state is lost: start another ({_first_line(error)})"
@@ -357,9 +362,10 @@ class SessionPool:
         **options: Any,
     ) -> None:
         check_count("max_sessions", max_sessions)
-        if not idle_timeout > 0:
-            raise ValueError(f"idle_timeout must be a number of seconds above 0, not {idle_timeout!r}")
-        tools, driver_tools = list(tools), list(driver_tools)
+        if idle_timeout != math.inf:
+            check_seconds("idle_timeout", idle_timeout)
+        # They may be read once.
+        tools, driver_tools = tools_of(tools).values(), tools_of(driver_tools, "driver_tools").values()
 
         def make() -> SessionActor:
             return SessionActor(config, tools=tools, driver_tools=driver_tools, models=models, **options)

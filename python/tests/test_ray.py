@@ -276,6 +276,7 @@ def test_an_attempt_that_is_lost_with_its_node_is_begun_again(cluster: Any, tmp_
     thread = threading.Thread(target=lambda: found.extend(batch), daemon=True)
     thread.start()
     wait_until(lambda: len(list(started.iterdir())) == 8, "all of them, two on each node")
+    wait_until(lambda: batch.progress.spent.calls == 16, "what they and their children have spent")
     cluster.remove_node(node, allow_graceful=False)
     wait_until(lambda: batch.progress.losses > 0, "the loss")
     gate.touch()

@@ -45,8 +45,12 @@ impl PastChildren {
     async fn answers(&self, questions: Vec<Result<Question, String>>) -> Answers {
         let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
         for question in questions {
-            if let Ok(question) = &question
-                && let Some(result) = way.take(&question.question).await
+            let key = match &question {
+                Ok(question) => question.key(std::slice::from_ref(&self.root)).await,
+                Err(_) => String::new(),
+            };
+            if question.is_ok()
+                && let Some(result) = way.take(&key).await
             {
                 before += 1;
                 results.push(Ok(result));
@@ -58,7 +62,7 @@ impl PastChildren {
                     // Its call was given up then, as this one will be.
                     std::future::pending::<()>().await;
                 }
-                way.add(&result.question, result.clone());
+                way.add(&key, result.clone());
             }
             results.push(result);
         }
@@ -107,5 +111,45 @@ impl Answering for PastChildren {
 
     fn time_limit(&self) -> Duration {
         Duration::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn what_code_did_not_get_answers_the_question_about_the_same_content_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = |answer: &str| PastChild {
+            result: RolloutResult {
+                id: answer.to_owned(),
+                question: "what?".to_owned(),
+                answer: Some(answer.to_owned()),
+                answer_ready: true,
+                stop_reason: StopReason::Answered,
+                error: None,
+                metrics: Metrics::default(),
+                dir: None,
+            },
+            query_digest: None,
+            context_bytes: 4,
+            model: "m".to_owned(),
+        };
+        let children = PastChildren {
+            left: Mutex::new(["first", "second"].map(child).to_vec()),
+            models: vec!["m".to_owned()],
+            root: dir.path().to_owned(),
+            paid: Paid::default(),
+        };
+        let question: Question =
+            serde_json::from_value(serde_json::json!({"question": "what?", "files": "file"})).unwrap();
+        for (content, expected) in [("four", ("first", 0)), ("else", ("second", 0)), ("four", ("first", 1))] {
+            std::fs::write(dir.path().join("file"), content).unwrap();
+            // The answers do not reach the code.
+            let Answers { results, before, .. } = children.answers(vec![Ok(question.clone())]).await;
+            assert_eq!((results[0].as_ref().unwrap().id.as_str(), before), expected, "{content}");
+        }
     }
 }

@@ -1,8 +1,5 @@
 //! Children: rollouts that code in a session starts by `rlm_query` and `rlm_query_batch`.
 
-use std::fs;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -12,7 +9,6 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use rlm_core::ids::MAX_ROLLOUT_ID_BYTES;
 use rlm_rootd::{OnTheWay, Paid, RootModel, Tool};
-use tokio::task::spawn_blocking;
 
 use super::config::{Control, RolloutConfig, RolloutResult};
 use super::log::Log;
@@ -28,9 +24,6 @@ const TIME_PART: f64 = 0.95;
 
 /// With less time than this left for the question, no child is started.
 const LEAST_TIME: Duration = Duration::from_secs(1);
-
-/// Bytes of a question's files by whose content they are known again: a cell that runs once more may write them anew.
-const COMPARED_BYTES: u64 = 16 << 20;
 
 /// Bytes of a parent's id that the id of a child begins with.
 const ID_PREFIX_BYTES: usize = 96;
@@ -113,10 +106,7 @@ impl Children {
         mut way: OnTheWay<RolloutResult>,
     ) -> Result<Answered, String> {
         let question = question?;
-        let files: Vec<_> = question.files(&self.directories).flatten().collect();
-        let state = spawn_blocking(move || state_of(files)).await.map_err(|error| error.to_string())?;
-        // Its form is not a part of it.
-        let key = format!("{:?} {state}", Question { json: None, ..question.clone() });
+        let key = question.key(&self.directories).await;
         match way.take(&key).await {
             Some(result) => Ok(Answered { result, way, is_from_before: true }),
             None => self.child(question, key, way).await,
@@ -279,29 +269,4 @@ impl Drop for CancelledOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
-}
-
-/// A number that is another one once something in these files and directories has changed.
-fn state_of(files: Vec<PathBuf>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let (mut left, mut bytes) = (files, COMPARED_BYTES);
-    while let Some(path) = left.pop() {
-        path.hash(&mut hasher);
-        let Ok(metadata) = path.symlink_metadata() else { continue };
-        if metadata.is_dir() {
-            let mut inner: Vec<_> =
-                path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-            inner.sort();
-            left.extend(inner);
-        } else if metadata.is_file() && metadata.len() <= bytes {
-            bytes -= metadata.len();
-            fs::read(&path).ok().hash(&mut hasher);
-        } else if metadata.is_symlink() {
-            fs::read_link(&path).ok().hash(&mut hasher);
-        } else {
-            let times = (metadata.mtime(), metadata.mtime_nsec());
-            (metadata.len(), times, metadata.ino()).hash(&mut hasher);
-        }
-    }
-    hasher.finish()
 }

@@ -48,6 +48,14 @@ impl Clock {
         self.end().is_some_and(|end| end <= Instant::now())
     }
 
+    /// Completes when the current phase of this clock is over; never without a limit.
+    pub(super) async fn end_of(clock: Option<Self>) {
+        match clock.and_then(|clock| clock.end()) {
+            Some(end) => tokio::time::sleep_until(end.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Completes [`OVERDUE`] after the end of the current phase; never if there is no limit.
     pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
         let limit = self.end().and_then(|end| end.checked_add(OVERDUE));

@@ -356,6 +356,10 @@ impl RolloutDriver<'_> {
                 return Err(reason.into());
             }
             self.clock.begin_last_turn();
+            // The start of a child may have taken all of it.
+            if self.clock.is_over() {
+                return Err(reason.into());
+            }
             self.under_way.works_until(&self.control, self.clock.end());
             self.registered.ledger.spend_reserve();
             let last = LastTurn { language: self.config.language, call_form: self.call_form, reason };

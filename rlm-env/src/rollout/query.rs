@@ -1,5 +1,8 @@
 //! The tools `rlm_query` and `rlm_query_batch`: what code asks, and the forms in which it gets answers.
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -14,12 +17,16 @@ use rlm_rootd::{PaidToolFuture, Receipt, RootTool, Tool, ToolError, ToolFuture, 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
 
 use super::config::RolloutResult;
 use crate::terms::StopReason;
 
 /// Longest quotation of a value in an error, in characters.
 const SHOWN_CHARS: usize = 100;
+
+/// Bytes of a question's files by whose content they are known again: a cell that runs once more may write them anew.
+const COMPARED_BYTES: u64 = 16 << 20;
 
 /// Who answers the questions of code.
 pub(crate) trait Answering: std::fmt::Debug + Send + Sync {
@@ -74,6 +81,13 @@ impl Question {
         self.files.iter().map(move |file| whole_path(file, directories))
     }
 
+    /// What it is known by when it is asked again: with the same files, which may have been written anew. Its form is not a part of it.
+    pub(crate) async fn key(&self, directories: &[PathBuf]) -> String {
+        let files: Vec<_> = self.files(directories).flatten().collect();
+        let state = spawn_blocking(move || state_of(files)).await.ok();
+        format!("{:?} {state:?}", Self { json: None, ..self.clone() })
+    }
+
     /// A digest of it, the same for the same question in another directory. Its form is not a part of it.
     pub(crate) fn digest(&self, directory: &Path) -> String {
         let whole = directory.canonicalize().unwrap_or_default();
@@ -101,6 +115,31 @@ fn whole_path(file: &Path, directories: &[PathBuf]) -> Result<PathBuf, String> {
         true => Ok(path),
         false => Err(format!("cannot give the file {shown:?}: it is not in the session's directory")),
     }
+}
+
+/// A number that is another one once something in these files and directories has changed.
+fn state_of(files: Vec<PathBuf>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let (mut left, mut bytes) = (files, COMPARED_BYTES);
+    while let Some(path) = left.pop() {
+        path.hash(&mut hasher);
+        let Ok(metadata) = path.symlink_metadata() else { continue };
+        if metadata.is_dir() {
+            let mut inner: Vec<_> =
+                path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+            inner.sort();
+            left.extend(inner);
+        } else if metadata.is_file() && metadata.len() <= bytes {
+            bytes -= metadata.len();
+            fs::read(&path).ok().hash(&mut hasher);
+        } else if metadata.is_symlink() {
+            fs::read_link(&path).ok().hash(&mut hasher);
+        } else {
+            let times = (metadata.mtime(), metadata.mtime_nsec());
+            (metadata.len(), times, metadata.ino()).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 /// A path, a list of paths, or null.

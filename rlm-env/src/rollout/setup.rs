@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use rlm_core::error::with_causes;
 use rlm_rootd::nav::Navigation;
 use rlm_rootd::{ChatTools, MAX_TOOL_TIME_LIMIT, Paid, RootModel, SubLlmOptions, Tool};
 use serde_json::Value as Json;
+use tokio_util::sync::CancellationToken;
 
 use super::answer_schema::AnswerSchema;
 use super::calls::CallableTools;
@@ -66,11 +68,23 @@ impl<'a> Setup<'a, '_> {
     /// # Errors
     /// The end of the rollout: it was stopped from outside, or a part could not be made.
     pub(super) async fn prepare(&self) -> Result<RolloutDriver<'a>, End> {
-        let clock = Clock::start(self.config.limits.timeout);
+        // A child's parent waits for it: what its start takes counts.
+        let is_child = self.config.recursion.as_ref().is_some_and(Recursion::is_of_child);
+        let clock = is_child.then(|| Clock::start(self.config.limits.timeout));
         let tools = self.standard_tools().map_err(End::setup_failed)?;
-        let directory = match self.make_directory().await {
+        let stopping = self.control.stopping().child_token();
+        let mut making = pin!(self.make_directory(&stopping));
+        let made = tokio::select! {
+            made = &mut making => made,
+            () = Clock::end_of(clock) => {
+                stopping.cancel();
+                making.await
+            }
+        };
+        let directory = match made {
             Ok(directory) => directory,
             Err(_) if self.control.is_stopped() => return Err(self.stopped()),
+            Err(_) if stopping.is_cancelled() => return Err(StopReason::TimedOut.into()),
             Err(error) => return Err(End::setup_failed(error)),
         };
         let dir = directory.kept();
@@ -128,13 +142,13 @@ impl<'a> Setup<'a, '_> {
 
     /// Makes the directory and copies the context into it. If cancelled, stops the copy and waits for it, since it
     /// would outlive the rollout.
-    async fn make_directory(&self) -> Result<Directory, String> {
+    async fn make_directory(&self, stopping: &CancellationToken) -> Result<Directory, String> {
         let config = self.config;
         let workspace = Workspace::create(&self.host.dir, &config.id, config.keep.as_deref());
         let workspace = workspace.map_err(|error| with_causes(&error))?;
         let limits = CopyLimits::of_bytes(config.limits.max_context_bytes);
         let (context, filter) = (config.context.clone(), config.context_filter.clone());
-        let files = match workspace.fill(context, filter, limits, self.control.stopping()).await {
+        let files = match workspace.fill(context, filter, limits, stopping.clone()).await {
             Ok(files) => files,
             Err(error) => {
                 remove_directory(&config.id, workspace).await;
@@ -150,14 +164,15 @@ impl<'a> Setup<'a, '_> {
     /// Starts everything that works in the directory.
     async fn equip(
         &self,
-        clock: Clock,
+        clock: Option<Clock>,
         tools: ChatTools,
         directory: Directory,
     ) -> Result<RolloutDriver<'a>, String> {
         let (host, config) = (self.host, self.config);
         let Directory { workspace, files, transcript } = &directory;
         let (under_way, call_clock) = (Arc::<UnderWay>::default(), CallClock::default());
-        under_way.works_until(self.control, clock.end());
+        let start_clock = || Clock::start(config.limits.timeout);
+        under_way.works_until(self.control, clock.unwrap_or_else(start_clock).end());
         let root_tools = self.root_tools(workspace, &under_way, &call_clock)?;
         let registered = self.register(root_tools.clone())?;
         under_way.has_ledger(&registered.ledger);
@@ -203,12 +218,7 @@ impl<'a> Setup<'a, '_> {
             registered,
             conversation,
             workspace,
-            // A child's parent waits for it: what its start takes counts.
-            clock: if config.recursion.as_ref().is_some_and(Recursion::is_of_child) {
-                clock
-            } else {
-                Clock::start(config.limits.timeout)
-            },
+            clock: clock.unwrap_or_else(start_clock),
             under_way,
             callable: CallableTools::new(config.language, &config.standard_tools),
             tools,

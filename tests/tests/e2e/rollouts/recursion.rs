@@ -836,7 +836,11 @@ impl RootModel for Timed {
 async fn the_start_of_a_child_counts_for_its_time_limit() {
     let language = ReplLanguage::Python;
     let stage = Stage::new([
-        asked("How many?", language, &answering(language, "rlm_query('level 1', timeout=5)")),
+        asked(
+            "How many?",
+            language,
+            &answering(language, "[rlm_query('level 1', timeout=5), rlm_query('late', timeout=0.4)]"),
+        ),
         asked("level 1", language, &answering(language, "'three'")),
     ])
     .await;
@@ -845,12 +849,14 @@ async fn the_start_of_a_child_counts_for_its_time_limit() {
         &python,
         &format!("#!/bin/sh\nsleep 0.5; exec {} \"$@\"\n", default_python().display()),
     );
-    let (mut config, _) = recursive(&stage, "a", language, 1);
+    let (mut config, seen) = recursive(&stage, "a", language, 1);
     config.env.push(("RLM_PYTHON".into(), python.clone().into()));
     let models = Models::new(ModelsConfig::new(stage.model.base_url(), "root")).unwrap();
     let timed = Arc::new(Timed { model: Arc::new(HttpModel::new(Arc::new(models))), left: Mutex::default() });
     config.model = Some(timed.clone());
-    assert_eq!(stage.run(config).await.answer.as_deref(), Some("three"));
+    let late = "Error in rlm_query: no final answer (timed_out)";
+    assert_eq!(stage.run(config).await.answer, Some(format!("['three', '{late}']")));
+    assert_eq!(seen.notices(), [""; 0], "a last turn for which there is no time is not announced");
     let left = timed.left.lock().unwrap().clone();
     // Half a second is kept for the last turn.
     assert!(left[1] <= Duration::from_secs(4), "{left:?}");

@@ -104,6 +104,16 @@ impl Directory {
         self.directory_below(above)?.file(path.file_name().unwrap_or_default())
     }
 
+    /// A handle to what is at a relative path below this directory, of any kind. It is not opened for reading.
+    ///
+    /// # Errors
+    /// Those of [`Self::directory_below`].
+    pub fn handle_below(&self, path: &Path) -> io::Result<File> {
+        let Some(name) = path.file_name() else { return self.0.try_clone() };
+        let above = path.parent().unwrap_or(Path::new(""));
+        self.directory_below(above)?.open(name, OFlag::O_PATH, Mode::empty())
+    }
+
     /// Creates a file that only its owner can read and write.
     ///
     /// # Errors
@@ -357,6 +367,11 @@ mod tests {
         assert_eq!(errno(root.directory(OsStr::new("way"))), Some(Errno::ENOTDIR));
         assert_eq!(errno(root.create_file(OsStr::new("link"))), Some(Errno::EEXIST));
         assert_eq!(errno(root.file(OsStr::new("socket"))), Some(Errno::ENXIO));
+        assert_eq!(errno(root.handle_below(Path::new("way/file"))), Some(Errno::ENOTDIR));
+        let kind_of =
+            |path: &str| root.handle_below(Path::new(path)).unwrap().metadata().unwrap().file_type().into();
+        let kinds: [Kind; 4] = ["", "sub", "sub/file", "link"].map(kind_of);
+        assert_eq!(kinds, [Kind::Directory, Kind::Directory, Kind::File, Kind::Link]);
         assert_eq!(root.link_target(OsStr::new("link")).unwrap(), Path::new("../secret"));
         // It has no writer, and can be opened all the same.
         assert!(root.file(OsStr::new("fifo")).is_ok());

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -155,6 +156,12 @@ def test_whoever_reads_is_not_disturbed(page: Page, server: Server, tmp_path: Pa
     assert abs(page.evaluate("scrollY") - top) < 200
 
 
+def structure(page: Page) -> Any:
+    """The elements of a rollout with their classes, but for the colours of its code."""
+    all_of = "article => [...article.querySelectorAll('*')].map(one => `${one.tagName}.${one.className}`)"
+    return [one for one in page.locator("article").evaluate(all_of) if "code-" not in one]
+
+
 def test_a_page_that_is_changed_says_what_a_new_one_does(page: Page, server: Server, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     grow(file, LINES[0] + LINES[0].replace("letters-1", "other"))
@@ -162,14 +169,38 @@ def test_a_page_that_is_changed_says_what_a_new_one_does(page: Page, server: Ser
     new = page.context.new_page()
     new.goto(page.url)
     page.get_by_role("link", name="letters-1").click()
-    for number, line in enumerate(LINES[1:], 3):
+    # The prompt that fails comes first, as one that fails often does.
+    failed = next(line for line in LINES if '"sub_call"' in line and "overloaded" in line)
+    rest = [line for line in LINES[1:] if line != failed]
+    first = next(at for at, line in enumerate(rest) if '"sub_call"' in line)
+    for number, line in enumerate([*rest[:first], failed, *rest[first:]], 3):
         # When there is one more, the server has read the line.
         grow(file, line + LINES[0].replace("letters-1", f"other-{number}"))
         expect(new.locator(".overview tbody tr")).to_have_count(number)
         new.get_by_role("link", name="letters-1").click()
         expect(new.locator("article h2")).to_be_focused()
         expect(page.locator("article")).to_have_text(new.locator("article").text_content() or "")
+        assert structure(page) == structure(new)
+        if line == failed:
+            page.locator("details.batch > summary").click()
+            page.evaluate("getSelection().selectAllChildren(document.querySelector('.prompt pre'))")
+            selected = page.evaluate("getSelection().toString()")
         new.go_back()
+    assert page.evaluate("getSelection().toString()") == selected
+
+
+def test_code_is_coloured_once(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    code = LINES[6].replace("ls -l", "echo $((16#ff)) $x#foo")
+    assert code != LINES[6]
+    grow(file, "".join([*LINES[:6], code]))
+    page.goto(server.start("view", "run.jsonl"))
+    coloured = page.locator("pre.repl").first
+    expect(coloured.locator(".code-number").first).to_have_text("16")
+    before = coloured.inner_html()
+    grow(file, "".join(LINES[7:12]))
+    expect(page.locator("pre.repl").nth(1).locator(".code-word").first).to_be_visible()
+    assert coloured.inner_html() == before
 
 
 def child(name: str, parent: str) -> str:

@@ -316,15 +316,28 @@ function kept(same, part) {
     template.innerHTML = was;
     return become(same, template.content.firstElementChild, part);
 }
+const keyOf = (node) => (node instanceof HTMLElement ? node.dataset.key : undefined);
+function partnerIn(nodes) {
+    const keyed = new Map(nodes.map((node) => [keyOf(node), node]));
+    return (node, at) => {
+        const key = keyOf(node);
+        if (key !== undefined)
+            return keyed.get(key);
+        return keyOf(nodes[at]) === undefined ? nodes[at] : undefined;
+    };
+}
 function become(live, was, now) {
     if (was.isEqualNode(now))
         return live;
     if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName)
         return now;
-    if (!(live instanceof Element && now instanceof Element)) {
+    if (!(live instanceof Element && was instanceof Element && now instanceof Element)) {
         live.nodeValue = now.nodeValue;
         return live;
     }
+    for (const { name } of was.attributes)
+        if (name !== "open" && !now.hasAttribute(name))
+            live.removeAttribute(name);
     for (const { name, value } of now.attributes)
         if (name !== "open")
             live.setAttribute(name, value);
@@ -333,12 +346,17 @@ function become(live, was, now) {
     else {
         const isList = (node) => node instanceof Element && node.matches(".children");
         const lives = [...live.childNodes].filter((node) => !isList(node));
-        const parts = [...now.childNodes].map((node, at) => (lives[at] && was.childNodes[at] ? become(lives[at], was.childNodes[at], node) : node));
+        const [same, before] = [partnerIn(lives), partnerIn([...was.childNodes])];
+        const parts = [...now.childNodes].map((node, at) => {
+            const [live, was] = [same(node, at), before(node, at)];
+            return live && was ? become(live, was, node) : node;
+        });
         arrange(live, [...parts, ...[...live.childNodes].filter(isList)]);
     }
     return live;
 }
 function update(before, article) {
+    before.dataset.language = article.dataset.language ?? "";
     const parts = (of) => [...of.children].filter((part) => part instanceof HTMLElement);
     const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
     const parted = parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part));
@@ -443,8 +461,11 @@ function navigationOf(row) {
 }
 function drawBelow(row, article, lists = all("details.children", article)) {
     const money = article.querySelector(".money");
-    money.querySelector("table")?.remove();
-    money.append(moneyOf(row));
+    const [made, table] = [moneyOf(row), money.querySelector("table")];
+    if (!table?.isEqualNode(made)) {
+        table?.remove();
+        money.append(made);
+    }
     linkChildren(row, article, lists);
 }
 async function drawRollout(at) {
@@ -649,6 +670,8 @@ const WORDS = {
 };
 const MAX_COLOURED = 20_000;
 function colour(code, words) {
+    if (code.querySelector("[class^=code-]"))
+        return;
     for (const node of [...code.childNodes]) {
         if (!(node instanceof Text) || node.length > MAX_COLOURED)
             continue;
@@ -675,7 +698,7 @@ const inView = new IntersectionObserver((entries) => {
 }, { rootMargin: "400px" });
 function colourAll(article) {
     for (const turn of all("details.turn", article))
-        turn.dataset.language ??= article.dataset.language ?? "";
+        turn.dataset.language = article.dataset.language ?? "";
     for (const code of all("pre.repl", article))
         inView.observe(code);
 }

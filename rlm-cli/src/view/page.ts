@@ -381,21 +381,38 @@ function kept(same: HTMLElement | undefined, part: HTMLElement): Node {
   return become(same, template.content.firstElementChild!, part);
 }
 
+const keyOf = (node: Node | undefined): string | undefined => (node instanceof HTMLElement ? node.dataset.key : undefined);
+
+/** Finds what is the same as a node among these: by its key, or by its place where it has none. */
+function partnerIn(nodes: Node[]): (node: Node, at: number) => Node | undefined {
+  const keyed = new Map(nodes.map((node) => [keyOf(node), node]));
+  return (node, at) => {
+    const key = keyOf(node);
+    if (key !== undefined) return keyed.get(key);
+    return keyOf(nodes[at]) === undefined ? nodes[at] : undefined;
+  };
+}
+
 /** Changes a node where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so do lists of children. */
 function become(live: Node, was: Node, now: Node): Node {
   if (was.isEqualNode(now)) return live;
   if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName) return now;
-  if (!(live instanceof Element && now instanceof Element)) {
+  if (!(live instanceof Element && was instanceof Element && now instanceof Element)) {
     live.nodeValue = now.nodeValue;
     return live;
   }
+  for (const { name } of was.attributes) if (name !== "open" && !now.hasAttribute(name)) live.removeAttribute(name);
   for (const { name, value } of now.attributes) if (name !== "open") live.setAttribute(name, value);
   // Its colours are not in the HTML as it came.
   if (live.matches("pre")) live.replaceChildren(...now.childNodes);
   else {
     const isList = (node: Node): boolean => node instanceof Element && node.matches(".children");
     const lives = [...live.childNodes].filter((node) => !isList(node));
-    const parts = [...now.childNodes].map((node, at) => (lives[at] && was.childNodes[at] ? become(lives[at], was.childNodes[at], node) : node));
+    const [same, before] = [partnerIn(lives), partnerIn([...was.childNodes])];
+    const parts = [...now.childNodes].map((node, at) => {
+      const [live, was] = [same(node, at), before(node, at)];
+      return live && was ? become(live, was, node) : node;
+    });
     arrange(live, [...parts, ...[...live.childNodes].filter(isList)]);
   }
   return live;
@@ -403,6 +420,7 @@ function become(live: Node, was: Node, now: Node): Node {
 
 /** Puts into a rollout what has changed of it. Lists of children, which are none of its parts, stay at its end. */
 function update(before: HTMLElement, article: HTMLElement): void {
+  before.dataset.language = article.dataset.language ?? "";
   const parts = (of: HTMLElement): HTMLElement[] => [...of.children].filter((part) => part instanceof HTMLElement);
   const known = new Map(parts(before).map((part, at) => [nameOf(part, at), part]));
   const parted = parts(article).map((part, at) => kept(known.get(nameOf(part, at)), part));
@@ -518,8 +536,11 @@ function navigationOf(row: Row): HTMLElement {
 /** Draws what a rollout shows of those below it, too. */
 function drawBelow(row: Row, article: HTMLElement, lists = all<HTMLElement>("details.children", article)): void {
   const money = article.querySelector(".money")!;
-  money.querySelector("table")?.remove();
-  money.append(moneyOf(row));
+  const [made, table] = [moneyOf(row), money.querySelector("table")];
+  if (!table?.isEqualNode(made)) {
+    table?.remove();
+    money.append(made);
+  }
   linkChildren(row, article, lists);
 }
 
@@ -745,6 +766,7 @@ const WORDS: Record<string, RegExp> = {
 const MAX_COLOURED = 20_000;
 
 function colour(code: Element, words: RegExp): void {
+  if (code.querySelector("[class^=code-]")) return;
   for (const node of [...code.childNodes]) {
     if (!(node instanceof Text) || node.length > MAX_COLOURED) continue;
     const parts: Child[] = [];
@@ -769,7 +791,7 @@ const inView = new IntersectionObserver((entries) => {
 }, { rootMargin: "400px" });
 
 function colourAll(article: HTMLElement): void {
-  for (const turn of all<HTMLElement>("details.turn", article)) turn.dataset.language ??= article.dataset.language ?? "";
+  for (const turn of all<HTMLElement>("details.turn", article)) turn.dataset.language = article.dataset.language ?? "";
   for (const code of all("pre.repl", article)) inView.observe(code);
 }
 

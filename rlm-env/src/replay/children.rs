@@ -12,6 +12,7 @@ use super::past::{PastChild, PastSession};
 use crate::rollout::RolloutResult;
 use crate::rollout::query::{Answering, Answers, Question, query_tools};
 use crate::terms::StopReason;
+use crate::workspace::Opened;
 
 /// The tools by which the code of a session had children. None if it had none.
 pub(super) fn tools(past: &PastSession, root: &Path) -> Vec<Tool> {
@@ -70,9 +71,9 @@ impl PastChildren {
     }
 
     /// The size of what a child gets; None: it has more than files and a text.
-    fn bytes(question: &Question, files: &[PathBuf]) -> Option<u64> {
-        let of_file = |file: &PathBuf| {
-            let metadata = file.metadata().ok()?;
+    fn bytes(question: &Question, files: &[Opened]) -> Option<u64> {
+        let of_file = |file: &Opened| {
+            let metadata = file.place().metadata().ok()?;
             metadata.is_file().then_some(metadata.len())
         };
         let of_files = files.iter().map(of_file).sum::<Option<u64>>()?;

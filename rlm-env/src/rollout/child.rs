@@ -239,7 +239,7 @@ impl Children {
         let mut parts: Vec<_> = question.text.clone().map(Context::Text).into_iter().collect();
         parts.extend(question.data.clone().map(Context::Json));
         // As of other contexts: a directory alone is the child's own.
-        let files = (!files.is_empty()).then_some(Context::Paths(files));
+        let files = (!files.is_empty()).then_some(Context::Opened(files));
         Ok(match (files, parts.is_empty()) {
             (Some(files), true) => files,
             (files, _) => Context::Together(files.into_iter().chain(parts).collect()),

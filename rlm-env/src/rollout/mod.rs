@@ -33,5 +33,5 @@ pub use crate::terms::{
     Callbacks, LeftOut, LeftOutReason, Limits, ReplLanguage, StopReason, UnknownCallbacks, UnknownLanguage,
     UnknownVerbosity, Verbosity,
 };
-pub use crate::workspace::{Context, ContextError, ContextFilter};
+pub use crate::workspace::{Context, ContextError, ContextFilter, Opened};
 pub use rlm_rootd::nav::InvalidPattern;

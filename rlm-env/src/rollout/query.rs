@@ -1,13 +1,15 @@
 //! The tools `rlm_query` and `rlm_query_batch`: what code asks, and the forms in which it gets answers.
 
-use std::fs;
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use rlm_core::dirfd::{Cursor, Directory, Entry, Kind};
 use rlm_core::pickle::Value;
 use rlm_core::root_tool::{
     Call, DRAFT, PAID_BEFORE, QUERY_ERROR, RLM_QUERY, RLM_QUERY_BATCH, RLM_QUERY_BATCHED, Reply, ToolResult,
@@ -21,6 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::config::RolloutResult;
 use crate::terms::StopReason;
+use crate::workspace::Opened;
 
 /// Longest quotation of a value in an error, in characters.
 const SHOWN_CHARS: usize = 100;
@@ -75,16 +78,16 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// The whole paths of its files in the session's directory, which is the first one. Those elsewhere may be in another one of
-    /// these. An error says that one is not there, or lies outside, links followed.
-    pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<PathBuf, String>> {
-        self.files.iter().map(move |file| whole_path(file, directories))
+    /// Its files in the session's directory, which is the first one. Those elsewhere may be in another one of these. An error
+    /// says that one is not there, or lies outside, links followed.
+    pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<Opened, String>> {
+        self.files.iter().map(move |file| opened(file, directories))
     }
 
     /// What it is known by when it is asked again: with the same files, which may have been written anew. Its form is not a part of it.
     pub(crate) async fn key(&self, directories: &[PathBuf]) -> String {
         let files: Vec<_> = self.files(directories).flatten().collect();
-        let state = spawn_blocking(move || state_of(files)).await.ok();
+        let state = spawn_blocking(move || State::of(&files)).await.ok();
         format!("{:?} {state:?}", Self { json: None, ..self.clone() })
     }
 
@@ -101,45 +104,92 @@ impl Question {
     }
 }
 
-fn whole_path(file: &Path, directories: &[PathBuf]) -> Result<PathBuf, String> {
+fn opened(file: &Path, directories: &[PathBuf]) -> Result<Opened, String> {
     let shown = file.to_string_lossy();
     if shown.is_empty() {
         return Err("cannot give the file \"\": it has no name".to_owned());
     }
+    let cannot = |error: io::Error| format!("cannot give the file {shown:?}: {error}");
     let base = directories.first().ok_or("the session has no directory")?;
-    let path =
-        base.join(file).canonicalize().map_err(|error| format!("cannot give the file {shown:?}: {error}"))?;
-    let is_below =
-        |directory: &PathBuf| directory.canonicalize().is_ok_and(|directory| path.starts_with(directory));
-    match directories.iter().any(is_below) {
-        true => Ok(path),
-        false => Err(format!("cannot give the file {shown:?}: it is not in the session's directory")),
-    }
+    let given = base.join(file);
+    let path = given.canonicalize().map_err(cannot)?;
+    let place = |directory: &PathBuf| {
+        let directory = directory.canonicalize().ok()?;
+        Some((Directory::at_path(&directory), path.strip_prefix(&directory).ok()?))
+    };
+    let Some((directory, below)) = directories.iter().find_map(place) else {
+        return Err(format!("cannot give the file {shown:?}: it is not in the session's directory"));
+    };
+    // Code may put a link in its place meanwhile: from here on none is followed.
+    let handle = directory.and_then(|directory| directory.handle_below(below)).map_err(cannot)?;
+    let path = if given.file_name().is_some() { &given } else { &path };
+    Ok(Opened::new(path.clone(), handle))
 }
 
-/// A number that is another one once something in these files and directories has changed.
-fn state_of(files: Vec<PathBuf>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let (mut left, mut bytes) = (files, COMPARED_BYTES);
-    while let Some(path) = left.pop() {
-        path.hash(&mut hasher);
-        let Ok(metadata) = path.symlink_metadata() else { continue };
-        if metadata.is_dir() {
-            let mut inner: Vec<_> =
-                path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-            inner.sort();
-            left.extend(inner);
-        } else if metadata.is_file() && metadata.len() <= bytes {
-            bytes -= metadata.len();
-            fs::read(&path).ok().hash(&mut hasher);
-        } else if metadata.is_symlink() {
-            fs::read_link(&path).ok().hash(&mut hasher);
-        } else {
-            let times = (metadata.mtime(), metadata.mtime_nsec());
-            (metadata.len(), times, metadata.ino()).hash(&mut hasher);
+/// A number that is another one once something in a question's files, and in its directories, has changed.
+struct State {
+    hasher: DefaultHasher,
+    /// Those of [`COMPARED_BYTES`] that are left.
+    bytes: u64,
+}
+
+impl State {
+    fn of(files: &[Opened]) -> u64 {
+        let mut state = Self { hasher: DefaultHasher::new(), bytes: COMPARED_BYTES };
+        for file in files {
+            file.path().hash(&mut state.hasher);
+            let added = match Directory::at_path(&file.place()) {
+                Ok(directory) => state.add_tree(Cursor::new(directory)),
+                Err(_) => state.add_file(File::open(file.place())),
+            };
+            added.is_ok().hash(&mut state.hasher);
         }
+        state.hasher.finish()
     }
-    hasher.finish()
+
+    /// Adds what is copied of a directory: files and directories.
+    fn add_tree(&mut self, mut here: Cursor) -> io::Result<()> {
+        let sorted = |here: &Cursor| -> io::Result<_> {
+            let mut entries = here.entries()?.collect::<io::Result<Vec<_>>>()?;
+            entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            Ok(entries.into_iter())
+        };
+        let mut levels = vec![sorted(&here)?];
+        while let Some(level) = levels.last_mut() {
+            let entry = level.next();
+            entry.as_ref().map(|entry| &entry.name).hash(&mut self.hasher);
+            match entry {
+                Some(Entry { name, kind: Kind::Directory }) => {
+                    here.enter(&name)?;
+                    levels.push(sorted(&here)?);
+                }
+                Some(Entry { name, kind: Kind::File }) => self.add_file(here.file(&name))?,
+                Some(_) => {}
+                None => {
+                    levels.pop();
+                    if !levels.is_empty() {
+                        here.leave()?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_file(&mut self, file: io::Result<File>) -> io::Result<()> {
+        let file = file?;
+        let metadata = file.metadata()?;
+        metadata.len().hash(&mut self.hasher);
+        if metadata.is_file() && metadata.len() <= self.bytes {
+            self.bytes -= metadata.len();
+            let mut content = Vec::new();
+            file.take(metadata.len()).read_to_end(&mut content)?;
+            content.hash(&mut self.hasher);
+        } else {
+            (metadata.mtime(), metadata.mtime_nsec(), metadata.ino()).hash(&mut self.hasher);
+        }
+        Ok(())
+    }
 }
 
 /// A path, a list of paths, or null.

@@ -1,7 +1,10 @@
 //! The context: the initial contents of a rollout's working directory.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rlm_core::text::grouped;
 use serde_json::Value as Json;
@@ -17,6 +20,8 @@ pub enum Context {
     /// Copies of these. The contents of a single directory are copied into the working directory itself; otherwise each
     /// path is copied under its own name.
     Paths(Vec<PathBuf>),
+    /// The same of what is open already.
+    Opened(Vec<Opened>),
     /// A text, as `context.txt`.
     Text(String),
     /// A JSON document, as `context.json`.
@@ -25,6 +30,39 @@ pub enum Context {
     Files(Vec<(String, Vec<u8>)>),
     /// All of these. Directories keep their own names.
     Together(Vec<Self>),
+}
+
+/// A file or a directory that is open, whatever is at its path by now.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    path: PathBuf,
+    handle: Arc<File>,
+}
+
+impl Opened {
+    /// What was opened at this path.
+    #[must_use]
+    pub fn new(path: PathBuf, handle: File) -> Self {
+        Self { path, handle: Arc::new(handle) }
+    }
+
+    /// Its path, for its name and errors.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path that leads to it as long as it is open.
+    #[must_use]
+    pub fn place(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.handle.as_raw_fd()))
+    }
+}
+
+impl PartialEq for Opened {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path && Arc::ptr_eq(&self.handle, &other.handle)
+    }
 }
 
 /// Why a context cannot be put into a working directory.

@@ -1,5 +1,6 @@
 //! Checks of a context before it is copied.
 
+use std::borrow::Cow;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -18,7 +19,7 @@ impl Context {
     /// The first path that cannot be copied.
     pub fn check(&self) -> Result<(), ContextError> {
         match single_directory(self)? {
-            Some(path) => check_path(path),
+            Some(given) => check_given(&given),
             None => {
                 names_of(&labels(self))?;
                 self.check_paths()
@@ -28,38 +29,60 @@ impl Context {
 
     fn check_paths(&self) -> Result<(), ContextError> {
         match self {
-            Self::Paths(paths) => paths.iter().try_for_each(|path| check_path(path)),
+            Self::Paths(_) | Self::Opened(_) => given(self).iter().try_for_each(check_given),
             Self::Together(parts) => parts.iter().try_for_each(Self::check_paths),
             Self::Nothing | Self::Text(_) | Self::Json(_) | Self::Files(_) => Ok(()),
         }
     }
 }
 
-fn check_path(path: &Path) -> Result<(), ContextError> {
-    let opened = match given_metadata(path)?.is_dir() {
-        true => Directory::at_path(path).and_then(|directory| directory.entries().map(drop)),
-        false => return open_given(path).map(drop),
-    };
-    opened.map_err(cannot_read(path))
+/// What is given by a path, and where it is.
+pub(super) struct Given<'a> {
+    pub(super) path: &'a Path,
+    pub(super) place: Cow<'a, Path>,
 }
 
-/// The path of a context that is one directory.
-pub(super) fn single_directory(context: &Context) -> Result<Option<&Path>, ContextError> {
-    let Context::Paths(paths) = context else { return Ok(None) };
-    let [path] = &paths[..] else { return Ok(None) };
-    Ok(given_metadata(path)?.is_dir().then_some(path))
+/// What a part of a context gives by paths.
+pub(super) fn given(context: &Context) -> Vec<Given<'_>> {
+    match context {
+        Context::Paths(paths) => paths.iter().map(|path| Given { path, place: path.into() }).collect(),
+        Context::Opened(opened) => {
+            opened.iter().map(|one| Given { path: one.path(), place: one.place().into() }).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
-/// Metadata of a given path, which may be a symbolic link.
-pub(super) fn given_metadata(path: &Path) -> Result<Metadata, ContextError> {
-    fs::metadata(path).map_err(cannot_read(path))
+impl Given<'_> {
+    /// Its metadata; a symbolic link is followed.
+    pub(super) fn metadata(&self) -> Result<Metadata, ContextError> {
+        fs::metadata(&self.place).map_err(cannot_read(self.path))
+    }
+
+    pub(super) fn directory(&self) -> Result<Directory, ContextError> {
+        Directory::at_path(&self.place).map_err(cannot_read(self.path))
+    }
+
+    pub(super) fn file(&self) -> Result<File, ContextError> {
+        refuse_special(self.metadata()?.file_type().into(), self.path)?;
+        let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&self.place);
+        opened.map_err(cannot_read(self.path))
+    }
 }
 
-/// Opens a given file.
-pub(super) fn open_given(path: &Path) -> Result<File, ContextError> {
-    refuse_special(given_metadata(path)?.file_type().into(), path)?;
-    let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-    OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot_read(path))
+fn check_given(given: &Given<'_>) -> Result<(), ContextError> {
+    match given.metadata()?.is_dir() {
+        true => given.directory()?.entries().map(drop).map_err(cannot_read(given.path)),
+        false => given.file().map(drop),
+    }
+}
+
+/// The directory that a context is, if it is one alone.
+pub(super) fn single_directory(context: &Context) -> Result<Option<Given<'_>>, ContextError> {
+    let mut all = given(context);
+    let (Some(one), true) = (all.pop(), all.is_empty()) else { return Ok(None) };
+    Ok(one.metadata()?.is_dir().then_some(one))
 }
 
 /// Refuses anything but a file.

@@ -18,7 +18,7 @@ use std::vec;
 use rlm_core::dirfd::{Cursor, Directory, Entry, Identity, Kind};
 use rlm_rootd::nav::IgnoreRules;
 
-use self::check::{cannot_read, given_metadata, open_given, refuse_special, single_directory};
+use self::check::{Given, cannot_read, given, refuse_special, single_directory};
 use self::names::{JSON, TEXT, labels, names_of};
 use super::context::{Context, ContextError};
 use super::filter::ContextFilter;
@@ -119,8 +119,8 @@ struct Level {
 
 impl Copier<'_> {
     fn fill(&mut self, context: &Context) -> Result<(), ContextError> {
-        if let Some(path) = single_directory(context)? {
-            return self.copy_dir(path, None);
+        if let Some(directory) = single_directory(context)? {
+            return self.copy_dir(&directory, None);
         }
         names_of(&labels(context))?;
         self.put(context)
@@ -130,7 +130,7 @@ impl Copier<'_> {
     fn put(&mut self, context: &Context) -> Result<(), ContextError> {
         match context {
             Context::Nothing => Ok(()),
-            Context::Paths(paths) => self.copy_paths(paths),
+            Context::Paths(_) | Context::Opened(_) => self.copy_given(context),
             Context::Text(text) => self.write_file(TEXT, text.as_bytes()),
             Context::Json(json) => self.write_file(JSON, format!("{json:#}\n").as_bytes()),
             Context::Files(files) => files.iter().try_for_each(|(name, content)| {
@@ -155,24 +155,24 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn copy_paths(&mut self, paths: &[PathBuf]) -> Result<(), ContextError> {
-        let names = names_of(paths)?;
-        for (path, name) in paths.iter().zip(&names) {
+    fn copy_given(&mut self, context: &Context) -> Result<(), ContextError> {
+        let names = names_of(&labels(context))?;
+        for (given, name) in given(context).iter().zip(&names) {
             self.check_stopped()?;
-            if given_metadata(path)?.is_dir() {
-                self.copy_dir(path, Some(name))?;
+            if given.metadata()?.is_dir() {
+                self.copy_dir(given, Some(name))?;
             } else {
-                let file = open_given(path)?;
+                let file = given.file()?;
                 self.count_entry()?;
-                self.copy_file(file, &|| path.clone(), name)?;
+                self.copy_file(file, &|| given.path.to_owned(), name)?;
             }
         }
         Ok(())
     }
 
     /// Copies a directory's entries into the working directory itself or into a new directory there.
-    fn copy_dir(&mut self, path: &Path, as_name: Option<&OsStr>) -> Result<(), ContextError> {
-        let mut source = Cursor::new(Directory::at_path(path).map_err(cannot_read(path))?);
+    fn copy_dir(&mut self, given: &Given<'_>, as_name: Option<&OsStr>) -> Result<(), ContextError> {
+        let (path, mut source) = (given.path, Cursor::new(given.directory()?));
         self.refuse_holder_of_target(&source, path)?;
         let name = as_name.unwrap_or_default().to_owned();
         if as_name.is_some() {

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::files::testing::{as_nobody, with_own_mounts};
+use crate::workspace::Opened;
 
 const LIMITS: CopyLimits = CopyLimits { max_bytes: 1000, max_entries: 100 };
 
@@ -143,6 +144,35 @@ fn what_a_single_directory_holds_lies_in_the_working_directory() {
     assert_eq!(ground.read(OsStr::from_bytes(b"\xff\xfe")), "y");
     assert!(ground.fs.join("empty").is_dir());
     assert_eq!(fs::read_dir(&ground.fs).unwrap().count(), 4);
+}
+
+/// Code in a session may put links in the place of what it gives to a child.
+#[test]
+fn what_is_open_is_copied_whatever_is_at_its_path_by_now() {
+    let ground = Ground::new();
+    let paths = [ground.file("one/a.txt", "a"), ground.file("two/b.txt", "b").parent().unwrap().to_owned()];
+    let secret = ground.file("secret/b.txt", "secret");
+    let link = ground.context.join("link");
+    symlink(&secret, &link).unwrap();
+    let context = Directory::at_path(&ground.context).unwrap();
+    let open = |path: &PathBuf| {
+        Opened::new(path.clone(), context.handle_below(path.strip_prefix(&ground.context).unwrap()).unwrap())
+    };
+    let opened: Vec<_> = paths.iter().map(open).collect();
+    let link = open(&link);
+    fs::rename(ground.context.join("one"), ground.context.join("old")).unwrap();
+    fs::rename(ground.context.join("two"), ground.context.join("older")).unwrap();
+    symlink("secret", ground.context.join("two")).unwrap();
+    fs::create_dir(ground.context.join("one")).unwrap();
+    symlink(&secret, &paths[0]).unwrap();
+    ground.fill(&Context::Opened(opened.clone())).unwrap();
+    assert_eq!(ground.read("a.txt") + &ground.read("two/b.txt"), "ab");
+    files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
+    ground.fill(&Context::Opened(opened[1..].to_vec())).unwrap();
+    assert_eq!(ground.read("b.txt"), "b", "a directory alone is the working directory");
+    files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
+    let refusal = "the context contains a symbolic link, CONTEXT/link: expected only files and directories";
+    ground.check_error_of(&Context::Opened(vec![link]), refusal);
 }
 
 #[test]

@@ -83,7 +83,9 @@ impl Summary {
         if self.not_started > 0 {
             parts.push(format!("{} not started", self.not_started));
         }
-        let cost = tally.cost_usd().filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
+        // That of a cancelled request is in the results alone.
+        let cost: Option<f64> = self.rollouts.iter().map(|one| one.cost_usd).sum();
+        let cost = cost.filter(|cost| *cost > 0.0).map(|cost| format!(", {}", money(cost)));
         format!(
             "rlm: {}: {}\nrlm: {}, {}, {}, {}{}, {:.1} s{}{}",
             counted(self.rollouts.len() as u64, "rollout"),
@@ -168,6 +170,7 @@ mod tests {
             summary.count(&result);
         }
         let text = summary.text(&Tally::default(), Duration::from_secs(1));
+        assert!(text.lines().nth(1).unwrap().contains(", $10.10, "), "{text}");
         let table: Vec<_> = text.lines().skip(2).collect();
         assert_eq!(
             table,

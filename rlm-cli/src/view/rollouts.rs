@@ -604,12 +604,13 @@ fn beyond(metrics: &Metrics, seen: &Usage) -> Usage {
     let completion = metrics.root_llm_completion_tokens.saturating_add(metrics.sub_llm_completion_tokens);
     let prompt = prompt.saturating_sub(seen.prompt_tokens);
     let completion = completion.saturating_sub(seen.completion_tokens);
-    if prompt == 0 && completion == 0 {
-        return Usage::default();
-    }
     // The cost is that of the whole tree.
     let below: Option<f64> = metrics.depths.values().map(|depth| depth.cost_usd).sum();
     let own = metrics.cost_usd.zip(below).map(|(whole, below)| (whole - below - seen.cost_usd).max(0.0));
+    // Of a cancelled request the tokens are not known. The rest is what sums of floats leave.
+    if prompt == 0 && completion == 0 && own.is_none_or(|cost| cost < 1e-9) {
+        return Usage::default();
+    }
     Usage::new(prompt, completion, metrics.usage_estimated, own)
 }
 

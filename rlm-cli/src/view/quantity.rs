@@ -3,7 +3,7 @@
 use rlm_core::text::grouped;
 
 /// Tokens and cost of one or more requests to models.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) prompt_tokens: u64,
     pub(super) completion_tokens: u64,

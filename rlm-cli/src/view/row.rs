@@ -95,7 +95,7 @@ fn spent(rollout: &Rollout) -> Vec<Spent<'_>> {
     for prompt in rollout.batches().flat_map(|batch| batch.prompts.values()) {
         add(&*prompt.model, prompt.requests, prompt.usage);
     }
-    if let Some(start) = rollout.start.as_ref().filter(|_| rollout.cut_off.all_tokens() > 0) {
+    if let Some(start) = rollout.start.as_ref().filter(|_| rollout.cut_off != Usage::default()) {
         add(&start.model, 0, rollout.cut_off);
     }
     let of_model = |(model, (requests, usage)): (_, (_, Usage))| Spent {

@@ -219,25 +219,31 @@ fn failed_rollouts_alone_and_those_with_most_of_something_first() {
 
 #[test]
 fn what_a_request_cost_that_was_cut_off_is_counted() {
-    let cut_off = changed(|entry| {
-        if entry["event"] == "rollout_ended" {
-            let metrics = &mut entry["metrics"];
-            metrics["root_llm_prompt_tokens"] =
-                (metrics["root_llm_prompt_tokens"].as_u64().unwrap() + 100).into();
-            metrics["cost_usd"] = 0.0351.into();
-            metrics["depths"] = json!({"1": {
-                "rollouts": 1, "answered": 1, "turns": 1, "sub_llm_calls": 0,
-                "prompt_tokens": 9, "completion_tokens": 9, "cost_usd": 0.01,
-            }});
-        }
-    });
-    let shown = short_tree(&cut_off);
-    assert!(shown.contains("3,533 + 214 tokens · 0.0251 USD"), "{shown}");
-    let spent = &rows_of(&page(&cut_off, ON_A_PAGE))[0]["spent"][0];
-    assert_eq!(
-        (&spent["model"], &spent["requests"], &spent["tokens"]),
-        (&json!("large-1"), &json!(3), &json!(3422))
-    );
+    // Of one that was cancelled, the tokens are not known.
+    for (more, words, tokens) in [(100, "3,533 + 214 tokens", 3422), (0, "3,433 + 214 tokens", 3322)] {
+        let cut_off = changed(|entry| {
+            if entry["event"] == "rollout_ended" {
+                let metrics = &mut entry["metrics"];
+                metrics["root_llm_prompt_tokens"] =
+                    (metrics["root_llm_prompt_tokens"].as_u64().unwrap() + more).into();
+                metrics["cost_usd"] = 0.0351.into();
+                metrics["depths"] = json!({"1": {
+                    "rollouts": 1, "answered": 1, "turns": 1, "sub_llm_calls": 0,
+                    "prompt_tokens": 9, "completion_tokens": 9, "cost_usd": 0.01,
+                }});
+            }
+        });
+        let shown = short_tree(&cut_off);
+        assert!(shown.contains(&format!("{words} · 0.0251 USD")), "{shown}");
+        let row = &rows_of(&page(&cut_off, ON_A_PAGE))[0];
+        let spent = &row["spent"][0];
+        assert_eq!(
+            (&spent["model"], &spent["requests"], &spent["tokens"]),
+            (&json!("large-1"), &json!(3), &json!(tokens))
+        );
+        let costs = row["spent"].as_array().unwrap().iter().map(|spent| spent["cost"].as_f64().unwrap());
+        assert!((costs.sum::<f64>() - 0.0251).abs() < 1e-9, "{row}");
+    }
 }
 
 #[test]

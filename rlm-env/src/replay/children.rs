@@ -152,5 +152,9 @@ mod tests {
             let Answers { results, before, .. } = children.answers(vec![Ok(question.clone())]).await;
             assert_eq!((results[0].as_ref().unwrap().id.as_str(), before), expected, "{content}");
         }
+        // A FIFO has no content, and nobody waits for it.
+        nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let question = Question { files: vec!["fifo".into()], ..question };
+        assert!(children.answers(vec![Ok(question)]).await.results[0].is_err());
     }
 }

@@ -138,9 +138,14 @@ impl State {
         let mut state = Self { hasher: DefaultHasher::new(), bytes: COMPARED_BYTES };
         for file in files {
             file.path().hash(&mut state.hasher);
-            let added = match Directory::at_path(&file.place()) {
-                Ok(directory) => state.add_tree(Cursor::new(directory)),
-                Err(_) => state.add_file(File::open(file.place())),
+            let place = file.place();
+            let added = match place.metadata() {
+                Ok(found) if found.is_dir() => {
+                    Directory::at_path(&place).and_then(|directory| state.add_tree(Cursor::new(directory)))
+                }
+                Ok(found) if found.is_file() => state.add_file(File::open(place)),
+                // A FIFO would have its reader wait. The copy refuses it.
+                other => other.map(drop),
             };
             added.is_ok().hash(&mut state.hasher);
         }

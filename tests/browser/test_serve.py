@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from conftest import EXAMPLE, PATIENCE, RLM, Server, named
 
@@ -189,7 +189,28 @@ def test_a_page_that_is_changed_says_what_a_new_one_does(page: Page, server: Ser
     assert page.evaluate("getSelection().toString()") == selected
 
 
-def test_code_is_coloured_once(page: Page, server: Server, tmp_path: Path) -> None:
+def test_an_answer_that_comes_too_late_is_not_shown(page: Page, server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    grow(file, "".join(LINES[:12]))
+    page.goto(server.start("view", "run.jsonl"))
+    expect(page.locator("article h2")).to_be_focused()
+    late: list[Route] = []
+    page.route("**/body*", lambda route: late.append(route) if not late else route.continue_())
+    grow(file, LINES[12])
+    end = time.monotonic() + PATIENCE
+    while not late:
+        page.evaluate("0")  # the request is handed over meanwhile
+        assert time.monotonic() < end
+    answer = late[0].fetch()
+    grow(file, "".join(LINES[13:]))
+    expect(page.locator("article")).to_contain_text("the answer is final")
+    with page.expect_response("**/body*"):
+        late[0].fulfill(response=answer)
+    page.evaluate("new Promise((then) => setTimeout(then))")
+    assert "the answer is final" in (page.locator("article").text_content() or "")
+
+
+def test_what_has_not_changed_stays(page: Page, server: Server, tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     code = LINES[6].replace("ls -l", "echo $((16#ff)) $x#foo")
     assert code != LINES[6]
@@ -198,7 +219,12 @@ def test_code_is_coloured_once(page: Page, server: Server, tmp_path: Path) -> No
     coloured = page.locator("pre.repl").first
     expect(coloured.locator(".code-number").first).to_have_text("16")
     before = coloured.inner_html()
-    grow(file, "".join(LINES[7:12]))
+    page.locator(".money > summary").click()
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.money td'))")
+    grow(file, LINES[7])
+    expect(page.locator("article")).to_contain_text("total 12")
+    assert page.evaluate("getSelection().toString()") == "large-1"
+    grow(file, "".join(LINES[8:12]))
     expect(page.locator("pre.repl").nth(1).locator(".code-word").first).to_be_visible()
     assert coloured.inner_html() == before
 

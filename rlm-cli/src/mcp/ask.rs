@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use rlm_env::rollout::Opened;
 use rlm_env::{Context, Control, Host, RolloutResult};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +56,7 @@ impl Asker {
         let Setup { host, mut rollout, .. } = setup;
         rollout.id = new_id();
         rollout.question = question;
-        rollout.context = Context::Paths(vec![path]);
+        rollout.context = Context::Opened(vec![path]);
         rollout.sinks.push(progress);
         let host = Host::start(host).await?;
         let control = Control::new();
@@ -74,15 +75,12 @@ impl Asker {
         Ok(result)
     }
 
-    fn below(&self, path: &Path) -> anyhow::Result<PathBuf> {
-        let whole = self.root.join(path).canonicalize();
-        let whole = whole.with_context(|| format!("cannot find {}", path.display()))?;
-        let root = self.root.display();
-        anyhow::ensure!(
-            whole.starts_with(&self.root),
-            "{} is outside the working directory {root}",
-            path.display()
-        );
-        Ok(whole)
+    /// Opens what is asked about: code in the session may put links in its place meanwhile.
+    fn below(&self, path: &Path) -> anyhow::Result<Opened> {
+        let opened = Opened::within(std::slice::from_ref(&self.root), path);
+        let opened = opened.with_context(|| format!("cannot find {}", path.display()))?;
+        opened.with_context(|| {
+            format!("{} is outside the working directory {}", path.display(), self.root.display())
+        })
     }
 }

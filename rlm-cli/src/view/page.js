@@ -344,14 +344,14 @@ function become(live, was, now) {
     if (live.matches("pre"))
         live.replaceChildren(...now.childNodes);
     else {
-        const isList = (node) => node instanceof Element && node.matches(".children");
-        const lives = [...live.childNodes].filter((node) => !isList(node));
+        const isMadeHere = (node) => node instanceof Element && node.matches(".children, .money > table");
+        const lives = [...live.childNodes].filter((node) => !isMadeHere(node));
         const [same, before] = [partnerIn(lives), partnerIn([...was.childNodes])];
         const parts = [...now.childNodes].map((node, at) => {
             const [live, was] = [same(node, at), before(node, at)];
             return live && was ? become(live, was, node) : node;
         });
-        arrange(live, [...parts, ...[...live.childNodes].filter(isList)]);
+        arrange(live, [...parts, ...[...live.childNodes].filter(isMadeHere)]);
     }
     return live;
 }
@@ -468,13 +468,15 @@ function drawBelow(row, article, lists = all("details.children", article)) {
     }
     linkChildren(row, article, lists);
 }
+let drawing = 0;
 async function drawRollout(at) {
     const row = rows.get(at);
     if (!row)
         return missing(at);
+    const turn = ++drawing;
     const article = await articleOf(at);
     const now = place();
-    if (now.kind !== "rollout" || now.at !== at)
+    if (turn !== drawing || now.kind !== "rollout" || now.at !== at)
         return;
     const before = main.querySelector(`article[data-at="${at}"]`);
     const whole = before ?? article;
@@ -504,9 +506,10 @@ async function drawComparison(ats) {
     const [left, right] = ats.map((at) => rows.get(at));
     if (!left || !right)
         return missing(ats[left ? 1 : 0]);
+    const turn = ++drawing;
     const articles = await Promise.all(ats.map(articleOf));
     const now = place();
-    if (now.kind !== "comparison" || now.ats.join() !== ats.join())
+    if (turn !== drawing || now.kind !== "comparison" || now.ats.join() !== ats.join())
         return;
     const part = (at, name) => articles[at].querySelector(`[data-part="${name}"]`);
     const heads = [left, right].map((row, at) => marked(make("div", {}, make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));

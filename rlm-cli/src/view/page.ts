@@ -393,7 +393,7 @@ function partnerIn(nodes: Node[]): (node: Node, at: number) => Node | undefined 
   };
 }
 
-/** Changes a node where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so do lists of children. */
+/** Changes a node where `now` differs from `was`, which it was made of. The rest stays, with its focus and scroll, and so does what is made here. */
 function become(live: Node, was: Node, now: Node): Node {
   if (was.isEqualNode(now)) return live;
   if (live.nodeName !== now.nodeName || was.nodeName !== now.nodeName) return now;
@@ -406,14 +406,14 @@ function become(live: Node, was: Node, now: Node): Node {
   // Its colours are not in the HTML as it came.
   if (live.matches("pre")) live.replaceChildren(...now.childNodes);
   else {
-    const isList = (node: Node): boolean => node instanceof Element && node.matches(".children");
-    const lives = [...live.childNodes].filter((node) => !isList(node));
+    const isMadeHere = (node: Node): boolean => node instanceof Element && node.matches(".children, .money > table");
+    const lives = [...live.childNodes].filter((node) => !isMadeHere(node));
     const [same, before] = [partnerIn(lives), partnerIn([...was.childNodes])];
     const parts = [...now.childNodes].map((node, at) => {
       const [live, was] = [same(node, at), before(node, at)];
       return live && was ? become(live, was, node) : node;
     });
-    arrange(live, [...parts, ...[...live.childNodes].filter(isList)]);
+    arrange(live, [...parts, ...[...live.childNodes].filter(isMadeHere)]);
   }
   return live;
 }
@@ -544,13 +544,17 @@ function drawBelow(row: Row, article: HTMLElement, lists = all<HTMLElement>("det
   linkChildren(row, article, lists);
 }
 
+/** Counts what is drawn: of two answers on their way, an older one may come last. */
+let drawing = 0;
+
 async function drawRollout(at: number): Promise<void> {
   const row = rows.get(at);
   if (!row) return missing(at);
+  const turn = ++drawing;
   const article = await articleOf(at);
   // Another place may have been asked for in the meantime.
   const now = place();
-  if (now.kind !== "rollout" || now.at !== at) return;
+  if (turn !== drawing || now.kind !== "rollout" || now.at !== at) return;
   const before = main.querySelector<HTMLElement>(`article[data-at="${at}"]`);
   const whole = before ?? article;
   const lists = all<HTMLElement>("details.children", whole);
@@ -581,9 +585,10 @@ function missing(at: number): void {
 async function drawComparison(ats: [number, number]): Promise<void> {
   const [left, right] = ats.map((at) => rows.get(at));
   if (!left || !right) return missing(ats[left ? 1 : 0]);
+  const turn = ++drawing;
   const articles = await Promise.all(ats.map(articleOf));
   const now = place();
-  if (now.kind !== "comparison" || now.ats.join() !== ats.join()) return;
+  if (turn !== drawing || now.kind !== "comparison" || now.ats.join() !== ats.join()) return;
   const part = (at: number, name: string): Element => articles[at]!.querySelector(`[data-part="${name}"]`)!;
   const heads = [left, right].map((row, at) => marked(make("div", {},
     make("h2", {}, make("a", { href: `#r${row.at}` }, row.id)), make("p", { class: "facts" }, factsOf(row)), part(at, "end"))));

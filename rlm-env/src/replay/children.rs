@@ -46,18 +46,23 @@ impl PastChildren {
     async fn answers(&self, questions: Vec<Result<Question, String>>) -> Answers {
         let (mut results, mut before, mut way) = (Vec::new(), 0, self.paid.on_the_way());
         for question in questions {
-            let key = match &question {
-                Ok(question) => question.key(std::slice::from_ref(&self.root)).await,
+            let asked = question.and_then(|question| {
+                let files =
+                    question.files(std::slice::from_ref(&self.root)).collect::<Result<Vec<_>, _>>()?;
+                Ok((question, files))
+            });
+            let key = match &asked {
+                Ok((question, files)) => question.key(files).await,
                 Err(_) => String::new(),
             };
-            if question.is_ok()
+            if asked.is_ok()
                 && let Some(result) = way.take(&key).await
             {
                 before += 1;
                 results.push(Ok(result));
                 continue;
             }
-            let result = question.and_then(|question| self.take(&question));
+            let result = asked.and_then(|(question, files)| self.take(&question, &files));
             if let Ok(result) = &result {
                 if result.stop_reason == StopReason::Cancelled {
                     // Its call was given up then, as this one will be.
@@ -80,13 +85,12 @@ impl PastChildren {
         question.data.is_none().then(|| of_files + question.text.as_ref().map_or(0, |text| text.len() as u64))
     }
 
-    fn take(&self, question: &Question) -> Result<RolloutResult, String> {
-        let files = question.files(std::slice::from_ref(&self.root)).collect::<Result<Vec<_>, _>>()?;
+    fn take(&self, question: &Question, files: &[Opened]) -> Result<RolloutResult, String> {
         if let Some(model) = question.model.as_ref().filter(|model| !self.models.contains(model)) {
             // It was refused then, too.
             return Err(format!("there is no model {model}: the models are {}", self.models.join(", ")));
         }
-        let (digest, bytes) = (Some(question.digest(&self.root)), Self::bytes(question, &files));
+        let (digest, bytes) = (Some(question.digest(&self.root)), Self::bytes(question, files));
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |child: &PastChild| child.result.question == question.question;
         // Several may have the same question: the one that was asked so. In older trajectories, that of the same size, or the first one.

@@ -17,7 +17,7 @@ use super::recursion::{Node, Place};
 use super::under_way::UnderWay;
 use crate::session::CallClock;
 use crate::terms::Limits;
-use crate::workspace::Context;
+use crate::workspace::{Context, Opened};
 
 /// The part of the time that is left for the question that a child may take: the rest is for its parent.
 const TIME_PART: f64 = 0.95;
@@ -106,10 +106,11 @@ impl Children {
         mut way: OnTheWay<RolloutResult>,
     ) -> Result<Answered, String> {
         let question = question?;
-        let key = question.key(&self.directories).await;
+        let files = question.files(&self.directories).collect::<Result<Vec<_>, _>>()?;
+        let key = question.key(&files).await;
         match way.take(&key).await {
             Some(result) => Ok(Answered { result, way, is_from_before: true }),
-            None => self.child(question, key, way).await,
+            None => self.child(question, files, key, way).await,
         }
     }
 
@@ -120,10 +121,11 @@ impl Children {
     async fn child(
         &self,
         question: Question,
+        files: Vec<Opened>,
         key: String,
         mut way: OnTheWay<RolloutResult>,
     ) -> Result<Answered, String> {
-        let context = self.context(&question)?;
+        let context = context_of(&question, files);
         self.check_time()?;
         let place = Place::take(&self.node.places).await;
         self.check_time()?;
@@ -232,18 +234,17 @@ impl Children {
             format!("there is no model {name}: the models are {}", names.join(", "))
         })
     }
+}
 
-    /// The context of a child: copies of files of the session's directory, a text, a JSON document.
-    fn context(&self, question: &Question) -> Result<Context, String> {
-        let files = question.files(&self.directories).collect::<Result<Vec<_>, _>>()?;
-        let mut parts: Vec<_> = question.text.clone().map(Context::Text).into_iter().collect();
-        parts.extend(question.data.clone().map(Context::Json));
-        // As of other contexts: a directory alone is the child's own.
-        let files = (!files.is_empty()).then_some(Context::Opened(files));
-        Ok(match (files, parts.is_empty()) {
-            (Some(files), true) => files,
-            (files, _) => Context::Together(files.into_iter().chain(parts).collect()),
-        })
+/// The context of a child: copies of files of the session's directory, a text, a JSON document.
+fn context_of(question: &Question, files: Vec<Opened>) -> Context {
+    let mut parts: Vec<_> = question.text.clone().map(Context::Text).into_iter().collect();
+    parts.extend(question.data.clone().map(Context::Json));
+    // As of other contexts: a directory alone is the child's own.
+    let files = (!files.is_empty()).then_some(Context::Opened(files));
+    match (files, parts.is_empty()) {
+        (Some(files), true) => files,
+        (files, _) => Context::Together(files.into_iter().chain(parts).collect()),
     }
 }
 

@@ -85,8 +85,8 @@ impl Question {
     }
 
     /// What it is known by when it is asked again: with the same files, which may have been written anew. Its form is not a part of it.
-    pub(crate) async fn key(&self, directories: &[PathBuf]) -> String {
-        let files: Vec<_> = self.files(directories).flatten().collect();
+    pub(crate) async fn key(&self, files: &[Opened]) -> String {
+        let files = files.to_vec();
         let state = spawn_blocking(move || State::of(&files)).await.ok();
         format!("{:?} {state:?}", Self { json: None, ..self.clone() })
     }
@@ -109,21 +109,11 @@ fn opened(file: &Path, directories: &[PathBuf]) -> Result<Opened, String> {
     if shown.is_empty() {
         return Err("cannot give the file \"\": it has no name".to_owned());
     }
-    let cannot = |error: io::Error| format!("cannot give the file {shown:?}: {error}");
-    let base = directories.first().ok_or("the session has no directory")?;
-    let given = base.join(file);
-    let path = given.canonicalize().map_err(cannot)?;
-    let place = |directory: &PathBuf| {
-        let directory = directory.canonicalize().ok()?;
-        Some((Directory::at_path(&directory), path.strip_prefix(&directory).ok()?))
-    };
-    let Some((directory, below)) = directories.iter().find_map(place) else {
-        return Err(format!("cannot give the file {shown:?}: it is not in the session's directory"));
-    };
-    // Code may put a link in its place meanwhile: from here on none is followed.
-    let handle = directory.and_then(|directory| directory.handle_below(below)).map_err(cannot)?;
-    let path = if given.file_name().is_some() { &given } else { &path };
-    Ok(Opened::new(path.clone(), handle))
+    match Opened::within(directories, file) {
+        Ok(Some(opened)) => Ok(opened),
+        Ok(None) => Err(format!("cannot give the file {shown:?}: it is not in the session's directory")),
+        Err(error) => Err(format!("cannot give the file {shown:?}: {error}")),
+    }
 }
 
 /// A number that is another one once something in a question's files, and in its directories, has changed.
@@ -191,7 +181,7 @@ impl State {
             file.take(metadata.len()).read_to_end(&mut content)?;
             content.hash(&mut self.hasher);
         } else {
-            (metadata.mtime(), metadata.mtime_nsec(), metadata.ino()).hash(&mut self.hasher);
+            (metadata.ctime(), metadata.ctime_nsec(), metadata.ino()).hash(&mut self.hasher);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rlm_core::dirfd::Directory;
 use rlm_core::text::grouped;
 use serde_json::Value as Json;
 
@@ -40,10 +41,25 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// What was opened at this path.
-    #[must_use]
-    pub fn new(path: PathBuf, handle: File) -> Self {
-        Self { path, handle: Arc::new(handle) }
+    /// Opens what is at a path that begins at the first of these directories. It must lie in one of them, links followed; None if
+    /// it does not. Code may put other files and links there meanwhile: what is opened lies there all the same.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be reached.
+    pub fn within(directories: &[PathBuf], file: &Path) -> io::Result<Option<Self>> {
+        let Some(base) = directories.first() else { return Ok(None) };
+        let given = base.join(file);
+        let whole = given.canonicalize()?;
+        let place = |directory: &PathBuf| {
+            let directory = directory.canonicalize().ok()?;
+            let below = whole.strip_prefix(&directory).ok()?;
+            Some((Directory::at_path(&directory), below))
+        };
+        let Some((directory, below)) = directories.iter().find_map(place) else { return Ok(None) };
+        // From here on no link is followed.
+        let handle = directory?.handle_below(below)?;
+        let path = if given.file_name().is_some() { given } else { whole };
+        Ok(Some(Self { path, handle: Arc::new(handle) }))
     }
 
     /// Its path, for its name and errors.

@@ -48,7 +48,8 @@ except ImportError as error:  # pragma: no cover
 from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
-from rlm_env.ray._ledger import Ledger
+from rlm_env.ray._ledger import LOST, Ledger
+from rlm_env.ray._node import Given, Job, Node
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -703,6 +704,43 @@ def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster:
     assert sorted(ids) == sorted(f"{number}-1" for number in range(1, 22))
 
 
+@pytest.mark.parametrize("budget", [Budget(calls=1000), None])
+def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: Budget | None) -> None:
+    asked, gate = [], threading.Event()
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        if len(asked) > 1:
+            gate.wait(60)
+        message = {"role": "assistant", **running("echo again")(body["messages"], body["tools"])}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+    async def use(url: str) -> None:
+        hub = await _hub.start_hub(budget)
+        settings = {"base_url": f"{url}/v1", "stream": False, "max_turns": 100_000}
+        job = Job(["--jobs=1", "--context="], "m", None, [], [], settings, has_budget=budget is not None, concurrency=1)
+        node = Node.remote(job, "node")
+        await node.start.remote(hub)
+        result = node.exchange.remote([Given("1-1", Question("?", id="1").document(), 1, None)])
+        while len(asked) < 2:
+            await asyncio.sleep(0.05)
+        await hub.lose.remote("node", ["1-1"])
+        gate.set()
+        with pytest.raises(ray.exceptions.RayTaskError, match="rlm run ended with"):
+            await result
+        at_the_end = len(asked)
+        await node.close.remote()
+        assert at_the_end == len(asked), "it still asks the model"
+        if budget is not None:
+            assert (await hub.spent.remote()).calls == at_the_end
+        ray.kill(node)
+        ray.kill(hub)
+
+    with json_server(reply) as url:
+        asyncio.run(asyncio.wait_for(use(url), 60))
+
+
 def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster: Any, tmp_path: Path) -> None:
     begun, pids = tmp_path / "begun", tmp_path / "pids"
     begun.mkdir()
@@ -1050,6 +1088,47 @@ def test_a_ledger_takes_every_budget() -> None:
     for most, cost, room in ((sys.float_info.max, 1.0, 5), (0.3, 0.3, 5), (0.3, 0.5, 3), (0.0, 0.0, 5)):
         ledger = Ledger(Budget(cost_usd=most), lambda *_: None)
         assert ledger.reserve("node", {**request, "cost_usd": cost}) == room
+
+
+def a_request(key: str, rollout: str = "r") -> dict[str, Any]:
+    """Of a node, for a reservation of one call."""
+    tokens = {"prompt_tokens": 1, "completion_tokens": 5, "least_completion_tokens": 1}
+    return {"id": key, "rollout": rollout, "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
+
+
+def a_settlement(key: str, calls: int = 1) -> dict[str, Any]:
+    return {"id": key, "calls": calls, "prompt_tokens": calls, "completion_tokens": 2 * calls, "cost_usd": None}
+
+
+def test_a_lost_actor_reserves_nothing_and_what_it_still_tells_is_counted_once() -> None:
+    answers: list[tuple[str, str, int | str]] = []
+    ledger = Ledger(Budget(calls=3), lambda *answer: answers.append(answer))
+    for actor, key in (("cut off", "sent"), ("cut off", "unsent"), ("other", "a")):
+        assert ledger.reserve(actor, a_request(key)) == 5
+    assert ledger.reserve("cut off", a_request("waits")) is None
+    ledger.lose("cut off")
+    assert (ledger.spent.calls, ledger.spent.completion_tokens) == (2, 10), "at most"
+    assert ledger.take("r").calls == 2
+    assert ledger.reserve("cut off", a_request("late")) == LOST
+    assert ledger.reserve("other", a_request("b")) is None
+    assert answers == []
+    for _ in range(2):
+        ledger.settle(a_settlement("sent"))
+        ledger.settle(a_settlement("unsent", calls=0))
+    assert answers == [("other", "b", 5)], "what was not spent after all is there for others"
+    assert (ledger.spent.calls, ledger.spent.completion_tokens) == (1, 2)
+    ledger.count("cut off", "r", a_settlement("unreserved"))
+    assert ledger.spent.calls == 2
+    assert ledger.take("r").calls == 0, "it is an attempt of another node now"
+
+
+def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
+    ledger = Ledger(Budget(calls=2), lambda *_: None)
+    assert [ledger.reserve("node", a_request("same")) for _ in range(2)] == [5, 5]
+    ledger.settle(a_settlement("same"))
+    assert ledger.reserve("node", a_request("another")) == 5
+    ledger.settle(a_settlement("another"))
+    assert ledger.spent.calls == 2
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

@@ -105,7 +105,8 @@ class _Node:
         )
         self._process: Process = await self._stack.enter_async_context(process)
         self._contexts = Unpacker(self._process.directory)
-        self._working = [asyncio.create_task(self._guarded(work)) for work in (self._feed(), self._read())]
+        works = self._feed(), self._read(), self._end_if_lost()
+        self._working = [asyncio.create_task(self._guarded(work)) for work in works]
 
     async def exchange(self, attempts: list[Given]) -> list[bytes]:
         """Takes attempts to run in this order, and returns the lines of results that have come since.
@@ -169,6 +170,11 @@ class _Node:
                 self._end(attempt.rollout, f"its context cannot be unpacked there: {error}")
                 continue
             self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    async def _end_if_lost(self) -> None:
+        """Ends `rlm` where the driver has taken this node for dead, so that it spends nothing more."""
+        await self._hub.lost.wait()
+        await self._stack.aclose()
 
     async def _read(self) -> None:
         async for line in self._process.lines:

@@ -404,6 +404,28 @@ def test_a_budget_is_for_all_rollouts_together(cluster: Any) -> None:
     assert sum(result.stop_reason == "answered" for result in results) >= 5
 
 
+def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    code = 'RLM_CONTENT="$(llm_batch a; llm_batch b; llm_batch c; llm_batch d)" RLM_READY=1'
+
+    def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        return running(code)(messages, tools) if tools else "a sub-call"
+
+    settings: Any = {"attempts": 60, "model": model, "concurrency_per_node": 6, "max_losses": 0, "results": file}
+    batch = run_batch("?", budget=Budget(calls=63), **settings)
+    before = []
+    with pytest.raises(EndedError, match=r"^\d+ attempts were not run: the budget of all rollouts together is exhaust"):
+        for result in batch:
+            before.append(result.id)
+            assert result.stop_reason in ("answered", "budget_exhausted"), result
+    assert (batch.progress.losses, batch.progress.waiting) == (0, 60 - len(before))
+    assert batch.progress.spent.calls <= 63
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == before
+    again = list(run_batch("?", budget=Budget(calls=1000), resume=True, **settings))
+    assert sorted(result.id for result in again) == sorted(f"1-{number}" for number in range(1, 61))
+    assert {result.stop_reason for result in again if result.id not in before} == {"answered"}
+
+
 def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,8 @@ class _Node:
         """Set when no result need wait for others."""
         self._error: Exception | None = None
         """What ended `rlm`."""
+        self._exhausted: str | None = None
+        """Why the budget has no room for another attempt: `rlm` begins no more."""
         self._came = asyncio.Event()
         """Of the newest exchange: there are results, or an error, or a newer one."""
         self._news = News()
@@ -115,6 +117,7 @@ class _Node:
         Raises what ended `rlm`, if that did.
         """
         self._waiting.extend(attempts)
+        self._give_back_waiting()
         self._changed.set()
         self._came.set()
         came = self._came = asyncio.Event()
@@ -167,7 +170,7 @@ class _Node:
                 if context is not None:
                     line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
             except OSError as error:
-                self._end(attempt.rollout, f"its context cannot be unpacked there: {error}")
+                self._end(attempt.rollout, "cancelled", f"its context cannot be unpacked there: {error}")
                 continue
             self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
 
@@ -179,7 +182,10 @@ class _Node:
     async def _read(self) -> None:
         async for line in self._process.lines:
             self._take(line)
-        raise await self._process.error("while rollouts were running")
+        if self._exhausted is None or await self._process.status() != 0:
+            raise await self._process.error("while rollouts were running")
+        for rollout in list(self._running):  # It was given these, and has not begun them.
+            self._end(rollout, "stopped", self._exhausted)
 
     def _take(self, line: bytes) -> None:
         head = _HEAD.match(line)
@@ -189,12 +195,24 @@ class _Node:
         if event == b"result":
             # The driver reads the rest.
             self._give(head["rollout"].decode(), line)
+            if self._job.has_budget and b'"stopped"' in line:
+                self._stop_if_exhausted(json.loads(line)["result"])
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:
             self._count(json.loads(line))
 
-    def _end(self, rollout: str, reason: str) -> None:
-        """Gives an attempt back that cannot run here."""
-        result = {"id": rollout, "stop_reason": "cancelled", "error": reason}
+    def _stop_if_exhausted(self, result: Mapping[str, Any]) -> None:
+        if result["stop_reason"] == "stopped":
+            self._exhausted = result["error"] or "the budget is exhausted"
+            self._give_back_waiting()
+
+    def _give_back_waiting(self) -> None:
+        """Gives attempts back for which the budget has no room."""
+        while self._exhausted is not None and self._waiting:
+            self._end(self._waiting.popleft().rollout, "stopped", self._exhausted)
+
+    def _end(self, rollout: str, stop_reason: str, error: str) -> None:
+        """Gives an attempt back that does not run here."""
+        result = {"id": rollout, "stop_reason": stop_reason, "error": error}
         self._give(rollout, json.dumps({"result": result}).encode())
 
     def _give(self, rollout: str, line: bytes) -> None:

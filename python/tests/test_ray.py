@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ from rlm_env._files import PrivateDirectory
 try:
     import ray
     from ray.cluster_utils import Cluster
+    from ray.exceptions import ActorDiedError, ActorUnavailableError
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
@@ -49,7 +51,7 @@ from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
 from rlm_env.ray._ledger import LOST, Ledger
-from rlm_env.ray._node import Given, Job, Node
+from rlm_env.ray._node import Given, Job, Node, _Node
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -1151,6 +1153,94 @@ def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
     assert ledger.reserve("node", a_request("another")) == 5
     ledger.settle(a_settlement("another"))
     assert ledger.spent.calls == 2
+
+
+def test_a_node_tells_again_what_a_hub_out_of_reach_may_not_have_got() -> None:
+    told: list[_hub.News] = []
+
+    async def tell(news: _hub.News) -> None:
+        told.append(news)
+        if len(told) < 3:
+            raise ActorUnavailableError("for a moment", None)
+
+    async def reserve(request: Any, news: _hub.News) -> int:
+        await tell(news)
+        return 5
+
+    async def use() -> None:
+        node = _Node(Job([], "m", None, [], [], {}, has_budget=True, concurrency=1), "node")
+        node._hub = SimpleNamespace(tell=tell, reserve=reserve)  # type: ignore[assignment]
+        await node._reserve_or_settle(json.dumps({"settle": a_settlement("a")}).encode())
+        with pytest.raises(ActorUnavailableError):
+            await node._tell_news()
+        await node._reserve_or_settle(json.dumps({"settle": a_settlement("b")}).encode())
+        with pytest.raises(ActorUnavailableError):
+            await node._reserve_or_settle(json.dumps({"reserve": a_request("c")}).encode())
+        await node._tell_news()
+        assert [one["id"] for one in told[-1].settled] == ["a", "b"]
+        await node._tell_news()
+        assert len(told) == 3
+
+    asyncio.run(use())
+
+
+def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
+    outcomes: list[tuple[str, Any]] = []
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def take() -> list[Any]:
+        reply = await replies.get()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def forever() -> None:
+        """Never returns."""
+        await asyncio.Event().wait()
+
+    def here() -> int:
+        """Runs here."""
+        return 5
+
+    async def use() -> None:
+        answered = asyncio.Event()
+
+        def answer(key: str, outcome: bytes) -> None:
+            outcomes.append((key, pickle.loads(outcome)))
+            answered.set()
+
+        hub = SimpleNamespace(calls=SimpleNamespace(remote=take), answer=SimpleNamespace(remote=answer))
+        functions = Functions([forever, here], hub)
+        replies.put_nowait(ActorUnavailableError("for a moment", None))
+        # The first is cancelled before its first step.
+        replies.put_nowait([("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))])
+        await answered.wait()
+        assert (outcomes, functions.error) == ([("b", (True, 5))], None)
+        replies.put_nowait(ActorDiedError())
+        with pytest.raises(ActorDiedError):
+            await functions.wait()
+        assert isinstance(functions.error, ActorDiedError)
+        assert functions._running == {}
+        await functions.close()
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
+def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
+    def here() -> str:
+        """Runs with the driver."""
+        return "here"
+
+    async def use() -> None:
+        async with SessionActor(driver_tools=[here]) as session:
+            assert (await session.execute("here")).stdout == "here\n"
+            ray.kill(session._hub)
+            with pytest.raises(ActorDiedError):
+                await session._functions.wait()  # type: ignore[union-attr]
+            with pytest.raises(EndedError, match="driver_tools cannot be called any more: start another session"):
+                await session.execute("ls")
+
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

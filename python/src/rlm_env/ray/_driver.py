@@ -166,6 +166,7 @@ class Driver:
         self._has_hub.set()
         if self._plan.driver_tools:
             self._functions = Functions(self._plan.driver_tools, self._hub)
+            self._begin(self._functions.wait())
         for work in (self._dispatch(), self._count()):
             self._begin(work)
         while left > 0:

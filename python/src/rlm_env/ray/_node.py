@@ -8,12 +8,13 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import ActorUnavailableError, RayError
 
 from .._errors import ProtocolError
 from .._models import ChatModel
@@ -240,22 +241,32 @@ class _Node:
             self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        room = await self._hub.reserve(reserve, self._take_news())
+        with self._news_to_tell() as news:
+            room = await self._hub.reserve(reserve, news)
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
     async def _tell(self) -> None:
         """Tells the hub what was spent: not before it has heard the last of it, so that it is never overrun."""
         while True:
             await asyncio.sleep(_TELL_INTERVAL)
-            await self._tell_news()
+            with suppress(ActorUnavailableError):  # The next time, perhaps.
+                await self._tell_news()
 
     async def _tell_news(self) -> None:
         if self._news.settled or self._news.spent:
-            await self._hub.tell(self._take_news())
+            with self._news_to_tell() as news:
+                await self._hub.tell(news)
 
-    def _take_news(self) -> News:
+    @contextmanager
+    def _news_to_tell(self) -> Iterator[News]:
+        """Takes the news. If the hub may not have got them, it is told the ends of reservations again, and counts each
+        once."""
         news, self._news = self._news, News()
-        return news
+        try:
+            yield news
+        except RayError:
+            self._news.settled[:0] = news.settled
+            raise
 
 
 Node: Any = ray.remote(max_restarts=0, max_task_retries=0)(_Node)

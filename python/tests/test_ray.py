@@ -43,11 +43,11 @@ from rlm_env._files import PrivateDirectory
 try:
     import ray
     from ray.cluster_utils import Cluster
-    from ray.exceptions import ActorDiedError, ActorUnavailableError
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
 from rlm_env.ray._ledger import LOST, Ledger
@@ -751,7 +751,7 @@ def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: B
             await asyncio.sleep(0.05)
         await hub.lose.remote("node", ["1-1"])
         gate.set()
-        with pytest.raises(ray.exceptions.RayTaskError, match="rlm run ended with"):
+        with pytest.raises(RayTaskError, match="rlm run ended with"):
             await result
         at_the_end = len(asked)
         await node.close.remote()
@@ -763,6 +763,68 @@ def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: B
 
     with json_server(reply) as url:
         asyncio.run(asyncio.wait_for(use(url), 60))
+
+
+def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_more(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drivers: list[_driver.Driver] = []
+    asked: collections.Counter[str] = collections.Counter()
+
+    class Forgetful(_driver.Driver):
+        """Cannot kill actors, as those of nodes that are cut off."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            drivers.append(self)
+
+        def _forget(self, place: _driver.Place) -> None:
+            if self._state.places.get(place.node) is place:
+                del self._state.places[place.node]
+                place.is_ready = False
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        message = scripted(body["messages"], body.get("tools", []))
+        if body.get("tools"):
+            asked[body["messages"][-1]["content"]] += 1
+        else:
+            asked["of sub-calls"] += 1
+            message = {"content": message}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": usage}
+
+    async def use(url: str) -> None:
+        settings: Any = {"model": "m", "base_url": f"{url}/v1", "stream": False, "concurrency_per_node": CONCURRENCY}
+        questions = [Question(f"question {number}", id=str(number)) for number in range(60)]
+        results = []
+        cut_off: _driver.Place | None = None
+        async for result in run_batch(questions, budget=Budget(calls=1000), **settings):
+            results.append(result)
+            [driver] = drivers
+            if cut_off is None:
+                full = [place for place in driver._state.places.values() if len(place.given) > CONCURRENCY]
+                if full and len(results) > 3:
+                    [cut_off, *_] = full
+                    await driver._lose_all(cut_off, ActorDiedError())
+            elif len(results) == len(questions):
+                with pytest.raises(RayTaskError, match="rlm run ended with"):
+                    await cut_off.actor.exchange.remote([])
+                await cut_off.actor.close.remote()
+                # A request that was on its way to the server counts as sent.
+                unseen = (await driver._hub.spent.remote()).calls - sum(asked.values())
+                assert 0 <= unseen <= CONCURRENCY
+                ray.kill(cut_off.actor)
+        assert cut_off is not None
+        assert sorted(result.question for result in results) == sorted(question.question for question in questions)
+        for result in results:
+            losses = result.metrics.get("losses", 0)
+            assert asked[result.question] <= 1 + losses, "an attempt runs twice"
+            assert result.metrics.get("lost_calls", 0) <= 2 * losses
+
+    monkeypatch.setattr("rlm_env.ray._batch.Driver", Forgetful)
+    with json_server(reply) as url:
+        asyncio.run(asyncio.wait_for(use(url), 120))
 
 
 def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster: Any, tmp_path: Path) -> None:

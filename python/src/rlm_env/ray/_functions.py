@@ -94,7 +94,7 @@ class Functions:
         self._serving = asyncio.create_task(self._serve())
 
     async def wait(self) -> None:
-        """Waits for its end, and raises what ended it: that of the hub."""
+        """Waits until it is closed. Raises the error that ended it before, as the death of the hub."""
         await asyncio.shield(self._serving)
 
     @property

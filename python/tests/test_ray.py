@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,13 +43,15 @@ from rlm_env._files import PrivateDirectory
 try:
     import ray
     from ray.cluster_utils import Cluster
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 except ImportError as error:  # pragma: no cover
     pytest.skip(f"Ray is not here ({error})", allow_module_level=True)
 
-from rlm_env.ray import Rollouts, SessionActor, SessionPool, _hub, run_batch
+from rlm_env.ray import Rollouts, SessionActor, SessionPool, _driver, _hub, run_batch
 from rlm_env.ray._context import Packer
 from rlm_env.ray._functions import Functions
-from rlm_env.ray._ledger import Ledger
+from rlm_env.ray._ledger import LOST, Ledger
+from rlm_env.ray._node import Given, Job, Node, _Node
 from rlm_env.ray._results import Results
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -403,6 +406,28 @@ def test_a_budget_is_for_all_rollouts_together(cluster: Any) -> None:
     assert sum(result.stop_reason == "answered" for result in results) >= 5
 
 
+def test_an_exhausted_budget_is_no_loss_of_a_node(cluster: Any, tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    code = 'RLM_CONTENT="$(llm_batch a; llm_batch b; llm_batch c; llm_batch d)" RLM_READY=1'
+
+    def model(messages: list[Any], tools: list[Any], **sampling: Any) -> Any:
+        return running(code)(messages, tools) if tools else "a sub-call"
+
+    settings: Any = {"attempts": 60, "model": model, "concurrency_per_node": 6, "max_losses": 0, "results": file}
+    batch = run_batch("?", budget=Budget(calls=63), **settings)
+    before = []
+    with pytest.raises(EndedError, match=r"^\d+ attempts were not run: the budget of all rollouts together is exhaust"):
+        for result in batch:
+            before.append(result.id)
+            assert result.stop_reason in ("answered", "budget_exhausted"), result
+    assert (batch.progress.losses, batch.progress.waiting) == (0, 60 - len(before))
+    assert batch.progress.spent.calls <= 63
+    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == before
+    again = list(run_batch("?", budget=Budget(calls=1000), resume=True, **settings))
+    assert sorted(result.id for result in again) == sorted(f"1-{number}" for number in range(1, 61))
+    assert {result.stop_reason for result in again if result.id not in before} == {"answered"}
+
+
 def test_whatever_waits_at_the_hub_what_ends_its_wait_gets_through(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -701,6 +726,105 @@ def test_one_that_takes_long_holds_none_back_that_a_node_has_in_advance(cluster:
             gate.touch()
     assert ids[-1] == "1-1"
     assert sorted(ids) == sorted(f"{number}-1" for number in range(1, 22))
+
+
+@pytest.mark.parametrize("budget", [Budget(calls=1000), None])
+def test_a_node_that_is_lost_and_lives_ends_what_it_runs(cluster: Any, budget: Budget | None) -> None:
+    asked, gate = [], threading.Event()
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        asked.append(path)
+        if len(asked) > 1:
+            gate.wait(60)
+        message = {"role": "assistant", **running("echo again")(body["messages"], body["tools"])}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        return 200, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+    async def use(url: str) -> None:
+        hub = await _hub.start_hub(budget)
+        settings = {"base_url": f"{url}/v1", "stream": False, "max_turns": 100_000}
+        job = Job(["--jobs=1", "--context="], "m", None, [], [], settings, has_budget=budget is not None, concurrency=1)
+        node = Node.remote(job, "node")
+        await node.start.remote(hub)
+        result = node.exchange.remote([Given("1-1", Question("?", id="1").document(), 1, None)])
+        while len(asked) < 2:
+            await asyncio.sleep(0.05)
+        await hub.lose.remote("node", ["1-1"])
+        gate.set()
+        with pytest.raises(RayTaskError, match="rlm run ended with"):
+            await result
+        at_the_end = len(asked)
+        await node.close.remote()
+        assert at_the_end == len(asked), "it still asks the model"
+        if budget is not None:
+            assert (await hub.spent.remote()).calls == at_the_end
+        ray.kill(node)
+        ray.kill(hub)
+
+    with json_server(reply) as url:
+        asyncio.run(asyncio.wait_for(use(url), 60))
+
+
+def test_what_a_lost_node_that_lives_has_begun_counts_as_lost_and_it_begins_no_more(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drivers: list[_driver.Driver] = []
+    asked: collections.Counter[str] = collections.Counter()
+
+    class Forgetful(_driver.Driver):
+        """Cannot kill actors, as those of nodes that are cut off."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            drivers.append(self)
+
+        def _forget(self, place: _driver.Place) -> None:
+            if self._state.places.get(place.node) is place:
+                del self._state.places[place.node]
+                place.is_ready = False
+
+    def reply(path: str, headers: Any, body: Any) -> tuple[int, Any]:
+        message = scripted(body["messages"], body.get("tools", []))
+        if body.get("tools"):
+            asked[body["messages"][-1]["content"]] += 1
+        else:
+            asked["of sub-calls"] += 1
+            message = {"content": message}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": usage}
+
+    async def use(url: str) -> None:
+        settings: Any = {"model": "m", "base_url": f"{url}/v1", "stream": False, "concurrency_per_node": CONCURRENCY}
+        questions = [Question(f"question {number}", id=str(number)) for number in range(60)]
+        results = []
+        cut_off: _driver.Place | None = None
+        async for result in run_batch(questions, budget=Budget(calls=1000), **settings):
+            results.append(result)
+            [driver] = drivers
+            if cut_off is None:
+                full = [place for place in driver._state.places.values() if len(place.given) > CONCURRENCY]
+                if full and len(results) > 3:
+                    [cut_off, *_] = full
+                    await driver._lose_all(cut_off, ActorDiedError())
+            elif len(results) == len(questions):
+                with pytest.raises(RayTaskError, match="rlm run ended with"):
+                    await cut_off.actor.exchange.remote([])
+                await cut_off.actor.close.remote()
+                # A request that was on its way to the server counts as sent.
+                unseen = (await driver._hub.spent.remote()).calls - sum(asked.values())
+                assert 0 <= unseen <= CONCURRENCY
+                ray.kill(cut_off.actor)
+        assert cut_off is not None
+        assert sorted(result.question for result in results) == sorted(question.question for question in questions)
+        for result in results:
+            losses = result.metrics.get("losses", 0)
+            assert asked[result.question] <= 1 + losses, "an attempt runs twice"
+            assert result.metrics.get("lost_calls", 0) <= 2 * losses
+
+    monkeypatch.setattr("rlm_env.ray._batch.Driver", Forgetful)
+    with json_server(reply) as url:
+        asyncio.run(asyncio.wait_for(use(url), 120))
 
 
 def test_what_a_node_had_reserved_is_free_when_it_dies_without_attempts(cluster: Any, tmp_path: Path) -> None:
@@ -1050,6 +1174,135 @@ def test_a_ledger_takes_every_budget() -> None:
     for most, cost, room in ((sys.float_info.max, 1.0, 5), (0.3, 0.3, 5), (0.3, 0.5, 3), (0.0, 0.0, 5)):
         ledger = Ledger(Budget(cost_usd=most), lambda *_: None)
         assert ledger.reserve("node", {**request, "cost_usd": cost}) == room
+
+
+def a_request(key: str, rollout: str = "r") -> dict[str, Any]:
+    """Of a node, for a reservation of one call."""
+    tokens = {"prompt_tokens": 1, "completion_tokens": 5, "least_completion_tokens": 1}
+    return {"id": key, "rollout": rollout, "model": "m", **tokens, "cost_usd": None, "completion_token_usd": None}
+
+
+def a_settlement(key: str, calls: int = 1) -> dict[str, Any]:
+    return {"id": key, "calls": calls, "prompt_tokens": calls, "completion_tokens": 2 * calls, "cost_usd": None}
+
+
+def test_a_lost_actor_reserves_nothing_and_what_it_still_tells_is_counted_once() -> None:
+    answers: list[tuple[str, str, int | str]] = []
+    ledger = Ledger(Budget(calls=3), lambda *answer: answers.append(answer))
+    for actor, key in (("cut off", "sent"), ("cut off", "unsent"), ("other", "a")):
+        assert ledger.reserve(actor, a_request(key)) == 5
+    assert ledger.reserve("cut off", a_request("waits")) is None
+    ledger.lose("cut off")
+    assert (ledger.spent.calls, ledger.spent.completion_tokens) == (2, 10), "at most"
+    assert ledger.take("r").calls == 2
+    assert ledger.reserve("cut off", a_request("late")) == LOST
+    assert ledger.reserve("other", a_request("b")) is None
+    assert answers == []
+    for _ in range(2):
+        ledger.settle(a_settlement("sent"))
+        ledger.settle(a_settlement("unsent", calls=0))
+    assert answers == [("other", "b", 5)], "what was not spent after all is there for others"
+    assert (ledger.spent.calls, ledger.spent.completion_tokens) == (1, 2)
+    ledger.count("cut off", "r", a_settlement("unreserved"))
+    assert ledger.spent.calls == 2
+    assert ledger.take("r").calls == 0, "it is an attempt of another node now"
+
+
+def test_an_id_that_is_reserved_twice_is_reserved_once() -> None:
+    ledger = Ledger(Budget(calls=2), lambda *_: None)
+    assert [ledger.reserve("node", a_request("same")) for _ in range(2)] == [5, 5]
+    ledger.settle(a_settlement("same"))
+    assert ledger.reserve("node", a_request("another")) == 5
+    ledger.settle(a_settlement("another"))
+    assert ledger.spent.calls == 2
+
+
+def test_a_node_tells_again_what_a_hub_out_of_reach_may_not_have_got() -> None:
+    told: list[_hub.News] = []
+
+    async def tell(news: _hub.News) -> None:
+        told.append(news)
+        if len(told) < 3:
+            raise ActorUnavailableError("for a moment", None)
+
+    async def reserve(request: Any, news: _hub.News) -> int:
+        await tell(news)
+        return 5
+
+    async def use() -> None:
+        node = _Node(Job([], "m", None, [], [], {}, has_budget=True, concurrency=1), "node")
+        node._hub = SimpleNamespace(tell=tell, reserve=reserve)  # type: ignore[assignment]
+        await node._reserve_or_settle(json.dumps({"settle": a_settlement("a")}).encode())
+        with pytest.raises(ActorUnavailableError):
+            await node._tell_news()
+        await node._reserve_or_settle(json.dumps({"settle": a_settlement("b")}).encode())
+        with pytest.raises(ActorUnavailableError):
+            await node._reserve_or_settle(json.dumps({"reserve": a_request("c")}).encode())
+        await node._tell_news()
+        assert [one["id"] for one in told[-1].settled] == ["a", "b"]
+        await node._tell_news()
+        assert len(told) == 3
+
+    asyncio.run(use())
+
+
+def test_functions_outlive_a_moment_without_their_hub_and_tell_its_end() -> None:
+    outcomes: list[tuple[str, Any]] = []
+    replies: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def take() -> list[Any]:
+        reply = await replies.get()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def forever() -> None:
+        """Never returns."""
+        await asyncio.Event().wait()
+
+    def here() -> int:
+        """Runs here."""
+        return 5
+
+    async def use() -> None:
+        answered = asyncio.Event()
+
+        def answer(key: str, outcome: bytes) -> None:
+            outcomes.append((key, pickle.loads(outcome)))
+            answered.set()
+
+        hub = SimpleNamespace(calls=SimpleNamespace(remote=take), answer=SimpleNamespace(remote=answer))
+        functions = Functions([forever, here], hub)
+        replies.put_nowait(ActorUnavailableError("for a moment", None))
+        # The first is cancelled before its first step.
+        replies.put_nowait([("a", ("forever", (), {})), ("a", None), ("b", ("here", (), {}))])
+        await answered.wait()
+        assert (outcomes, functions.error) == ([("b", (True, 5))], None)
+        replies.put_nowait(ActorDiedError())
+        with pytest.raises(ActorDiedError):
+            await functions.wait()
+        assert isinstance(functions.error, ActorDiedError)
+        assert functions._running == {}
+        await functions.close()
+
+    asyncio.run(asyncio.wait_for(use(), 60))
+
+
+def test_a_session_whose_hub_has_died_says_so(cluster: Any) -> None:
+    def here() -> str:
+        """Runs with the driver."""
+        return "here"
+
+    async def use() -> None:
+        async with SessionActor(driver_tools=[here]) as session:
+            assert (await session.execute("here")).stdout == "here\n"
+            ray.kill(session._hub)
+            with pytest.raises(ActorDiedError):
+                await session._functions.wait()  # type: ignore[union-attr]
+            with pytest.raises(EndedError, match="driver_tools cannot be called any more: start another session"):
+                await session.execute("ls")
+
+    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_configurations_pickle_and_a_session_does_not() -> None:

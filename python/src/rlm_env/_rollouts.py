@@ -449,9 +449,13 @@ class Process:
             self._process.kill()
             return self._process.wait()
 
+    async def status(self) -> int:
+        """Its exit status, once it has ended; that of a signal is negative."""
+        return await asyncio.to_thread(self._wait)
+
     async def error(self, when: str) -> Exception:
         """Why it has ended, where rollouts are left without a result."""
-        status = await asyncio.to_thread(self._wait)
+        status = await self.status()
         said = log_tail(self._log).removeprefix("rlm: ")
         if status == 2:
             return StartError(said)

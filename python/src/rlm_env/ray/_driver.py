@@ -166,6 +166,7 @@ class Driver:
         self._has_hub.set()
         if self._plan.driver_tools:
             self._functions = Functions(self._plan.driver_tools, self._hub)
+            self._begin(self._functions.wait())
         for work in (self._dispatch(), self._count()):
             self._begin(work)
         while left > 0:
@@ -444,10 +445,15 @@ class Driver:
             raise StartError(f"the node {place.address} cannot run rollouts: {cause}") from error
         given, place.given = list(place.given.values()), {}
         sent = [attempt for attempt in given if attempt.is_sent]
-        begun = {attempt.id: attempt for attempt in sent[: self._plan.concurrency]}
+        spent = await self._hub.lose.remote(place.key, [attempt.id for attempt in sent])
+        # What has spent something has begun: results may have been lost on their way here.
+        begun = {
+            attempt.id: (attempt, lost)
+            for at, (attempt, lost) in enumerate(zip(sent, spent, strict=True))
+            if at < self._plan.concurrency or lost.calls > 0
+        }
         self._state.waiting.extendleft(attempt for attempt in reversed(given) if attempt.id not in begun)
-        spent = await self._hub.lose.remote(place.key, list(begun))
-        for attempt, lost in zip(begun.values(), spent, strict=True):
+        for attempt, lost in begun.values():
             await self._lose(place, attempt, lost, cause)
 
     async def _lose(self, place: Place, attempt: Attempt, lost: Spending, cause: object) -> None:

@@ -13,10 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 from ray import cloudpickle
+from ray.exceptions import ActorUnavailableError
 
 from .._server import Raised, Threads, message_of
 from .._tools import Tool, tools_of
 from ._hub import HubClient
+
+_RETRY_PAUSE = 0.1
+"""Seconds before the hub is asked again that could not be reached."""
 
 LIMIT = 300.0
 """Seconds of a call of a driver's tool without a limit of its own."""
@@ -89,25 +93,42 @@ class Functions:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._serving = asyncio.create_task(self._serve())
 
+    async def wait(self) -> None:
+        """Waits until it is closed. Raises the error that ended it before, as the death of the hub."""
+        await asyncio.shield(self._serving)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, except `close`."""
+        has_ended = self._serving.done() and not self._serving.cancelled()
+        return self._serving.exception() if has_ended else None
+
     async def _serve(self) -> None:
         while True:
-            for key, call in await self._hub.calls.remote():
+            try:
+                calls = await self._hub.calls.remote()
+            except ActorUnavailableError:
+                await asyncio.sleep(_RETRY_PAUSE)
+                continue
+            for key, call in calls:
                 if call is not None:
-                    self._running[key] = asyncio.create_task(self._call(key, *call))
+                    self._begin(key, call)
                 elif key in self._running:
                     self._running[key].cancel()
 
+    def _begin(self, key: str, call: tuple[str, tuple[Any, ...], dict[str, Any]]) -> None:
+        task = self._running[key] = asyncio.create_task(self._call(key, *call))
+        # Also of one that is cancelled before its first step.
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+
     async def _call(self, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        outcome = await self._outcome(self._tools[name], args, kwargs)
         try:
-            outcome = await self._outcome(self._tools[name], args, kwargs)
-            try:
-                pickled = cloudpickle.dumps(outcome)
-            except BaseException as error:  # of the value's own methods
-                words = f"the tool {name} returned a value that cannot be pickled: {message_of(error)}"
-                pickled = cloudpickle.dumps((False, (type(error).__name__, words)))
-            self._hub.answer.remote(key, pickled)
-        finally:
-            self._running.pop(key, None)
+            pickled = cloudpickle.dumps(outcome)
+        except BaseException as error:  # of the value's own methods
+            words = f"the tool {name} returned a value that cannot be pickled: {message_of(error)}"
+            pickled = cloudpickle.dumps((False, (type(error).__name__, words)))
+        self._hub.answer.remote(key, pickled)
 
     async def _outcome(self, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         try:

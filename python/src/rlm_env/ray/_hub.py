@@ -22,8 +22,9 @@ import ray
 from ray.exceptions import ActorUnschedulableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from .._errors import EndedError
 from .._models import Budget, Spending
-from ._ledger import Ledger
+from ._ledger import LOST, Ledger
 
 Outcome = bytes
 """A pickle: true and a result, or false and the type and message of an error. Only node and driver know its classes."""
@@ -79,18 +80,19 @@ class _Hub:
 
     async def reserve(self, actor: str, request: Mapping[str, Any], news: News) -> int | str | None:
         """The bound on the completion, or why there is no room. None: it waits, and is answered by `answers`."""
-        await self.tell(news)
+        await self.tell(actor, news)
         return self._ledger.reserve(actor, request)
 
-    async def tell(self, news: News) -> None:
-        """Takes in what a node has spent."""
+    async def tell(self, actor: str, news: News) -> bool:
+        """Takes in what a node has spent. False: it was taken for dead, and must end what it runs."""
         for settled in news.settled:
             self._ledger.settle(settled)
         for rollout, spent in news.spent:
-            self._ledger.count(rollout, spent)
+            self._ledger.count(actor, rollout, spent)
+        return not self._ledger.is_lost(actor)
 
     async def lose(self, actor: str, rollouts: list[str]) -> list[Spending]:
-        """What these rollouts had spent on a node that died."""
+        """What these rollouts had spent on a node that died, or is only cut off: then it hears of that by its calls."""
         self._ledger.lose(actor)
         for key in [key for key, caller in self._callers.items() if caller == actor]:
             await self.cancel(key)
@@ -107,6 +109,8 @@ class _Hub:
 
     async def call(self, actor: str, key: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Calls a function of the driver, which is answered by `answers`."""
+        if self._ledger.is_lost(actor):
+            return  # `answers` tells it
         self._callers[key] = actor
         self._calls.put((key, (name, args, kwargs)))
 
@@ -123,9 +127,10 @@ class _Hub:
         if (actor := self._callers.pop(key, None)) is not None:
             self._send(actor, key, outcome)
 
-    async def answers(self, actor: str) -> list[Any]:
-        """What has come for an actor. Waits until there is something."""
-        return await self._answers[actor].take()
+    async def answers(self, actor: str) -> list[Any] | None:
+        """What has come for an actor. Waits until there is something. None: the actor was taken for dead."""
+        answers = [] if self._ledger.is_lost(actor) else await self._answers[actor].take()
+        return None if self._ledger.is_lost(actor) else answers
 
     def _send(self, actor: str, key: str, answer: Any) -> None:
         self._answers[actor].put((key, answer))
@@ -141,18 +146,26 @@ class HubClient:
     def __init__(self, hub: Any, actor: str) -> None:
         self._hub = hub
         self._actor = actor
+        self.lost = asyncio.Event()
+        """Set when the hub says that this actor was taken for dead."""
         self._waiting: dict[str, asyncio.Future[Any]] = {}
         """What it has asked, by the ids."""
         self._listening: asyncio.Task[None] | None = None
 
     async def tell(self, news: News) -> None:
-        await self._hub.tell.remote(news)
+        if not await self._hub.tell.remote(self._actor, news):
+            self.lost.set()
 
     async def reserve(self, request: Mapping[str, Any], news: News) -> int | str:
         """The bound on the completion, or why there is no room. Waits while others may give it back."""
         with self._asked(request["id"]) as answer:
             room: int | str | None = await self._hub.reserve.remote(self._actor, request, news)
-            return await answer if room is None else room
+            if room == LOST:
+                self.lost.set()
+            try:
+                return await answer if room is None else room
+            except EndedError as error:
+                return str(error)
 
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Calls a function of the driver."""
@@ -181,16 +194,19 @@ class HubClient:
             del self._waiting[key]
 
     async def _listen(self) -> None:
+        error: Exception = EndedError(LOST)
         try:
-            while True:
-                for key, answer in await self._hub.answers.remote(self._actor):
+            while (answers := await self._hub.answers.remote(self._actor)) is not None:
+                for key, answer in answers:
                     if key in self._waiting and not self._waiting[key].done():
                         self._waiting[key].set_result(answer)
-        except RayError as error:
-            self._listening = None
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(error)
+            self.lost.set()
+        except RayError as lost_hub:
+            error = lost_hub
+        self._listening = None
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)
 
 
 _START_LIMIT = 30.0

@@ -10,6 +10,9 @@ from typing import Any
 
 from .._models import Budget, Spending
 
+LOST = "this node was taken for dead: its attempts run elsewhere"
+"""Why nothing is reserved for an actor that was lost, and still runs."""
+
 _UNIT = 10**12
 """Costs are whole numbers of this part of a USD: floats would not come back to 0."""
 
@@ -46,6 +49,10 @@ class Ledger:
         self._waiting: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """The requests that wait for room by their ids, with the actors that ask."""
         self._answer = answer
+        self._lost: set[str] = set()
+        """Actors that were taken for dead."""
+        self._presumed: dict[str, Counter[str]] = {}
+        """What requests of lost actors were counted at, by their ids, until they are settled after all."""
         self._rollouts: dict[str, Counter[str]] = {}
 
     def reserve(self, actor: str, request: Mapping[str, Any]) -> int | str | None:
@@ -54,6 +61,8 @@ class Ledger:
         Returns the bound on its completion, which is smaller where there is not enough, or why there is no room. None:
         others may give it back, and the request waits.
         """
+        if actor in self._lost:
+            return LOST
         room = self._try(actor, request)
         if room is None:
             self._waiting[request["id"]] = actor, request
@@ -66,19 +75,33 @@ class Ledger:
         held = self._held.get(settled["id"])
         if held is not None:
             self._end(settled["id"], held, _spent(settled))
+        elif (most := self._presumed.pop(settled["id"], None)) is not None:
+            self._used += _spent(settled)
+            self._used -= most
+            self._answer_waiting()
 
     def lose(self, actor: str) -> None:
-        """Ends the reservations of an actor that died at the most that its requests may have cost."""
+        """Ends the reservations of an actor that died at the most that its requests may have cost.
+
+        It may only have been cut off: nothing is reserved for it any more, and what it still tells is summed.
+        """
+        self._lost.add(actor)
         self._waiting = {key: waiting for key, waiting in self._waiting.items() if waiting[0] != actor}
         for key, held in list(self._held.items()):
             if held.actor == actor:
+                self._presumed[key] = held.most
                 self._end(key, held, held.most)
 
-    def count(self, rollout: str, settled: Mapping[str, Any]) -> None:
+    def is_lost(self, actor: str) -> bool:
+        """Whether an actor was taken for dead."""
+        return actor in self._lost
+
+    def count(self, actor: str, rollout: str, settled: Mapping[str, Any]) -> None:
         """Counts a request for which nothing was reserved."""
         spent = _spent(settled)
         self._used += spent
-        self._rollouts.setdefault(rollout, Counter()).update(spent)
+        if actor not in self._lost:  # The rollout runs elsewhere.
+            self._rollouts.setdefault(rollout, Counter()).update(spent)
 
     def take(self, rollout: str) -> Spending:
         """What a rollout has spent since this was asked before."""
@@ -90,6 +113,8 @@ class Ledger:
         return _spending(self._used)
 
     def _try(self, actor: str, request: Mapping[str, Any]) -> int | str | None:
+        if (held := self._held.get(request["id"])) is not None:
+            return held.most["completion_tokens"]
         try:
             tokens = self._room(request)
         except _Exhausted as error:
@@ -133,6 +158,9 @@ class Ledger:
         self._reserved -= held.most
         self._used += spent
         self._rollouts.setdefault(held.rollout, Counter()).update(spent)
+        self._answer_waiting()
+
+    def _answer_waiting(self) -> None:
         for waiting, (actor, request) in list(self._waiting.items()):
             if (room := self._try(actor, request)) is not None:
                 del self._waiting[waiting]

@@ -8,12 +8,13 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import ActorUnavailableError, RayError
 
 from .._errors import ProtocolError
 from .._models import ChatModel
@@ -82,6 +83,8 @@ class _Node:
         """Set when no result need wait for others."""
         self._error: Exception | None = None
         """What ended `rlm`."""
+        self._exhausted: str | None = None
+        """Why the budget has no room for another attempt: `rlm` begins no more."""
         self._came = asyncio.Event()
         """Of the newest exchange: there are results, or an error, or a newer one."""
         self._news = News()
@@ -105,7 +108,8 @@ class _Node:
         )
         self._process: Process = await self._stack.enter_async_context(process)
         self._contexts = Unpacker(self._process.directory)
-        self._working = [asyncio.create_task(self._guarded(work)) for work in (self._feed(), self._read())]
+        works = self._feed(), self._read(), self._end_if_lost()
+        self._working = [asyncio.create_task(self._guarded(work)) for work in works]
 
     async def exchange(self, attempts: list[Given]) -> list[bytes]:
         """Takes attempts to run in this order, and returns the lines of results that have come since.
@@ -114,6 +118,7 @@ class _Node:
         Raises what ended `rlm`, if that did.
         """
         self._waiting.extend(attempts)
+        self._give_back_waiting()
         self._changed.set()
         self._came.set()
         came = self._came = asyncio.Event()
@@ -166,14 +171,22 @@ class _Node:
                 if context is not None:
                     line["context"] = await self._contexts.paths(context) if isinstance(context, Packed) else context
             except OSError as error:
-                self._end(attempt.rollout, f"its context cannot be unpacked there: {error}")
+                self._end(attempt.rollout, "cancelled", f"its context cannot be unpacked there: {error}")
                 continue
             self._process.feed(json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    async def _end_if_lost(self) -> None:
+        """Ends `rlm` where the driver has taken this node for dead, so that it spends nothing more."""
+        await self._hub.lost.wait()
+        await self._stack.aclose()
 
     async def _read(self) -> None:
         async for line in self._process.lines:
             self._take(line)
-        raise await self._process.error("while rollouts were running")
+        if self._exhausted is None or await self._process.status() != 0:
+            raise await self._process.error("while rollouts were running")
+        for rollout in list(self._running):  # It was given these, and has not begun them.
+            self._end(rollout, "stopped", self._exhausted)
 
     def _take(self, line: bytes) -> None:
         head = _HEAD.match(line)
@@ -183,12 +196,24 @@ class _Node:
         if event == b"result":
             # The driver reads the rest.
             self._give(head["rollout"].decode(), line)
+            if self._job.has_budget and b'"stopped"' in line:
+                self._stop_if_exhausted(json.loads(line)["result"])
         elif event in (b"model_call", b"sub_call") and not self._job.has_budget:
             self._count(json.loads(line))
 
-    def _end(self, rollout: str, reason: str) -> None:
-        """Gives an attempt back that cannot run here."""
-        result = {"id": rollout, "stop_reason": "cancelled", "error": reason}
+    def _stop_if_exhausted(self, result: Mapping[str, Any]) -> None:
+        if result["stop_reason"] == "stopped":
+            self._exhausted = result["error"] or "the budget is exhausted"
+            self._give_back_waiting()
+
+    def _give_back_waiting(self) -> None:
+        """Gives attempts back for which the budget has no room."""
+        while self._exhausted is not None and self._waiting:
+            self._end(self._waiting.popleft().rollout, "stopped", self._exhausted)
+
+    def _end(self, rollout: str, stop_reason: str, error: str) -> None:
+        """Gives an attempt back that does not run here."""
+        result = {"id": rollout, "stop_reason": stop_reason, "error": error}
         self._give(rollout, json.dumps({"result": result}).encode())
 
     def _give(self, rollout: str, line: bytes) -> None:
@@ -216,22 +241,32 @@ class _Node:
             self._news.settled.append(request["settle"])
             return 200, {}
         reserve = {**request["reserve"], "rollout": self._attempt_of(request["reserve"]["rollout"])}
-        room = await self._hub.reserve(reserve, self._take_news())
+        with self._news_to_tell() as news:
+            room = await self._hub.reserve(reserve, news)
         return (402, {"error": room}) if isinstance(room, str) else (200, {"completion_tokens": room})
 
     async def _tell(self) -> None:
         """Tells the hub what was spent: not before it has heard the last of it, so that it is never overrun."""
         while True:
             await asyncio.sleep(_TELL_INTERVAL)
-            await self._tell_news()
+            with suppress(ActorUnavailableError):  # The next time, perhaps.
+                await self._tell_news()
 
     async def _tell_news(self) -> None:
         if self._news.settled or self._news.spent:
-            await self._hub.tell(self._take_news())
+            with self._news_to_tell() as news:
+                await self._hub.tell(news)
 
-    def _take_news(self) -> News:
+    @contextmanager
+    def _news_to_tell(self) -> Iterator[News]:
+        """Takes the news. If the hub may not have got them, it is told the ends of reservations again, and counts each
+        once."""
         news, self._news = self._news, News()
-        return news
+        try:
+            yield news
+        except RayError:
+            self._news.settled[:0] = news.settled
+            raise
 
 
 Node: Any = ray.remote(max_restarts=0, max_task_retries=0)(_Node)

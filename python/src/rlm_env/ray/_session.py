@@ -277,6 +277,9 @@ class SessionActor:
             raise UsageError("the session has not been started: call start(), or use it in an `async with` statement")
         if self._is_closed:
             raise UsageError("the session is closed: start another")
+        if self._functions is not None and (failure := self._functions.error) is not None:
+            self._has_ended = True
+            raise EndedError(f"driver_tools cannot be called any more: start another session ({failure})") from failure
         try:
             if self._given_up is not None and method != "restart":
                 with suppress(Exception):

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use rlm_env::rollout::Opened;
+use rlm_env::rollout::PathWithin;
 use rlm_env::{Context, Control, Host, RolloutResult};
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,7 @@ impl Asker {
         let Setup { host, mut rollout, .. } = setup;
         rollout.id = new_id();
         rollout.question = question;
-        rollout.context = Context::Opened(vec![path]);
+        rollout.context = Context::Within(vec![path]);
         rollout.sinks.push(progress);
         let host = Host::start(host).await?;
         let control = Control::new();
@@ -75,11 +75,11 @@ impl Asker {
         Ok(result)
     }
 
-    /// Opens what is asked about: code in the session may put links in its place meanwhile.
-    fn below(&self, path: &Path) -> anyhow::Result<Opened> {
-        let opened = Opened::within(std::slice::from_ref(&self.root), path);
-        let opened = opened.with_context(|| format!("cannot find {}", path.display()))?;
-        opened.with_context(|| {
+    /// Finds what is asked about: code in the session may put links in its place meanwhile.
+    fn below(&self, path: &Path) -> anyhow::Result<PathWithin> {
+        let found = PathWithin::find(std::slice::from_ref(&self.root), path);
+        let found = found.with_context(|| format!("cannot find {}", path.display()))?;
+        found.with_context(|| {
             format!("{} is outside the working directory {}", path.display(), self.root.display())
         })
     }

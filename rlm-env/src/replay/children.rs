@@ -12,7 +12,7 @@ use super::past::{PastChild, PastSession};
 use crate::rollout::RolloutResult;
 use crate::rollout::query::{Answering, Answers, Question, query_tools};
 use crate::terms::StopReason;
-use crate::workspace::Opened;
+use crate::workspace::PathWithin;
 
 /// The tools by which the code of a session had children. None if it had none.
 pub(super) fn tools(past: &PastSession, root: &Path) -> Vec<Tool> {
@@ -76,16 +76,16 @@ impl PastChildren {
     }
 
     /// The size of what a child gets; None: it has more than files and a text.
-    fn bytes(question: &Question, files: &[Opened]) -> Option<u64> {
-        let of_file = |file: &Opened| {
-            let metadata = file.place().metadata().ok()?;
+    fn bytes(question: &Question, files: &[PathWithin]) -> Option<u64> {
+        let of_file = |file: &PathWithin| {
+            let metadata = file.with_place(Path::metadata).ok()?;
             metadata.is_file().then_some(metadata.len())
         };
         let of_files = files.iter().map(of_file).sum::<Option<u64>>()?;
         question.data.is_none().then(|| of_files + question.text.as_ref().map_or(0, |text| text.len() as u64))
     }
 
-    fn take(&self, question: &Question, files: &[Opened]) -> Result<RolloutResult, String> {
+    fn take(&self, question: &Question, files: &[PathWithin]) -> Result<RolloutResult, String> {
         if let Some(model) = question.model.as_ref().filter(|model| !self.models.contains(model)) {
             // It was refused then, too.
             return Err(format!("there is no model {model}: the models are {}", self.models.join(", ")));

@@ -17,7 +17,7 @@ use super::recursion::{Node, Place};
 use super::under_way::UnderWay;
 use crate::session::CallClock;
 use crate::terms::Limits;
-use crate::workspace::{Context, Opened};
+use crate::workspace::{Context, PathWithin};
 
 /// The part of the time that is left for the question that a child may take: the rest is for its parent.
 const TIME_PART: f64 = 0.95;
@@ -106,29 +106,30 @@ impl Children {
         mut way: OnTheWay<RolloutResult>,
     ) -> Result<Answered, String> {
         let question = question?;
-        let files = question.files(&self.directories).collect::<Result<Vec<_>, _>>()?;
-        let key = question.key(&files).await;
+        let (_, key) = self.files_and_key(&question).await?;
         match way.take(&key).await {
             Some(result) => Ok(Answered { result, way, is_from_before: true }),
-            None => self.child(question, files, key, way).await,
+            None => self.child(question, way).await,
         }
+    }
+
+    async fn files_and_key(&self, question: &Question) -> Result<(Vec<PathWithin>, String), String> {
+        let files = question.files(&self.directories).collect::<Result<Vec<_>, _>>()?;
+        let key = question.key(&files).await;
+        Ok((files, key))
     }
 
     /// Runs one child.
     ///
     /// # Errors
     /// A sentence: what was asked for cannot be.
-    async fn child(
-        &self,
-        question: Question,
-        files: Vec<Opened>,
-        key: String,
-        mut way: OnTheWay<RolloutResult>,
-    ) -> Result<Answered, String> {
-        let context = context_of(&question, files);
+    async fn child(&self, question: Question, mut way: OnTheWay<RolloutResult>) -> Result<Answered, String> {
         self.check_time()?;
         let place = Place::take(&self.node.places).await;
         self.check_time()?;
+        // While it waited for its place, code may have written its files anew.
+        let (files, key) = self.files_and_key(&question).await?;
+        let context = context_of(&question, files);
         // A call that was given up just before may have come to its end meanwhile.
         if let Some(result) = way.take(&key).await {
             return Ok(Answered { result, way, is_from_before: true });
@@ -237,11 +238,11 @@ impl Children {
 }
 
 /// The context of a child: copies of files of the session's directory, a text, a JSON document.
-fn context_of(question: &Question, files: Vec<Opened>) -> Context {
+fn context_of(question: &Question, files: Vec<PathWithin>) -> Context {
     let mut parts: Vec<_> = question.text.clone().map(Context::Text).into_iter().collect();
     parts.extend(question.data.clone().map(Context::Json));
     // As of other contexts: a directory alone is the child's own.
-    let files = (!files.is_empty()).then_some(Context::Opened(files));
+    let files = (!files.is_empty()).then_some(Context::Within(files));
     match (files, parts.is_empty()) {
         (Some(files), true) => files,
         (files, _) => Context::Together(files.into_iter().chain(parts).collect()),

@@ -33,5 +33,5 @@ pub use crate::terms::{
     Callbacks, LeftOut, LeftOutReason, Limits, ReplLanguage, StopReason, UnknownCallbacks, UnknownLanguage,
     UnknownVerbosity, Verbosity,
 };
-pub use crate::workspace::{Context, ContextError, ContextFilter, Opened};
+pub use crate::workspace::{Context, ContextError, ContextFilter, PathWithin};
 pub use rlm_rootd::nav::InvalidPattern;

@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::config::RolloutResult;
 use crate::terms::StopReason;
-use crate::workspace::Opened;
+use crate::workspace::PathWithin;
 
 /// Longest quotation of a value in an error, in characters.
 const SHOWN_CHARS: usize = 100;
@@ -80,12 +80,12 @@ pub(crate) struct Question {
 impl Question {
     /// Its files in the session's directory, which is the first one. Those elsewhere may be in another one of these. An error
     /// says that one is not there, or lies outside, links followed.
-    pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<Opened, String>> {
-        self.files.iter().map(move |file| opened(file, directories))
+    pub(crate) fn files(&self, directories: &[PathBuf]) -> impl Iterator<Item = Result<PathWithin, String>> {
+        self.files.iter().map(move |file| found(file, directories))
     }
 
     /// What it is known by when it is asked again: with the same files, which may have been written anew. Its form is not a part of it.
-    pub(crate) async fn key(&self, files: &[Opened]) -> String {
+    pub(crate) async fn key(&self, files: &[PathWithin]) -> String {
         let files = files.to_vec();
         let state = spawn_blocking(move || State::of(&files)).await.ok();
         format!("{:?} {state:?}", Self { json: None, ..self.clone() })
@@ -104,13 +104,13 @@ impl Question {
     }
 }
 
-fn opened(file: &Path, directories: &[PathBuf]) -> Result<Opened, String> {
+fn found(file: &Path, directories: &[PathBuf]) -> Result<PathWithin, String> {
     let shown = file.to_string_lossy();
     if shown.is_empty() {
         return Err("cannot give the file \"\": it has no name".to_owned());
     }
-    match Opened::within(directories, file) {
-        Ok(Some(opened)) => Ok(opened),
+    match PathWithin::find(directories, file) {
+        Ok(Some(found)) => Ok(found),
         Ok(None) => Err(format!("cannot give the file {shown:?}: it is not in the session's directory")),
         Err(error) => Err(format!("cannot give the file {shown:?}: {error}")),
     }
@@ -124,19 +124,16 @@ struct State {
 }
 
 impl State {
-    fn of(files: &[Opened]) -> u64 {
+    fn of(files: &[PathWithin]) -> u64 {
         let mut state = Self { hasher: DefaultHasher::new(), bytes: COMPARED_BYTES };
         for file in files {
             file.path().hash(&mut state.hasher);
-            let place = file.place();
-            let added = match place.metadata() {
-                Ok(found) if found.is_dir() => {
-                    Directory::at_path(&place).and_then(|directory| state.add_tree(Cursor::new(directory)))
-                }
-                Ok(found) if found.is_file() => state.add_file(File::open(place)),
+            let added = file.with_place(|place| match place.metadata()? {
+                found if found.is_dir() => state.add_tree(Cursor::new(Directory::at_path(place)?)),
+                found if found.is_file() => state.add_file(File::open(place)),
                 // A FIFO would have its reader wait. The copy refuses it.
-                other => other.map(drop),
-            };
+                _ => Ok(()),
+            });
             added.is_ok().hash(&mut state.hasher);
         }
         state.hasher.finish()

@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use rlm_core::dirfd::Directory;
+use rlm_core::dirfd::{Directory, Identity};
 use rlm_core::text::grouped;
 use serde_json::Value as Json;
 
@@ -21,8 +20,8 @@ pub enum Context {
     /// Copies of these. The contents of a single directory are copied into the working directory itself; otherwise each
     /// path is copied under its own name.
     Paths(Vec<PathBuf>),
-    /// The same of what is open already.
-    Opened(Vec<Opened>),
+    /// The same of what lies in a directory that code may write to meanwhile.
+    Within(Vec<PathWithin>),
     /// A text, as `context.txt`.
     Text(String),
     /// A JSON document, as `context.json`.
@@ -33,33 +32,36 @@ pub enum Context {
     Together(Vec<Self>),
 }
 
-/// A file or a directory that is open, whatever is at its path by now.
-#[derive(Clone, Debug)]
-pub struct Opened {
+/// A file or a directory that was found in a directory to which code may write. Whatever is at its path by now: what is opened is
+/// that one, or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathWithin {
     path: PathBuf,
-    handle: Arc<File>,
+    directory: PathBuf,
+    /// Its path from there, without links.
+    below: PathBuf,
+    identity: Identity,
 }
 
-impl Opened {
-    /// Opens what is at a path that begins at the first of these directories. It must lie in one of them, links followed; None if
-    /// it does not. Code may put other files and links there meanwhile: what is opened lies there all the same.
+impl PathWithin {
+    /// Finds what is at a path that begins at the first of these directories. It must lie in one of them, links followed; None if
+    /// it does not.
     ///
     /// # Errors
     /// Nothing is there, or it cannot be reached.
-    pub fn within(directories: &[PathBuf], file: &Path) -> io::Result<Option<Self>> {
+    pub fn find(directories: &[PathBuf], file: &Path) -> io::Result<Option<Self>> {
         let Some(base) = directories.first() else { return Ok(None) };
         let given = base.join(file);
         let whole = given.canonicalize()?;
         let place = |directory: &PathBuf| {
             let directory = directory.canonicalize().ok()?;
-            let below = whole.strip_prefix(&directory).ok()?;
-            Some((Directory::at_path(&directory), below))
+            let below = whole.strip_prefix(&directory).ok()?.to_owned();
+            Some((directory, below))
         };
         let Some((directory, below)) = directories.iter().find_map(place) else { return Ok(None) };
-        // From here on no link is followed.
-        let handle = directory?.handle_below(below)?;
+        let identity = (&handle(&directory, &below)?.metadata()?).into();
         let path = if given.file_name().is_some() { given } else { whole };
-        Ok(Some(Self { path, handle: Arc::new(handle) }))
+        Ok(Some(Self { path, directory, below, identity }))
     }
 
     /// Its path, for its name and errors.
@@ -68,17 +70,22 @@ impl Opened {
         &self.path
     }
 
-    /// A path that leads to it as long as it is open.
-    #[must_use]
-    pub fn place(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.handle.as_raw_fd()))
+    /// Does something with a path that leads to it, and to nothing else, for as long as that takes.
+    ///
+    /// # Errors
+    /// That of what is done, or it is not there any more.
+    pub fn with_place<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        let handle = handle(&self.directory, &self.below)?;
+        if Identity::from(&handle.metadata()?) != self.identity {
+            return Err(io::Error::other("another file has taken its place"));
+        }
+        act(Path::new(&format!("/proc/self/fd/{}", handle.as_raw_fd())))
     }
 }
 
-impl PartialEq for Opened {
-    fn eq(&self, other: &Self) -> bool {
-        self.path == other.path && Arc::ptr_eq(&self.handle, &other.handle)
-    }
+/// No link is followed.
+fn handle(directory: &Path, below: &Path) -> io::Result<File> {
+    Directory::at_path(directory)?.handle_below(below)
 }
 
 /// Why a context cannot be put into a working directory.

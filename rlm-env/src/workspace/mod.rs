@@ -27,7 +27,7 @@ use rlm_core::dirfd::Directory;
 use rlm_core::ids::is_rollout_id;
 use tokio_util::sync::CancellationToken;
 
-pub use context::{Context, ContextError, Opened};
+pub use context::{Context, ContextError, PathWithin};
 pub(crate) use copy::CopyLimits;
 pub use filter::ContextFilter;
 pub(crate) use summary::Summary;

@@ -1,7 +1,7 @@
 //! Checks of a context before it is copied.
 
-use std::borrow::Cow;
 use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use nix::fcntl::OFlag;
 use rlm_core::dirfd::{Directory, Kind};
 
 use super::names::{labels, names_of};
-use crate::workspace::context::{Context, ContextError};
+use crate::workspace::context::{Context, ContextError, PathWithin};
 
 impl Context {
     /// Checks what can be known without reading the files: each path is a file or a directory and can be opened, and their
@@ -29,51 +29,63 @@ impl Context {
 
     fn check_paths(&self) -> Result<(), ContextError> {
         match self {
-            Self::Paths(_) | Self::Opened(_) => given(self).iter().try_for_each(check_given),
+            Self::Paths(_) | Self::Within(_) => given(self).iter().try_for_each(check_given),
             Self::Together(parts) => parts.iter().try_for_each(Self::check_paths),
             Self::Nothing | Self::Text(_) | Self::Json(_) | Self::Files(_) => Ok(()),
         }
     }
 }
 
-/// What is given by a path, and where it is.
-pub(super) struct Given<'a> {
-    pub(super) path: &'a Path,
-    pub(super) place: Cow<'a, Path>,
+/// What a context gives by a path.
+pub(super) enum Given<'a> {
+    At(&'a Path),
+    Within(&'a PathWithin),
 }
 
 /// What a part of a context gives by paths.
 pub(super) fn given(context: &Context) -> Vec<Given<'_>> {
     match context {
-        Context::Paths(paths) => paths.iter().map(|path| Given { path, place: path.into() }).collect(),
-        Context::Opened(opened) => {
-            opened.iter().map(|one| Given { path: one.path(), place: one.place().into() }).collect()
-        }
+        Context::Paths(paths) => paths.iter().map(|path| Given::At(path)).collect(),
+        Context::Within(paths) => paths.iter().map(Given::Within).collect(),
         _ => Vec::new(),
     }
 }
 
-impl Given<'_> {
+impl<'a> Given<'a> {
+    pub(super) fn path(&self) -> &'a Path {
+        match self {
+            Self::At(path) => path,
+            Self::Within(within) => within.path(),
+        }
+    }
+
     /// Its metadata; a symbolic link is followed.
     pub(super) fn metadata(&self) -> Result<Metadata, ContextError> {
-        fs::metadata(&self.place).map_err(cannot_read(self.path))
+        self.with_place(|place| fs::metadata(place))
     }
 
     pub(super) fn directory(&self) -> Result<Directory, ContextError> {
-        Directory::at_path(&self.place).map_err(cannot_read(self.path))
+        self.with_place(Directory::at_path)
     }
 
     pub(super) fn file(&self) -> Result<File, ContextError> {
-        refuse_special(self.metadata()?.file_type().into(), self.path)?;
+        refuse_special(self.metadata()?.file_type().into(), self.path())?;
         let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&self.place);
-        opened.map_err(cannot_read(self.path))
+        self.with_place(|place| OpenOptions::new().read(true).custom_flags(flags).open(place))
+    }
+
+    fn with_place<T>(&self, act: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, ContextError> {
+        let acted = match self {
+            Self::At(path) => act(path),
+            Self::Within(within) => within.with_place(act),
+        };
+        acted.map_err(cannot_read(self.path()))
     }
 }
 
 fn check_given(given: &Given<'_>) -> Result<(), ContextError> {
     match given.metadata()?.is_dir() {
-        true => given.directory()?.entries().map(drop).map_err(cannot_read(given.path)),
+        true => given.directory()?.entries().map(drop).map_err(cannot_read(given.path())),
         false => given.file().map(drop),
     }
 }

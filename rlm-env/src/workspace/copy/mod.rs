@@ -130,7 +130,7 @@ impl Copier<'_> {
     fn put(&mut self, context: &Context) -> Result<(), ContextError> {
         match context {
             Context::Nothing => Ok(()),
-            Context::Paths(_) | Context::Opened(_) => self.copy_given(context),
+            Context::Paths(_) | Context::Within(_) => self.copy_given(context),
             Context::Text(text) => self.write_file(TEXT, text.as_bytes()),
             Context::Json(json) => self.write_file(JSON, format!("{json:#}\n").as_bytes()),
             Context::Files(files) => files.iter().try_for_each(|(name, content)| {
@@ -164,7 +164,7 @@ impl Copier<'_> {
             } else {
                 let file = given.file()?;
                 self.count_entry()?;
-                self.copy_file(file, &|| given.path.to_owned(), name)?;
+                self.copy_file(file, &|| given.path().to_owned(), name)?;
             }
         }
         Ok(())
@@ -172,7 +172,7 @@ impl Copier<'_> {
 
     /// Copies a directory's entries into the working directory itself or into a new directory there.
     fn copy_dir(&mut self, given: &Given<'_>, as_name: Option<&OsStr>) -> Result<(), ContextError> {
-        let (path, mut source) = (given.path, Cursor::new(given.directory()?));
+        let (path, mut source) = (given.path(), Cursor::new(given.directory()?));
         self.refuse_holder_of_target(&source, path)?;
         let name = as_name.unwrap_or_default().to_owned();
         if as_name.is_some() {

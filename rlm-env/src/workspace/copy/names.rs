@@ -42,7 +42,7 @@ pub(super) fn labels(context: &Context) -> Vec<PathBuf> {
     match context {
         Context::Nothing => Vec::new(),
         Context::Paths(paths) => paths.clone(),
-        Context::Opened(opened) => opened.iter().map(|one| one.path().to_owned()).collect(),
+        Context::Within(paths) => paths.iter().map(|one| one.path().to_owned()).collect(),
         Context::Text(_) => vec![TEXT.into()],
         Context::Json(_) => vec![JSON.into()],
         Context::Files(files) => files.iter().map(|(name, _)| name.into()).collect(),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::files::testing::{as_nobody, with_own_mounts};
-use crate::workspace::Opened;
+use crate::workspace::PathWithin;
 
 const LIMITS: CopyLimits = CopyLimits { max_bytes: 1000, max_entries: 100 };
 
@@ -148,28 +148,36 @@ fn what_a_single_directory_holds_lies_in_the_working_directory() {
 
 /// Code in a session may put links in the place of what it gives to a child.
 #[test]
-fn what_is_open_is_copied_whatever_is_at_its_path_by_now() {
+fn what_was_found_within_a_directory_is_copied_or_nothing_is() {
     let ground = Ground::new();
     let paths = [ground.file("one/a.txt", "a"), ground.file("two/b.txt", "b").parent().unwrap().to_owned()];
     let secret = ground.file("secret/b.txt", "secret");
-    let link = ground.context.join("link");
-    symlink(&secret, &link).unwrap();
-    let within = |path: &Path| Opened::within(std::slice::from_ref(&ground.context), path).unwrap();
-    let opened: Vec<_> = paths.iter().map(|path| within(path).unwrap()).collect();
+    symlink(&secret, ground.context.join("link")).unwrap();
+    let within = |path: &Path| PathWithin::find(std::slice::from_ref(&ground.context), path).unwrap();
     assert_eq!(within(Path::new("..")), None);
-    fs::rename(ground.context.join("one"), ground.context.join("old")).unwrap();
-    fs::rename(ground.context.join("two"), ground.context.join("older")).unwrap();
-    symlink("secret", ground.context.join("two")).unwrap();
-    fs::create_dir(ground.context.join("one")).unwrap();
-    symlink(&secret, &paths[0]).unwrap();
-    ground.fill(&Context::Opened(opened.clone())).unwrap();
-    assert_eq!(ground.read("a.txt") + &ground.read("two/b.txt"), "ab");
+    let mut found: Vec<_> = paths.iter().map(|path| within(path).unwrap()).collect();
+    found.push(within(Path::new("link")).unwrap());
+    ground.fill(&Context::Within(found.clone())).unwrap();
+    assert_eq!(ground.read("a.txt") + &ground.read("two/b.txt") + &ground.read("link"), "absecret");
     files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
-    ground.fill(&Context::Opened(opened[1..].to_vec())).unwrap();
+    ground.fill(&Context::Within(found[1..2].to_vec())).unwrap();
     assert_eq!(ground.read("b.txt"), "b", "a directory alone is the working directory");
     files::clear(&Directory::at_path(&ground.fs).unwrap()).unwrap();
-    ground.fill(&Context::Opened(vec![within(&link).unwrap()])).unwrap();
-    assert_eq!(ground.read("link"), "secret", "a link keeps its name");
+    fs::rename(ground.context.join("two"), ground.context.join("old")).unwrap();
+    symlink("secret", ground.context.join("two")).unwrap();
+    for (at, name) in ["one/a.txt", "two"].iter().enumerate() {
+        if at == 0 {
+            fs::rename(&paths[0], ground.context.join("moved")).unwrap();
+            symlink(&secret, &paths[0]).unwrap();
+        }
+        ground.check_error_of(
+            &Context::Within(vec![found[at].clone()]),
+            &format!("cannot read CONTEXT/{name}"),
+        );
+    }
+    fs::remove_file(&paths[0]).unwrap();
+    fs::write(&paths[0], "another").unwrap();
+    ground.check_error_of(&Context::Within(vec![found[0].clone()]), "cannot read CONTEXT/one/a.txt");
 }
 
 #[test]

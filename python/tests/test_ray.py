@@ -1001,6 +1001,15 @@ def test_a_pool_has_a_session_for_each_key(cluster: Any) -> None:
             one.add_done_callback(lambda _: other.cancel())
             first = await one
             assert await pool.get("a") is first, "whoever gave up has not taken it along"
+            # A release that is given up goes on: otherwise the next one would wait for ever.
+            released = asyncio.ensure_future(pool.release("a"))
+            await asyncio.sleep(0)
+            released.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await released
+            with pytest.raises((EndedError, UsageError)):
+                await first.execute("echo")
+            first = await asyncio.wait_for(pool.get("a"), 60)
             # Who waits for a place is told; one that gives up leaves none taken.
             waiting, given_up = asyncio.ensure_future(pool.get("b")), asyncio.ensure_future(pool.get("c"))
             await asyncio.sleep(0)

@@ -25,6 +25,7 @@ from .._documents import Info, Response
 from .._errors import EndedError, StartError, UsageError
 from .._files import PrivateDirectory
 from .._tools import Tool, tools_of
+from ._driver import to_its_end
 from ._failures import constructor_error
 from ._functions import Functions, attached, check_pickles, declared
 from ._hub import HubClient, start_hub
@@ -337,6 +338,16 @@ class _Pooled:
         has_started = self.start.done() and not self.start.cancelled() and self.start.exception() is None
         return self.start.result() if has_started else None
 
+    async def close(self) -> None:
+        self.start.cancel()
+        await asyncio.wait([self.start])
+        if self.session is None or self.end is None:
+            return
+        try:
+            await self.session.close()
+        finally:
+            self.end.cancel()
+
 
 class SessionPool:
     """Sessions by key: for the agent loops of trainers, which have an id for each request.
@@ -418,16 +429,9 @@ class SessionPool:
     async def release(self, key: str) -> None:
         """Closes the session of this key, if there is one. Those who wait for its start get UsageError."""
         found = self._sessions.pop(key, None)
-        if found is None:
-            return
-        found.start.cancel()
-        await asyncio.wait([found.start])
-        if found.session is None or found.end is None:
-            return
-        try:
-            await found.session.close()
-        finally:
-            found.end.cancel()
+        if found is not None:
+            # Left half way, it would keep its place.
+            await to_its_end(found.close())
 
     async def close(self) -> None:
         """Closes all of them."""

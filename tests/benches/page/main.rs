@@ -102,10 +102,15 @@ fn run(model: SocketAddr, is_served: bool) -> f64 {
         }
         let (_, address) = line.trim().split_once("http://").unwrap();
         let (host, path) = address.split_once('/').unwrap();
-        let (path, token) = path.split_once("?token=").unwrap();
-        let port = host.rsplit_once(':').unwrap().1;
-        let request =
-            format!("GET /{path}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: rlm_{port}={token}\r\n\r\n");
+        let head = |path: &str| format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n");
+        // The link gives the cookie with which the rest is had.
+        let mut first = TcpStream::connect(host).unwrap();
+        first.write_all((head(path) + "Connection: close\r\n\r\n").as_bytes()).unwrap();
+        let answer = std::io::read_to_string(first).unwrap();
+        let cookie = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+        let (cookie, _) = cookie.split_once(';').unwrap();
+        let (path, _) = path.split_once("?token=").unwrap();
+        let request = format!("{}Cookie: {cookie}\r\n\r\n", head(&format!("{path}/events")));
         let open = || {
             let mut page = TcpStream::connect(host).unwrap();
             page.write_all(request.as_bytes()).unwrap();
